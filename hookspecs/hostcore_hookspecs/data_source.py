@@ -1,0 +1,76 @@
+"""The data source contract: one method, which opens a dataset of shards.
+
+The host owns the order, batching, shuffling, resuming and read-ahead; a source only lists shards and reads them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from hostcore_hookspecs.markers import hookspec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+REQUIRED = ("open_dataset",)
+
+
+@attrs.frozen(kw_only=True)
+class Shard:
+    """The unit of seeking: a Parquet row group, a record batch of an Arrow file, a line range."""
+
+    #: Stable and unique within the dataset: ``train.parquet#3``.
+    id: str
+    #: Exact.
+    num_rows: int
+    #: Changes whenever the content does: size and time of modification, or the store's ETag.
+    version: str = ""
+
+
+class Dataset(Protocol):
+    """An opened dataset.
+
+    A source may also set ``allow_nulls = True`` on it: then nulls in numeric columns are let through.
+    """
+
+    @property
+    def schema(self) -> "pa.Schema":
+        """The columns of the batches, with their types: the job's ``columns``, in that order, or all."""
+
+    def shards(self) -> Sequence[Shard]:
+        """All shards, in file order."""
+
+    def read_shard(self, shard: Shard, columns: Sequence[str] | None, offset: int) -> "Iterator[pa.RecordBatch]":
+        """Read a shard.
+
+        :param shard: One of :meth:`shards`.
+        :param columns: The columns to read; None for all.
+        :param offset: The row of the shard to start at.
+        :return: Batches of any size that together are the rest of the shard, in order.
+        """
+
+
+@attrs.frozen(kw_only=True)
+class DataContext:
+    """What a data source is told about the run."""
+
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+    #: A folder to keep downloads in; absolute.
+    cache_dir: str = ""
+    #: ``train``, ``validation`` or ``test``.
+    split: str = "train"
+
+
+@hookspec(firstresult=True)
+def open_dataset(dataset: Mapping[str, Any], ctx: DataContext) -> Dataset:
+    """Called once per split and rank, before the trainer is set up.
+
+    Settings of the source's own arrive in its constructor (``settings``), if it declares ``Settings``.
+
+    :param dataset: The job's ``dataset`` (or ``validation``, ``test``) as given; paths are absolute.
+    :param ctx: About the run.
+    :raises InvalidData: When the data is missing or is not what the settings say.
+    """

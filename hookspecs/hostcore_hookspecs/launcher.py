@@ -1,0 +1,111 @@
+"""The launcher contract: starts a supervisor somewhere (here, Kubernetes, Slurm, Ray) and watches it from afar."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.markers import hookspec
+
+REQUIRED = ("plan", "launch", "poll", "cancel", "read_logs")
+
+
+@attrs.frozen(kw_only=True)
+class LaunchContext:
+    """What is to be started."""
+
+    job: Job
+    #: The job file to hand on; absolute.
+    job_path: str
+    #: Absolute.
+    run_dir: str
+    #: The argument list to start.
+    command: Sequence[str]
+    #: Environment variables to set, beside those of the launcher.
+    env: Mapping[str, str]
+    #: Tell the user something, a line at a time.
+    log: Callable[[str], None]
+
+
+@attrs.frozen(kw_only=True)
+class LaunchPlan:
+    """What a launcher would do, for people to read before it does it."""
+
+    #: One line: ``PyTorchJob trainer-1 in namespace ml, 2 nodes with 8 GPUs``.
+    summary: str
+    #: What it would submit: a manifest, a batch script, a command.
+    document: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class LaunchHandle:
+    """Identifies what was launched. Plain JSON, so that another process can poll it, days later."""
+
+    launcher: str
+    #: The launcher's own name for it: a process id, a Slurm job id, an object name.
+    id: str
+    details: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class LaunchStatus:
+    """What became of it."""
+
+    #: ``submitted``, ``running``, ``succeeded``, ``failed``, ``cancelled``, ``preempted`` or ``lost``.
+    status: str
+    message: str = ""
+    exit_code: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class LogChunk:
+    """A piece of what the launched process printed."""
+
+    text: str
+    #: What to pass as ``since`` to read on.
+    next: str
+
+
+@hookspec(firstresult=True)
+def plan(ctx: LaunchContext) -> LaunchPlan:
+    """Called by ``hostcore validate`` and before :func:`launch`: say what would be done, without doing it.
+
+    :param ctx: What is to be started.
+    """
+
+
+@hookspec(firstresult=True)
+def launch(ctx: LaunchContext) -> LaunchHandle:
+    """Called once to start the supervisor. Returns as soon as the engine has accepted it.
+
+    :param ctx: What is to be started.
+    :raises TransientError: The engine did not answer; it may be tried again.
+    :raises FatalError: The engine refused.
+    """
+
+
+@hookspec(firstresult=True)
+def poll(handle: LaunchHandle) -> LaunchStatus:
+    """Called now and then, possibly by another process than the one that launched.
+
+    :param handle: What :func:`launch` returned.
+    """
+
+
+@hookspec(firstresult=True)
+def cancel(handle: LaunchHandle, grace_seconds: float) -> None:
+    """Called to stop it: politely, and by force once the time is over.
+
+    :param handle: What :func:`launch` returned.
+    :param grace_seconds: How long the run may take to write a checkpoint.
+    """
+
+
+@hookspec(firstresult=True)
+def read_logs(handle: LaunchHandle, since: str) -> LogChunk:
+    """Called to read what the launched process printed.
+
+    :param handle: What :func:`launch` returned.
+    :param since: Empty for the beginning; else the ``next`` of the chunk before.
+    """

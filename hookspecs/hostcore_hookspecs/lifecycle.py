@@ -1,0 +1,162 @@
+"""The lifecycle hooks, which callbacks implement. The argument names are the interface; take the ones you need.
+
+All callbacks are called, in the order of the job's ``callbacks``; what they return is ignored, except for
+:func:`select_device`. At a step the order is: metrics, validation, sample, checkpoint.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.markers import hookspec
+from hostcore_hookspecs.run_state import Checkpoint, GeneratedSample, RunState
+from hostcore_hookspecs.step import StepResult
+
+
+@hookspec(firstresult=True)
+def select_device(job: Job, available: Sequence[str], local_rank: int) -> str | None:
+    """Called once, before the trainer's ``setup``, when the job leaves the device to the host (``"auto"``).
+
+    Stops at the first non-None result; the host's own choice (the best of ``available``) comes last.
+
+    :param job: The job.
+    :param available: The devices that work here, best first: ``cuda:0``, …, ``mps``, ``cpu``.
+    :param local_rank: The rank on this machine.
+    :return: One of ``available``, or None for no opinion.
+    """
+
+
+@hookspec
+def on_train_begin(run_state: RunState, ctx: StepContext) -> None:
+    """Called once per attempt, before the first step; after the state was loaded, if the run resumes.
+
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_train_end(run_state: RunState, ctx: StepContext) -> None:
+    """Called once per attempt after the last step and the final checkpoint, unless the run failed.
+
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_epoch_begin(run_state: RunState, ctx: StepContext) -> None:
+    """Called before the first batch of an epoch. Not called again when a run resumes in the middle of one.
+
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_epoch_end(run_state: RunState, ctx: StepContext) -> None:
+    """Called after the last batch of an epoch. Not called for an epoch that was cut short.
+
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_batch_begin(batch: Any, run_state: RunState, ctx: StepContext) -> None:
+    """Called before every step, with the batch prepared.
+
+    :param batch: What the trainer's ``prepare_batch`` returned.
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_batch_end(result: StepResult, run_state: RunState, ctx: StepContext) -> None:
+    """Called after every step, before its metrics are recorded.
+
+    :param result: What the trainer's ``train_step`` returned. Reading a tensor in it synchronises a GPU.
+    :param run_state: Where the run stands; ``step`` counts this step already.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_validation_begin(run_state: RunState, ctx: StepContext) -> None:
+    """Called before a validation.
+
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_validation_end(metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
+    """Called after a validation.
+
+    :param metrics: The weighted means over the validation data, by recorded name (``val/loss``).
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_test_begin(run_state: RunState, ctx: StepContext) -> None:
+    """Called before the test.
+
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_test_end(metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
+    """Called after the test.
+
+    :param metrics: The weighted means over the test data, by recorded name (``test/loss``).
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_checkpoint_saved(checkpoint: Checkpoint, run_state: RunState, ctx: StepContext) -> None:
+    """Called after a checkpoint was committed.
+
+    :param checkpoint: The checkpoint.
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_sample_saved(sample: GeneratedSample, run_state: RunState, ctx: StepContext) -> None:
+    """Called after the trainer generated a sample.
+
+    :param sample: The generated sample.
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_stop_requested(reason: str, requested_by: str, run_state: RunState, ctx: StepContext) -> None:
+    """Called once per request to stop, at the next batch boundary.
+
+    :param reason: Why.
+    :param requested_by: Who: a component, ``user``, ``signal:SIGTERM``, or ``host``.
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec
+def on_exception(error: BaseException, run_state: RunState, ctx: StepContext) -> None:
+    """Called when the run is about to fail.
+
+    :param error: What was raised.
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    """

@@ -1,0 +1,44 @@
+"""The policy contract: decides whether a job may run."""
+
+import attrs
+
+from hostcore_hookspecs.markers import hookspec
+from hostcore_hookspecs.plan import Plan
+
+REQUIRED = ("authorize_job",)
+
+
+@attrs.frozen(kw_only=True)
+class Principal:
+    """Who submits the job."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Denial:
+    """Why a job may not run."""
+
+    reason: str
+    #: What the user can do about it.
+    hint: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PolicyContext:
+    """What a policy is told beside the plan."""
+
+    plan: Plan
+    #: Whether the job came through the service, not from a shell on this machine.
+    over_http: bool
+
+
+@hookspec
+def authorize_job(plan: Plan, principal: Principal, ctx: PolicyContext) -> Denial | None:
+    """Called for every job before it starts. All policies are asked; one denial, or an exception, denies.
+
+    :param plan: The job and its plugins.
+    :param principal: Who submits it.
+    :param ctx: How it came in.
+    """

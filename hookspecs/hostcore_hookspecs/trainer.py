@@ -1,0 +1,191 @@
+"""The trainer contract: six required methods and seven optional ones.
+
+A trainer is a plain class without markers or base class; its methods may take any subset of the arguments below, by
+name. Callbacks may wrap them: ``@hookimpl(wrapper=True)``. All ranks call every method at the same step.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.markers import hookspec
+from hostcore_hookspecs.run_state import SampleRequest
+from hostcore_hookspecs.step import StepResult
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+REQUIRED = ("setup", "configure", "prepare_batch", "train_step", "state_dict", "load_state_dict")
+
+
+@hookspec(firstresult=True)
+def setup(ctx: StepContext) -> None:
+    """Called once, before anything else, on every rank.
+
+    The place for downloads, tokenizers and statistics of the data.
+
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec(firstresult=True)
+def configure(ctx: StepContext) -> Any:
+    """Called once, after :func:`setup`: build the model and the optimizer, and return them as the trainer's state.
+
+    :param ctx: The context of this attempt.
+    :return: The state. The host hands it to every other method and never looks inside.
+    """
+
+
+@hookspec(firstresult=True)
+def prepare_batch(raw_batch: "pa.RecordBatch | Any", state: Any, ctx: StepContext) -> Any:
+    """Called for every batch, on the loop's thread: turn rows into what :func:`train_step` takes.
+
+    :param raw_batch: ``job.batch_size`` rows, with the columns of the job's ``dataset.columns``. An element of the
+        job's ``mock_batches``, or None, for a job without data.
+    :param state: What :func:`configure` returned.
+    :param ctx: The context of this attempt.
+    :return: The prepared batch, usually tensors on ``ctx.device``.
+    """
+
+
+@hookspec(firstresult=True)
+def train_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
+    """Called once per step: forward, backward, one optimizer update.
+
+    :param prepared_batch: What :func:`prepare_batch` returned; with ``accumulate`` n > 1, a tuple of n of them.
+    :param state: What :func:`configure` returned.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec(firstresult=True)
+def state_dict(state: Any) -> dict[str, object]:
+    """Called for every checkpoint: everything that is needed to continue.
+
+    :param state: What :func:`configure` returned.
+    :return: A dictionary of tensors, numbers, strings, bytes, NumPy arrays, None, and lists, tuples and dictionaries of
+        these. Model, optimizer and scheduler; the host itself stores the random states and the place in the data.
+    """
+
+
+@hookspec(firstresult=True)
+def load_state_dict(state: Any, payload: dict[str, object], ctx: StepContext) -> None:
+    """Called once after :func:`configure`, when the run resumes.
+
+    :param state: What :func:`configure` returned.
+    :param payload: What :func:`state_dict` returned when the checkpoint was written. Tensors are on the CPU.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec(firstresult=True)
+def save_checkpoint(
+    state: Any, step: int, output_dir: str, final: bool, ctx: StepContext
+) -> Mapping[str, object] | None:
+    """Called for every checkpoint, after :func:`state_dict`: write files of the trainer's own, such as model weights.
+
+    What it writes is committed with the checkpoint, or not at all.
+
+    :param state: What :func:`configure` returned.
+    :param step: Finished steps.
+    :param output_dir: An empty folder to write into; absolute.
+    :param final: Whether this is the last checkpoint of the run.
+    :param ctx: The context of this attempt.
+    :return: Plain JSON to keep with the checkpoint, or None.
+    """
+
+
+@hookspec(firstresult=True)
+def load_checkpoint(state: Any, checkpoint_dir: str, payload: dict[str, object], ctx: StepContext) -> None:
+    """Called once after :func:`load_state_dict`, when the run resumes.
+
+    :param state: What :func:`configure` returned.
+    :param checkpoint_dir: The folder that :func:`save_checkpoint` wrote; absolute.
+    :param payload: What :func:`state_dict` returned when the checkpoint was written.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec(firstresult=True)
+def validate_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
+    """Called for every batch of a validation, without gradients.
+
+    The host averages the metrics, weighted by ``StepResult.weight``.
+
+    :param prepared_batch: What :func:`prepare_batch` returned.
+    :param state: What :func:`configure` returned.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec(firstresult=True)
+def test_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
+    """Called for every batch of the test at the end, without gradients.
+
+    :param prepared_batch: What :func:`prepare_batch` returned.
+    :param state: What :func:`configure` returned.
+    :param ctx: The context of this attempt.
+    """
+
+
+@hookspec(firstresult=True)
+def generate_sample(
+    state: Any, step: int, request: SampleRequest, output_dir: str, ctx: StepContext
+) -> Mapping[str, object] | None:
+    """Called for every sample request of the job, each ``sample_every`` steps: generate output and write it.
+
+    :param state: What :func:`configure` returned.
+    :param step: Finished steps.
+    :param request: One element of the job's ``samples``.
+    :param output_dir: A folder to write into; absolute.
+    :param ctx: The context of this attempt.
+    :return: Plain JSON to keep with the sample, or None.
+    """
+
+
+@hookspec(firstresult=True)
+def transform_batch(raw_batch: "pa.RecordBatch", rng: "np.random.Generator", ctx: StepContext) -> Any:
+    """Called for every batch ahead of the loop, in ``dataset.workers`` processes: decode, tokenise, augment.
+
+    Stateless: what it returns depends on its arguments alone, and is what :func:`prepare_batch` gets.
+
+    :param raw_batch: ``job.batch_size`` rows.
+    :param rng: A generator whose state is a pure function of the batch's position in the data.
+    :param ctx: The context of this attempt; without optimizer and model.
+    """
+
+
+@hookspec(firstresult=True)
+def teardown(state: Any, ctx: StepContext) -> None:
+    """Called once at the end, however the run ended, if :func:`configure` returned.
+
+    :param state: What :func:`configure` returned.
+    :param ctx: The context of this attempt.
+    """
+
+
+class Trainer(Protocol):
+    """The six required methods, for type checkers: ``trainer: Trainer = MyTrainer()``.
+
+    The host calls by name, hence the keyword-only arguments: methods that take them by position as well fit too.
+    """
+
+    def setup(self, *, ctx: StepContext) -> None:
+        """See :func:`setup`."""
+
+    def configure(self, *, ctx: StepContext) -> Any:
+        """See :func:`configure`."""
+
+    def prepare_batch(self, *, raw_batch: Any, state: Any, ctx: StepContext) -> Any:
+        """See :func:`prepare_batch`."""
+
+    def train_step(self, *, prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
+        """See :func:`train_step`."""
+
+    def state_dict(self, *, state: Any) -> dict[str, object]:
+        """See :func:`state_dict`."""
+
+    def load_state_dict(self, *, state: Any, payload: dict[str, object], ctx: StepContext) -> None:
+        """See :func:`load_state_dict`."""

@@ -1,0 +1,1 @@
+"""A plugin host for machine-learning training jobs."""
