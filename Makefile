@@ -1,0 +1,101 @@
+# GNU make. `make help` lists the targets. Everything that is installed goes into .venv; delete it at any time.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The interpreter that .venv is made with. Empty: the first of these that runs and is Python 3.11 or later.
+PYTHON ?=
+PYTHONS := python3.13 python3.12 python3.11 python3
+
+EXAMPLE := example_trainers/flight_delay
+EXAMPLE_DATA := $(EXAMPLE)/data
+
+VENV := .venv
+PY := $(VENV)/bin/python
+HOSTCORE := $(VENV)/bin/hostcore
+
+# What an editable install depends on: names, versions, requirements and entry points. Not the code.
+PROJECTS := pyproject.toml hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
+            builtin_plugins/pyproject.toml $(EXAMPLE)/pyproject.toml constraints.txt
+
+# -E: a second build would not repeat the warnings of the first.
+BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctrees docs docs/_build/html
+
+# More arguments for pytest: `make test PYTEST_ARGS='-k resume -x'`.
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## Show this list
+	@echo 'usage: make TARGET [PYTHON=/path/to/python3.11]'
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: $(VENV)/demo.installed $(EXAMPLE_DATA)/.prepared ## Train the example trainer on real flights and print its score
+	$(HOSTCORE) run $(EXAMPLE)/job.json
+	@echo
+	@$(PY) -m flight_delay.score
+	@echo
+	@echo 'The run is in runs/flight_delay, its loss curve in runs/flight_delay/plots/loss.png'
+
+.PHONY: test
+test: $(VENV)/test.installed $(EXAMPLE_DATA)/.prepared ## Lint, types, documentation, tests with coverage
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore
+	$(BUILD_DOCS)
+	$(PY) -m coverage erase
+	$(PY) -m coverage run -m pytest tests/unit tests/integration $(PYTEST_ARGS)
+	$(PY) -m coverage combine --quiet
+	$(PY) -m coverage report
+
+.PHONY: docs
+docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error
+	$(BUILD_DOCS)
+
+.PHONY: wheels
+wheels: $(VENV)/test.installed ## Build wheels and source distributions into dist/
+	rm -rf dist
+	$(PY) -m build --no-isolation --outdir dist hookspecs
+	$(PY) -m build --no-isolation --outdir dist builtin_plugins
+	$(PY) -m build --no-isolation --outdir dist .
+
+.PHONY: clean
+clean: ## Remove what make made, except runs/ and the example's data
+	rm -rf $(VENV) build dist docs/_build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A pyenv shim is on the PATH and does not run, so trying is the only way to know. The braces keep what venv leaves
+# behind when it fails (Debian without python3-venv) from being taken for an environment the next time.
+$(PY):
+	@python='$(PYTHON)'; \
+	for candidate in $(PYTHONS); do \
+	  [ -z "$$python" ] || break; \
+	  "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && python=$$candidate; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo 'hostcore needs Python 3.11 or later; none of these runs and is that new: $(PYTHONS)' >&2; \
+	  echo 'Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11' >&2; \
+	  exit 1; \
+	fi; \
+	if ! "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+	  echo "hostcore needs Python 3.11 or later; $$python is not that, or does not run" >&2; \
+	  exit 1; \
+	fi; \
+	echo "$$python -m venv $(VENV)"; \
+	"$$python" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/demo.installed: $(PROJECTS) | $(PY)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e ./hookspecs -e ./builtin_plugins -e . -e './$(EXAMPLE)[data]'
+	@touch $@
+
+$(VENV)/test.installed: $(VENV)/demo.installed
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  -e ./hookspecs -e ./builtin_plugins -e '.[test,docs]' -e './$(EXAMPLE)[data]'
+	@touch $@
+
+$(EXAMPLE_DATA)/.prepared: $(VENV)/demo.installed
+	$(PY) -m flight_delay.prepare
+	@touch $@

@@ -1,0 +1,68 @@
+"""Which columns of its files a dataset has."""
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from hostcore_builtin_plugins.stores import DataFile
+from hostcore_hookspecs import InvalidData
+
+
+def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, file: str | None = None) -> pa.Schema:
+    """The requested columns in the requested order, or all.
+
+    Names and types only: what else files say about their columns may differ from file to file.
+
+    :param schema: All columns that there are.
+    :param pointer: Where the job has ``columns``.
+    :param file: The file that has them, if it is one.
+    :raises InvalidData: If a column is missing, or there twice.
+    """
+    owner = file or "the data"
+    for i, name in enumerate(columns):
+        if name not in schema.names:
+            hint = _closest(name, schema.names)
+            raise InvalidData(f"{owner} has no column {name!r}", pointer=f"{pointer}/{i}", file=file, hint=hint)
+    chosen = list(columns) or schema.names
+    ambiguous = next((name for name in chosen if schema.get_field_index(name) == -1), None)
+    if ambiguous is not None:
+        raise InvalidData(f"{owner} has several columns called {ambiguous!r}", pointer=pointer, file=file)
+    repeated = next((name for name, count in Counter(chosen).items() if count > 1), None)
+    if repeated is not None:
+        raise InvalidData(f"column {repeated!r} is named twice", pointer=pointer, hint="Name each column once.")
+    return pa.schema([pa.field(name, schema.field(name).type) for name in chosen])
+
+
+def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, file: DataFile, *, exact: bool) -> None:
+    """Raise :class:`InvalidData` with the first difference between a file and the first one of the dataset.
+
+    :param chosen: The columns of the first file that are read.
+    :param schema: All columns of the other file. Their order does not matter.
+    :param exact: Whether it may have no columns beyond those.
+    """
+    difference = None
+    for field in chosen:
+        if schema.get_field_index(field.name) == -1:
+            often = "several times" if field.name in schema.names else "not"
+            difference = f"column {field.name!r} is in {first.name} and {often} in {file.name}"
+        elif (other := schema.field(field.name).type) != field.type:
+            difference = f"column {field.name!r} is {field.type} in {first.name} and {other} in {file.name}"
+        if difference:
+            break
+    extra = [name for name in schema.names if name not in chosen.names] if exact and not difference else []
+    if extra:
+        difference = f"column {extra[0]!r} is in {file.name} and not in {first.name}"
+    if difference:
+        raise InvalidData(
+            f"the files of the dataset differ: {difference}",
+            file=file.name,
+            hint="Write all files with the same columns and types, or name the ones they share in 'columns'.",
+        )
+
+
+def _closest(name: str, names: Sequence[str]) -> str:
+    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return (f"Did you mean {' or '.join(map(repr, close))}? " if close else "") + f"Its columns are: {listed}."

@@ -1,0 +1,138 @@
+"""Finds the files that a data source's settings name: files, folders, globs and URIs."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import fsspec
+
+from hostcore_builtin_plugins.stores import DataFile, LocalStore, RemoteStore, Store, explained
+from hostcore_hookspecs import InvalidData
+
+_MAGIC = re.compile(r"[*?[]")
+
+
+@attrs.frozen(kw_only=True)
+class _Entry:
+    """One entry of the job's paths."""
+
+    text: str
+    pointer: str
+    store: Store
+    #: Within the store.
+    path: str
+
+    def error(self, message: str, hint: str, file: str | None = None) -> InvalidData:
+        return InvalidData(message, pointer=self.pointer, file=file or self.text, hint=hint)
+
+
+def find_files(
+    paths: Sequence[str] | str, *, suffixes: tuple[str, ...], storage_options: Mapping[str, Any], pointer: str
+) -> tuple[DataFile, ...]:
+    """Find all files, in the order of the entries, sorted by path within a folder or a glob.
+
+    :param paths: Absolute paths of files and folders, globs, URIs for fsspec. A folder is searched at any depth, for
+        files with one of the suffixes; names that begin with ``.`` or ``_`` are skipped.
+    :param suffixes: Such as ``(".parquet",)``.
+    :param storage_options: For the file systems of URIs.
+    :param pointer: Where the job names the paths.
+    :raises InvalidData: If an entry names nothing, or a file is named twice.
+    """
+    entries = {pointer: paths} if isinstance(paths, str) else {f"{pointer}/{i}": path for i, path in enumerate(paths)}
+    found: dict[str, DataFile] = {}
+    for where, text in entries.items():
+        entry = _entry(text, where, storage_options)
+        with explained(text, where):
+            files = sorted(_search(entry, suffixes), key=lambda file: file.path)
+        for file in files:
+            if file.name in found:
+                hint = "A dataset has each file once. Take it out of one of the entries."
+                raise entry.error(f"{file.name} is named twice, the second time by {text}", hint, file.name)
+            found[file.name] = file
+    return tuple(found.values())
+
+
+def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entry:
+    if "\0" in text:
+        raise InvalidData("a path with a null character in it", pointer=pointer)
+    if "://" not in text and "::" not in text:
+        return _Entry(text=text, pointer=pointer, store=LocalStore(), path=text)
+    try:
+        filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
+    except ImportError as error:
+        hint = f"{error}, in the environment that hostcore runs in."
+        raise InvalidData(f"{text} needs a package that is not installed", pointer=pointer, hint=hint) from error
+    except ValueError as error:
+        protocol = text.partition("://")[0]
+        close = difflib.get_close_matches(protocol, fsspec.available_protocols(), n=1)
+        hint = f"Did you mean {close[0]}://?" if close else "fsspec lists the protocols that it knows in its registry."
+        raise InvalidData(f"{text}: {error}", pointer=pointer, hint=hint) from error
+    except TypeError as error:
+        hint = "They are arguments of fsspec's file system for this protocol."
+        raise InvalidData(f"{text} does not take these storage_options: {error}", pointer=pointer, hint=hint) from error
+    local = isinstance(filesystem, fsspec.get_filesystem_class("file"))
+    return _Entry(text=text, pointer=pointer, store=LocalStore() if local else RemoteStore(filesystem), path=path)
+
+
+def _search(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+    store, path = entry.store, entry.path
+    # A file may have a name that looks like a glob: what is there under the very name wins.
+    kind = store.kind(path)
+    if kind == "file":
+        yield store.file(path)
+    elif kind == "folder":
+        yield from _search_folder(entry, suffixes)
+    elif _MAGIC.search(path):
+        yield from _search_glob(entry, suffixes)
+    else:
+        raise entry.error(f"{entry.text} does not exist", _nearby(store, path))
+
+
+def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+    files = _visible(entry.store, entry.path, suffixes)
+    if not files:
+        others = sorted(map(_name, entry.store.walk(entry.path)))[:3]
+        hint = f"It has {', '.join(others)}. Files with other names are taken by a glob." if others else "It is empty."
+        raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
+    yield from map(entry.store.file, files)
+
+
+def _search_glob(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+    store = entry.store
+    matches = [path for path in store.glob(entry.path) if not _hidden(_name(path)) or _hidden(_name(entry.path))]
+    files = set()  # ``**`` matches a folder and what is in it
+    for path in matches:
+        files.update(_visible(store, path, suffixes) if store.kind(path) == "folder" else [path])
+    if not files:
+        raise entry.error(f"no file matches {entry.text}", _nearby(store, entry.path))
+    yield from map(store.file, files)
+
+
+def _visible(store: Store, folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    return [
+        path
+        for path in store.walk(folder)
+        if path.endswith(suffixes) and not any(map(_hidden, path.removeprefix(folder).strip("/").split("/")))
+    ]
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _nearby(store: Store, path: str) -> str:
+    """What to do about a path that names nothing: what is there instead."""
+    folder, names = store.neighbours(path)
+    wanted, _, rest = path.rstrip("/").removeprefix(folder).strip("/").partition("/")
+    if close := difflib.get_close_matches(wanted, names, n=3, cutoff=0.7):
+        return f"Did you mean {' or '.join(close)}, in {folder}?"
+    if rest and not _MAGIC.search(wanted):
+        return f"There is no {wanted} in {folder}."
+    listed = ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
+    return f"{folder} has {listed}" if names else f"There is nothing in {folder}."

@@ -1,0 +1,68 @@
+"""What happens to a run, in words."""
+
+from collections.abc import Mapping
+
+from hostcore_builtin_plugins.progress import format_bytes, format_value
+from hostcore_hookspecs import Event
+from hostcore_hookspecs.events import (
+    CheckpointSaved,
+    CheckpointSkipped,
+    ReporterFailed,
+    RunCancelled,
+    RunFailed,
+    RunPreempted,
+    RunResumed,
+    RunSucceeded,
+    SampleSaved,
+    StopRequested,
+    Test,
+    UploadFailed,
+    Validation,
+    Warning,
+)
+
+
+def message_of(event: Event) -> str | None:
+    """What people should read about an event; None for one that only moves the progress on."""
+    match event.payload:
+        case RunResumed(path=path):
+            return f"resumed from {path}"
+        case CheckpointSaved(path=path, bytes=size, final=final):
+            return f"{'final checkpoint' if final else 'checkpoint'} {path} saved ({format_bytes(size)})"
+        case CheckpointSkipped(path=path, reason=reason):
+            return f"warning: checkpoint {path} skipped: {reason}"
+        case SampleSaved(path=path):
+            return f"sample {path} saved"
+        case Validation(metrics=metrics):
+            return f"validation at step {event.step}: {_listed(metrics)}"
+        case Test(metrics=metrics):
+            return f"test at step {event.step}: {_listed(metrics)}"
+        case Warning(message=message):
+            return f"warning: {message}"
+        case ReporterFailed(reporter=reporter, message=message):
+            return f"warning: reporter {reporter} failed: {message}"
+        case UploadFailed(path=path, uploader=uploader, message=message, will_retry=will_retry):
+            then = "it will be tried again" if will_retry else "it is given up"
+            return f"warning: upload of {path} by {uploader} failed, {then}: {message}"
+        case StopRequested(reason=reason, requested_by=requested_by):
+            return f"stopping: {reason} (asked by {requested_by})"
+        case _:
+            return _end(event)
+
+
+def _end(event: Event) -> str | None:
+    at = f" at step {event.step}" if event.step is not None else ""
+    match event.payload:
+        case RunSucceeded(reason=reason):
+            return f"succeeded{at}" + (f": {reason}" if reason else "")
+        case RunFailed(error=error):
+            return f"failed{at}: {error.type}: {error.message}"
+        case RunCancelled(reason=reason):
+            return f"cancelled{at}" + (f": {reason}" if reason else "")
+        case RunPreempted(reason=reason):
+            return f"preempted{at}" + (f": {reason}" if reason else "")
+    return None
+
+
+def _listed(metrics: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{name} {format_value(value)}" for name, value in metrics.items())

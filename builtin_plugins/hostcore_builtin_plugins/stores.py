@@ -1,0 +1,224 @@
+"""The places that data files lie in: this machine, and whatever fsspec has a file system for."""
+
+import glob
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import attrs
+import pyarrow as pa
+
+from hostcore_hookspecs import InvalidData
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+
+@contextmanager
+def explained(name: str, pointer: str | None = None) -> Iterator[None]:
+    """Turn what the operating system or a store says about a file into :class:`InvalidData`.
+
+    :param name: The file, or the entry of the job that led to it.
+    :param pointer: Where the job names it.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        file = str(error.filename or name)
+        raise InvalidData(f"{file} is not there, or not any more", pointer=pointer, file=file) from error
+    except PermissionError as error:
+        file = str(error.filename or name)
+        hint = "Give the user that runs the job the right to read it."
+        raise InvalidData(f"{file}: permission denied", pointer=pointer, file=file, hint=hint) from error
+    except OSError as error:
+        raise InvalidData(f"{name} cannot be read: {error}", pointer=pointer, file=name) from error
+
+
+@attrs.frozen(kw_only=True)
+class DataFile:
+    """One file of a dataset."""
+
+    #: How messages and shard ids name it: an absolute path, or a URI.
+    name: str
+    #: Within its file system.
+    path: str
+    #: In bytes; None if the store does not say.
+    size: int | None
+    #: Changes whenever the content does.
+    version: str
+    #: None for a file of this machine.
+    filesystem: "AbstractFileSystem | None" = None
+
+    def open(self, *, memory_map: bool = False) -> "pa.NativeFile | IO[bytes]":
+        """Open it for reading.
+
+        :param memory_map: Map a local file into memory instead of reading it.
+        :raises InvalidData: If it is not there any more, or may not be read.
+        """
+        with explained(self.name):
+            if self.filesystem is not None:
+                return self.filesystem.open(self.path, "rb")
+            return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
+
+    def head(self, length: int) -> bytes:
+        """Its first bytes; fewer if it is shorter."""
+        with self.open() as source, explained(self.name):
+            return bytes(source.read(length))
+
+    def require_unchanged(self) -> None:
+        """Raise :class:`InvalidData` if it is another file than when it was found. Only looks at local files."""
+        if self.filesystem is not None:
+            return
+        with explained(self.name):
+            version = _local_version(Path(self.path).stat())
+        if version != self.version:
+            raise InvalidData(
+                f"{self.name} changed while the run was reading it",
+                file=self.name,
+                hint="A dataset must stay as it is while runs read it. Start a new run.",
+            )
+
+
+class Store(Protocol):
+    """What the search for files asks of a file system. Paths have ``/``."""
+
+    def kind(self, path: str) -> str | None:
+        """``file``, ``folder``, or None if there is nothing."""
+
+    def file(self, path: str) -> DataFile:
+        """A file that is there."""
+
+    def name(self, path: str) -> str:
+        """How messages name the path."""
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """All files below the folder."""
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """All files and folders that match."""
+
+    def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
+        """For a path that names nothing: the nearest folder above that is there, and the names in it."""
+
+
+class LocalStore:
+    """The file system of this machine.
+
+    fsspec has one too, but its search leaves out linked folders, and what it may not read, without a word.
+    """
+
+    def kind(self, path: str) -> str | None:
+        """See :class:`Store`."""
+        try:
+            return "folder" if stat.S_ISDIR(Path(path).stat().st_mode) else "file"
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def file(self, path: str) -> DataFile:
+        """See :class:`Store`."""
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidData(f"{path} is not a regular file", file=path)
+        return DataFile(name=path, path=path, size=found.st_size, version=_local_version(found))
+
+    def name(self, path: str) -> str:
+        """See :class:`Store`."""
+        return path
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """See :class:`Store`."""
+        seen = set()  # linked folders are followed, once each
+        for current, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
+            real = os.path.realpath(current)
+            if real in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            yield from (f"{current.rstrip('/')}/{file}" for file in files)
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """See :class:`Store`."""
+        return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob needs the fixed part apart
+
+    def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
+        """See :class:`Store`."""
+        folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())
+        return str(folder), [child.name for child in folder.iterdir()]
+
+
+class RemoteStore:
+    """A file system of fsspec."""
+
+    def __init__(self, filesystem: "AbstractFileSystem") -> None:
+        self._filesystem = filesystem
+        #: What listings said, so that a listed file costs no request of its own.
+        self._infos: dict[str, Mapping[str, Any]] = {}
+
+    def kind(self, path: str) -> str | None:
+        """See :class:`Store`."""
+        try:
+            info = self._info(path)
+        except FileNotFoundError:
+            return None
+        return "folder" if info["type"] == "directory" else "file"
+
+    def file(self, path: str) -> DataFile:
+        """See :class:`Store`."""
+        info = self._info(path)
+        return DataFile(
+            name=self.name(path),
+            path=path,
+            size=info.get("size"),
+            version=_remote_version(info),
+            filesystem=self._filesystem,
+        )
+
+    def name(self, path: str) -> str:
+        """See :class:`Store`."""
+        return str(self._filesystem.unstrip_protocol(path))
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """See :class:`Store`."""
+        found = self._filesystem.find(folder, detail=True)
+        self._infos.update(found)
+        yield from found
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """See :class:`Store`."""
+        found = self._filesystem.glob(pattern, detail=True)
+        self._infos.update(found)
+        return list(found)
+
+    def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
+        """See :class:`Store`."""
+        folder = path.rstrip("/").rpartition("/")[0]
+        try:
+            listed = self._filesystem.ls(folder, detail=False)
+        except (OSError, ValueError, NotImplementedError):  # not every store can list, nor has every path a folder
+            listed = []
+        return self.name(folder), [child.rstrip("/").rpartition("/")[2] for child in listed]
+
+    def _info(self, path: str) -> Mapping[str, Any]:
+        if path not in self._infos:
+            self._infos[path] = self._filesystem.info(path)
+        return self._infos[path]
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _local_version(found: os.stat_result) -> str:
+    return f"{found.st_size}-{found.st_mtime_ns}"
+
+
+def _remote_version(info: Mapping[str, Any]) -> str:
+    """The ETag, or the size and the time of the last change. Every file system of fsspec has its own names for them."""
+    by_name = {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
+    if etag := by_name.get("etag"):
+        return str(etag).strip('"')
+    changed = (by_name.get(key) for key in ("mtime", "lastmodified", "updated", "modified", "created"))
+    return f"{info.get('size')}-{next((value for value in changed if value), '')}"

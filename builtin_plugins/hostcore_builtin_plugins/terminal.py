@@ -1,0 +1,161 @@
+"""The reporter ``terminal``: shows a run on standard error, as a bar on a terminal and as lines elsewhere."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
+
+import attrs
+from annotated_types import Ge
+
+from hostcore_builtin_plugins.messages import message_of
+from hostcore_builtin_plugins.progress import RunProgress
+from hostcore_hookspecs import Event, ReporterContext
+from hostcore_hookspecs.events import ENDS, Metrics, Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+#: The bar is redrawn at most this often.
+_REDRAW_SECONDS = 0.25
+
+
+class TerminalReporter:
+    """Shows how far the run is, and what happens to it.
+
+    :param clock: Seconds, from anywhere; decides how often something is shown, not what.
+    """
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """How it reports."""
+
+        #: Where there is no terminal: the time from one line to the next.
+        every_seconds: Annotated[float, Ge(0)] = 5.0
+
+    def __init__(self, *, settings: Settings | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings or self.Settings()
+        self._clock = clock
+        self._view: _View | None = None
+
+    def open(self, ctx: ReporterContext) -> None:
+        """Look at what standard error is."""
+        stream = sys.stderr
+        if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
+            self._view = _BarView(ctx.run_id, stream, self._clock)
+        else:
+            self._view = _LineView(ctx.run_id, stream, self._clock, self._settings.every_seconds)
+
+    def report_event(self, event: Event) -> None:
+        """Show the event, or what it changes."""
+        if self._view is not None:
+            self._view.show(event)
+
+    def close(self) -> None:
+        """Leave the terminal as it was, even if the run had no end."""
+        view, self._view = self._view, None
+        if view is not None:
+            view.close()
+
+
+class _View(Protocol):
+    def show(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _LineView:
+    """Plain lines, for logs and pipes."""
+
+    def __init__(self, run_id: str, stream: TextIO, clock: Callable[[], float], every_seconds: float) -> None:
+        self._run_id = run_id
+        self._stream = stream
+        self._clock = clock
+        self._every_seconds = every_seconds
+        self._progress = RunProgress()
+        self._shown_at = clock()
+        self._shown: str | None = None
+
+    def show(self, event: Event) -> None:
+        self._progress.update(event)
+        if event.name in ENDS:
+            self._show_progress()  # the last step, if it was not shown
+        if message := message_of(event):
+            self._write(message)
+        if isinstance(event.payload, Metrics | Progress) and self._is_due(event):
+            self._show_progress()
+
+    def close(self) -> None:
+        """Nothing to put back."""
+
+    def _is_due(self, event: Event) -> bool:
+        is_first = self._shown is None and isinstance(event.payload, Metrics)
+        return is_first or self._clock() - self._shown_at >= self._every_seconds
+
+    def _show_progress(self) -> None:
+        text = " ".join(self._progress.parts().values())
+        if text != self._shown:
+            self._write(text)
+        self._shown, self._shown_at = text, self._clock()
+
+    def _write(self, text: str) -> None:
+        self._stream.write("".join(f"{self._run_id} {line}\n" for line in text.splitlines()))
+        self._stream.flush()
+
+
+class _BarView:
+    """A line that is redrawn in place, and messages above it.
+
+    No thread redraws it: a dead terminal then raises where the host catches it.
+    """
+
+    def __init__(self, run_id: str, stream: TextIO, clock: Callable[[], float]) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._run_id = run_id
+        self._clock = clock
+        self._progress = RunProgress()
+        self._console = Console(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
+        # Standard output belongs to results, which may be piped elsewhere: it is left alone.
+        self._live = Live(self, console=self._console, auto_refresh=False, redirect_stdout=False)
+        self._drawn_at: float | None = None
+
+    def show(self, event: Event) -> None:
+        self._progress.update(event)
+        if not self._live.is_started and event.name not in ENDS:
+            self._live.start()
+        message = message_of(event)
+        if event.name in ENDS:
+            self.close()
+        if message:
+            failed = event.name == "run_failed"
+            self._console.print(message, style="red" if failed else None, soft_wrap=True)
+        if self._live.is_started and (self._drawn_at is None or self._clock() - self._drawn_at >= _REDRAW_SECONDS):
+            self._live.refresh()
+            self._drawn_at = self._clock()
+
+    def close(self) -> None:
+        if self._live.is_started:
+            self._live.stop()  # draws it a last time
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.progress_bar import ProgressBar
+        from rich.segment import Segment
+        from rich.text import Text
+
+        parts = list(self._progress.parts().values())
+        text = Text("  ".join(parts), no_wrap=True, overflow="ellipsis", end="")
+        room = options.max_width - text.cell_len - 1
+        if room >= len(self._run_id) + 2:
+            text = Text.assemble((self._run_id, "bold"), "  ", text)
+            text.end = ""
+            room -= len(self._run_id) + 2
+        text.truncate(options.max_width - 1, overflow="ellipsis")
+        yield text
+        if self._progress.fraction is not None and room >= 12:
+            yield Text("  ", end="")
+            width = min(room - 2, 40)
+            yield from console.render(ProgressBar(total=1.0, completed=self._progress.fraction, width=width))
+        yield Segment.line()

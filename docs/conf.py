@@ -1,0 +1,66 @@
+"""How the documentation is built. Warnings are errors; nothing is fetched, so it builds without a network."""
+
+import sys
+from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import Any
+
+import attrs
+from sphinx.application import Sphinx
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+project = "hostcore"
+author = "the hostcore authors"
+copyright = author
+release = version = version_of("hostcore")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "hookspecs", "events", "commands", "jobspec"]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_build"]
+
+smartquotes = False
+
+html_theme = "furo"
+html_title = f"hostcore {version}"
+html_copy_source = False
+html_show_copyright = False
+
+myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_class_signature = "separated"
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+
+# Every reference to something of ours must resolve. What belongs to others would need their inventories.
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:.*", r"(collections|contextlib|pathlib|types|typing)\..*"),
+    ("py:.*", r"(attrs|np|numpy|pa|pyarrow|pluggy|torch)(\..*)?"),
+    # The standard library's, as annotations of the contract spell them.
+    ("py:.*", r"(Any|BaseException|Callable|Iterator|Mapping|Sequence|Tensor|ModuleType|Literal|NamedTuple|Protocol)"),
+    ("py:class", r"hostcore_hookspecs\.markers\._F"),
+]
+
+
+def _without_generated_constructor(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
+) -> tuple[str, str | None] | None:
+    """An attrs class is documented by its fields; its generated constructor would list them again, without words."""
+    if what == "class" and attrs.has(obj):
+        return "", None
+    return None
+
+
+def _without_generated_methods(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what attrs wrote."""
+    return True if name.startswith("__") else None
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-signature", _without_generated_constructor)
+    app.connect("autodoc-skip-member", _without_generated_methods)

@@ -1,0 +1,50 @@
+"""What a crash in the middle of a commit or a prune leaves, and how it is undone."""
+
+import os
+from pathlib import Path
+
+from hostcore.checkpoints import durable
+from hostcore.checkpoints.names import Claim, claims
+
+
+def settle(claim: Claim) -> None:
+    """Undo what a commit of this claim left half-done, and finish what a prune did. Can itself be cut off anywhere.
+
+    The hidden names tell how far it came; the renames and their order are in ``commit``.
+    """
+    written = not os.path.lexists(claim.hidden_folder("tmp")) and os.path.lexists(claim.hidden_record("tmp"))
+    pruned = os.path.lexists(claim.hidden_record("pruned"))
+    if (written or pruned) and not os.path.lexists(claim.record):
+        durable.remove_folder(claim.folder)  # moved into place, never published; or withdrawn
+    # Before an older version comes back: its folder would look like one that was never published.
+    durable.remove_file(claim.hidden_record("tmp"))
+    if not os.path.lexists(claim.record):
+        _put_back(claim.hidden_folder("old"), claim.folder)
+        _put_back(claim.hidden_record("old"), claim.record)
+    for purpose in ("tmp", "old", "pruned"):
+        durable.remove_folder(claim.hidden_folder(purpose))
+        durable.remove_file(claim.hidden_record(purpose))
+
+
+def _put_back(hidden: Path, visible: Path) -> None:
+    if os.path.lexists(hidden) and not os.path.lexists(visible):
+        durable.move(hidden, visible)
+
+
+def remove_uncommitted(directory: Path, attempt: int) -> list[int]:
+    """Undo what earlier attempts left half-done. For the holder of the newest attempt, before it looks for checkpoints.
+
+    An older version of a step that was about to be replaced comes back; everything else that was never committed goes.
+    What is not ours by name and record stays.
+
+    :param directory: The run's ``checkpoints`` folder; may be missing.
+    :param attempt: The attempt that asks. What itself and later ones have left is not touched.
+    :return: The steps concerned.
+    :raises OSError: When something cannot be removed.
+    """
+    if not directory.is_dir():
+        return []
+    earlier = [claim for claim in claims(directory.absolute()) if claim.attempt < attempt]
+    for claim in earlier:
+        settle(claim)
+    return sorted({claim.step for claim in earlier})

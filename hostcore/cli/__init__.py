@@ -1,0 +1,75 @@
+"""The command line. Each command group is a module, imported when it is used: ``hostcore --help`` stays quick."""
+
+import importlib
+from typing import Final, NamedTuple
+
+import click
+
+from hostcore import __version__
+
+
+class _Command(NamedTuple):
+    module: str
+    #: What ``hostcore --help`` says, without importing the module.
+    help: str
+
+
+_COMMANDS: Final = {
+    "run": _Command("hostcore.cli.run", "Run a job, watch it, report how it ended."),
+    "validate": _Command("hostcore.cli.validate", "Check a job without starting it; show the plan."),
+    "list": _Command("hostcore.cli.runs", "List the runs, newest first."),
+    "status": _Command("hostcore.cli.runs", "Show how a run is doing, or how it ended."),
+    "plugins": _Command("hostcore.cli.plugins", "Show what is installed, and what is broken and why."),
+    "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
+}
+
+
+class _Commands(click.Group):
+    """Finds commands by name in a table, so that none is imported before it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names, in the order of the table."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import a command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module = importlib.import_module(_COMMANDS[cmd_name].module)
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """The list of commands, from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown one, name the nearest."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            if near:
+                error.message += f" Did you mean {near[0]!r}?"
+            raise
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, "-V", "--version", prog_name="hostcore")
+def cli() -> None:
+    """Run training jobs with trainers that were installed with pip.
+
+    \b
+        pip install my-trainer-plugin
+        hostcore run job.json
+    """
+
+
+def main() -> None:
+    """The ``hostcore`` command."""
+    cli(prog_name="hostcore")

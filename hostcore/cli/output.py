@@ -1,0 +1,76 @@
+"""What commands print: results on standard output, everything else on standard error."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, ParamSpec
+
+import click
+import orjson
+
+from hostcore.errors import all_errors
+from hostcore.runs.result import FAILED, INVALID
+from hostcore_hookspecs.errors import HostcoreError
+
+P = ParamSpec("P")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tracebacks of plugins that fail to load.")
+
+#: Errors that say how something ended, not that it was asked for wrongly.
+_FAILURES = frozenset({"run.broken", "worker.died"})
+
+
+def print_json(document: object) -> None:
+    """Print one JSON document on standard output."""
+    click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def print_error(error: HostcoreError, *, verbose: bool = False) -> None:
+    """Print one error for people, on standard error."""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
+    if error.plugin and error.plugin not in error.message:
+        click.echo(f"  plugin: {error.plugin}", err=True)
+    if error.pointer:
+        click.echo(f"      at: {error.pointer}", err=True)
+    if error.file:
+        click.echo(f"    file: {error.file}", err=True)
+    if error.hint:
+        click.echo(f"    hint: {error.hint}", err=True)
+    traceback = getattr(error, "traceback", "")
+    if verbose and traceback:
+        click.echo(traceback, err=True)
+
+
+def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoReturn:
+    """Print what was wrong, and exit."""
+    errors = all_errors(error)
+    if as_json:
+        keys = ("code", "message", "pointer", "file", "hint")
+        print_json({"errors": [{key: one.as_dict()[key] for key in keys} for one in errors]})
+    else:
+        for one in errors:
+            print_error(one, verbose=verbose)
+    sys.exit(FAILED if errors[0].code in _FAILURES else INVALID)
+
+
+def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
+    """Print the errors that a command raises, as JSON if it was asked for JSON, and exit as documented."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except HostcoreError as error:
+            fail(error, as_json=bool(kwargs.get("as_json")), verbose=bool(kwargs.get("verbose")))
+
+    return guarded
+
+
+def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print aligned columns on standard output."""
+    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
+    for number, row in enumerate(cells):
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        click.echo(click.style(line, bold=True) if number == 0 else line)

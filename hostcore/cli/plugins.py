@@ -1,0 +1,141 @@
+"""``hostcore plugins``."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+import click
+
+from hostcore.cli.output import json_option, print_error, print_json, print_table, reports_errors, verbose_option
+from hostcore.plugins.discover import Discovered, canonical, discover
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.kinds import KINDS
+from hostcore_hookspecs.plan import PluginRef
+
+
+@click.group("plugins", invoke_without_command=True)
+@json_option
+@click.pass_context
+def plugins_command(ctx: click.Context, as_json: bool) -> None:
+    """Show what is installed, from which distribution and version; what is broken, and why.
+
+    Reads metadata alone: no plugin is imported, so none can fail here.
+    """
+    if ctx.invoked_subcommand is None:
+        _list(as_json)
+
+
+@plugins_command.command("list")
+@json_option
+def list_plugins(as_json: bool) -> None:
+    """List all plugins. Same as `hostcore plugins`."""
+    _list(as_json)
+
+
+def _list(as_json: bool) -> None:
+    found = discover()
+    conflicting = found.conflicts
+    if as_json:
+        plugins = [
+            {
+                "kind": ref.kind,
+                "name": ref.name,
+                "value": ref.value,
+                "distribution": ref.dist,
+                "version": ref.version,
+                "conflict": (ref.kind, ref.name) in conflicting,
+            }
+            for ref in found.refs
+        ]
+        print_json({"plugins": plugins, "broken": [attrs.asdict(one) for one in found.broken]})
+        return
+    rows = [(KINDS[ref.kind].label, ref.name, f"{ref.dist} {ref.version}", ref.value) for ref in found.refs]
+    print_table(["KIND", "NAME", "DISTRIBUTION", "VALUE"], rows)
+    for warning in _warnings(found):
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+
+
+def _warnings(found: Discovered) -> list[str]:
+    from hostcore.plugins.requirements import undeclared
+
+    warnings = []
+    for (kind, name), refs in found.conflicts.items():
+        origins = ", ".join(f"{ref.dist} {ref.version}" for ref in refs)
+        warnings.append(f"the {KINDS[kind].label} {name!r} is provided by: {origins}; a job must write distribution/name")
+    warnings += [f"{one.distribution} is broken: {one.error} ({one.path})" for one in found.broken]
+    warnings += [
+        f"{distribution} does not say which version of hostcore-hookspecs it was made for; it should require one"
+        for distribution in undeclared(found)
+    ]
+    return warnings
+
+
+@plugins_command.command("show")
+@click.argument("name")
+@json_option
+@verbose_option
+@reports_errors
+def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
+    """Import the plugin NAME in a process of its own, and show its settings, hooks and capabilities.
+
+    NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
+    """
+    from hostcore.plugins.describe import describe
+    from hostcore.plugins.description import Question
+
+    questions = [
+        Question(kind=ref.kind, name=f"{ref.dist}/{ref.name}" if ref.dist else ref.name) for ref in _named(name)
+    ]
+    descriptions = describe(questions, job_dir=Path.cwd())
+    if as_json:
+        print_json({"plugins": [one.as_dict() for one in descriptions]})
+    else:
+        for one in descriptions:
+            _print(one.as_dict())
+            for error in one.errors:
+                print_error(error, verbose=verbose)
+    if any(one.errors for one in descriptions):
+        raise SystemExit(2)
+
+
+def _named(name: str) -> Sequence[PluginRef]:
+    if ":" in name:
+        return [PluginRef(kind="trainer", name=name, value=name)]
+    refs = discover().refs
+    distribution, _, plain = name.rpartition("/")
+    found = [
+        ref
+        for ref in refs
+        if ref.name == plain and (not distribution or canonical(ref.dist or "") == canonical(distribution))
+    ]
+    if not found:
+        near = difflib.get_close_matches(plain, {ref.name for ref in refs}, n=3)
+        raise HostcoreError(
+            f"no plugin {name!r} is installed",
+            code="plugin.unknown",
+            hint=f"did you mean {' or '.join(near)}?" if near else "`hostcore plugins` shows what is installed",
+        )
+    return found
+
+
+def _print(plugin: dict[str, object]) -> None:
+    ref = plugin["ref"]
+    assert isinstance(ref, dict)
+    origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
+    click.echo(f"{click.style(str(plugin['name']), bold=True)}  {KINDS[str(plugin['kind'])].label}, {origin}")
+    if plugin["doc"]:
+        click.echo(f"  {plugin['doc']}")
+    click.echo(f"  {'value':<12}{ref['value']}")
+    for key in ("hooks", "wraps"):
+        names = plugin[key]
+        if names:
+            assert isinstance(names, tuple)
+            click.echo(f"  {key:<12}{', '.join(names)}")
+    schema = plugin["settings_schema"]
+    if isinstance(schema, dict):
+        click.echo("  settings")
+        for name, about in schema["properties"].items():
+            default = f" = {about['default']!r}" if "default" in about else ""
+            kind = about.get("type", "any")
+            click.echo(f"    {name}: {kind}{default}  {about.get('description', '')}".rstrip())

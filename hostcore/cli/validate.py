@@ -1,0 +1,80 @@
+"""``hostcore validate``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hostcore.cli.job_options import job_argument, job_options, plan_of
+from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.check import check_job
+from hostcore.supervisor.opening import examine_run
+from hostcore.supervisor.plan import RunPlan
+
+
+@click.command("validate")
+@job_argument
+@job_options
+@json_option
+@verbose_option
+@reports_errors
+def validate_command(job: Path, as_json: bool, verbose: bool, **options: object) -> None:  # noqa: ARG001
+    """Check the job in the file JOB: everything that can be known before it starts.
+
+    Imports the plugins and opens the data in a process of its own. Shows the plan, or all errors at once (exit code 2).
+    """
+    plan = plan_of(job, options)
+    finished = examine_run(plan)
+    checked = check_job(plan)
+    if as_json:
+        print_json({"job": plan.spec.to_json(), "directory": str(plan.directory.path), **checked})
+    else:
+        _print_plan(plan, checked, finished)
+
+
+def _print_plan(plan: RunPlan, checked: Mapping[str, Any], finished: RunResult | None) -> None:
+    spec = plan.spec
+    lines = [("run", _fate(plan, finished)), ("device", f"{checked['device']}, {spec.precision}")]
+    for plugin in checked["plugins"]:
+        lines.append((plugin["kind"].replace("_", " "), _provenance(plugin)))
+    lines += [(one.kind, one.ref.provenance) for one in plan.reporters]
+    if checked["num_rows"] and spec.dataset:
+        order = "shuffled" if spec.dataset.shuffle else "in file order"
+        lines.append(
+            (
+                "data",
+                f"{checked['num_rows']:,} rows in {checked['num_shards']:,} shards, {order}, "
+                f"batches of {spec.dataset.batch_size:,}",
+            )
+        )
+        lines.append(("columns", ", ".join(checked["data"]["columns"])))
+    if checked["feed_bytes"]:
+        lines.append(("memory", f"about {checked['feed_bytes'] / 1e6:,.0f} MB for the feed, beside the trainer's own"))
+    per_epoch = f" ({checked['steps_per_epoch']:,} an epoch)" if checked["steps_per_epoch"] else ""
+    lines.append(("steps", f"{checked['total_steps']:,}{per_epoch}"))
+    lines.append(("cadence", _cadence(plan)))
+    click.echo(f"{click.style('valid', fg='green', bold=True)}  {spec.run_id}")
+    for name, value in lines:
+        click.echo(f"  {name:<12}{value}")
+
+
+def _fate(plan: RunPlan, finished: RunResult | None) -> str:
+    if finished:
+        return f"finished already at step {finished.step:,}: nothing would be done"
+    if plan.directory.path.exists():
+        return f"goes on in {plan.directory.path}"
+    return f"new, in {plan.directory.path}"
+
+
+def _provenance(plugin: Mapping[str, Any]) -> str:
+    origin = f" ({plugin['distribution']} {plugin['version']})" if plugin["distribution"] else ""
+    return f"{plugin['name']}{origin}"
+
+
+def _cadence(plan: RunPlan) -> str:
+    job = plan.job
+    parts = [f"metrics every {job.metric_every:,}" if job.metric_every else "no metrics"]
+    parts.append(f"checkpoints every {job.checkpoint_every:,} and at the end" if job.checkpoint_every else "a checkpoint at the end")
+    return ", ".join(parts)

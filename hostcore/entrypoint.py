@@ -1,0 +1,107 @@
+"""``python -m hostcore.entrypoint``: a run described by environment variables, for containers made for other hosts.
+
+A thin translation into the same run as ``hostcore run``. An empty variable counts as unset.
+
+=========================== ==========================================================================================
+``WORKER_MODE``             must be ``trainer``
+``TRAINER_JOB_SPEC_PATH``   the job file; default ``/app/.cozy/trainer_job.json``
+``TRAINER_PLUGIN``          the trainer; wins over the job's
+``TRAINER_ARTIFACTS_DIR``   the folder of all runs, in place of ``HOSTCORE_RUNS_DIR``
+``TRAINER_CHECKPOINTS_DIR`` where checkpoints go, in place of the run directory's ``checkpoints``
+``TRAINER_SAMPLES_DIR``     where generated samples go, in place of the run directory's ``samples``
+``TRAINER_METRICS_DIR``     adds the ``jsonl`` reporter, writing ``events.jsonl`` there
+``TRAINER_EVENTS_PATH``     adds the ``jsonl`` reporter, writing there; wins over ``TRAINER_METRICS_DIR``
+=========================== ==========================================================================================
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import attrs
+
+from hostcore.cli.output import fail
+from hostcore.cli.run import run_plan
+from hostcore.job.spec import ComponentUse
+from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore_hookspecs.errors import HostcoreError
+
+DEFAULT_JOB = "/app/.cozy/trainer_job.json"
+JSONL = "hostcore-builtin-plugins/jsonl"
+
+#: Variables of the original with no meaning here yet: setting one must not be passed over in silence.
+_UNSUPPORTED = (
+    "TRAINER_CANCELLED",
+    "TRAINER_CANCEL_FILE",
+    "TRAINER_CAPABILITY_TOKEN",
+    "TRAINER_MAX_RUNTIME_SECONDS",
+    "TRAINER_ORCHESTRATED",
+    "TRAINER_UPLOAD_CHECKPOINT_URL",
+    "TRAINER_UPLOAD_METRICS_URL",
+    "TRAINER_UPLOAD_SAMPLE_URL",
+    "TRAINER_UPLOAD_TERMINAL_URL",
+)
+_OFF = frozenset({"", "0", "false", "f", "no", "n"})
+
+
+class InvalidEnvironment(HostcoreError):
+    """The environment variables do not describe a run."""
+
+    code = "environment.invalid"
+
+
+def plan_from(environment: Mapping[str, str]) -> RunPlan:
+    """The plan that environment variables describe.
+
+    :raises HostcoreError: When they do not, or the job is invalid.
+    """
+    mode = environment.get("WORKER_MODE", "").strip().lower()
+    if mode != "trainer":
+        raise InvalidEnvironment(
+            f"WORKER_MODE is {environment.get('WORKER_MODE', '')!r}; hostcore only trains", hint="set WORKER_MODE=trainer"
+        )
+    for name in _UNSUPPORTED:
+        if environment.get(name, "").strip().lower() not in _OFF:
+            raise InvalidEnvironment(
+                f"{name} is set, but this version of hostcore does not act on it", hint=f"unset {name}"
+            )
+    trainer = environment.get("TRAINER_PLUGIN")
+    plan = make_plan(
+        Path(environment.get("TRAINER_JOB_SPEC_PATH") or DEFAULT_JOB),
+        overrides=[f"trainer={json.dumps(trainer)}"] if trainer else [],
+        extra_reporters=_reporters(environment),
+        runs=_folder(environment, "TRAINER_ARTIFACTS_DIR"),
+    )
+    return attrs.evolve(
+        plan,
+        checkpoints_dir=_folder(environment, "TRAINER_CHECKPOINTS_DIR") or plan.checkpoints_dir,
+        samples_dir=_folder(environment, "TRAINER_SAMPLES_DIR") or plan.samples_dir,
+    )
+
+
+def _folder(environment: Mapping[str, str], name: str) -> Path | None:
+    value = environment.get(name)
+    return Path(value).absolute() if value else None
+
+
+def _reporters(environment: Mapping[str, str]) -> tuple[ComponentUse, ...]:
+    metrics = _folder(environment, "TRAINER_METRICS_DIR")
+    path = _folder(environment, "TRAINER_EVENTS_PATH") or (metrics and metrics / "events.jsonl")
+    return (ComponentUse(use=JSONL, settings={"path": str(path)}),) if path else ()
+
+
+def main() -> int:
+    """Run it.
+
+    :return: The exit code of ``hostcore run``.
+    """
+    try:
+        return run_plan(plan_from(os.environ), as_json=False)
+    except HostcoreError as error:
+        fail(error, as_json=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""Rank logs become one log: the supervisor numbers the events of all ranks and adds its own."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import orjson
+
+from hostcore.events.codec import decode_payload, encode_event
+from hostcore.events.reader import read_events
+from hostcore.events.writer import append_line, now_ms
+from hostcore_hookspecs.events import Event, Payload
+
+Source = tuple[int, int]
+"""A rank and an attempt: together they name a rank log."""
+
+
+@attrs.frozen(kw_only=True)
+class Entry:
+    """An event before the supervisor has numbered it."""
+
+    payload: Payload
+    #: Finished steps when it happened.
+    step: int | None
+    epoch: int | None
+    #: When it happened; None for now.
+    time_ms: int | None = None
+    #: Rank, attempt and offset in the rank's log; None for the supervisor's own events.
+    src: tuple[int, int, int] | None = None
+
+
+class EventLog:
+    """``logs/events.jsonl``, written by the supervisor alone. ``seq`` goes on where the attempt before ended.
+
+    :param path: The log; made if it does not exist. A torn last line of a dead supervisor is cut off.
+    """
+
+    def __init__(self, path: Path, *, run_id: str, attempt: int, clock: Callable[[], int] = now_ms) -> None:
+        self.run_id = run_id
+        self.attempt = attempt
+        self.last_seq = 0
+        #: The offset of the newest event merged from each rank log.
+        self.merged: dict[Source, int] = {}
+        self._clock = clock
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        whole = 0
+        for event, whole in read_events(path):
+            self.last_seq = event.seq
+            if event.src:
+                rank, source_attempt, offset = event.src
+                self.merged[rank, source_attempt] = offset
+        os.ftruncate(self._descriptor, whole)
+
+    def append(self, entry: Entry) -> Event:
+        """Number an event and write it."""
+        event = Event(
+            seq=self.last_seq + 1,
+            time_ms=self._clock() if entry.time_ms is None else entry.time_ms,
+            run_id=self.run_id,
+            attempt=entry.src[1] if entry.src else self.attempt,
+            src=entry.src,
+            step=entry.step,
+            epoch=entry.epoch,
+            payload=entry.payload,
+        )
+        append_line(self._descriptor, encode_event(event))
+        self.last_seq = event.seq
+        return event
+
+    def sync(self) -> None:
+        """Wait until everything written is on the disk."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.sync()
+        os.close(self._descriptor)
+
+
+class RankTail:
+    """Reads what a rank has appended to its log since the last time."""
+
+    def __init__(self, path: Path, *, rank: int, attempt: int, after: int | None = None) -> None:
+        """Start reading.
+
+        :param path: The rank's log; it may not exist yet.
+        :param after: The offset of the last line read before, if any.
+        """
+        self.rank = rank
+        self.attempt = attempt
+        self._path = path
+        self._skip_first = after is not None
+        self._offset = after or 0
+
+    def read(self) -> Iterator[Entry]:
+        """The events since the last time. A line still being written waits for the next time."""
+        try:
+            with self._path.open("rb") as log:
+                log.seek(self._offset)
+                for line in log:
+                    if not line.endswith(b"\n"):
+                        return
+                    offset, self._offset = self._offset, self._offset + len(line)
+                    if self._skip_first:
+                        self._skip_first = False
+                    else:
+                        yield self._entry(line, offset)
+        except FileNotFoundError:
+            return
+
+    def _entry(self, line: bytes, offset: int) -> Entry:
+        found = orjson.loads(line)
+        return Entry(
+            payload=decode_payload(found),
+            step=found["step"],
+            epoch=found["epoch"],
+            time_ms=found["time_ms"],
+            src=(self.rank, self.attempt, offset),
+        )

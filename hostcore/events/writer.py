@@ -1,0 +1,49 @@
+"""The log that one rank appends to."""
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hostcore.events.codec import encode_payload
+from hostcore_hookspecs.events import Payload
+
+
+def now_ms() -> int:
+    """The wall clock in milliseconds since 1970, UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def append_line(descriptor: int, line: bytes) -> None:
+    """Append a whole line with one system call, so that readers never see two lines mixed.
+
+    :raises OSError: When the disk is full, also if a part of the line still fitted.
+    """
+    if os.write(descriptor, line) != len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class RankLog:
+    """``logs/rank-<rank>.attempt-<attempt>.jsonl``, appended to by that rank alone."""
+
+    def __init__(self, path: Path, *, clock: Callable[[], int] = now_ms) -> None:
+        self.path = path
+        self._clock = clock
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def write(self, payload: Payload, *, step: int | None = None, epoch: int | None = None) -> None:
+        """Append an event.
+
+        :raises OSError: When it cannot be written, for instance because the disk is full.
+        """
+        append_line(self._descriptor, encode_payload(payload, time_ms=self._clock(), step=step, epoch=epoch))
+
+    def sync(self) -> None:
+        """Wait until everything written is on the disk."""
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Sync and close."""
+        self.sync()
+        os.close(self._descriptor)

@@ -1,0 +1,108 @@
+"""A whole run in this process: the supervisor in a thread, the worker where it was called, the same line between them.
+
+For notebooks and debuggers. What a separate process gives is lost here: a worker that crashes takes the supervisor along.
+"""
+
+import _thread
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from hostcore.runs.channel import Channel
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.opening import Opening, open_run
+from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore.supervisor.reporting import Listener
+from hostcore.supervisor.spawn import WorkerExit
+from hostcore.supervisor.supervise import supervise
+from hostcore_hookspecs.events import Event
+
+
+def run(
+    job: str | Path | Mapping[str, Any],
+    on_event: Callable[[Event], object] | None = None,
+) -> RunResult:
+    """Run a job in this process.
+
+    :param job: The path of a job file, or the job itself.
+    :param on_event: Called with every event, from another thread; an exception in it does not hurt the run.
+    :return: The fields of ``result.json``. A run that failed is a result too, not an exception.
+    :raises HostcoreError: When the job is invalid; nothing was started then.
+    """
+    plan = make_plan(job if isinstance(job, Mapping) else Path(job))
+    opened = open_run(plan)
+    if isinstance(opened, RunResult):
+        return opened
+    return run_here(plan, opened, [Listener(label="on_event", report_event=on_event)] if on_event else [])
+
+
+def run_here(plan: RunPlan, opening: Opening, listeners: list[Listener] | None = None) -> RunResult:
+    """Run an opened attempt in this process."""
+    seat = _Seat()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hostcore supervisor") as threads:
+        supervised = threads.submit(supervise, plan, opening, listeners=listeners or (), spawn=seat.spawn)
+        worker = seat.wait_for(supervised)
+        if worker is not None:
+            worker.work()
+        return supervised.result()
+
+
+class _Seat:
+    """Where the supervisor's thread leaves the worker that this thread is to be."""
+
+    def __init__(self) -> None:
+        self._taken = threading.Event()
+        self._worker: _WorkerHere | None = None
+
+    def spawn(self, contract: Path, output: Path, environment: Mapping[str, str]) -> "_WorkerHere":  # noqa: ARG002
+        """Start a worker, as the supervisor sees it. Its output stays in the terminal."""
+        self._worker = _WorkerHere(contract)
+        self._taken.set()
+        return self._worker
+
+    def wait_for(self, supervised: "Future[RunResult]") -> "_WorkerHere | None":
+        """The worker to be; None if the supervisor gave up before it needed one."""
+        supervised.add_done_callback(lambda _: self._taken.set())
+        self._taken.wait()
+        return self._worker
+
+
+class _WorkerHere:
+    """A worker in the calling thread."""
+
+    def __init__(self, contract: Path) -> None:
+        self.channel, self._own_end = Channel.pair()
+        self._contract = contract
+        self._over = threading.Event()
+        self._code = 1
+
+    def work(self) -> None:
+        """Be the worker, to its end."""
+        from hostcore.worker.attempt import run_attempt
+        from hostcore.worker.stop import StopSwitch
+
+        stop = StopSwitch()
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        try:
+            with stop.signals() if in_main_thread else nullcontext():
+                self._code = run_attempt(self._contract, self._own_end, stop)
+        finally:
+            self._own_end.close()
+            self._over.set()
+
+    def poll(self) -> WorkerExit | None:
+        """How it ended; None while it works."""
+        return WorkerExit(self._code) if self._over.is_set() else None
+
+    def wait(self) -> WorkerExit:
+        """Wait for its end."""
+        self._over.wait()
+        return WorkerExit(self._code)
+
+    def kill(self) -> None:
+        """A thread cannot be killed: raise KeyboardInterrupt in the main thread."""
+        if not self._over.is_set():
+            _thread.interrupt_main()

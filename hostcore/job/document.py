@@ -1,0 +1,104 @@
+"""A job file into a plain document: JSON, or YAML by file name."""
+
+import difflib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from hostcore.job.json_values import Pairs, checked
+from hostcore.job.wording import found, one_of
+from hostcore_hookspecs.errors import HostcoreError
+
+MAX_JSON_BYTES = 16 * 1024 * 1024
+#: YAML is read by pure Python, at about a second per megabyte and more.
+MAX_YAML_BYTES = 1024 * 1024
+
+_YAML = (".yaml", ".yml")
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """The job file as a plain dictionary.
+
+    :raises HostcoreError: ``job.not_found``, ``job.unreadable``, ``job.too_large``, ``job.encoding``, ``job.empty``,
+        ``job.syntax``, ``job.too_deep``, ``job.duplicate_key``, ``job.value`` or ``job.not_object``.
+    """
+    yaml = path.suffix.lower() in _YAML
+    text = _read_text(path, MAX_YAML_BYTES if yaml else MAX_JSON_BYTES)
+    if not text.strip():
+        raise HostcoreError("the job file is empty", code="job.empty", hint='the least that runs is {"trainer": …}')
+    if yaml:
+        from hostcore.job.yaml import parse_yaml
+
+        value = parse_yaml(text)
+    else:
+        value = parse_json(text)
+    if not isinstance(value, dict):
+        message = f"a job must be an object, found {found(value)}"
+        raise HostcoreError(message, code="job.not_object", pointer="", hint='the least that runs is {"trainer": …}')
+    plain: dict[str, Any] = checked(value)
+    return plain
+
+
+def parse_json(text: str) -> Any:
+    """Strict JSON, except that duplicate keys and NaN are left for :func:`checked`, which knows where they are.
+
+    :raises HostcoreError: ``job.syntax`` with line and column, or ``job.too_deep``.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=Pairs)
+    except json.JSONDecodeError as error:
+        message = f"not valid JSON: {error.msg}, line {error.lineno}, column {error.colno}"
+        raise HostcoreError(message, code="job.syntax", hint=_syntax_hint(text, error.pos)) from None
+    except RecursionError:
+        raise HostcoreError("nested too deep to be a job", code="job.too_deep") from None
+    except ValueError:  # Python refuses to read integers of more than 4,300 digits
+        raise HostcoreError("an integer has thousands of digits", code="job.syntax") from None
+
+
+def _syntax_hint(text: str, position: int) -> str | None:
+    rest = text[position : position + 8]
+    if rest.startswith(("}", "]")) or (re.search(r",\s*$", text[:position]) is not None and rest[:1] in ("}", "]")):
+        return "remove the comma before it"
+    if rest.startswith("'"):
+        return "strings and keys take double quotes"
+    if rest.startswith(("//", "/*", "#")):
+        return "JSON has no comments; a job in YAML (job.yaml) may have them"
+    if word := re.match(r"True|False|None", rest):
+        return f"write {'null' if word[0] == 'None' else word[0].lower()}"
+    return None
+
+
+def _read_text(path: Path, limit: int) -> str:
+    try:
+        size = path.stat().st_size  # before reading, so that a huge file costs nothing
+        if size <= limit:
+            with path.open("rb") as file:
+                data = file.read(limit + 1)  # a pipe has no size
+            size = len(data)
+    except FileNotFoundError:
+        raise HostcoreError("there is no such job file", code="job.not_found", hint=_neighbours(path)) from None
+    except IsADirectoryError:
+        raise HostcoreError("this is a folder, not a job file", code="job.unreadable") from None
+    except OSError as error:
+        message = f"the job file cannot be read: {(error.strerror or str(error)).lower()}"
+        raise HostcoreError(message, code="job.unreadable") from None
+    except ValueError:
+        raise HostcoreError("this is not a file name", code="job.unreadable") from None
+    if size > limit:
+        message = f"the job file is too large: at most {limit // 1024**2} MB are read"
+        raise HostcoreError(message, code="job.too_large", hint="data belongs into files that the job names")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"the job file is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}"
+        raise HostcoreError(message, code="job.encoding", hint="save it as UTF-8") from None
+
+
+def _neighbours(path: Path) -> str | None:
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in (".json", *_YAML)]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    return f"did you mean {one_of(near)}?" if near else None

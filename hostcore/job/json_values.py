@@ -1,0 +1,85 @@
+"""What may stand in a job at all: plain JSON, of bounded depth, that every reader of the run's files can read back."""
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from datetime import date
+from typing import Any
+
+from hostcore.job.pointers import Problems
+from hostcore.job.wording import found
+from hostcore_hookspecs.errors import HostcoreError
+
+#: Objects and lists inside each other.
+MAX_DEPTH = 64
+
+
+class Pairs(dict[str, Any]):
+    """An object fresh from a parser, which remembers the keys that were given more than once."""
+
+    def __init__(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        super().__init__()
+        self.duplicates: list[str] = []
+        for key, value in pairs:
+            if key in self:
+                self.duplicates.append(key)
+            self[key] = value
+
+
+def checked(value: Any) -> Any:
+    """A copy in plain dictionaries, lists and scalars; paths become strings.
+
+    :raises Errors: ``job.value``, ``job.duplicate_key``, ``job.too_deep``: everything that is not JSON, with pointers.
+    """
+    return _checked(value, 0)
+
+
+def _checked(value: Any, depth: int) -> Any:
+    if depth > MAX_DEPTH:
+        raise HostcoreError(f"nested more than {MAX_DEPTH} levels deep", code="job.too_deep", pointer="")
+    if isinstance(value, Mapping):
+        return _checked_object(value, depth)
+    if isinstance(value, list | tuple):
+        problems = Problems()
+        items = [problems.gather(str(index), _checked, item, depth + 1) for index, item in enumerate(value)]
+        problems.check()
+        return items
+    return _checked_scalar(os.fspath(value) if isinstance(value, os.PathLike) else value)
+
+
+def _checked_object(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    problems = Problems()
+    plain: dict[str, Any] = {}
+    for key, item in value.items():
+        if not isinstance(key, str):
+            problems.add(_not_json(f"a key must be a string, found {found(key)}", "put it in quotes"), str(key))
+            continue
+        problems.gather(key, _checked_scalar, key)
+        plain[key] = problems.gather(key, _checked, item, depth + 1)
+    for key in value.duplicates if isinstance(value, Pairs) else ():
+        error = HostcoreError(
+            f"{found(key)} is given more than once", code="job.duplicate_key", hint="keep one of them"
+        )
+        problems.add(error, key)
+    problems.check()
+    return plain
+
+
+def _checked_scalar(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _not_json(f"{found(value)} is not a JSON number", "leave the key out, or use null where it is allowed")
+    if isinstance(value, str):
+        if "\0" in value:
+            raise _not_json("a string contains the character U+0000", None)
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise _not_json("a string contains half of a surrogate pair, which is not text", None)
+        return value
+    if value is None or type(value) in (bool, int, float):
+        return value
+    if isinstance(value, date):  # YAML's timestamps
+        raise _not_json(f"{value} is a date, which JSON does not have", "put it in quotes")
+    raise _not_json(f"{found(value)} is not JSON", "use numbers, strings, booleans, null, lists and objects")
+
+
+def _not_json(message: str, hint: str | None) -> HostcoreError:
+    return HostcoreError(message, code="job.value", pointer="", hint=hint)

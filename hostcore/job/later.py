@@ -1,0 +1,101 @@
+"""Keys whose feature belongs to a later version: a value other than the default is refused, never ignored."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from hostcore.job.names import is_builtin
+from hostcore.job.pointers import escaped, tokens
+from hostcore_hookspecs.errors import HostcoreError
+
+
+@attrs.frozen
+class _NotYet:
+    """One key of a job."""
+
+    pointer: str
+    #: The feature, as the subject of a sentence.
+    feature: str
+    #: The values that ask for nothing new.
+    defaults: tuple[Any, ...] = (None,)
+    #: In place of ``defaults``, where the answer needs more of the job: value, job -> asks for nothing new.
+    allows: Callable[[Any, Mapping[str, Any]], bool] | None = None
+
+
+def _is_local(launcher: Any, _job: Mapping[str, Any]) -> bool:
+    name = launcher.get("use") if isinstance(launcher, Mapping) else launcher
+    return name is None or (isinstance(name, str) and is_builtin(name, "local"))
+
+
+def _is_batch_size(size: Any, job: Mapping[str, Any]) -> bool:
+    dataset = job.get("dataset")
+    return size is None or size == (dataset.get("batch_size", 32) if isinstance(dataset, Mapping) else 1)
+
+
+def _is_one_device(devices: Any, _job: Mapping[str, Any]) -> bool:
+    return not isinstance(devices, list) or len(devices) <= 1
+
+
+_TABLE = (
+    _NotYet("/validation", "validation data is"),
+    _NotYet("/test", "test data is"),
+    _NotYet("/validate_every", "validation is", (0,)),
+    _NotYet("/accumulate", "gradient accumulation is", (1,)),
+    _NotYet("/global_batch_size", "a global batch other than one batch is", allows=_is_batch_size),
+    _NotYet("/precision", "precision other than fp32 is", ("fp32",)),
+    _NotYet("/devices", "more than one device is", allows=_is_one_device),
+    _NotYet("/samples", "generating samples is", (None, [])),
+    _NotYet("/uploaders", "uploading is", (None, [])),
+    _NotYet("/checkpoint_base_uri", "mirroring the run is"),
+    _NotYet("/resolvers", "resolving references is", (None, [])),
+    _NotYet("/policies", "a policy is", (None, [])),
+    _NotYet("/inputs", "fetching inputs is", (None, {})),
+    _NotYet("/launcher", "a launcher other than local is", allows=_is_local),
+    _NotYet("/max_restarts", "restarting is", (0,)),
+    _NotYet("/stall_seconds", "a limit for stalls is", (600,)),
+    _NotYet("/grace_seconds", "a grace period is", (25,)),
+    _NotYet("/max_runtime_seconds", "a limit of the run time is", (0,)),
+    _NotYet("/environment", "an isolated environment is"),
+    _NotYet("/resources", "asking for resources is"),
+    _NotYet("/dataset/workers", "transforming batches in other processes is", (0,)),
+    _NotYet("/dataset/readahead", "choosing the read-ahead is", (2,)),
+)
+
+
+def not_yet(document: Mapping[str, Any]) -> list[HostcoreError]:
+    """Everything that a job asks for and that this version does not do; wrong types may be among it."""
+    errors = []
+    for entry in _TABLE:
+        given, value = _look_up(document, entry.pointer)
+        allowed = entry.allows(value, document) if entry.allows else value in entry.defaults
+        if given and not allowed:
+            errors.append(_refusal(entry.pointer, entry.feature))
+    used = {key: value for key, value in document.items() if key != "profiles"}
+    errors.extend(_refusal(pointer, "a reference to a secret is") for pointer in _secrets(used, ""))
+    return errors
+
+
+def _refusal(pointer: str, feature: str) -> HostcoreError:
+    message = f"{feature} not there yet in this version of hostcore"
+    return HostcoreError(message, code="job.not_yet", pointer=pointer, hint="remove the key")
+
+
+def _look_up(document: Any, pointer: str) -> tuple[bool, Any]:
+    for token in tokens(pointer):
+        if not isinstance(document, Mapping) or token not in document:
+            return False, None
+        document = document[token]
+    return True, document
+
+
+def _secrets(value: Any, pointer: str) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if "$secret" in value:
+            yield pointer
+            return
+        for key, item in value.items():
+            yield from _secrets(item, f"{pointer}/{escaped(key)}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _secrets(item, f"{pointer}/{index}")

@@ -1,0 +1,115 @@
+"""What changes a job file: profiles (JSON merge patches, RFC 7396) and ``--set key=value``."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from hostcore.job.document import parse_json
+from hostcore.job.json_values import checked
+from hostcore.job.pointers import escaped, moved, tokens
+from hostcore.job.wording import did_you_mean, found, near
+from hostcore_hookspecs.errors import HostcoreError
+
+#: Keys that stand for one another: a layer that gives one takes away what a lower layer said with the other.
+_REPLACES = {"device": "devices", "devices": "device"}
+
+
+def apply_profile(document: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The job with one of its profiles merged in.
+
+    :raises HostcoreError: ``job.profile`` if the job has no such profile.
+    """
+    profiles = document.get("profiles")
+    profiles = profiles if isinstance(profiles, Mapping) else {}
+    patch = profiles.get(name)
+    if patch is None:
+        names = ", ".join(found(profile) for profile in profiles)
+        raise HostcoreError(
+            f"the job has no profile {found(name)}",
+            code="job.profile",
+            pointer="/profiles",
+            hint=did_you_mean(near(name, profiles)) or (f"its profiles are {names}" if names else "it has no profiles"),
+        )
+    if not isinstance(patch, Mapping):
+        return dict(document)  # told with the other wrong types
+    merged: dict[str, Any] = _merge(_without_replaced(document, patch), patch)
+    return merged
+
+
+def apply_override(document: Mapping[str, Any], override: str) -> dict[str, Any]:
+    """The job with one ``key=value`` set.
+
+    The key is dotted (``dataset.batch_size``, ``callbacks.0.patience``) or a JSON pointer (``/labels/a.b``;
+    ``/callbacks/-`` appends). The value is JSON, or else a string.
+
+    :raises HostcoreError: ``job.override``.
+    """
+    key, equals, text = override.partition("=")
+    path = tokens(key) if key.startswith("/") else key.split(".")
+    if not equals or not all(path):
+        raise HostcoreError(
+            f"--set takes key=value, found {found(override)}",
+            code="job.override",
+            hint="for example --set hyperparams.learning_rate=1e-4",
+        )
+    try:
+        changed: dict[str, Any] = _set(_without_replaced(document, path[:1]), path, _value(text))
+    except HostcoreError as error:
+        for single in moved(error, ""):
+            single.message = f"--set {override}: {single.message}"
+        raise
+    return changed
+
+
+def _value(text: str) -> Any:
+    try:
+        value = parse_json(text)
+    except HostcoreError as error:
+        if error.code == "job.too_deep":
+            raise
+        value = text
+    return checked(value)
+
+
+def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
+    """A copy of a document in which one place is set; objects on the way are made if they are missing."""
+    if not path:
+        return value
+    step, *rest = path
+    if container is None or isinstance(container, Mapping):
+        members = container or {}
+        return {**members, step: _set(members.get(step), rest, value, f"{at}/{escaped(step)}")}
+    if not isinstance(container, list):
+        hint = None
+        if isinstance(container, str):
+            hint = f'a component with settings is an object: {{"use": {found(container)}, {found(step)}: …}}'
+        raise HostcoreError(
+            f"{at} is {found(container)}, which has no keys", code="job.override", pointer=at, hint=hint
+        )
+    size = len(container)
+    if step != "-" and not (step.isdecimal() and int(step) <= size):
+        raise HostcoreError(
+            f"{at} is {found(container)}, and {found(step)} is no index of it",
+            code="job.override",
+            pointer=at,
+            hint=f"use {f'0 to {size - 1}, or ' if size else ''}- to append",
+        )
+    index = size if step == "-" else int(step)
+    old = container[index] if index < size else None
+    return [*container[:index], _set(old, rest, value, f"{at}/{index}"), *container[index + 1 :]]
+
+
+def _merge(target: Any, patch: Any) -> Any:
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merge(merged.get(key), value)
+    return merged
+
+
+def _without_replaced(document: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    replaced = {_REPLACES[key] for key in given if key in _REPLACES} - set(given)
+    return {key: value for key, value in document.items() if key not in replaced}

@@ -1,0 +1,99 @@
+"""A job file, or a mapping, into a :class:`JobSpec`: profile, ``--set``, types, rules, and what is not there yet."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.document import read_document
+from hostcore.job.json_values import checked
+from hostcore.job.later import not_yet
+from hostcore.job.layers import apply_override, apply_profile
+from hostcore.job.names import make_run_id
+from hostcore.job.path_keys import with_absolute_paths
+from hostcore.job.pointers import Problems
+from hostcore.job.spec import JobSpec
+from hostcore.job.structure import structure
+from hostcore_hookspecs.errors import HostcoreError
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _random_token() -> str:
+    return os.urandom(2).hex()
+
+
+def load_job(
+    source: Path | Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
+    base_dir: Path | None = None,
+    now: Callable[[], datetime] = _utc_now,
+    token: Callable[[], str] = _random_token,
+) -> JobSpec:
+    """Load a job.
+
+    The file comes first, then the profile is merged in, then the overrides are set, in order.
+
+    :param source: A file (JSON, or YAML if it ends in ``.yaml`` or ``.yml``), or the job itself.
+    :param overrides: ``key=value``, as ``--set`` takes them; their relative paths start at the working directory.
+    :param profile: One of the job's ``profiles``.
+    :param base_dir: Where other relative paths start. None: the file's folder; for a mapping the working directory.
+    :param now: The clock, for a generated run id.
+    :param token: Four random hexadecimal digits, for a generated run id.
+    :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
+    """
+    file = None if isinstance(source, Mapping) else Path(source)
+    try:
+        folder = (base_dir or (file.parent if file else Path.cwd())).absolute()
+        document = _document(source, folder, overrides, profile)
+        spec = _spec(document, folder)
+    except HostcoreError as error:
+        for single in all_errors(error):
+            single.file = single.file or (str(file) if file else None)
+        raise Errors(all_errors(error)) from error.__cause__
+    if spec.run_id:
+        return spec
+    return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token))
+
+
+def _document(
+    source: Path | Mapping[str, Any], folder: Path, overrides: Sequence[str], profile: str | None
+) -> dict[str, Any]:
+    document = checked(source) if isinstance(source, Mapping) else read_document(Path(source))
+    if profile is not None:
+        document = apply_profile(document, profile)
+    document = with_absolute_paths(document, folder)
+    problems = Problems()
+    for override in overrides:
+        try:
+            document = apply_override(document, override)
+        except HostcoreError as error:
+            problems.extend(all_errors(error))
+    problems.check()
+    return with_absolute_paths(document, Path.cwd())  # what is still relative came from an override
+
+
+def _spec(document: dict[str, Any], folder: Path) -> JobSpec:
+    problems = Problems()
+    spec = None
+    try:
+        spec = attrs.evolve(structure(JobSpec, document, base_dir=folder), base_dir=folder)
+    except Errors as error:
+        problems.extend(error.errors)
+    told = [error.pointer or "" for error in problems.errors]
+    problems.extend(error for error in not_yet(document) if not any(_overlap(error.pointer or "", p) for p in told))
+    problems.check()
+    assert spec is not None
+    return spec
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")

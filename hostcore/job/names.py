@@ -1,0 +1,52 @@
+"""The strings with a grammar in a job file: plugin names, run ids, devices."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from hostcore.job.bounds import Pattern
+
+_NAME = r"[a-z0-9][a-z0-9._-]*"
+_DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
+
+PluginName = Annotated[
+    str,
+    Pattern(
+        rf"({_DISTRIBUTION}/)?{_NAME}|{_DOTTED}:({_DOTTED})?",
+        'the name of a plugin: "name" (lower-case letters, digits, ".", "_", "-"), "distribution/name" '
+        'or an import path "module:symbol"',
+    ),
+]
+
+RunId = Annotated[
+    str,
+    Pattern(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}",
+        'a run id: at most 128 letters, digits, ".", "_" and "-", starting with a letter or digit',
+    ),
+]
+
+DeviceName = Annotated[
+    str,
+    Pattern(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", 'a device: "auto", "cpu", "mps", "cuda" or "cuda:N"'),
+]
+
+#: The host's own defaults are written qualified, so that no other distribution can stand in their way.
+BUILTIN: Final = "hostcore-builtin-plugins/"
+
+
+def is_builtin(name: str, builtin: str) -> bool:
+    """Whether a plugin name is that of a plugin that ships with hostcore, qualified or not."""
+    return name in (builtin, BUILTIN + builtin)
+
+
+def make_run_id(trainer: str, *, now: Callable[[], datetime], token: Callable[[], str]) -> str:
+    """A new run id: ``<trainer>-<yyyymmdd-hhmmss in UTC>-<4 hexadecimal digits>``.
+
+    :param now: The clock; its times know their zone.
+    :param token: Four random hexadecimal digits, so that two runs started in the same second differ.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]", "-", trainer).strip("._-")[:100] or "run"
+    return f"{safe}-{now().astimezone(UTC):%Y%m%d-%H%M%S}-{token()}"

@@ -1,0 +1,102 @@
+"""The objects inside a job file."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import attrs
+from annotated_types import Ge, Gt, MinLen
+
+from hostcore.job.names import BUILTIN, PluginName
+from hostcore.job.plain import to_plain
+from hostcore_hookspecs.errors import HostcoreError
+
+Text = Annotated[str, MinLen(1)]
+
+
+@attrs.frozen(kw_only=True)
+class ComponentUse:
+    """One use of a plugin: ``"name"``, or ``{"use": "name", ...}`` with its settings beside it."""
+
+    use: PluginName = attrs.field(metadata={"shorthand": True, "help": "The plugin."})
+    #: As the job gives them; structured when the plugin is imported.
+    settings: Mapping[str, Any] = attrs.field(factory=dict, metadata={"rest": True})
+
+
+@attrs.frozen(kw_only=True)
+class DatasetSpec:
+    """Data to train, validate or test on: the host's keys, and all others for the source."""
+
+    settings: Mapping[str, Any] = attrs.field(factory=dict, metadata={"rest": True})
+    source: PluginName = attrs.field(
+        metadata={"help": "The data source.", "default": "`parquet` when `parquet_paths` is given"}
+    )
+    batch_size: Annotated[int, Ge(1)] = attrs.field(default=32, metadata={"help": "Rows per rank and micro-batch."})
+    readahead: Annotated[int, Ge(0)] = attrs.field(default=2, metadata={"help": "Windows to read ahead of the loop."})
+    columns: tuple[Text, ...] = attrs.field(
+        default=(), metadata={"help": "The columns to read, in this order.", "default": "all"}
+    )
+    shuffle: bool = attrs.field(
+        default=False, metadata={"help": "Shuffle anew in every epoch, as a pure function of the seed."}
+    )
+    workers: Annotated[int, Ge(0)] = attrs.field(
+        default=0, metadata={"help": "Processes that run `transform_batch` ahead of the loop."}
+    )
+    lanes: Annotated[int, Ge(1)] | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "Places of the data that a shuffled batch draws from at once.",
+            "default": "the largest of 24, 12, 8, 4, 2, 1 not above a quarter of the shards",
+        },
+    )
+    shuffle_window: Annotated[int, Ge(1)] = attrs.field(
+        default=131_072, metadata={"help": "Rows that are shuffled together, over all lanes."}
+    )
+    window_bytes: Annotated[int, Ge(1)] = attrs.field(
+        default=64 * 1024 * 1024, metadata={"help": "Bytes that a window may take in memory; makes it smaller."}
+    )
+
+    @source.default
+    def _source_of_parquet_paths(self) -> str:
+        if "parquet_paths" in self.settings:
+            return f"{BUILTIN}parquet"
+        raise HostcoreError(
+            'the dataset names no source: expected "source" or "parquet_paths"',
+            code="key.missing",
+            pointer="/source",
+            hint='give "parquet_paths", or name the data source: "source": "arrow"',
+        )
+
+    @columns.validator
+    def _each_column_once(self, _attribute: "attrs.Attribute[Sequence[str]]", columns: Sequence[str]) -> None:
+        for index, column in enumerate(columns):
+            if column in columns[:index]:
+                raise HostcoreError(f'"{column}" is listed twice', code="value.invalid", pointer=f"/columns/{index}")
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON, the source's settings among the host's keys; what ``open_dataset`` gets."""
+        return dict(to_plain(self))
+
+
+@attrs.frozen(kw_only=True)
+class EnvironmentSpec:
+    """An isolated environment for the worker."""
+
+    requirements: tuple[Text, ...] = attrs.field(default=(), metadata={"help": "Requirements, as pip takes them."})
+    python: Text | None = attrs.field(default=None, metadata={"help": "The version of Python: `3.12`."})
+
+
+@attrs.frozen(kw_only=True)
+class ResourcesSpec:
+    """What a launcher should ask its engine for."""
+
+    num_nodes: Annotated[int, Ge(1)] = attrs.field(default=1, metadata={"help": "Machines."})
+    gpus_per_node: Annotated[int, Ge(0)] = attrs.field(default=0, metadata={"help": "GPUs on each machine."})
+    cpus_per_node: Annotated[float, Gt(0)] | None = attrs.field(
+        default=None, metadata={"help": "CPU cores on each machine."}
+    )
+    memory_per_node_gb: Annotated[float, Gt(0)] | None = attrs.field(
+        default=None, metadata={"help": "Memory of each machine, in GB."}
+    )
+    image: Text | None = attrs.field(default=None, metadata={"help": "Container image."})
+    namespace: Text | None = attrs.field(default=None, metadata={"help": "Kubernetes namespace, or Slurm account."})
+    env: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Environment variables."})

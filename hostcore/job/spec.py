@@ -1,0 +1,229 @@
+"""A job: every key of a job file, with type, bounds, default and meaning.
+
+The converter, the JSON Schema and the job reference are made from these classes.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import attrs
+from annotated_types import Ge, Le, MinLen
+
+from hostcore.job.names import BUILTIN, DeviceName, PluginName, RunId
+from hostcore.job.plain import to_plain
+from hostcore.job.rules import check_rules
+from hostcore.job.sections import ComponentUse, DatasetSpec, EnvironmentSpec, ResourcesSpec, Text
+from hostcore_hookspecs.api_version import TRAINER_API_VERSION
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.run_state import SampleRequest
+
+__all__ = ["ComponentUse", "DatasetSpec", "EnvironmentSpec", "JobSpec", "ResourcesSpec", "job_view", "same_job"]
+
+Cadence = Annotated[int, Ge(0)]
+Seconds = Annotated[float, Ge(0)]
+
+
+@attrs.frozen(kw_only=True)
+class JobSpec:
+    """A job after profile, command line and defaults were applied."""
+
+    trainer_api_version: Text = attrs.field(
+        default=TRAINER_API_VERSION,
+        metadata={"help": "The version of the contract; an unknown one is refused."},
+    )
+    run_id: RunId = attrs.field(
+        default="", metadata={"help": "The name of the run and of its directory.", "default": "generated"}
+    )
+    trainer: PluginName = attrs.field(metadata={"help": "`name`, `distribution/name` or `module:symbol`."})
+    hyperparams: Mapping[str, Any] = attrs.field(
+        factory=dict, metadata={"help": "The trainer's own settings; strict if it declares `Hyperparams`."}
+    )
+    dataset: DatasetSpec | None = attrs.field(default=None, metadata={"help": "The data to train on."})
+    validation: DatasetSpec | None = attrs.field(default=None, metadata={"help": "The data to validate on."})
+    test: DatasetSpec | None = attrs.field(default=None, metadata={"help": "The data to test on, at the end."})
+    mock_batches: Annotated[tuple[Any, ...], MinLen(1)] | None = attrs.field(
+        default=None,
+        metadata={"help": "A list of batches in place of `dataset`, each for `prepare_batch` as it is."},
+    )
+    max_steps: Annotated[int, Ge(0)] = attrs.field(
+        default=0, metadata={"help": "Steps after which the run ends; 0: no limit. Required without data."}
+    )
+    epochs: Annotated[int, Ge(1)] | None = attrs.field(
+        default=None,
+        metadata={"help": "Epochs after which the run ends.", "default": "1 if `max_steps` is 0, else no limit"},
+    )
+    metric_every: Cadence = attrs.field(default=10, metadata={"help": "Record metrics every so many steps; 0: never."})
+    checkpoint_every: Cadence = attrs.field(
+        default=0, metadata={"help": "Write a checkpoint every so many steps; 0: only the final one."}
+    )
+    sample_every: Cadence = attrs.field(
+        default=0, metadata={"help": "Let the trainer generate `samples` every so many steps; 0: never."}
+    )
+    validate_every: Cadence | Literal["epoch"] = attrs.field(
+        default=0, metadata={"help": 'Validate every so many steps, or after every `"epoch"`; 0: never.'}
+    )
+    accumulate: Annotated[int, Ge(1)] = attrs.field(default=1, metadata={"help": "Micro-batches per step."})
+    global_batch_size: Annotated[int, Ge(1)] | None = attrs.field(
+        default=None,
+        metadata={"help": "Rows per step over all ranks.", "default": "`batch_size` times ranks times `accumulate`"},
+    )
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = attrs.field(
+        default=0, metadata={"help": "Seeds the data order, Python, NumPy and torch."}
+    )
+    deterministic: bool = attrs.field(default=False, metadata={"help": "Use deterministic kernels only."})
+    device: DeviceName = attrs.field(
+        default="auto", metadata={"help": "`cpu`, `mps`, `cuda` or `cuda:1`; `auto` takes the best that works."}
+    )
+    devices: DeviceName | Annotated[tuple[DeviceName, ...], MinLen(1)] | None = attrs.field(
+        default=None, metadata={"help": "A list of devices in place of `device`; one rank each."}
+    )
+    precision: Literal["fp32", "bf16", "fp16"] = attrs.field(
+        default="fp32", metadata={"help": "The precision of `ctx.autocast()`."}
+    )
+    samples: tuple[SampleRequest, ...] = attrs.field(
+        default=(), metadata={"help": "What the trainer is asked to generate every `sample_every` steps."}
+    )
+    callbacks: tuple[ComponentUse, ...] = attrs.field(
+        default=(), metadata={"help": "Callbacks, in the order in which they are called."}
+    )
+    reporters: tuple[ComponentUse, ...] = attrs.field(
+        default=(ComponentUse(use=f"{BUILTIN}terminal"),),
+        metadata={"help": "What is told of every event. The event log is always written."},
+    )
+    uploaders: tuple[ComponentUse, ...] = attrs.field(default=(), metadata={"help": "What copies artifacts elsewhere."})
+    resolvers: tuple[ComponentUse, ...] = attrs.field(
+        default=(), metadata={"help": "What turns the references in `inputs` into URIs."}
+    )
+    policies: tuple[ComponentUse, ...] = attrs.field(
+        default=(), metadata={"help": "Who may refuse the job, besides the operator's policies."}
+    )
+    launcher: ComponentUse = attrs.field(
+        default=ComponentUse(use=f"{BUILTIN}local"), metadata={"help": "Where the run is started."}
+    )
+    checkpoint_base_uri: Text | None = attrs.field(default=None, metadata={"help": "Where the run is mirrored to."})
+    keep_checkpoints: Annotated[int, Ge(0)] = attrs.field(
+        default=3, metadata={"help": "How many of the newest checkpoints stay, besides the best and the final one."}
+    )
+    resume_from_checkpoint: bool | Text = attrs.field(
+        default="auto",
+        metadata={
+            "help": "`auto`: go on if the run has a checkpoint; `true`: it must have one; `false`: it must be new; "
+            "a path: start a new run from that checkpoint."
+        },
+    )
+    weights: Text | None = attrs.field(
+        default=None, metadata={"help": 'Initial weights, for the trainer in `ctx.model_handles["weights"]`.'}
+    )
+    inputs: Mapping[str, Any] = attrs.field(
+        factory=dict, metadata={"help": "References to models and data, fetched into `ctx.model_handles`."}
+    )
+    max_runtime_seconds: Seconds = attrs.field(
+        default=0.0, metadata={"help": "Write a checkpoint and end after this time; 0: no limit."}
+    )
+    max_restarts: Annotated[int, Ge(0)] = attrs.field(
+        default=0, metadata={"help": "New attempts after a failure, each from the newest checkpoint."}
+    )
+    stall_seconds: Seconds = attrs.field(
+        default=600.0, metadata={"help": "End a run that makes no progress for so long; 0: never."}
+    )
+    grace_seconds: Seconds = attrs.field(
+        default=25.0, metadata={"help": "How long a stopping run may take to write its checkpoint."}
+    )
+    owner: Text | None = attrs.field(default=None, metadata={"help": "Recorded with the run."})
+    release_ref: Text | None = attrs.field(default=None, metadata={"help": "Recorded with the run."})
+    labels: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Recorded with the run."})
+    annotations: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Recorded with the run."})
+    profiles: Mapping[str, Mapping[str, Any]] = attrs.field(
+        factory=dict, metadata={"help": "Named JSON merge patches; `--profile NAME` applies one."}
+    )
+    environment: EnvironmentSpec | None = attrs.field(
+        default=None, metadata={"help": "An isolated environment for the worker."}
+    )
+    resources: ResourcesSpec | None = attrs.field(
+        default=None, metadata={"help": "What the launcher asks its engine for."}
+    )
+    #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
+    base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
+
+    def __attrs_post_init__(self) -> None:
+        check_rules(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain JSON that loads into an equal spec. ``base_dir`` is not part of it."""
+        plain: dict[str, Any] = to_plain(self)
+        if not self.run_id:
+            del plain["run_id"]
+        return plain
+
+    @property
+    def requested_devices(self) -> tuple[str, ...]:
+        """One device per rank, as the job asks for them: ``("auto",)``."""
+        if self.devices is None:
+            return (self.device,)
+        return (self.devices,) if isinstance(self.devices, str) else self.devices
+
+    @property
+    def batch_size(self) -> int:
+        """Rows per rank and micro-batch. A mock batch counts as one row."""
+        return self.dataset.batch_size if self.dataset else 1
+
+    @property
+    def effective_global_batch(self) -> int:
+        """Rows per step, over all ranks and micro-batches."""
+        return self.global_batch_size or self.batch_size * len(self.requested_devices) * self.accumulate
+
+    @property
+    def epoch_limit(self) -> int | None:
+        """Epochs after which the run ends; None: no limit."""
+        return 1 if self.epochs is None and not self.max_steps else self.epochs
+
+
+def job_view(spec: JobSpec) -> Job:
+    """The job as plugins see it."""
+    return Job(
+        run_id=spec.run_id,
+        trainer=spec.trainer,
+        hyperparams=spec.hyperparams,
+        dataset=spec.dataset.to_json() if spec.dataset else None,
+        batch_size=spec.batch_size,
+        global_batch_size=spec.effective_global_batch,
+        accumulate=spec.accumulate,
+        max_steps=spec.max_steps,
+        epochs=spec.epoch_limit,
+        metric_every=spec.metric_every,
+        checkpoint_every=spec.checkpoint_every,
+        sample_every=spec.sample_every,
+        validate_every=spec.validate_every,
+        seed=spec.seed,
+        deterministic=spec.deterministic,
+        precision=spec.precision,
+        owner=spec.owner,
+        release_ref=spec.release_ref,
+        labels=spec.labels,
+        annotations=spec.annotations,
+    )
+
+
+def same_job(a: JobSpec, b: JobSpec) -> list[str]:
+    """The keys in which two jobs differ such that one cannot continue the other; empty if it can."""
+    one, other = _identity(a), _identity(b)
+    return [key for key in one if one[key] != other[key]]
+
+
+def _identity(spec: JobSpec) -> dict[str, Any]:
+    dataset = spec.dataset
+    if dataset is not None:
+        # How the data is carried does not change what a step sees, as long as the global batch is the same.
+        source = dataset.source.removeprefix(BUILTIN)
+        dataset = attrs.evolve(dataset, source=source, batch_size=1, readahead=0, workers=0)
+    return {
+        "trainer": spec.trainer,
+        "hyperparams": spec.hyperparams,
+        "dataset": dataset,
+        "mock_batches": spec.mock_batches,
+        "seed": spec.seed,
+        "precision": spec.precision,
+        "callbacks": [attrs.evolve(callback, use=callback.use.removeprefix(BUILTIN)) for callback in spec.callbacks],
+        "global_batch_size": spec.effective_global_batch,
+    }

@@ -1,0 +1,264 @@
+"""Plain JSON values into attrs classes: strictly, and with all errors at once.
+
+cattrs finds the hook for each annotation; the hooks are ours, since those of cattrs coerce (``str(1)``, ``list("a")``).
+A hook raises errors whose pointers start at its own value; whoever called it puts the place of that value in front.
+Settings that a plugin refuses (:class:`InvalidSettings`) travel the same way.
+"""
+
+import json
+import math
+import typing
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+import attrs
+from cattrs import Converter
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.bounds import Pattern, holds
+from hostcore.job.construct import construct
+from hostcore.job.forms import ObjectForm, arms, bare, choices, is_union, object_form, qualified_name
+from hostcore.job.paths import absolute, is_uri
+from hostcore.job.pointers import Problems, moved
+from hostcore.job.shapes import array_of, expected, is_enum, json_type_of, json_types, mapping_of
+from hostcore.job.wording import did_you_mean, found, near
+from hostcore_hookspecs.errors import HostcoreError
+
+__all__ = ["Pattern", "structure"]
+
+T = TypeVar("T")
+
+#: Integers and floats that JSON readers and the event log agree on.
+_LARGEST_INTEGER = 2**63 - 1
+
+
+def structure(
+    cls: type[T], value: Any, *, pointer: str = "", base_dir: Path | None = None, elsewhere: Collection[str] = ()
+) -> T:
+    """Make an instance of an attrs class from plain JSON.
+
+    Nothing is coerced: no string for a number, no bool for a number, no string for a list; an integer does for a float.
+    Bounds in ``Annotated`` hold, unknown keys are refused, validators and ``__attrs_post_init__`` run.
+
+    :param cls: An attrs class, or any annotation that such a class may have.
+    :param value: What a JSON parser returns.
+    :param pointer: Where the value is in the job; errors say so.
+    :param base_dir: Where relative ``Path`` values start. None: they stay as they are.
+    :param elsewhere: Keys of the same object that others read; suggested for a mistyped key.
+    :raises Errors: With everything that is wrong, in the order of the document.
+    """
+    try:
+        return cast(T, _Structurer(base_dir, value, elsewhere).structure(value, cls))
+    except HostcoreError as error:
+        raise Errors(moved(error, pointer)) from error.__cause__
+
+
+class _Mismatch(HostcoreError):
+    """The value is not what is expected."""
+
+    code = "value.type"
+
+    def __init__(self, form: Any, value: Any, *, code: str | None = None, hint: str | None = None) -> None:
+        super().__init__(f"expected {expected(form)}, found {found(value)}", code=code, pointer="", hint=hint)
+
+
+class _Structurer:
+    """The hooks, and what they need to know beside the value and its annotation."""
+
+    def __init__(self, base_dir: Path | None, root: Any, elsewhere: Collection[str]) -> None:
+        self._base_dir = base_dir
+        self._root = root
+        self._elsewhere = elsewhere
+        self._forms: dict[type, ObjectForm] = {}
+        # Our hooks gather errors themselves, with pointers.
+        self._converter = Converter(detailed_validation=False)
+        for applies, hook in (  # the last one that applies is taken
+            (lambda _: True, self._unsupported),
+            (lambda form: form is Any or form is object, lambda value, _: value),
+            (lambda form: isinstance(form, type) and attrs.has(form), self._object),
+            (lambda form: mapping_of(form) is not None, self._mapping),
+            (lambda form: array_of(form) is not None, self._array),
+            (lambda form: choices(form) is not None, self._choice),
+            (is_union, self._union),
+            (lambda form: form in (bool, None, type(None)), self._scalar),
+            (lambda form: bare(form)[0] is not form, self._annotated),
+        ):
+            self._converter.register_structure_hook_func(applies, hook)
+        # These cattrs dispatches by class, before it asks any of the above.
+        for scalar in (str, bytes, int, float, Path):
+            self._converter.register_structure_hook(scalar, self._scalar)
+
+    def structure(self, value: Any, form: Any) -> Any:
+        """A value in the form of an annotation.
+
+        :raises HostcoreError: One or several; their pointers start at the value.
+        """
+        return self._converter.structure(value, form)
+
+    def _unsupported(self, _value: Any, form: Any) -> NoReturn:
+        raise HostcoreError(
+            f"{qualified_name(form)} cannot be written in JSON",
+            code="settings.class",
+            pointer="",
+            hint="settings may be numbers, strings, booleans, paths, enumerations, lists, mappings and attrs classes",
+        )
+
+    def _annotated(self, value: Any, form: Any) -> Any:
+        inner, bounds = bare(form)
+        try:
+            result = self.structure(value, inner)
+        except _Mismatch as error:
+            if error.pointer:
+                raise
+            raise _Mismatch(form, value, code=error.code, hint=error.hint) from None  # say the bounds as well
+        if result is not None and not all(holds(bound, result) for bound in bounds):
+            raise _Mismatch(form, value, code="value.range")
+        return result
+
+    def _scalar(self, value: Any, form: Any) -> Any:
+        if is_enum(form):  # class Mode(str, Enum) is dispatched as a str
+            return self._choice(value, form)
+        if type(value) is str and form is str:
+            return value
+        if type(value) is int and form in (int, float) and abs(value) <= _LARGEST_INTEGER:
+            return form(value)
+        if type(value) is float and form is float and math.isfinite(value):
+            return value
+        if type(value) is bool and form is bool:
+            return value
+        if value is None and form in (None, type(None)):
+            return None
+        if isinstance(value, str | Path) and form is Path and str(value) and not is_uri(str(value)):
+            return Path(absolute(str(value), self._base_dir))
+        if form in (str, int, float, bool, None, type(None), Path):
+            raise _Mismatch(form, value, hint=_rewrite(form, value))
+        return self._unsupported(value, form)
+
+    def _choice(self, value: Any, form: Any) -> Any:
+        allowed = choices(form) or ()
+        for choice, result in zip(allowed, form if is_enum(form) else typing.get_args(form), strict=True):
+            if type(choice) is type(value) and choice == value:
+                return result
+        hint = did_you_mean(near(value, (c for c in allowed if isinstance(c, str)))) if isinstance(value, str) else None
+        raise _Mismatch(form, value, code="value.choice", hint=hint)
+
+    def _array(self, value: Any, form: Any) -> Any:
+        array = array_of(form)
+        if array is None or not isinstance(value, list | tuple) or (array.fixed and len(value) != len(array.items)):
+            raise _Mismatch(form, value, hint=_rewrite(form, value))
+        problems = Problems()
+        forms = array.items if array.fixed else array.items * len(value)
+        items = [
+            problems.gather(str(index), self.structure, item, item_form)
+            for index, (item, item_form) in enumerate(zip(value, forms, strict=True))
+        ]
+        problems.check()
+        if array.unique and any(item in items[:index] for index, item in enumerate(items)):
+            raise HostcoreError("expected a list without duplicates", code="value.range", pointer="")
+        return array.build(items)
+
+    def _mapping(self, value: Any, form: Any) -> Any:
+        key_form, value_form = mapping_of(form) or (str, Any)
+        if not isinstance(value, Mapping):
+            raise _Mismatch(form, value)
+        problems = Problems()
+        result = {
+            problems.gather(key, self.structure, key, key_form): problems.gather(key, self.structure, item, value_form)
+            for key, item in value.items()
+        }
+        problems.check()
+        return result
+
+    def _union(self, value: Any, form: Any) -> Any:
+        """The arm whose type is exactly the value's, or else the first that takes it."""
+        problems: list[HostcoreError] = []
+        forms = sorted(arms(form), key=lambda arm: bare(arm)[0] is not type(value))
+        for arm in forms:
+            try:
+                return self.structure(value, arm)
+            except HostcoreError as error:
+                problems.append(error)
+        kind = json_type_of(value)
+        inside = [
+            error
+            for arm, error in zip(forms, problems, strict=True)
+            if kind in ("array", "object") and kind in json_types(arm)
+        ]
+        if inside:  # only one arm can be meant, or the one with the fewest errors probably is
+            raise min(inside, key=lambda error: len(all_errors(error)))
+        out_of_range = any(error.code == "value.range" for error in problems)
+        hint = next((error.hint for error in problems if error.hint and error.hint.startswith("did")), None)
+        raise _Mismatch(form, value, code="value.range" if out_of_range else None, hint=hint or _rewrite(form, value))
+
+    def _object(self, value: Any, cls: type[attrs.AttrsInstance]) -> Any:
+        if cls not in self._forms:
+            self._forms[cls] = object_form(cls)
+        form = self._forms[cls]
+        if form.shorthand is not None and isinstance(value, str):
+            return self._shorthand(value, cls, form)
+        if not isinstance(value, Mapping):
+            raise _Mismatch(cls, value)
+        problems = Problems()
+        arguments: dict[str, Any] = {}
+        rest: dict[str, Any] = {}
+        meant: set[str] = set()
+        for name, item in value.items():
+            if name in form.keys:
+                arguments[name] = problems.gather(name, self.structure, item, form.keys[name].form)
+            elif form.rest is not None:
+                rest[name] = item
+            else:
+                known = [*form.keys, *(self._elsewhere if value is self._root else ())]
+                meant.update(near(str(name), known))
+                problems.add(_unknown_key(str(name), known), str(name))
+        for name, key in form.keys.items():
+            if key.required and name not in value and name not in meant:
+                problems.add(_missing_key(name, key.form), name)
+        problems.check()
+        if form.rest is not None:
+            arguments[form.rest] = rest
+        return construct(cls, arguments)
+
+    def _shorthand(self, value: str, cls: type[Any], form: ObjectForm) -> Any:
+        try:
+            return self._object({form.shorthand: value}, cls)
+        except HostcoreError as error:
+            for problem in all_errors(error):  # there is no object to point into
+                problem.pointer = ""
+            raise
+
+
+def _unknown_key(name: str, known: Collection[str]) -> HostcoreError:
+    if not known:
+        return HostcoreError(f"unknown key {found(name)}: no settings are taken here", code="key.unknown", pointer="")
+    hint = did_you_mean(near(name, known)) or f"the keys are {', '.join(sorted(known))}"
+    return HostcoreError(f"unknown key {found(name)}", code="key.unknown", pointer="", hint=hint)
+
+
+def _missing_key(name: str, form: Any) -> HostcoreError:
+    return HostcoreError(f"{found(name)} is missing: expected {expected(form)}", code="key.missing", pointer="")
+
+
+def _rewrite(form: Any, value: Any) -> str | None:
+    """How to write a value of a neighbouring type as what is expected; None if that cannot be guessed."""
+    takes = json_types(form)
+    if isinstance(value, str):
+        if value and is_uri(value) and Path in _plain_arms(form):
+            return "URIs are not taken here, only paths of this machine"
+        try:
+            read = json_type_of(json.loads(value))
+        except (ValueError, RecursionError):
+            read = "string"
+        if read in takes - {"string"} or (read == "integer" and "number" in takes):
+            return "write it without the quotes"
+        if any((array := array_of(arm)) and "string" in json_types(array.items[0]) for arm in _plain_arms(form)):
+            return f"write [{found(value)}]"
+    if isinstance(value, bool | int | float) and str in _plain_arms(form):
+        return f'write "{found(value)}", with quotes'
+    return None
+
+
+def _plain_arms(form: Any) -> list[Any]:
+    form, _ = bare(form)
+    return [bare(arm)[0] for arm in arms(form)] if is_union(form) else [form]

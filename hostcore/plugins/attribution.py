@@ -1,0 +1,93 @@
+"""Which component an exception came from, and the part of its traceback that its author can do something about."""
+
+import traceback as tracebacks
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hostcore.plugins.component import Component
+
+#: Code in these packages is never the plugin's own, though a component's class may come from there.
+_HOSTS = frozenset({"builtins", "hostcore", "hostcore_hookspecs"})
+
+
+def attribute(error: BaseException, components: "Sequence[Component]") -> "Component | None":
+    """The component that an exception came from; None if no frame of its traceback is a component's.
+
+    From the innermost frame outwards: a method of the component itself, then code of its module, then code of its
+    top-level package. Where several components fit, frames further out decide between them.
+    """
+    candidates = list(components)
+    first: Component | None = None
+    for frame, _ in reversed(list(_frames(error.__traceback__))):
+        for belongs in (_is_method, _is_in_module, _is_in_package):
+            fitting = [component for component in candidates if belongs(frame, component)]
+            if len(fitting) == 1:
+                return fitting[0]
+            if fitting:
+                candidates, first = fitting, first or fitting[0]
+                break
+    return first
+
+
+def plugin_traceback(error: BaseException, component: "Component") -> str:
+    """The exception's traceback as text, without the host's frames in front of the component's first one."""
+    package = _top_level(component)
+    return traceback_from(error, lambda frame: _is_method(frame, component) or _module(frame)[0] == package)
+
+
+def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -> str:
+    """The exception's traceback as text, from the first frame that belongs on; all of it if none does."""
+    start = error.__traceback__
+    for frame, traceback in _frames(error.__traceback__):
+        if belongs(frame):
+            start = traceback
+            break
+    return "".join(tracebacks.format_exception(type(error), error, start))
+
+
+def place(error: BaseException, belongs: Callable[[FrameType], bool]) -> tuple[str, int] | None:
+    """File and line of the innermost frame that belongs; of a syntax error, where it is."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno or 1
+    for frame, traceback in reversed(list(_frames(error.__traceback__))):
+        if belongs(frame):
+            return frame.f_code.co_filename, traceback.tb_lineno
+    return None
+
+
+def in_package(package: str) -> Callable[[FrameType], bool]:
+    """Whether a frame runs code of a top-level package or module."""
+    return lambda frame: _module(frame)[0] == package
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, TracebackType]]:
+    while traceback is not None:
+        yield traceback.tb_frame, traceback
+        traceback = traceback.tb_next
+
+
+def _module(frame: FrameType) -> tuple[str, str]:
+    """The top-level package of a frame's code, and its module."""
+    module = frame.f_globals.get("__name__")
+    name = module if isinstance(module, str) else ""
+    return name.partition(".")[0], name
+
+
+def _top_level(component: "Component") -> str:
+    return type(component.instance).__module__.partition(".")[0]
+
+
+def _is_method(frame: FrameType, component: "Component") -> bool:
+    code = frame.f_code
+    return code.co_argcount > 0 and frame.f_locals.get(code.co_varnames[0]) is component.instance
+
+
+def _is_in_module(frame: FrameType, component: "Component") -> bool:
+    return _module(frame)[1] == type(component.instance).__module__
+
+
+def _is_in_package(frame: FrameType, component: "Component") -> bool:
+    package = _top_level(component)
+    return package not in _HOSTS and _module(frame)[0] == package

@@ -1,0 +1,214 @@
+"""From a selected plugin to a component: imported, checked, and constructed with its settings."""
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+
+from hostcore.plugins.errors import PluginError, named
+from hostcore.plugins.implementations import implementations
+from hostcore.plugins.importing import from_exception, import_plugin
+from hostcore.plugins.resolve import Selected
+from hostcore.plugins.signatures import Implementation
+from hostcore_hookspecs.errors import HostcoreError, InvalidSettings
+from hostcore_hookspecs.kinds import KINDS, Kind
+from hostcore_hookspecs.plan import PluginRef
+from hostcore_hookspecs.step import Capabilities
+
+PRECISIONS = ("fp32", "bf16", "fp16")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Component:
+    """One instance of a plugin's class, for one use by the job."""
+
+    ref: PluginRef
+    kind: Kind
+    instance: Any
+    #: An instance of the class's ``Settings`` (a trainer: ``Hyperparams``), or the plain mapping if it declares none.
+    settings: Any
+    #: What a trainer declares; the defaults for all other kinds.
+    capabilities: Capabilities
+    #: Names this use: ``trainer:flight_delay``, ``callback:0:early-stopping``.
+    use: str
+    #: The hooks that it implements or wraps.
+    implementations: tuple[Implementation, ...]
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """The names of the hooks that it implements, not counting those it only wraps."""
+        return tuple(found.hook for found in self.implementations if not found.wrapper)
+
+
+def load_component(selected: Selected, *, job_dir: Path) -> Component:
+    """Import a plugin and make a component of it.
+
+    :param job_dir: The job file's folder: import paths are looked up there, relative paths in settings start there.
+    :raises PluginError: It cannot be imported or constructed; what it raised is the cause and in ``traceback``.
+    :raises InvalidSettings: Raised by its constructor; the pointer is one of the job.
+    :raises Errors: Several at once: its settings, or everything that is wrong with its methods.
+    """
+    ref, kind = selected.ref, KINDS[selected.ref.kind]
+    symbol = import_plugin(ref, job_dir=job_dir, pointer=selected.named_at)
+    owner = component_class(symbol, ref, pointer=selected.named_at)
+    capabilities = declared_capabilities(owner, ref, pointer=selected.named_at)
+    settings = _structured(owner, selected, job_dir=job_dir)
+    instance = construct(owner, settings, selected) if symbol is owner else symbol
+    return Component(
+        ref=ref,
+        kind=kind,
+        instance=instance,
+        settings=settings,
+        capabilities=capabilities,
+        use=selected.use,
+        implementations=implementations(owner, ref, instance=instance, pointer=selected.named_at),
+    )
+
+
+def component_class(symbol: object, ref: PluginRef, *, pointer: str | None = None) -> type:
+    """The class of what a plugin names: a class, or, for an import path, an instance.
+
+    :raises PluginError: ``plugin.not_a_class``.
+    """
+    if inspect.isclass(symbol):
+        return symbol
+    if isinstance(symbol, ModuleType):
+        found, hint = "a module", "Name the class in it: module:Class."
+    elif inspect.isroutine(symbol):
+        found, hint = "a function", f"Name a class; a {KINDS[ref.kind].label} is a class with methods."
+    elif ref.dist is not None:
+        found = f"an instance of {type(symbol).__name__}"
+        hint = f"Register the class, so that every use gets an instance of its own: {type(symbol).__name__}."
+    else:
+        return type(symbol)
+    raise PluginError(
+        f"{named(ref)} is {found}, not a class",
+        code="plugin.not_a_class",
+        pointer=pointer,
+        hint=hint,
+        plugin=ref.provenance,
+    )
+
+
+def settings_class(owner: type, ref: PluginRef, *, pointer: str | None = None) -> type | None:
+    """The attrs class that describes the settings of a component, nested or assigned; None if it declares none.
+
+    :raises PluginError: ``plugin.settings_class``: there is something of that name, but no attrs class.
+    """
+    name = KINDS[ref.kind].settings_class
+    declared = inspect.getattr_static(owner, name, None)
+    if declared is None:
+        return None
+    if inspect.isclass(declared) and attrs.has(declared):
+        return declared
+    found = "a class without attrs" if inspect.isclass(declared) else f"a value of type {type(declared).__name__}"
+    raise PluginError(
+        f"{named(ref)} declares {name}, but it is {found}",
+        code="plugin.settings_class",
+        pointer=pointer,
+        hint="Write @attrs.frozen above it, and its fields as annotations: learning_rate: float = 1e-3."
+        if inspect.isclass(declared)
+        else f"Assign an attrs class to {name}.",
+        plugin=ref.provenance,
+    )
+
+
+def declared_capabilities(owner: type, ref: PluginRef, *, pointer: str | None = None) -> Capabilities:
+    """What a trainer says that it can do; the defaults if it says nothing, and for all other kinds.
+
+    :raises PluginError: ``plugin.capabilities``.
+    """
+    declared = inspect.getattr_static(owner, "CAPABILITIES", None) if ref.kind == "trainer" else None
+    if declared is None:
+        return Capabilities()
+    problem = None
+    if not isinstance(declared, Capabilities):
+        problem = f"CAPABILITIES is a {type(declared).__name__}, not a Capabilities"
+    elif not isinstance(declared.precisions, tuple) or not set(declared.precisions) <= set(PRECISIONS):
+        problem = f"CAPABILITIES.precisions is {declared.precisions!r}, not a tuple of {', '.join(PRECISIONS)}"
+    else:
+        return declared
+    raise PluginError(
+        f"{named(ref)}: {problem}",
+        code="plugin.capabilities",
+        pointer=pointer,
+        hint='Write CAPABILITIES = Capabilities(precisions=("fp32", "bf16")), imported from hostcore_hookspecs.',
+        plugin=ref.provenance,
+    )
+
+
+def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
+    declared = settings_class(owner, selected.ref, pointer=selected.named_at)
+    if declared is not None:
+        from hostcore.job.structure import structure
+
+        return structure(declared, selected.settings, pointer=selected.pointer, base_dir=job_dir)
+    if selected.settings and selected.ref.kind != "trainer":
+        label = KINDS[selected.ref.kind].label
+        misnamed = attrs.has(inspect.getattr_static(owner, "Hyperparams", object))
+        raise PluginError(
+            f"{named(selected.ref)} takes no settings, found: {', '.join(map(repr, selected.settings))}",
+            code="plugin.no_settings",
+            pointer=selected.pointer,
+            hint=f"It declares Hyperparams; the settings class of a {label} is called Settings." if misnamed else None,
+            plugin=selected.ref.provenance,
+        )
+    return selected.settings
+
+
+def construct(owner: type, settings: Any, selected: Selected) -> Any:
+    """Make an instance, with ``settings=`` if the class declares them; a trainer finds them in ``ctx`` instead.
+
+    :raises PluginError: ``plugin.construct``.
+    :raises HostcoreError: What the constructor raised on purpose, with the place in the job.
+    """
+    ref = selected.ref
+    passes: Mapping[str, Any] = {}
+    if ref.kind != "trainer" and settings_class(owner, ref) is not None:
+        passes = {"settings": settings}
+    _check_constructor(owner, passes, selected)
+    try:
+        return owner(**passes)
+    except KeyboardInterrupt:
+        raise
+    except InvalidSettings as error:
+        inner = error.pointer or ""
+        raise InvalidSettings(
+            selected.pointer + inner, error.message, code=error.code, hint=error.hint, plugin=ref.provenance
+        ) from error
+    except HostcoreError as error:
+        error.pointer, error.plugin = error.pointer or selected.named_at, error.plugin or ref.provenance
+        raise
+    except BaseException as error:
+        raise from_exception(
+            "constructed", error, code="plugin.construct", ref=ref, pointer=selected.named_at
+        ) from error
+
+
+def _check_constructor(owner: type, passes: Mapping[str, Any], selected: Selected) -> None:
+    if inspect.isabstract(owner):
+        # Python would name the abstract methods in the order of a set.
+        missing = ", ".join(sorted(getattr(owner, "__abstractmethods__", ())))
+        problem = f"{owner.__qualname__} is abstract, without {missing}"
+    else:
+        try:
+            inspect.signature(owner).bind(**passes)
+        except ValueError:  # no signature to be had; calling will tell
+            return
+        except TypeError as error:
+            problem = f"the constructor of {owner.__qualname__} does not fit: {error}"
+        else:
+            return
+    expected = "the keyword argument settings and nothing else" if passes else "no arguments"
+    raise PluginError(
+        f"{named(selected.ref)}: {problem}; the host passes {expected}",
+        code="plugin.construct",
+        pointer=selected.named_at,
+        hint="A trainer finds its hyperparameters in ctx.hyperparams."
+        if selected.ref.kind == "trainer"
+        else "Declare a nested attrs class Settings, and take it: def __init__(self, settings).",
+        plugin=selected.ref.provenance,
+    )

@@ -1,0 +1,105 @@
+"""Asking another interpreter about plugins, so that the asking process imports none of them.
+
+``python -m hostcore.plugins.describe`` reads ``{"job_dir": …, "plugins": [{"kind": …, "name": …}, …]}`` on standard
+input and writes ``{"plugins": […]}`` on standard output, one :class:`~hostcore.plugins.description.Description` each.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+from hostcore.plugins.description import Description, Question
+from hostcore.plugins.errors import PluginError
+from hostcore_hookspecs.errors import HostcoreError
+
+_LONGEST_TAIL = 400
+
+
+class DescribeError(HostcoreError):
+    """The other interpreter cannot be asked at all; what it would have said stays unchecked."""
+
+    code = "describe"
+
+
+def describe(
+    questions: Sequence[Question], *, job_dir: Path, python: str = sys.executable, timeout_seconds: float = 120.0
+) -> list[Description]:
+    """Describe plugins in a process of the interpreter that the worker will use.
+
+    :param job_dir: The job file's folder.
+    :param python: The interpreter. It must have hostcore, and the plugins.
+    :param timeout_seconds: For all together; importing a large framework takes a while.
+    :return: One description each, in the order of the questions. A plugin that kills the process, or never finishes,
+        has an error (``plugin.crashed``, ``plugin.timeout``), and the others their answers.
+    :raises DescribeError: The interpreter cannot be started, or has no hostcore.
+    """
+    if not questions:
+        return []
+    try:
+        return _ask(questions, job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
+    except PluginError as error:
+        if len(questions) == 1:
+            question = questions[0]
+            error.pointer = question.named_at
+            return [Description(kind=question.kind, name=question.name, errors=(error,))]
+    # Somebody in the company killed it; alone, each can only hurt itself.
+    return [
+        description
+        for question in questions
+        for description in describe([question], job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
+    ]
+
+
+def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
+    request = {"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]}
+    # -P: no module of the working directory may shadow one of the host.
+    command = [python, "-P", "-m", "hostcore.plugins.describe"]
+    names = ", ".join(question.name for question in questions)
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(request).encode(), capture_output=True, timeout=timeout_seconds, check=False
+        )
+    except OSError as error:
+        raise DescribeError(
+            f"the interpreter {python} cannot be started: {error.strerror or error}",
+            code="describe.interpreter",
+            hint="Check the path; it must be the Python that the worker uses.",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise PluginError(
+            f"importing {names} was not done after {timeout_seconds:g} seconds",
+            code="plugin.timeout",
+            hint="Look at what its module does when it is imported: downloads, input, waiting for a server.",
+        ) from error
+    if done.returncode == 0 and done.stdout:
+        return [Description.from_dict(answer) for answer in json.loads(done.stdout)["plugins"]]
+    raise _no_answer(done, names, python)
+
+
+def _no_answer(done: "subprocess.CompletedProcess[bytes]", names: str, python: str) -> HostcoreError:
+    errors = done.stderr.decode(errors="replace").strip()
+    tail = errors.splitlines()[-1][-_LONGEST_TAIL:] if errors else ""
+    if "No module named 'hostcore" in tail or "No module named hostcore" in tail:
+        return DescribeError(
+            f"the interpreter {python} has no usable hostcore: {tail}",
+            code="describe.interpreter",
+            hint=f"{python} -m pip install hostcore",
+        )
+    how = f"exit code {done.returncode}" if done.returncode >= 0 else signal.Signals(-done.returncode).name
+    return PluginError(
+        f"the process that imported {names} died ({how})" + (f": {tail}" if tail else ""),
+        code="plugin.crashed",
+        traceback=errors or None,
+        hint=f"Try it alone: {python} -X faulthandler -c 'import MODULE'",
+    )
+
+
+if __name__ == "__main__":
+    from hostcore.plugins.describing import main
+
+    main()

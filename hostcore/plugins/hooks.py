@@ -1,0 +1,173 @@
+"""The hooks of one run in one room: a fresh pluggy manager, and direct calls where nobody wraps.
+
+pluggy never sees a component, only holders that carry its hooks. Registered itself, a component with keyword-only
+parameters would be called without them, an attrs class with ``eq`` cannot be hashed, and two data sources would answer
+for each other.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pluggy
+
+from hostcore.plugins.adapters import by_keyword, generator_by_keyword
+from hostcore.plugins.component import Component
+from hostcore.plugins.signatures import Implementation
+from hostcore_hookspecs.kinds import KINDS, Kind
+from hostcore_hookspecs.markers import PROJECT_NAME
+
+#: The kinds whose hooks one manager of the worker has. In the supervisor each kind has a manager of its own: reporters
+#: and uploaders both have ``open`` and ``close``.
+WORKER_KINDS: Final = tuple(kind.name for kind in KINDS.values() if kind.room == "worker")
+
+Call = Callable[..., Any]
+
+
+class _Holder:
+    """Carries methods of one component into pluggy. Compared and hashed by identity."""
+
+    def __init__(self) -> None:
+        self.options: dict[str, pluggy.HookimplOpts] = {}
+
+    def add(self, name: str, function: Call, *, hook: str, wrapper: bool) -> None:
+        setattr(self, name, function)
+        self.options[name] = {
+            "wrapper": wrapper,
+            "hookwrapper": False,
+            "optionalhook": False,
+            "tryfirst": False,
+            "trylast": False,
+            "specname": hook,
+        }
+
+
+class _Manager(pluggy.PluginManager):
+    """Takes hooks from holders, without markers; all but callbacks are called alone, so their hooks have one result."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> pluggy.HookimplOpts | None:
+        return plugin.options.get(name) if isinstance(plugin, _Holder) else None
+
+    def parse_hookspec_opts(self, module_or_class: Any, name: str) -> pluggy.HookspecOpts | None:
+        options = super().parse_hookspec_opts(module_or_class, name)
+        if options is not None and module_or_class is not KINDS["callback"].specification:
+            # A wrapper around a component that is called alone gets its result, not a list of one.
+            return {**options, "firstresult": True}
+        return options
+
+
+class Hooks:
+    """The components of one run in one room, ready to be called.
+
+    The order of the components is the order of calls; the first wrapper is the outermost. What :meth:`bind` returns
+    takes all documented arguments, by position; bind before a loop, not in it.
+
+    :param components: In the order of the job.
+    :param kinds: Whose hooks there are; those of the worker if not given.
+    :raises ValueError: When two of the kinds have a hook of the same name.
+    """
+
+    def __init__(self, components: Sequence[Component], *, kinds: Sequence[str] = WORKER_KINDS) -> None:
+        self._components = tuple(components)
+        self._kind_of: dict[str, Kind] = {}
+        self._manager = _Manager(PROJECT_NAME)
+        for kind in (KINDS[name] for name in kinds):
+            for hook in kind.hooks:
+                if self._kind_of.setdefault(hook, kind) is not kind:
+                    raise ValueError(f"{kind.name} and {self._kind_of[hook].name} both have a hook {hook}")
+            self._manager.add_hookspecs(kind.specification)
+        self._arguments = {hook: kind.arguments(hook) for hook, kind in self._kind_of.items()}
+        self._wrapped: set[str] = set()
+        #: By the identity of a component: its plain implementations.
+        self._holders: dict[int, _Holder] = {}
+        # pluggy calls the last registered first.
+        for component in reversed(self._components):
+            self._register(component)
+
+    def _register(self, component: Component) -> None:
+        plain, wrappers = _Holder(), _Holder()
+        for found in component.implementations:
+            if found.hook not in self._kind_of:
+                continue  # callback_state: called on the component itself
+            if found.wrapper:
+                self._wrapped.add(found.hook)
+                wrappers.add(found.attribute, _for_pluggy(found), hook=found.hook, wrapper=True)
+            else:
+                plain.add(found.hook, _for_pluggy(found), hook=found.hook, wrapper=False)
+        self._manager.register(plain, name=f"{component.use} ({id(component)})")
+        self._manager.register(wrappers, name=f"{component.use} ({id(component)}), wrappers")
+        self._holders[id(component)] = plain
+
+    def bind(self, hook: str, of: Component | None = None) -> Call | None:
+        """A callable for a hook that takes all its documented arguments by position; None if there is nothing to call.
+
+        Nobody wraps it: one method is called directly (the bound method itself if it takes the documented arguments in
+        order), several in a plain loop. Wrapped: through pluggy.
+
+        :param of: Call the implementation of this component alone, inside all wrappers, and return what it returns;
+            None for a component that lacks the method. Without it, call all components; the result counts for hooks
+            that stop at the first (``select_device``) only.
+        :raises KeyError: There is no such hook in this room.
+        """
+        if of is not None:
+            return self._bind_one(hook, of)
+        arguments = self._arguments[hook]
+        if hook in self._wrapped:
+            return by_keyword(getattr(self._manager.hook, hook), arguments, arguments)
+        plain = [implementation for one in self._components if (implementation := _implementation(one, hook))]
+        calls = tuple(_direct(implementation, arguments) for implementation in plain)
+        if len(calls) < 2:
+            return calls[0] if calls else None
+        return _first_result(calls) if self._stops_at_first(hook) else _all(calls)
+
+    def _bind_one(self, hook: str, component: Component) -> Call | None:
+        implementation = _implementation(component, hook)
+        if hook in component.kind.own_methods:
+            return _direct(implementation, implementation.arguments) if implementation else None
+        arguments = self._arguments[hook]
+        if implementation is None:
+            return None
+        if hook not in self._wrapped:
+            return _direct(implementation, arguments)
+        mine = self._holders[id(component)]
+        others = [holder for holder in self._holders.values() if holder is not mine and hook in holder.options]
+        return by_keyword(self._manager.subset_hook_caller(hook, others), arguments, arguments)
+
+    def _stops_at_first(self, hook: str) -> bool:
+        options = self._manager.parse_hookspec_opts(self._kind_of[hook].specification, hook)
+        return bool(options and options["firstresult"])
+
+
+def _implementation(component: Component, hook: str) -> Implementation | None:
+    return next((one for one in component.implementations if one.hook == hook and not one.wrapper), None)
+
+
+def _direct(implementation: Implementation, documented: Sequence[str]) -> Call:
+    if implementation.exact:
+        return implementation.function
+    return by_keyword(implementation.function, documented, implementation.arguments)
+
+
+def _for_pluggy(implementation: Implementation) -> Call:
+    if implementation.plain:
+        return implementation.function
+    adapter = generator_by_keyword if implementation.wrapper else by_keyword
+    return adapter(implementation.function, implementation.arguments, implementation.arguments)
+
+
+def _all(calls: Sequence[Call]) -> Call:
+    def call_all(*values: Any) -> None:
+        for call in calls:
+            call(*values)
+
+    return call_all
+
+
+def _first_result(calls: Sequence[Call]) -> Call:
+    def call_until_result(*values: Any) -> Any:
+        for call in calls:
+            result = call(*values)
+            if result is not None:
+                return result
+        return None
+
+    return call_until_result

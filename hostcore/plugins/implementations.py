@@ -1,0 +1,230 @@
+"""Which hooks a component implements or wraps, and what looks as if it did but would never be called.
+
+A contract method of the component's own kind needs no marker. A wrapper does: ``@hookimpl(wrapper=True)``; it wraps
+every use of the hook in its room. Under the name of a method of its own contract a component cannot wrap: there it *is*
+the implementation; ``@hookimpl(wrapper=True, specname="train_step")`` on a method of another name can. Only callbacks
+may wrap their own kind by name, since there are many of them and none is required. A trainer or data source may listen
+to a lifecycle hook with a plain ``@hookimpl``.
+"""
+
+import functools
+import inspect
+from collections.abc import Mapping
+from types import FunctionType, MethodType
+from typing import Any
+
+import attrs
+
+from hostcore.errors import Errors
+from hostcore.plugins.errors import PluginError, named, one_line
+from hostcore.plugins.near_misses import check_unmarked, hooks_of, unknown_hook
+from hostcore.plugins.signatures import Implementation, SignatureError, read_method
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.kinds import KINDS, Kind
+from hostcore_hookspecs.markers import NOT_A_HOOK, PROJECT_NAME
+from hostcore_hookspecs.plan import PluginRef
+
+#: Methods that the host calls on a callback itself.
+_OWN_METHOD_ARGUMENTS: Mapping[str, tuple[str, ...]] = {"callback_state": (), "load_callback_state": ("payload",)}
+#: What a static, class or instance method is looked up on when there is no instance yet.
+_NOBODY = object()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Reader:
+    """One reading of one component; collects all errors."""
+
+    owner: type
+    ref: PluginRef
+    #: None to read the class alone: then methods that ``__init__`` assigns are not seen.
+    instance: object | None
+    pointer: str | None
+    found: list[Implementation] = attrs.field(factory=list)
+    #: Hooks of its own contract that it means to implement, be they right or wrong.
+    attempted: set[str] = attrs.field(factory=set)
+    errors: list[HostcoreError] = attrs.field(factory=list)
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.ref.kind]
+
+    def refuse(self, code: str, message: str, hint: str | None = None) -> None:
+        self.errors.append(
+            PluginError(
+                f"{named(self.ref)}: {message}",
+                code=code,
+                hint=hint,
+                pointer=self.pointer,
+                plugin=self.ref.provenance,
+                file=_file(self.owner),
+            )
+        )
+
+
+def implementations(
+    owner: type, ref: PluginRef, *, instance: object | None = None, pointer: str | None = None
+) -> tuple[Implementation, ...]:
+    """The hooks of a component, in the order of its class; its own methods (``callback_state``) among them.
+
+    :param owner: The component's class.
+    :param instance: The component; None to read the class before there is one.
+    :param pointer: Where the job names it.
+    :raises Errors: Everything that is wrong with it: missing methods, arguments, near misses, misplaced hooks.
+    """
+    reader = _Reader(owner=owner, ref=ref, instance=instance, pointer=pointer)
+    declared = _declared(owner, instance)
+    for name, attribute in declared.items():
+        marks = _marks(attribute)
+        if marks.get(NOT_A_HOOK):
+            continue
+        options = marks.get(f"{PROJECT_NAME}_impl")
+        if isinstance(options, dict):
+            _read_marked(reader, name, attribute, options)
+        elif name in hooks_of(reader.kind.name) or name in reader.kind.own_methods:
+            _read(reader, name, attribute, hook=name, kind=reader.kind)
+        elif not name.startswith("_") and _is_method_of_module(owner, name, attribute):
+            check_unmarked(name, reader.kind, declared, reader.refuse)
+    _check_once(reader)
+    _check_required(reader)
+    if reader.errors:
+        raise Errors(reader.errors)
+    return tuple(reader.found)
+
+
+def _declared(owner: type, instance: object | None) -> dict[str, Any]:
+    """All attributes as they are written, without calling any ``__getattr__``, property or descriptor."""
+    declared: dict[str, Any] = {}
+    for layer in reversed(owner.__mro__[:-1]):
+        declared.update(vars(layer))
+    try:
+        # Methods that the constructor assigned: self.train_step = torch.compile(self._step)
+        assigned = object.__getattribute__(instance, "__dict__") if instance is not None else {}
+    except AttributeError:  # __slots__
+        assigned = {}
+    declared.update((name, value) for name, value in assigned.items() if callable(value) or name not in declared)
+    return {name: value for name, value in declared.items() if not (name.startswith("__") and name.endswith("__"))}
+
+
+def _marks(attribute: object) -> Mapping[str, Any]:
+    """What markers left on a method, whichever of ``@staticmethod`` and ``@hookimpl`` is the outer one."""
+    if not isinstance(attribute, FunctionType | MethodType | staticmethod | classmethod | functools.partial):
+        return {}
+    inner = getattr(attribute, "__func__", None)
+    return {**getattr(inner, "__dict__", {}), **getattr(attribute, "__dict__", {})}
+
+
+def _is_method_of_module(owner: type, name: str, attribute: object) -> bool:
+    """Whether it is a method written in the module of the component, not inherited from somebody's library."""
+    if not isinstance(attribute, FunctionType | staticmethod | classmethod):
+        return False
+    return any(name in vars(layer) and layer.__module__ == owner.__module__ for layer in owner.__mro__)
+
+
+def _read_marked(reader: _Reader, name: str, attribute: object, options: Mapping[str, Any]) -> None:
+    hook = options.get("specname") or name
+    wrapper = bool(options.get("wrapper"))
+    if options.get("hookwrapper"):
+        reader.refuse(
+            "plugin.old_wrapper",
+            f"{name} is an old-style wrapper (hookwrapper=True)",
+            "Write @hookimpl(wrapper=True); then `result = yield` gives the result itself, and is to be returned.",
+        )
+        return
+    if options.get("tryfirst") or options.get("trylast"):
+        reader.refuse(
+            "plugin.order",
+            f"{name} asks for tryfirst or trylast, but the order of calls is that of the job's list",
+            "Remove it, and tell users where in the list the plugin belongs.",
+        )
+        return
+    kinds = [kind for kind in KINDS.values() if hook in hooks_of(kind.name)]
+    kind = next((kind for kind in kinds if kind in _manager_of(reader.kind)), None)
+    if kind is None:
+        if not options.get("optionalhook"):
+            reader.refuse(*unknown_hook(name, hook, reader.kind, kinds, _manager_of(reader.kind)))
+        return
+    if kind == reader.kind and not (wrapper and name != hook):
+        reader.attempted.add(hook)
+    if wrapper and kind == reader.kind and name == hook and kind.name != "callback":
+        reader.refuse(
+            "plugin.wraps_itself",
+            f"{name} is marked as a wrapper, but is the {kind.label}'s own contract method",
+            "Remove the marker. To wrap it as well, add a method of another name with"
+            f' @hookimpl(wrapper=True, specname="{hook}").',
+        )
+        return
+    if not wrapper and kind != reader.kind and kind.name != "callback":
+        reader.refuse(
+            "plugin.not_selected",
+            f"{name} implements {hook}, which only the {kind.label} that the job selected does",
+            f"Wrap it with @hookimpl(wrapper=True), or write a {kind.label}.",
+        )
+        return
+    _read(reader, name, attribute, hook=hook, kind=kind, wrapper=wrapper)
+
+
+def _manager_of(kind: Kind) -> tuple[Kind, ...]:
+    """The kinds that share a manager with a kind: all of the worker's; in the supervisor each has its own."""
+    return tuple(other for other in KINDS.values() if other.room == "worker") if kind.room == "worker" else (kind,)
+
+
+def _read(reader: _Reader, name: str, attribute: Any, *, hook: str, kind: Kind, wrapper: bool = False) -> None:
+    try:
+        function = _bound(reader, name, attribute)
+        if function is None:  # `save_checkpoint = None` takes an inherited optional method away
+            return
+        if kind == reader.kind and not wrapper:
+            reader.attempted.add(hook)
+        if reader.instance is None and not callable(function):  # a property or a slot: only an instance has its value
+            return
+        documented = _OWN_METHOD_ARGUMENTS[hook] if hook in kind.own_methods else kind.arguments(hook)
+        reader.found.append(read_method(function, hook=hook, attribute=name, documented=documented, wrapper=wrapper))
+    except SignatureError as error:
+        reader.attempted.add(hook)
+        reader.refuse("plugin.signature", str(error), error.hint)
+
+
+def _bound(reader: _Reader, name: str, attribute: Any) -> Any:
+    if reader.instance is None:
+        binds = isinstance(attribute, FunctionType | staticmethod | classmethod | functools.partialmethod)
+        return attribute.__get__(_NOBODY, reader.owner) if binds else attribute
+    try:
+        return getattr(reader.instance, name)
+    except Exception as error:
+        raise SignatureError(f"reading the attribute {name} raises {one_line(error)}") from error
+
+
+def _check_once(reader: _Reader) -> None:
+    plain: dict[str, str] = {}
+    for implementation in reader.found:
+        if implementation.wrapper:
+            continue
+        first = plain.setdefault(implementation.hook, implementation.attribute)
+        if first != implementation.attribute:
+            reader.refuse(
+                "plugin.twice", f"{first} and {implementation.attribute} both implement {implementation.hook}"
+            )
+
+
+def _check_required(reader: _Reader) -> None:
+    # What is there but wrong has its own error already.
+    missing = [hook for hook in reader.kind.required if hook not in reader.attempted]
+    if not missing:
+        return
+    dynamic = "__getattr__" in {name for layer in reader.owner.__mro__ for name in vars(layer)}
+    reader.refuse(
+        "plugin.missing_methods",
+        f"{reader.owner.__qualname__} lacks the required method{'s' * (len(missing) > 1)} {', '.join(missing)}",
+        "Methods that only __getattr__ provides do not count: write them in the class, or assign them in __init__."
+        if dynamic
+        else "`hostcore new trainer NAME` writes a complete one to start from."
+        if reader.kind.name == "trainer"
+        else None,
+    )
+
+
+def _file(owner: type) -> str | None:
+    try:
+        return inspect.getsourcefile(owner)
+    except (TypeError, OSError):
+        return None

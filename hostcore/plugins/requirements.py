@@ -1,0 +1,80 @@
+"""Whether a plugin was made for the contract that is installed. Checked before anything of it is imported."""
+
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from hostcore.plugins.discover import Discovered, canonical
+from hostcore.plugins.errors import PluginError
+from hostcore_hookspecs.api_version import API_VERSION
+from hostcore_hookspecs.plan import PluginRef
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
+CONTRACT = "hostcore-hookspecs"
+
+
+def contract_requirements(distribution: str) -> "tuple[Requirement, ...]":
+    """What a distribution requires of the contract, here: extras and markers that do not apply are left out.
+
+    :raises packaging.requirements.InvalidRequirement: When such a line cannot be read.
+    """
+    from packaging.requirements import Requirement
+
+    lines = metadata.distribution(distribution).requires or []
+    # Other requirements are not ours to judge, so their lines are not even parsed.
+    ours = (Requirement(line) for line in lines if canonical(line).startswith(CONTRACT))
+    return tuple(
+        requirement
+        for requirement in ours
+        if canonical(requirement.name) == CONTRACT
+        and (requirement.marker is None or requirement.marker.evaluate({"extra": ""}))
+    )
+
+
+def check_contract_version(ref: PluginRef, *, pointer: str | None = None) -> None:
+    """Refuse a plugin whose distribution does not admit the installed contract.
+
+    :raises PluginError: ``plugin.contract_version``.
+    """
+    from packaging.requirements import InvalidRequirement
+
+    if ref.dist is None:
+        return
+    try:
+        unmet = [
+            requirement
+            for requirement in contract_requirements(ref.dist)
+            if not requirement.specifier.contains(API_VERSION, prereleases=True)
+        ]
+    except InvalidRequirement as error:
+        raise PluginError(
+            f"{ref.dist} {ref.version} has an unreadable requirement on {CONTRACT}: {error}",
+            code="plugin.contract_version",
+            pointer=pointer,
+            plugin=ref.provenance,
+            hint=f"pip install --force-reinstall {ref.dist}; if that does not help, tell its author.",
+        ) from error
+    if unmet:
+        raise PluginError(
+            f"{ref.dist} {ref.version} requires {', '.join(map(str, unmet))},"
+            f" but {CONTRACT} {API_VERSION} is installed",
+            code="plugin.contract_version",
+            pointer=pointer,
+            plugin=ref.provenance,
+            hint=f"Install versions that agree: pip install --upgrade {ref.dist} hostcore",
+        )
+
+
+def undeclared(discovered: Discovered) -> tuple[str, ...]:
+    """The distributions with plugins that do not say which contract they were made for.
+
+    They work today and may break without a warning when the contract changes.
+    """
+    names = dict.fromkeys(ref.dist for ref in discovered.refs if ref.dist is not None)
+    return tuple(name for name in names if not _declares(name))
+
+
+def _declares(distribution: str) -> bool:
+    lines = metadata.distribution(distribution).requires or []
+    return any(canonical(line).startswith(CONTRACT) for line in lines)

@@ -1,0 +1,200 @@
+"""Resolution: from the names in a job to plugins. Nothing is imported."""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from hostcore.errors import Errors, all_errors
+from hostcore.plugins.discover import BrokenDistribution, Discovered, canonical
+from hostcore.plugins.entry_points import import_path
+from hostcore.plugins.errors import PluginError
+from hostcore.plugins.requirements import check_contract_version
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.kinds import KINDS, Room
+from hostcore_hookspecs.plan import PluginRef
+
+#: The key of the job that names plugins of a kind.
+JOB_KEYS = {
+    "trainer": "trainer",
+    "data_source": "dataset.source",
+    "callback": "callbacks",
+    "reporter": "reporters",
+    "uploader": "uploaders",
+    "launcher": "launcher",
+    "resolver": "resolvers",
+    "policy": "policies",
+}
+_LISTS = {kind: JOB_KEYS[kind] for kind in ("callback", "reporter", "uploader", "resolver", "policy")}
+_SPLITS = {"dataset": "train", "validation": "validation", "test": "test"}
+_HOW_TO_LOOK = "`hostcore plugins list` shows what is installed"
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Selected:
+    """One use of a plugin by a job."""
+
+    ref: PluginRef
+    #: As the job gives them.
+    settings: Mapping[str, Any]
+    #: Where the settings stand in the job: ``/hyperparams``, ``/dataset``, ``/callbacks/0``.
+    pointer: str
+    #: Names this use: ``trainer:flight_delay``, ``data_source:parquet#train``, ``callback:0:early-stopping``.
+    use: str
+    #: Where the plugin is named in the job: ``/trainer``, ``/dataset/source``, ``/callbacks/0``.
+    named_at: str
+
+
+def in_room(selected: Sequence[Selected], room: Room) -> tuple[Selected, ...]:
+    """Those that run in a room: the worker loads its own alone, and so does the supervisor."""
+    return tuple(use for use in selected if KINDS[use.ref.kind].room == room)
+
+
+def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None = None) -> PluginRef:
+    """The plugin behind a name.
+
+    :param name: ``name``, ``distribution/name`` or ``module:symbol``.
+    :param kind: A key of :data:`hostcore_hookspecs.KINDS`.
+    :param pointer: Where the job names it.
+    :raises PluginError: ``plugin.unknown``, ``plugin.conflict`` or ``plugin.import_path``.
+    """
+    if ":" in name:
+        return _import_path(name, kind, pointer)
+    distribution, _, plain = name.rpartition("/")
+    matches = [
+        ref
+        for ref in discovered.refs
+        if (ref.kind, ref.name) == (kind, plain)
+        and (not distribution or canonical(ref.dist or "") == canonical(distribution))
+    ]
+    if not matches:
+        raise _unknown(name, kind, discovered, pointer)
+    if len(matches) > 1:
+        raise _conflict(plain, matches, pointer)
+    return matches[0]
+
+
+def select(spec: Any, discovered: Discovered) -> tuple[Selected, ...]:
+    """Everything a job names, in the order trainer, data sources, callbacks, reporters, …, launcher.
+
+    :param spec: A ``JobSpec``.
+    :raises Errors: All names that cannot be resolved, and all plugins made for another version of the contract.
+    """
+    selected: list[Selected] = []
+    errors: list[HostcoreError] = []
+    for kind, name, settings, pointer, named_at, use in _named_by(spec):
+        try:
+            ref = resolve(name, kind, discovered, pointer=named_at)
+            check_contract_version(ref, pointer=named_at)
+        except HostcoreError as error:
+            errors.extend(all_errors(error))
+        else:
+            label = use.format(ref.name)
+            selected.append(Selected(ref=ref, settings=settings, pointer=pointer, use=label, named_at=named_at))
+    if errors:
+        raise Errors(errors)
+    return tuple(selected)
+
+
+def _named_by(spec: Any) -> Iterator[tuple[str, str, Mapping[str, Any], str, str, str]]:
+    """Per use: kind, name, settings, pointer to the settings, pointer to the name, and the label to put a name in."""
+    yield "trainer", spec.trainer, spec.hyperparams, "/hyperparams", "/trainer", "trainer:{}"
+    for key, split in _SPLITS.items():
+        dataset = getattr(spec, key, None)
+        if dataset is not None and dataset.source is not None:
+            yield (
+                *("data_source", dataset.source, dataset.settings),
+                *(f"/{key}", f"/{key}/source", f"data_source:{{}}#{split}"),
+            )
+    for kind, key in _LISTS.items():
+        for position, component in enumerate(getattr(spec, key)):
+            at = f"/{key}/{position}"
+            yield kind, component.use, component.settings, at, at, f"{kind}:{position}:{{}}"
+    if spec.launcher is not None:
+        yield "launcher", spec.launcher.use, spec.launcher.settings, "/launcher", "/launcher", "launcher:{}"
+
+
+def _import_path(name: str, kind: str, pointer: str | None) -> PluginRef:
+    label = KINDS[kind].label
+    if KINDS[kind].room != "worker":
+        raise PluginError(
+            f"{name!r} is an import path, and {label}s cannot be given as one: they run outside the worker, which alone"
+            f" imports code from the job's folder",
+            code="plugin.import_path",
+            pointer=pointer,
+            hint=f"Make it a package that registers it under {KINDS[kind].group!r}, install it, and write its name.",
+        )
+    module, _, symbol = name.partition(":")
+    if import_path(name if symbol else name + "guess") is None:
+        as_module = module.removeprefix("./").removesuffix(".py").strip("/").replace("/", ".")
+        suggestion = f"{as_module}:{symbol}"
+        fits = suggestion != name and import_path(suggestion if symbol else suggestion + "guess") is not None
+        raise PluginError(
+            f"{name!r} is not an import path: it has the form module:symbol, such as my_package.train:MyTrainer",
+            code="plugin.import_path",
+            pointer=pointer,
+            hint=f"Write {suggestion!r}; modules are looked up in the job file's folder, too." if fits else None,
+        )
+    return PluginRef(kind=kind, name=name, value=name)
+
+
+def _conflict(name: str, matches: Sequence[PluginRef], pointer: str | None) -> PluginError:
+    distributions = dict.fromkeys(f"{ref.dist} {ref.version}" for ref in matches)
+    if len(distributions) == 1:
+        only = matches[0]
+        values = ", ".join(ref.value for ref in matches)
+        return PluginError(
+            f"{only.dist} {only.version} registers {name!r} more than once under {KINDS[only.kind].group}: {values}",
+            code="plugin.conflict",
+            pointer=pointer,
+            hint=f"This is a mistake in {only.dist}; until it is fixed, write the import path: {only.value!r}"
+            if KINDS[only.kind].room == "worker"
+            else f"This is a mistake in {only.dist}; its author has to fix it.",
+        )
+    choices = " or ".join(f"{ref.dist}/{name}" for ref in matches)
+    return PluginError(
+        f"{name!r} is provided by: {', '.join(distributions)}; write {choices}",
+        code="plugin.conflict",
+        pointer=pointer,
+        hint="Or uninstall the one that is not needed.",
+    )
+
+
+def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) -> PluginError:
+    distribution, _, plain = name.rpartition("/")
+    installed = {canonical(ref.dist or "") for ref in discovered.refs}
+    label = KINDS[kind].label
+    known = sorted({ref.name for ref in discovered.refs if ref.kind == kind})
+    near = difflib.get_close_matches(plain.lower(), known, n=3, cutoff=0.6)
+    if distribution and canonical(distribution) not in installed:
+        message = f"no {label} {name!r}: no installed distribution {distribution!r} has plugins"
+        bring = f"`pip install {distribution}` if that is the package"
+    elif distribution:
+        message = f"no {label} {name!r}: {distribution} does not register a {label} {plain!r}"
+        bring = f"`pip install --upgrade {distribution}` if a newer version has it"
+    else:
+        message = f"no {label} is called {name!r}"
+        bring = (
+            f"search the package index (pypi.org) for 'hostcore {plain}' and `pip install` the package that brings it"
+        )
+    if near:
+        message += f"; did you mean {' or '.join(map(repr, near))}?"
+    hints = [*_elsewhere(plain, kind, discovered), f"{_HOW_TO_LOOK}; {bring}.", *_what_is_broken(discovered.broken)]
+    return PluginError(message, code="plugin.unknown", pointer=pointer, hint=" ".join(hints))
+
+
+def _elsewhere(name: str, kind: str, discovered: Discovered) -> list[str]:
+    """That the name exists, as something else."""
+    return [
+        f"{ref.provenance} is a {KINDS[ref.kind].label}; those are named under {JOB_KEYS[ref.kind]!r}."
+        for ref in discovered.refs
+        if ref.name == name and ref.kind != kind
+    ]
+
+
+def _what_is_broken(broken: Sequence[BrokenDistribution]) -> list[str]:
+    if not broken:
+        return []
+    names = ", ".join(dict.fromkeys(distribution.distribution for distribution in broken))
+    return [f"It may also come from a distribution that could not be read: {names} (`hostcore plugins list` says why)."]

@@ -1,0 +1,28 @@
+"""Attempts: each start of a run claims the next number, so that two starts never share one."""
+
+import os
+from pathlib import Path
+
+import attrs
+import orjson
+
+from hostcore.runs.lease import ProcessIdentity
+
+
+def newest_attempt(folder: Path) -> int:
+    """The highest attempt claimed; 0 if there is none."""
+    return max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()), default=0)
+
+
+def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, started_ms: int) -> None:
+    """Claim an attempt.
+
+    :raises FileExistsError: When another process was faster.
+    """
+    descriptor = os.open(folder / f"{attempt}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        claim = {"attempt": attempt, "process": attrs.asdict(process), "started_ms": started_ms}
+        os.write(descriptor, orjson.dumps(claim, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,64 @@
+"""The line between a supervisor and one worker: JSON messages both ways, and its end when the other side is gone.
+
+The worker says first ``{"ready": {…}}`` or ``{"invalid": [errors]}``. The supervisor answers ``{"go": {}}``; later it may
+say ``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose line ends was left alone: it writes a
+checkpoint and stops.
+"""
+
+import socket
+from typing import Any
+
+import orjson
+
+
+class Channel:
+    """One end of the line.
+
+    :param connection: A connected stream socket, which the channel now owns.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._buffer = b""
+
+    @classmethod
+    def pair(cls) -> "tuple[Channel, Channel]":
+        """Both ends of a new line."""
+        left, right = socket.socketpair()
+        return cls(left), cls(right)
+
+    def fileno(self) -> int:
+        """The file descriptor, for ``select`` and for handing it to a child process."""
+        return self._socket.fileno()
+
+    def send(self, kind: str, content: Any) -> None:
+        """Send a message; nothing happens if the other side is gone."""
+        try:
+            self._socket.sendall(orjson.dumps({kind: content}) + b"\n")
+        except (BrokenPipeError, ConnectionResetError):
+            return  # the reader of this end sees the end of the line
+
+    def receive(self, timeout_seconds: float | None = None) -> tuple[str, Any]:
+        """The next message.
+
+        :param timeout_seconds: How long to wait for it; None for as long as it takes.
+        :return: Kind and content.
+        :raises TimeoutError: When none came in time.
+        :raises EOFError: When the other side is gone.
+        """
+        self._socket.settimeout(timeout_seconds)
+        while b"\n" not in self._buffer:
+            try:
+                received = self._socket.recv(65536)
+            except ConnectionResetError:
+                received = b""
+            if not received:
+                raise EOFError("the other side has closed the line")
+            self._buffer += received
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        ((kind, content),) = orjson.loads(line).items()
+        return kind, content
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()

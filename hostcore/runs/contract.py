@@ -1,0 +1,78 @@
+"""The file that a worker is started with: the versioned contract between the supervisor's process and the worker's."""
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.runs.documents import read_document, write_document
+from hostcore_hookspecs.errors import HostcoreError
+
+CONTRACT_VERSION = "v1"
+
+
+class InvalidContract(HostcoreError):
+    """A contract file that this worker cannot follow."""
+
+    code = "contract.invalid"
+
+
+@attrs.frozen(kw_only=True)
+class WorkerContract:
+    """Everything that a worker needs to know, beside torchrun's environment variables. Paths are absolute."""
+
+    #: An incompatible change of shape has a new version; readers refuse a version that they do not know.
+    contract_version: str = CONTRACT_VERSION
+    #: The trainer as the job names it: a registered name, or ``module:symbol``.
+    trainer_plugin: str
+    #: The run record (``config/run.json``), or a plain job file.
+    job_spec_path: str
+    #: A place to hand over batches as Arrow IPC; empty: the worker reads the data itself.
+    arrow_ipc_path: str = ""
+    checkpoints_dir: str
+    samples_dir: str
+    #: The rank's own event log, which the worker appends to.
+    events_path: str
+    run_dir: str
+    attempt: int = 1
+    #: The newest attempt's number decides who may commit checkpoints: the folder of claims.
+    attempts_dir: str = ""
+    #: A checkpoint of another run to start from: its record or its folder; empty for none.
+    start_from: str = ""
+
+    def write(self, path: Path) -> None:
+        """Write the contract file."""
+        write_document(path, attrs.asdict(self))
+
+    @classmethod
+    def read(cls, path: Path) -> "WorkerContract":
+        """Read a contract file.
+
+        :raises InvalidContract: When the version is unknown, or a field is missing or not what it should be.
+        """
+        try:
+            found = read_document(path)
+        except FileNotFoundError as error:
+            raise InvalidContract("the contract file does not exist", file=str(path)) from error
+        version = found.get("contract_version")
+        if version != CONTRACT_VERSION:
+            raise InvalidContract(
+                f"contract_version is {version!r}; this worker follows {CONTRACT_VERSION!r}",
+                pointer="/contract_version",
+                file=str(path),
+                hint="supervisor and worker must come from compatible versions of hostcore",
+            )
+        return cls(**{field.name: _value(found, field, path) for field in attrs.fields(cls)})
+
+
+def _value(found: dict[str, Any], field: "attrs.Attribute[Any]", path: Path) -> Any:
+    value = found.get(field.name, field.default)
+    if value is attrs.NOTHING:
+        raise InvalidContract(f"{field.name} is missing", pointer=f"/{field.name}", file=str(path))
+    if type(value) is not field.type:
+        raise InvalidContract(
+            f"{field.name} must be {field.type.__name__ if field.type else ''}, not {value!r}",
+            pointer=f"/{field.name}",
+            file=str(path),
+        )
+    return value

@@ -1,0 +1,93 @@
+"""Where everything of a run lies."""
+
+import os
+from pathlib import Path
+
+import attrs
+
+RUNS_DIR_VARIABLE = "HOSTCORE_RUNS_DIR"
+
+
+def runs_dir() -> Path:
+    """The folder of all runs: ``HOSTCORE_RUNS_DIR``, or ``runs`` in the working directory; absolute."""
+    return Path(os.environ.get(RUNS_DIR_VARIABLE) or "runs").absolute()
+
+
+@attrs.frozen
+class RunDirectory:
+    """``runs/<run_id>/``. Every file in it has one writer."""
+
+    #: Absolute.
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        """The name of the folder."""
+        return self.path.name
+
+    @property
+    def record(self) -> Path:
+        """The job as resolved, its plugins and its environment."""
+        return self.path / "config" / "run.json"
+
+    def contract(self, attempt: int, rank: int) -> Path:
+        """What a worker was started with."""
+        return self.path / "config" / f"contract.attempt-{attempt}.rank-{rank}.json"
+
+    @property
+    def lease(self) -> Path:
+        """Who runs it now."""
+        return self.path / "lease.json"
+
+    @property
+    def attempts(self) -> Path:
+        """The folder of claims, one for each attempt."""
+        return self.path / "attempts"
+
+    @property
+    def logs(self) -> Path:
+        """The folder of all logs."""
+        return self.path / "logs"
+
+    @property
+    def events(self) -> Path:
+        """The merged event log."""
+        return self.logs / "events.jsonl"
+
+    def rank_events(self, attempt: int, rank: int) -> Path:
+        """What a rank appended."""
+        return self.logs / f"rank-{rank}.attempt-{attempt}.jsonl"
+
+    def rank_output(self, attempt: int, rank: int) -> Path:
+        """A rank's standard output and standard error."""
+        return self.logs / f"rank-{rank}.attempt-{attempt}.log"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints and their commit records."""
+        return self.path / "checkpoints"
+
+    @property
+    def samples(self) -> Path:
+        """The folder of generated samples."""
+        return self.path / "samples"
+
+    @property
+    def loss_plot(self) -> Path:
+        """The loss curve."""
+        return self.path / "plots" / "loss.png"
+
+    @property
+    def result(self) -> Path:
+        """How the newest attempt ended."""
+        return self.path / "result.json"
+
+    def make(self) -> None:
+        """Make the folders.
+
+        :raises FileExistsError: When the run exists already.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir()
+        for folder in (self.record.parent, self.attempts, self.logs, self.checkpoints, self.samples):
+            folder.mkdir()

@@ -1,0 +1,52 @@
+"""Small JSON documents that are there whole or not at all."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hostcore_hookspecs.errors import HostcoreError
+
+
+class CorruptDocument(HostcoreError):
+    """A file of the run directory is not what hostcore wrote."""
+
+    code = "run.corrupt"
+
+
+def write_document(path: Path, value: object) -> None:
+    """Replace a file by a JSON document, atomically and durably.
+
+    :raises OSError: When it cannot be written; what was there before is intact.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A JSON document.
+
+    :raises FileNotFoundError: When there is none.
+    :raises CorruptDocument: When it is not a JSON object.
+    """
+    try:
+        found = orjson.loads(path.read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise CorruptDocument(f"not a JSON document: {error}", file=str(path)) from error
+    if not isinstance(found, dict):
+        raise CorruptDocument("not a JSON object", file=str(path))
+    return found

@@ -1,0 +1,42 @@
+"""``config/run.json``: the job as resolved, what it ran with, and where it came from."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.runs.documents import read_document, write_document
+
+SCHEMA = "hostcore.run/1"
+
+
+@attrs.frozen(kw_only=True)
+class RunRecord:
+    """What a run is. Rewritten by each attempt's supervisor, since a longer run may be asked for."""
+
+    #: The job with all defaults filled in; loads back as a job.
+    job: Mapping[str, Any]
+    #: The folder of the job file; import paths are searched there.
+    job_dir: str
+    #: Plugins with distribution, version and hash.
+    plugins: Sequence[Mapping[str, Any]] = ()
+    #: Versions of Python, hostcore and the libraries that decide about the result.
+    environment: Mapping[str, Any] = attrs.field(factory=dict)
+    #: The checkpoint of another run that this one started from.
+    parent: str | None = None
+    #: Milliseconds since 1970.
+    submitted_ms: int = 0
+
+    def write(self, path: Path) -> None:
+        """Write the record."""
+        write_document(path, {"schema": SCHEMA, **attrs.asdict(self)})
+
+    @classmethod
+    def read(cls, path: Path) -> "RunRecord":
+        """Read a record.
+
+        :raises FileNotFoundError: When there is none.
+        """
+        found = read_document(path)
+        return cls(**{field.name: found[field.name] for field in attrs.fields(cls) if field.name in found})

@@ -1,0 +1,71 @@
+"""How a run ended: ``result.json``, and what ``hostcore.run`` returns."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from hostcore.runs.documents import read_document, write_document
+from hostcore_hookspecs.events import RunError
+
+SUCCEEDED: Final = 0
+FAILED: Final = 1
+#: An invalid job, or a wrong use of the command line.
+INVALID: Final = 2
+REFUSED: Final = 3
+#: EX_TEMPFAIL: try again later.
+PREEMPTED: Final = 75
+#: 128 + SIGINT, as shells have it.
+CANCELLED: Final = 130
+
+EXIT_CODES: Final[Mapping[str, int]] = {
+    "succeeded": SUCCEEDED,
+    "failed": FAILED,
+    "cancelled": CANCELLED,
+    "preempted": PREEMPTED,
+}
+
+
+@attrs.frozen(kw_only=True)
+class RunResult:
+    """The honest end of an attempt."""
+
+    run_id: str
+    #: ``succeeded``, ``failed``, ``cancelled`` or ``preempted``.
+    status: str
+    exit_code: int
+    #: Why it ended before its last step, if it did.
+    reason: str | None = None
+    requested_by: str | None = None
+    attempt: int
+    #: Finished steps, over all attempts.
+    step: int
+    epoch: int
+    #: The metrics recorded last.
+    metrics: Mapping[str, float | None] = attrs.field(factory=dict)
+    best: Mapping[str, Any] | None = None
+    #: The folder of the newest checkpoint, below the run directory; None if there is none.
+    final_checkpoint: str | None = None
+    error: RunError | None = None
+    #: Milliseconds since 1970.
+    started_ms: int
+    ended_ms: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The result as plain JSON."""
+        return attrs.asdict(self)
+
+    def write(self, path: Path) -> None:
+        """Write ``result.json``."""
+        write_document(path, self.as_dict())
+
+    @classmethod
+    def read(cls, path: Path) -> "RunResult | None":
+        """The result of a run's newest ended attempt; None if none has ended."""
+        try:
+            found = read_document(path)
+        except FileNotFoundError:
+            return None
+        error = found.pop("error")
+        return cls(**found, error=RunError(**error) if error else None)

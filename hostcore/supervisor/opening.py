@@ -1,0 +1,211 @@
+"""Opening a run: a new run directory, or the next attempt of a run that exists. A run is never overwritten."""
+
+import contextlib
+import math
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from hostcore.checkpoints.find import committed
+from hostcore.events.writer import now_ms
+from hostcore.job.load import load_job
+from hostcore.job.spec import JobSpec, same_job
+from hostcore.runs.attempts import claim_attempt, newest_attempt
+from hostcore.runs.directory import RUNS_DIR_VARIABLE, RunDirectory
+from hostcore.runs.lease import Lease, ProcessIdentity
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.plan import RunPlan
+from hostcore_hookspecs.errors import HostcoreError
+
+
+class RunConflict(HostcoreError):
+    """The run directory belongs to something else, or somebody else is running it."""
+
+    code = "run.conflict"
+
+
+class RunUnwritable(HostcoreError):
+    """The run directory cannot be made or written."""
+
+    code = "run.unwritable"
+
+
+@attrs.frozen(kw_only=True)
+class Opening:
+    """A claimed attempt."""
+
+    directory: RunDirectory
+    attempt: int
+    #: A checkpoint of another run to start from; empty for none.
+    start_from: str = ""
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this attempt made the run directory."""
+        return self.attempt == 1
+
+    def withdraw(self) -> None:
+        """Leave no trace of an attempt that never started: the run is as it was before, or gone if it is new."""
+        if self.is_new:
+            shutil.rmtree(self.directory.path, ignore_errors=True)
+            return
+        for path in (
+            self.directory.contract(self.attempt, 0),
+            self.directory.rank_output(self.attempt, 0),
+            self.directory.rank_events(self.attempt, 0),
+            self.directory.lease,
+            self.directory.attempts / f"{self.attempt}.json",
+        ):
+            path.unlink(missing_ok=True)
+
+
+def examine_run(plan: RunPlan) -> RunResult | None:
+    """See whether a run may be opened, without opening it.
+
+    :return: The result of the run, if it is finished already.
+    :raises RunConflict: When the run_id belongs to another job, the run is running, or what should be resumed is not
+        there.
+    """
+    directory, resume = plan.directory, plan.spec.resume_from_checkpoint
+    if not directory.path.exists():
+        if resume is True:
+            raise RunConflict(
+                f"there is no run {directory.run_id!r} to resume",
+                pointer="/resume_from_checkpoint",
+                file=str(directory.path),
+                hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
+            )
+        return None
+    recorded = _refuse_foreign(plan, directory)
+    result = RunResult.read(directory.result)
+    if result and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
+        return result
+    if resume is True and not committed(plan.checkpoints_dir):
+        raise RunConflict(
+            f"the run {directory.run_id!r} has no checkpoint to resume from",
+            pointer="/resume_from_checkpoint",
+            file=str(plan.checkpoints_dir),
+            hint='"auto" starts it again from the beginning',
+        )
+    return None
+
+
+def open_run(plan: RunPlan) -> Opening | RunResult:
+    """Claim the run's next attempt.
+
+    :return: The attempt; or the result of the run, if it is finished already.
+    :raises RunConflict: See :func:`examine_run`.
+    :raises RunUnwritable: When the run directory cannot be made.
+    """
+    finished = examine_run(plan)
+    if finished is not None:
+        return finished
+    directory, resume = plan.directory, plan.spec.resume_from_checkpoint
+    if not directory.path.exists():
+        return _open_new(plan, start_from=resume if isinstance(resume, str) and resume != "auto" else "")
+    with _write_errors(directory):
+        attempt = newest_attempt(directory.attempts) + 1
+        _claim(directory, attempt)
+        return Opening(directory=directory, attempt=attempt)
+
+
+def _open_new(plan: RunPlan, *, start_from: str) -> Opening:
+    directory = plan.directory
+    with _write_errors(directory):
+        try:
+            directory.make()
+        except FileExistsError as error:
+            raise RunConflict(
+                f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
+            ) from error
+        opening = Opening(directory=directory, attempt=1, start_from=start_from)
+        try:
+            _claim(directory, 1)
+        except BaseException:
+            opening.withdraw()
+            raise
+        return opening
+
+
+def _claim(directory: RunDirectory, attempt: int) -> None:
+    process, now = ProcessIdentity.current(), now_ms()
+    try:
+        claim_attempt(directory.attempts, attempt, process=process, started_ms=now)
+    except FileExistsError as error:
+        raise RunConflict(
+            f"attempt {attempt} of run {directory.run_id!r} was just started by somebody else",
+            file=str(directory.attempts / f"{attempt}.json"),
+        ) from error
+    Lease(process=process, attempt=attempt, step=0, last_progress_ms=now, renewed_ms=now).write(directory.lease)
+
+
+def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
+    """The job that the run was made for, if this one may go on with it."""
+    resume = plan.spec.resume_from_checkpoint
+    if resume is False or (isinstance(resume, str) and resume != "auto"):
+        raise RunConflict(
+            f"the run {directory.run_id!r} exists already",
+            pointer="/run_id",
+            file=str(directory.path),
+            hint="choose another run_id, or leave it out to have one made",
+        )
+    try:
+        recorded = load_job(RunRecord.read(directory.record).job)
+    except FileNotFoundError as error:
+        raise RunConflict(
+            f"{directory.path.name!r} exists in the runs folder but is no run of hostcore's",
+            pointer="/run_id",
+            file=str(directory.path),
+            hint="choose another run_id, or move that folder away",
+        ) from error
+    different = same_job(recorded, plan.spec)
+    if different:
+        raise RunConflict(
+            f"the run_id {directory.run_id!r} belongs to another job: {', '.join(different)} differ",
+            pointer="/run_id",
+            file=str(directory.record),
+            hint="choose another run_id, or leave it out to have one made",
+        )
+    lease = Lease.read(directory.lease)
+    if lease and lease.is_live:
+        raise RunConflict(
+            f"the run {directory.run_id!r} is running (process {lease.process.pid} on {lease.process.host}, "
+            f"attempt {lease.attempt}, step {lease.step})",
+            pointer="/run_id",
+            file=str(directory.lease),
+            hint="wait for its end, or stop it first",
+        )
+    return recorded
+
+
+def _asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
+    """Whether a job asks for more steps or epochs than the run was made for."""
+
+    def limits(spec: JobSpec) -> tuple[float, float]:
+        unlimited = math.inf if spec.max_steps else 1
+        return spec.max_steps or math.inf, unlimited if spec.epochs is None else spec.epochs
+
+    return any(new > old for new, old in zip(limits(asked), limits(recorded), strict=True))
+
+
+@contextlib.contextmanager
+def _write_errors(directory: RunDirectory) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(directory.path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> RunUnwritable:
+    """The error for a run directory that cannot be written."""
+    folder = next(parent for parent in (path, *path.parents) if parent.exists())
+    hint = f"set {RUNS_DIR_VARIABLE} to a folder that you may write to"
+    if not os.access(folder, os.W_OK):
+        hint = f"{folder} is not writable for this user; {hint}"
+    return RunUnwritable(
+        f"the run directory cannot be written: {error.strerror or error}", file=error.filename or str(path), hint=hint
+    )

@@ -1,0 +1,77 @@
+"""The plan of a run: the job and the plugins it selected, before anything has been started or written."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.load import load_job
+from hostcore.job.spec import ComponentUse, JobSpec, job_view
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.discover import discover
+from hostcore.plugins.resolve import Selected, select
+from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.job import Job
+
+
+@attrs.frozen(kw_only=True)
+class RunPlan:
+    """A job that is well-formed, whose plugins are installed, and whose supervisor-side plugins are loaded."""
+
+    spec: JobSpec
+    job: Job
+    #: The folder that import paths are searched in; absolute.
+    job_dir: Path
+    #: The plugins of both rooms, in the order of the job.
+    selected: Sequence[Selected]
+    reporters: Sequence[Component]
+    directory: RunDirectory
+    #: Where checkpoints and generated samples go; usually in the run directory.
+    checkpoints_dir: Path
+    samples_dir: Path
+
+
+def make_plan(
+    source: Path | Mapping[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
+    extra_reporters: Sequence[ComponentUse] = (),
+    runs: Path | None = None,
+) -> RunPlan:
+    """Load a job and find its plugins.
+
+    :param source: The job file, or the job itself.
+    :param overrides: ``key=value``, applied last.
+    :param profile: One of the job's ``profiles``.
+    :param extra_reporters: Reporters beside the job's.
+    :param runs: The folder of all runs; None for the usual one.
+    :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
+    """
+    spec = load_job(source, overrides=overrides, profile=profile)
+    spec = attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters))
+    job_dir = Path.cwd() if isinstance(source, Mapping) else source.absolute().parent
+    selected = select(spec, discover())
+    reporters, errors = [], []
+    for one in selected:
+        if one.ref.kind == "reporter":
+            try:
+                reporters.append(load_component(one, job_dir=job_dir))
+            except HostcoreError as error:
+                errors += all_errors(error)
+    if errors:
+        raise Errors(errors)
+    directory = RunDirectory((runs or runs_dir()) / spec.run_id)
+    return RunPlan(
+        spec=spec,
+        job=job_view(spec),
+        job_dir=job_dir,
+        selected=selected,
+        reporters=reporters,
+        directory=directory,
+        checkpoints_dir=directory.checkpoints,
+        samples_dir=directory.samples,
+    )

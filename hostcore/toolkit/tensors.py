@@ -1,0 +1,112 @@
+"""Columns of a batch as tensors over the same memory."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+import pyarrow as pa
+import pyarrow.types as kinds
+import torch
+from torch.utils.dlpack import from_dlpack
+
+from hostcore_hookspecs import InvalidData
+
+_BRING = "or leave the column out: list the columns that you want in the job's dataset.columns, or in to_tensors()"
+
+
+def to_tensors(
+    raw_batch: pa.RecordBatch,
+    columns: Sequence[str] | None = None,
+    *,
+    device: torch.device | str | None = None,
+) -> dict[str, torch.Tensor]:
+    """Turn numeric columns of a batch into tensors: ``int64`` into ``torch.int64``, and so on, unsigned ones too.
+
+    The tensors lie over the batch's own memory, which lives as long as they do, with two exceptions: booleans, since
+    Arrow packs eight into a byte, and a ``device`` other than the CPU. **Do not write into them in place**
+    (``tensor.add_()``): other batches, or a file mapped read-only, may lie in the same memory. ``clone()`` first.
+
+    A column of fixed-size lists becomes one dimension more: ``fixed_size_list<float>[3]`` gives ``(rows, 3)``.
+
+    :param raw_batch: What ``prepare_batch`` is given.
+    :param columns: The columns to turn; None for all.
+    :param device: Where to put the tensors, usually ``ctx.device``; None for the CPU.
+    :return: A tensor of ``raw_batch.num_rows`` rows by column, in the order of ``columns``.
+    :raises InvalidData: When a column is not there, holds nulls, or has a type that is not numeric.
+    :raises TypeError: When the batch is not a RecordBatch.
+    """
+    if not isinstance(raw_batch, pa.RecordBatch):
+        hint = "; a Table has to_batches()" if isinstance(raw_batch, pa.Table) else ""
+        raise TypeError(f"to_tensors() takes a pyarrow.RecordBatch, not {type(raw_batch).__qualname__}{hint}")
+    if isinstance(columns, str):
+        raise TypeError(f"columns is a list of names; write [{columns!r}]")
+    names = raw_batch.schema.names if columns is None else columns
+    tensors = {name: _tensor(_column(raw_batch, name), name) for name in names}
+    if device is None:
+        return tensors
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """The one column of a name."""
+    indices = batch.schema.get_all_field_indices(name)
+    if len(indices) == 1:
+        return batch.column(indices[0])
+    if indices:
+        raise InvalidData(
+            f"the batch has {len(indices)} columns named {name!r}",
+            code="data.column",
+            hint="Give each column of the data a name of its own.",
+        )
+    near = get_close_matches(name, batch.schema.names, n=1)
+    raise InvalidData(
+        f"the batch has no column {name!r}; it has {', '.join(map(repr, batch.schema.names)) or 'none'}",
+        code="data.column",
+        hint=f"Did you mean {near[0]!r}?" if near else "See the job's dataset.columns.",
+    )
+
+
+def _tensor(column: pa.Array, name: str) -> torch.Tensor:
+    shape = [len(column)]
+    values = column
+    while kinds.is_fixed_size_list(values.type):
+        _refuse_nulls(values, name)
+        shape.append(values.type.list_size)
+        values = values.flatten()  # of the slice alone, unlike .values
+    if not (kinds.is_boolean(values.type) or kinds.is_integer(values.type) or kinds.is_floating(values.type)):
+        raise InvalidData(
+            f"column {name!r} is of type {column.type}, which cannot become a tensor",
+            code="data.type",
+            hint=f"{_remedy(values.type)}, {_BRING}.",
+        )
+    _refuse_nulls(values, name)
+    if kinds.is_boolean(values.type):
+        tensor = from_dlpack(values.cast(pa.uint8())).view(torch.bool)
+    else:
+        # By DLPack and not by NumPy, whose arrays over Arrow's memory are read-only, of which torch warns.
+        tensor = from_dlpack(values)
+    return tensor if len(shape) == 1 else tensor.view(shape)
+
+
+def _refuse_nulls(values: pa.Array, name: str) -> None:
+    if values.null_count:
+        raise InvalidData(
+            f"column {name!r} has {values.null_count} null(s) in a batch, and a tensor has no nulls",
+            code="data.null",
+            hint="Fill them or leave their rows out when you write the data, or handle them in prepare_batch, as by "
+            "pyarrow.compute.fill_null().",
+        )
+
+
+def _remedy(kind: pa.DataType) -> str:
+    """What to do about a type, as the beginning of a sentence."""
+    if kinds.is_temporal(kind):
+        return "Turn it into a number (a timestamp's .cast('int64'), an hour, a day of the week) in prepare_batch"
+    if kinds.is_decimal(kind):
+        return "Cast it to float64, in the data or in prepare_batch"
+    if kinds.is_dictionary(kind):
+        return "Use its .indices in prepare_batch, if the same value has the same index in all of the data"
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+        return "Encode it as numbers (token ids, a category's index, a decoded image) in prepare_batch"
+    if kinds.is_list(kind) or kinds.is_large_list(kind):
+        return "Write it as a fixed-size list if all rows have one length; otherwise pad it in prepare_batch"
+    return "Turn it into numbers in prepare_batch"

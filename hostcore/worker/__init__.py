@@ -1,0 +1,1 @@
+"""The training process: one per rank. Torch lives here."""

@@ -1,0 +1,226 @@
+"""One attempt in the worker: start up, wait for the word, train, and end honestly."""
+
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+from hostcore.errors import all_errors
+from hostcore.events.writer import RankLog
+from hostcore.plugins.attribution import attribute, plugin_traceback
+from hostcore.plugins.component import Component
+from hostcore.runs.channel import Channel
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
+from hostcore.toolkit import seed_everything
+from hostcore.worker.checkpointing import Checkpointer, TrainerCalls, stateful
+from hostcore.worker.loop import Hooks, Training, nothing, train
+from hostcore.worker.metrics import Meter
+from hostcore.worker.progress import Progress
+from hostcore.worker.startup import Prepared, prepare
+from hostcore.worker.stop import StopSwitch
+from hostcore_hookspecs import events
+from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_ENDS: dict[str, Callable[..., events.Payload]] = {
+    "succeeded": events.RunSucceeded,
+    "cancelled": events.RunCancelled,
+    "preempted": events.RunPreempted,
+}
+
+
+def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
+    """Run a worker to its end.
+
+    :param contract_path: The contract file.
+    :param channel: The line to the supervisor.
+    :return: The worker's exit code; how the run ended is in its log.
+    """
+    try:
+        contract = WorkerContract.read(contract_path)
+        prepared = prepare(contract, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
+    except HostcoreError as error:
+        _report_invalid(channel, error)
+        return INVALID
+    channel.send("ready", prepared.summary())
+    try:
+        kind, _ = channel.receive()
+    except EOFError:
+        return SUCCEEDED  # it only wanted to know
+    assert kind == "go"
+    threading.Thread(target=_listen, args=(channel, stop), daemon=True, name="supervisor line").start()
+
+    log = RankLog(Path(contract.events_path))
+    attempt = _Attempt(contract, prepared, stop, log)
+    try:
+        attempt.run()
+    except KeyboardInterrupt:
+        attempt.interrupted()
+    except BaseException as error:
+        if attempt.made_no_step and isinstance(error, InvalidData | InvalidSettings):
+            _report_invalid(channel, error)
+            return INVALID
+        attempt.fail(error, channel)
+        return FAILED
+    finally:
+        log.close()
+    return SUCCEEDED
+
+
+def _report_invalid(channel: Channel, error: HostcoreError) -> None:
+    channel.send("invalid", [one.as_dict() for one in all_errors(error)])
+
+
+def _listen(channel: Channel, stop: StopSwitch) -> None:
+    """Hear the supervisor, or that it is gone."""
+    while True:
+        try:
+            _, request = channel.receive()
+        except (EOFError, OSError):
+            stop.request("the supervisor is gone", "host", status="preempted")
+            return
+        stop.request(request["reason"], request["requested_by"], status=request["status"])
+
+
+def _traceback(error: BaseException, culprit: Component | None) -> str:
+    """As the plugin's author wants to see it: without the host's frames, if it is the plugin's."""
+    return plugin_traceback(error, culprit) if culprit else "".join(traceback.format_exception(error))
+
+
+class _Attempt:
+    """Puts the parts together, runs the loop, and writes the end into the log."""
+
+    def __init__(self, contract: WorkerContract, prepared: Prepared, stop: StopSwitch, log: RankLog) -> None:
+        self._contract = contract
+        self._prepared = prepared
+        self._stop = stop
+        self._log = log
+        self._progress = Progress()
+        self._ctx = StepContext(
+            job=prepared.job,
+            hyperparams=prepared.trainer.settings,
+            device=prepared.device,
+            dtype=_DTYPES[prepared.job.precision],
+            run_state=self._progress.state,
+            model_handles={"weights": prepared.spec.weights} if prepared.spec.weights else {},
+            dataset=prepared.dataset,
+            stop=stop,
+        )
+
+    @property
+    def made_no_step(self) -> bool:
+        return self._progress.state.step == 0
+
+    def _emit(self, payload: events.Payload) -> None:
+        state = self._progress.state
+        self._log.write(payload, step=state.step, epoch=state.epoch)
+
+    def _of_trainer(self, method: str) -> Any:
+        return self._prepared.hooks.bind(method, of=self._prepared.trainer)
+
+    def _hook(self, name: str) -> Any:
+        return self._prepared.hooks.bind(name) or nothing
+
+    def run(self) -> None:
+        """Set the trainer up, train, and tear down."""
+        job = self._prepared.job
+        seed_everything(job.seed)
+        torch.use_deterministic_algorithms(job.deterministic)
+        self._of_trainer("setup")(self._ctx)
+        state = self._of_trainer("configure")(self._ctx)
+        try:
+            self._train(state)
+        finally:
+            teardown = self._of_trainer("teardown")
+            if teardown is not None:
+                teardown(state, self._ctx)
+
+    def _train(self, state: Any) -> None:
+        bind, job = self._prepared.hooks.bind, self._prepared.job
+        saver = self._checkpointer(state)
+        restore_randomness = saver.restore(self._contract.start_from) or nothing
+        self._emit(events.RunStarted(device=str(self._prepared.device), world_size=self._ctx.world_size))
+        training = Training(
+            job=job,
+            ctx=self._ctx,
+            state=state,
+            hooks=Hooks(
+                prepare_batch=self._of_trainer("prepare_batch"),
+                train_step=self._of_trainer("train_step"),
+                on_train_begin=self._hook("on_train_begin"),
+                on_train_end=self._hook("on_train_end"),
+                on_epoch_begin=self._hook("on_epoch_begin"),
+                on_epoch_end=self._hook("on_epoch_end"),
+                on_batch_begin=bind("on_batch_begin"),
+                on_batch_end=bind("on_batch_end"),
+                on_stop_requested=self._hook("on_stop_requested"),
+            ),
+            feed=self._prepared.feed,
+            progress=self._progress,
+            total_steps=self._prepared.total_steps,
+            saver=saver,
+            stop=self._stop,
+            log=self._log,
+            meter=Meter(),
+        )
+        train(training, restore_randomness)
+        ended = self._stop.first
+        if ended and self._progress.state.step < self._prepared.total_steps:
+            self._emit(_ENDS[ended.status](reason=ended.reason))
+        else:
+            self._emit(events.RunSucceeded())
+
+    def _checkpointer(self, state: Any) -> Checkpointer:
+        contract, prepared = self._contract, self._prepared
+        return Checkpointer(
+            folder=Path(contract.checkpoints_dir),
+            attempts=Path(contract.attempts_dir),
+            attempt=contract.attempt,
+            rank=self._ctx.rank,
+            keep=prepared.spec.keep_checkpoints,
+            ctx=self._ctx,
+            state=state,
+            trainer=TrainerCalls(
+                state_dict=self._of_trainer("state_dict"),
+                load_state_dict=self._of_trainer("load_state_dict"),
+                save_checkpoint=self._of_trainer("save_checkpoint"),
+                load_checkpoint=self._of_trainer("load_checkpoint"),
+            ),
+            callbacks=stateful((one.use, one.instance) for one in prepared.callbacks),
+            on_checkpoint_saved=self._hook("on_checkpoint_saved"),
+            feed=prepared.feed,
+            progress=self._progress,
+            emit=self._emit,
+        )
+
+    def interrupted(self) -> None:
+        """A second Ctrl-C: end at once."""
+        self._emit(events.RunCancelled(reason="interrupted twice by the user, without a last checkpoint"))
+
+    def fail(self, error: BaseException, channel: Channel) -> None:
+        """Tell the callbacks, and write the failure into the log; over the line, where the log cannot take it."""
+        culprit = attribute(error, self._prepared.components)
+        expected = isinstance(error, HostcoreError)
+        failure = events.RunError(
+            type=type(error).__name__,
+            message=str(error),
+            traceback="" if expected else _traceback(error, culprit),
+            plugin=culprit.ref.provenance if culprit else None,
+            rank=self._ctx.rank,
+            hint=error.hint if isinstance(error, HostcoreError) else None,
+        )
+        try:
+            self._hook("on_exception")(error, self._progress.state, self._ctx)
+        except Exception as second:
+            self._emit(events.Warning(code="callback.failed", message=f"on_exception raised {second!r}"))
+        try:
+            self._emit(events.RunFailed(error=failure))
+        except OSError:
+            channel.send("failed", attrs.asdict(failure))

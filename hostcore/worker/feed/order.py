@@ -1,0 +1,158 @@
+r"""The order of the rows: a pure function of the data's shards, the seed and the epoch.
+
+Unshuffled, it is the order of the files. Shuffled:
+
+1. Permute the S shards and concatenate their N rows.
+2. Cut these into L equal *lanes* of n = ⌊N/L⌋ rows.
+3. In each lane, permute every *window* of w = max(1, ⌊W/L⌋) rows (the last one of a lane may be shorter).
+4. Position p of the epoch is row ⌊p/L⌋ of lane p mod L. The N mod L rows left over follow, in order.
+
+So neighbours in a batch come from L places far apart, while reading stays sequential in every lane; seeking to p touches
+one shard per lane.
+
+A permutation of m is the stable argsort of m raw 64-bit outputs of Philox 4x64-10 [1]_, as NumPy implements it:
+
+===========  ==================================================================
+key          (seed, epoch)
+counter      (0, stream, lane, window); the first word counts, from 1, as NumPy does
+stream       0 for the shards (lane and window are 0), 1 for a window
+===========  ==================================================================
+
+``LAYOUT`` names this layout in checkpoints. NumPy promises no stability for ``Generator.permutation``, hence raw outputs.
+
+.. [1] Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3. SC 2011.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+LAYOUT: Final = "philox-lanes/1"
+LANES: Final = (24, 12, 8, 4, 2, 1)
+
+_SHARDS, _WINDOW = 0, 1
+
+Indices = npt.NDArray[np.int64]
+
+
+def permutation(size: int, *, seed: int, epoch: int, stream: int, lane: int = 0, window: int = 0) -> Indices:
+    """The permutation of ``range(size)`` for one place in the order."""
+    key = np.array([seed, epoch], dtype=np.uint64)
+    counter = np.array([0, stream, lane, window], dtype=np.uint64)
+    raw = np.random.Philox(key=key, counter=counter).random_raw(size)
+    return np.argsort(raw, kind="stable")
+
+
+def default_lanes(num_shards: int) -> int:
+    """The number of lanes: the largest of 24, 12, 8, 4, 2, 1 that is not above a quarter of the shards; at least 1."""
+    return next((lanes for lanes in LANES if lanes <= num_shards / 4), 1)
+
+
+@attrs.frozen(kw_only=True)
+class RowRange:
+    """Consecutive rows of one shard."""
+
+    shard: int
+    #: First row in the shard.
+    start: int
+    #: Number of rows.
+    rows: int
+
+
+@attrs.frozen(kw_only=True)
+class ShuffledOrder:
+    """The shuffled order of one epoch."""
+
+    #: Rows of each shard, in file order.
+    shard_rows: Sequence[int]
+    seed: int
+    epoch: int
+    #: L: the number of lanes.
+    lanes: int
+    #: W: rows per window, over all lanes.
+    window: int
+    _shards: Indices = attrs.field(init=False)
+    _starts: Indices = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        shards = permutation(len(self.shard_rows), seed=self.seed, epoch=self.epoch, stream=_SHARDS)
+        ends = np.cumsum(np.asarray(self.shard_rows, dtype=np.int64)[shards])
+        object.__setattr__(self, "_shards", shards)
+        object.__setattr__(self, "_starts", np.concatenate([[0], ends]))
+
+    @property
+    def num_rows(self) -> int:
+        """N: the rows of an epoch."""
+        return int(self._starts[-1])
+
+    @property
+    def lane_rows(self) -> int:
+        """n: the rows of a lane."""
+        return self.num_rows // self.lanes
+
+    @property
+    def lane_window(self) -> int:
+        """w: the rows of a window in one lane."""
+        return max(1, self.window // self.lanes)
+
+    @property
+    def num_windows(self) -> int:
+        """Windows in an epoch."""
+        return -(-self.lane_rows // self.lane_window)
+
+    def window_rows(self, window: int) -> int:
+        """Rows of a window in one lane."""
+        return min(self.lane_window, self.lane_rows - window * self.lane_window)
+
+    def window_of(self, position: int) -> tuple[int, int]:
+        """The window that holds a position, and the position's offset in it.
+
+        For one of the rows left over, the window behind the last.
+        """
+        window = min(position // (self.lane_window * self.lanes), self.num_windows)
+        if position >= self.lane_rows * self.lanes:
+            return self.num_windows, position - self.lane_rows * self.lanes
+        return window, position - window * self.lane_window * self.lanes
+
+    def gather(self, window: int) -> Indices:
+        """How to order a window, once the rows of its lanes lie behind each other: shape ``(L * window_rows,)``."""
+        rows = self.window_rows(window)
+        lanes = [
+            permutation(rows, seed=self.seed, epoch=self.epoch, stream=_WINDOW, lane=lane, window=window) + lane * rows
+            for lane in range(self.lanes)
+        ]
+        return np.stack(lanes, axis=1).ravel()
+
+    def lane(self, lane: int, from_row: int) -> list[RowRange]:
+        """What to read for a lane, from one of its rows on."""
+        return self._ranges(lane * self.lane_rows + from_row, (lane + 1) * self.lane_rows)
+
+    def left_over(self) -> list[RowRange]:
+        """What to read for the rows behind the last lane position."""
+        return self._ranges(self.lane_rows * self.lanes, self.num_rows)
+
+    def _ranges(self, start: int, stop: int) -> list[RowRange]:
+        """Cut a range of the concatenated rows at the ends of shards."""
+        ranges = []
+        place = int(np.searchsorted(self._starts, start, side="right")) - 1
+        while start < stop:
+            end = min(stop, int(self._starts[place + 1]))
+            if end > start:
+                first = start - int(self._starts[place])
+                ranges.append(RowRange(shard=int(self._shards[place]), start=first, rows=end - start))
+            start, place = end, place + 1
+        return ranges
+
+
+def in_file_order(shard_rows: Sequence[int], position: int) -> list[RowRange]:
+    """What to read for the unshuffled order, from a position on."""
+    ranges, start = [], 0
+    for shard, rows in enumerate(shard_rows):
+        skip = max(0, position - start)
+        if skip < rows:
+            ranges.append(RowRange(shard=shard, start=skip, rows=rows - skip))
+        start += rows
+    return ranges

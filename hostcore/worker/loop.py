@@ -1,0 +1,198 @@
+"""The training loop.
+
+What is called, in this order::
+
+    on_train_begin
+    for each epoch:
+        on_epoch_begin                                  not when a run resumes inside the epoch
+        for each batch of the feed:
+            prepare_batch
+            on_batch_begin
+            train_step
+            on_batch_end
+            every metric_every steps:      the metrics event
+            every checkpoint_every steps,
+            and after the last step:       state_dict, save_checkpoint, on_checkpoint_saved
+        on_epoch_end                                    not for an epoch that was cut short
+    if anybody asked to stop:
+        on_stop_requested                               for each request
+        a checkpoint: state_dict, save_checkpoint, on_checkpoint_saved
+    on_train_end
+
+Hooks that nobody implements are not called, and a hook with one plain implementation is that method itself. Between two
+cadence steps nothing reads a tensor.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import attrs
+
+from hostcore.events.codec import finite
+from hostcore.events.writer import RankLog
+from hostcore.worker.feed.feed import Cursor, Feed
+from hostcore.worker.metrics import InvalidStepResult, Meter, read_metrics
+from hostcore.worker.progress import Progress
+from hostcore.worker.stop import StopSwitch
+from hostcore_hookspecs import events
+from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.step import StepResult
+
+Call = Callable[..., Any]
+
+PROGRESS_SECONDS = 5.0
+
+
+class Saver(Protocol):
+    """Writes checkpoints; see ``hostcore.worker.checkpointing``."""
+
+    def save(self, *, final: bool) -> None:
+        """Write a checkpoint of the present state, unless it has been written."""
+
+
+def nothing(*_: Any) -> None:
+    """A hook that nobody implements, where it is not called at every step."""
+
+
+@attrs.frozen(kw_only=True)
+class Hooks:
+    """The calls of the loop, bound once. None: nobody implements it."""
+
+    prepare_batch: Call
+    train_step: Call
+    on_train_begin: Call = nothing
+    on_train_end: Call = nothing
+    on_epoch_begin: Call = nothing
+    on_epoch_end: Call = nothing
+    on_batch_begin: Call | None = None
+    on_batch_end: Call | None = None
+    on_stop_requested: Call = nothing
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Training:
+    """Everything that the loop works with. Made by ``hostcore.worker.attempt``."""
+
+    job: Job
+    ctx: StepContext
+    #: What the trainer's ``configure`` returned.
+    state: Any
+    hooks: Hooks
+    feed: Feed
+    progress: Progress
+    #: The step after which the run is complete.
+    total_steps: int
+    saver: Saver
+    stop: StopSwitch
+    log: RankLog
+    meter: Meter
+
+    def emit(self, payload: events.Payload) -> None:
+        """Append an event to the rank's log."""
+        run_state = self.progress.state
+        self.log.write(payload, step=run_state.step, epoch=run_state.epoch)
+
+
+def train(training: Training, restore_randomness: Callable[[], None]) -> None:
+    """Run the loop from where the run stands to its end, or to a request to stop.
+
+    :param restore_randomness: Called right before the first batch.
+    """
+    hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
+    hooks.on_train_begin(run_state, ctx)
+    restore_randomness()
+    training.meter.start(run_state.step, run_state.samples_seen)
+    while not (_hear_requests(training) or run_state.step >= training.total_steps):
+        _train_epoch(training)
+    if training.stop.first and run_state.step < training.total_steps:
+        training.saver.save(final=training.stop.first.status == "succeeded")
+    hooks.on_train_end(run_state, ctx)
+
+
+def _train_epoch(training: Training) -> None:
+    """Train to the end of the current epoch, of the run, or to a request to stop."""
+    hooks, ctx, progress, feed = training.hooks, training.ctx, training.progress, training.feed
+    run_state = progress.state
+    if run_state.batch_in_epoch == 0:
+        training.emit(events.EpochStarted())
+        hooks.on_epoch_begin(run_state, ctx)
+    _train_batches(training)
+    if run_state.batch_in_epoch == feed.steps_per_epoch:
+        hooks.on_epoch_end(run_state, ctx)
+        if run_state.step < training.total_steps:
+            progress.next_epoch()
+
+
+def _train_batches(training: Training) -> None:
+    """The innermost loop: everything it needs is a local name."""
+    job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
+    progress, total_steps, clock = training.progress, training.total_steps, training.meter.clock
+    prepare_batch, train_step = training.hooks.prepare_batch, training.hooks.train_step
+    on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
+    run_state, rows_per_step = progress.state, training.feed.rows_per_step
+    metric_every, checkpoint_every = job.metric_every, job.checkpoint_every
+    cursor = Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step)
+
+    asked = clock()
+    next_sign_of_life = asked + PROGRESS_SECONDS
+    for raw_batch in training.feed.batches(cursor):
+        arrived = clock()
+        meter.data_wait += arrived - asked
+        batch = prepare_batch(raw_batch, state, ctx)
+        if on_batch_begin is not None:
+            on_batch_begin(batch, run_state, ctx)
+        result = train_step(batch, state, ctx)
+        step = progress.advance(rows_per_step)
+        if on_batch_end is not None:
+            on_batch_end(result, run_state, ctx)
+
+        control = result.control if result.__class__ is StepResult else _control_of(result, step)
+        if metric_every and step % metric_every == 0 and not (control and control.skip_cadence_emit):
+            _record(training, result)
+            next_sign_of_life = arrived + PROGRESS_SECONDS
+        elif arrived > next_sign_of_life:
+            training.emit(events.Progress(samples_per_second=meter.rate(run_state.samples_seen)))
+            next_sign_of_life = arrived + PROGRESS_SECONDS
+        if step == total_steps:
+            training.saver.save(final=True)
+            return
+        if stop.requested:
+            return  # the last checkpoint is written where the run ends
+        if checkpoint_every and step % checkpoint_every == 0:
+            training.saver.save(final=False)
+        if control and control.backoff_seconds:
+            stop.sleep(control.backoff_seconds)
+            if stop.requested:
+                return
+        asked = clock()
+
+
+def _control_of(result: Any, step: int) -> Any:
+    """The wishes of a result that is not a :class:`StepResult` but looks like one."""
+    if not hasattr(result, "metrics"):
+        raise InvalidStepResult(
+            f"train_step returned {type(result).__name__} at step {step}, which has no `metrics`",
+            hint="return hostcore_hookspecs.StepResult(metrics={'loss': loss})",
+        )
+    return getattr(result, "control", None)
+
+
+def _record(training: Training, result: Any) -> None:
+    """Read the metrics of a cadence step: this is where a GPU is synchronised."""
+    run_state = training.progress.state
+    metrics = read_metrics(result, run_state.step)
+    training.progress.remember(metrics)
+    values, nonfinite = finite(metrics)
+    reading = training.meter.read(run_state.step, run_state.samples_seen)
+    training.emit(events.Metrics(metrics=values, nonfinite=nonfinite, **reading))
+
+
+def _hear_requests(training: Training) -> bool:
+    """Tell the log and the callbacks about new requests to stop; whether there was ever one."""
+    run_state = training.progress.state
+    for request in training.stop.unheard():
+        training.progress.note_stop(request.reason, request.requested_by)
+        training.emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))
+        training.hooks.on_stop_requested(request.reason, request.requested_by, run_state, training.ctx)
+    return training.stop.requested

@@ -1,0 +1,86 @@
+"""What a trainer reports, under the names and at the cadence that the job asks for."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hostcore.toolkit import to_float_scalar
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.run_state import MetricPoint
+
+HISTORY_POINTS: Final = 10_000
+
+_TRAINING_NAMES: Final = {
+    "loss": "train/loss",
+    "train_loss": "train/loss",
+    "lr": "train/lr",
+    "learning_rate": "train/lr",
+}
+
+
+class InvalidStepResult(HostcoreError):
+    """What a trainer returned from a step is not a result."""
+
+    code = "trainer.invalid_result"
+
+
+def read_metrics(result: Any, step: int) -> dict[str, float]:
+    """The metrics of a training step under their recorded names. Reads tensors, which synchronises a GPU.
+
+    :raises InvalidStepResult: When the result has no metrics, or one of them is no scalar.
+    """
+    metrics = getattr(result, "metrics", None)
+    if not isinstance(metrics, Mapping):
+        raise InvalidStepResult(
+            f"train_step returned {type(result).__name__} at step {step}, which has no mapping `metrics`",
+            hint="return hostcore_hookspecs.StepResult(metrics={'loss': loss})",
+        )
+    read = {}
+    for name, value in metrics.items():
+        try:
+            read[_TRAINING_NAMES.get(name, name)] = to_float_scalar(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidStepResult(
+                f"the metric {name!r} at step {step} is not a number: {error}",
+                hint="metrics are numbers or tensors with one element",
+            ) from error
+    return read
+
+
+class Meter:
+    """Counts rows and time between two readings. The loop adds to it at every step, so it is only attributes."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.clock = clock
+        #: Seconds spent waiting for data since the last reading.
+        self.data_wait = 0.0
+        self._since = clock()
+        self._step = 0
+        self._samples = 0
+
+    def start(self, step: int, samples: int) -> None:
+        """Begin to count, at a step and a number of rows seen."""
+        self.data_wait, self._since, self._step, self._samples = 0.0, self.clock(), step, samples
+
+    def rate(self, samples: int) -> float:
+        """Rows per second since the last reading, which goes on."""
+        return (samples - self._samples) / max(self.clock() - self._since, 1e-9)
+
+    def read(self, step: int, samples: int) -> dict[str, float]:
+        """Throughput since the last reading, by the names of the ``metrics`` event; begins anew."""
+        seconds = max(self.clock() - self._since, 1e-9)
+        steps = max(step - self._step, 1)
+        reading = {
+            "samples_per_second": (samples - self._samples) / seconds,
+            "step_seconds": seconds / steps,
+            "data_wait_seconds": self.data_wait / steps,
+        }
+        self.start(step, samples)
+        return reading
+
+
+def remember(history: dict[str, deque[MetricPoint]], metrics: Mapping[str, float], step: int) -> None:
+    """Add metrics to the history that callbacks and checkpoints see."""
+    for name, value in metrics.items():
+        history.setdefault(name, deque(maxlen=HISTORY_POINTS)).append(MetricPoint(step, value))

@@ -1,0 +1,167 @@
+"""Start-up: everything that can be known before the run begins is checked here, and only here.
+
+``hostcore run`` starts only a job that came through; ``hostcore validate`` stops here and shows what was found.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import torch
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.load import load_job
+from hostcore.job.spec import JobSpec, job_view
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.discover import discover
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.provenance import provenance
+from hostcore.plugins.resolve import in_room, select
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.documents import read_document
+from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.worker.devices import available_devices, checked_device
+from hostcore.worker.feed.feed import Feed, MockFeed, dataset_feed
+from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, Job
+from hostcore_hookspecs.data_source import Dataset
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Prepared:
+    """A job that may start: its components made, its data opened, its device proved."""
+
+    spec: JobSpec
+    job: Job
+    hooks: Hooks
+    trainer: Component
+    callbacks: Sequence[Component]
+    components: Sequence[Component]
+    device: torch.device
+    dataset: Dataset | None
+    feed: Feed
+    total_steps: int
+
+    def summary(self) -> dict[str, Any]:
+        """What the supervisor and the plan tell about it; plain JSON."""
+        return {
+            "device": str(self.device),
+            "total_steps": self.total_steps,
+            "steps_per_epoch": self.feed.steps_per_epoch or 0,
+            "num_rows": self.feed.num_rows,
+            "data": dict(self.feed.identity()),
+            "feed_bytes": self.feed.memory_bytes,
+            "num_shards": len(self.dataset.shards()) if self.dataset else 0,
+            "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],
+            "environment": {
+                "python": sys.version.partition(" ")[0],
+                "torch": torch.__version__,
+                "threads": torch.get_num_threads(),
+            },
+        }
+
+
+class _Collector:
+    """Runs checks one after the other and keeps their errors, so that all are reported at once."""
+
+    def __init__(self) -> None:
+        self.errors: list[HostcoreError] = []
+
+    def check(self, action: Callable[[], T]) -> T | None:
+        try:
+            return action()
+        except HostcoreError as error:
+            self.errors += all_errors(error)
+            return None
+
+    def raise_errors(self) -> None:
+        if self.errors:
+            raise Errors(self.errors)
+
+
+def read_job(contract: WorkerContract) -> tuple[JobSpec, Path]:
+    """The job of a contract, and the folder that its import paths are searched in."""
+    path = Path(contract.job_spec_path)
+    if read_document(path).get("schema") == SCHEMA:
+        record = RunRecord.read(path)
+        return load_job(record.job), Path(record.job_dir)
+    return load_job(path), path.parent
+
+
+def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
+    """Check a job and make what it needs, short of calling the trainer.
+
+    :raises Errors: Everything that is wrong with it.
+    """
+    spec, job_dir = read_job(contract)
+    job = job_view(spec)
+    found = _Collector()
+    selected = in_room(select(spec, discover()), "worker")
+    loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
+    components = [component for component in loaded if component is not None]
+    hooks = found.check(lambda: Hooks([one for one in components if one.ref.kind != "data_source"] + _sources(components)))
+    device = found.check(lambda: _select_device(spec, job, hooks, local_rank)) if hooks else None
+    opened = found.check(lambda: _open_feed(spec, job, hooks, components)) if hooks else None
+    found.raise_errors()
+    assert hooks is not None
+    assert device is not None
+    assert opened is not None
+    dataset, feed = opened
+    (trainer,) = (one for one in components if one.ref.kind == "trainer")
+    return Prepared(
+        spec=spec,
+        job=job,
+        hooks=hooks,
+        trainer=trainer,
+        callbacks=[one for one in components if one.ref.kind == "callback"],
+        components=components,
+        device=device,
+        dataset=dataset,
+        feed=feed,
+        total_steps=_total_steps(spec, feed),
+    )
+
+
+def _sources(components: Sequence[Component]) -> list[Component]:
+    return [one for one in components if one.ref.kind == "data_source"]
+
+
+def _select_device(spec: JobSpec, job: Job, hooks: Hooks, local_rank: int) -> torch.device:
+    available = available_devices()
+    (asked,) = spec.requested_devices
+    if asked != "auto":
+        return checked_device(asked, available, pointer="/devices" if spec.devices else "/device")
+    choose = hooks.bind("select_device")
+    return checked_device((choose and choose(job, available, local_rank)) or available[0], available)
+
+
+def _open_feed(
+    spec: JobSpec, job: Job, hooks: Hooks, components: Sequence[Component]
+) -> tuple[Dataset | None, Feed] | None:
+    if spec.dataset is None:
+        return None, MockFeed(mock_batches=spec.mock_batches or ())
+    source = next(iter(_sources(components)), None)
+    if source is None:
+        return None  # its own error has been collected
+    open_dataset = hooks.bind("open_dataset", of=source)
+    assert open_dataset is not None
+    try:
+        dataset = open_dataset(spec.dataset.to_json(), DataContext(seed=job.seed, split="train"))
+        return dataset, dataset_feed(dataset, spec.dataset, seed=job.seed, pointer="/dataset")
+    except InvalidData as error:
+        error.pointer = error.pointer or "/dataset"
+        error.plugin = error.plugin or source.ref.provenance
+        raise
+
+
+def _total_steps(spec: JobSpec, feed: Feed) -> int:
+    limits = [spec.max_steps or math.inf]
+    if spec.epoch_limit is not None and feed.steps_per_epoch is not None:
+        limits.append(spec.epoch_limit * feed.steps_per_epoch)
+    return int(min(limits))
+
+

@@ -1,0 +1,71 @@
+"""Stopping: asked for by many, at any moment; heard by the loop at the next batch boundary.
+
+Imports nothing heavy: the worker's entry installs the signal handlers before it imports anything else.
+"""
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopRequest(NamedTuple):
+    """One request to stop."""
+
+    #: The status that the run ends with.
+    status: str
+    reason: str
+    requested_by: str
+
+
+class StopSwitch:
+    """Notes requests to stop. Safe to use from signal handlers and threads: it takes no lock."""
+
+    def __init__(self) -> None:
+        #: Whether anybody has asked. Read by the loop at every step.
+        self.requested = False
+        #: The request that counts: the first.
+        self.first: StopRequest | None = None
+        self._unheard: deque[StopRequest] = deque()
+
+    def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:
+        """Ask the run to stop."""
+        request = StopRequest(status, reason, requested_by)
+        self.first = self.first or request
+        self._unheard.append(request)
+        self.requested = True
+
+    def unheard(self) -> Iterator[StopRequest]:
+        """The requests since the last call, oldest first."""
+        while self._unheard:
+            yield self._unheard.popleft()
+
+    def sleep(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Wait, but not longer than until somebody asks to stop."""
+        end = clock() + seconds
+        while not self.requested and (left := end - clock()) > 0:
+            time.sleep(min(left, 0.05))
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
+        caught = signal.Signals(number)
+        if caught is signal.SIGINT and self.requested:
+            raise KeyboardInterrupt
+        if caught is signal.SIGINT:
+            self.request("interrupted by the user", "user", status="cancelled")
+        else:
+            self.request(f"received {caught.name}", f"signal:{caught.name}", status="preempted")
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """Note SIGTERM, SIGUSR1 (preempted) and SIGINT (cancelled) instead of dying from them."""
+        before: dict[signal.Signals, Any] = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

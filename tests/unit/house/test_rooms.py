@@ -1,0 +1,223 @@
+"""Imports point downwards, and torch stays in its rooms. Read from the source, so that a lazy import counts too."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import pytest
+
+#: From the bottom to the top; a room imports itself and what is below it.
+ROOMS = (
+    "errors",
+    "events",
+    "job",
+    "plugins",
+    "runs",
+    "checkpoints",
+    "worker",
+    "supervisor",
+    "in_process",
+    "conformance",
+    "service",
+    "cli",
+)
+#: ``hostcore/__init__.py`` and what starts the program: above all rooms.
+FRONT = "front"
+#: What everybody may take from there.
+VERSION = "hostcore.__version__"
+#: Helpers for trainer authors, beside the rooms.
+TOOLKIT = "toolkit"
+
+#: Rooms of the host's own process, which never loads what the worker does.
+WITHOUT_WORKER = ("supervisor", "service")
+
+#: Where torch may be imported, by module prefix. The contract needs it in one method, for those who have it.
+TORCH_ROOMS = (
+    "hostcore.worker",
+    "hostcore.toolkit",
+    "hostcore.checkpoints.state",
+    "hostcore_hookspecs.context",
+)
+
+
+@attrs.frozen(kw_only=True)
+class Import:
+    """One import statement's target."""
+
+    importer: str
+    target: str
+    line: int
+    typing_only: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.target}"
+
+
+def _is_type_checking(node: ast.If) -> bool:
+    test = node.test
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", None)
+    return name == "TYPE_CHECKING"
+
+
+def _targets(node: ast.AST, package: str) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*above, *([base] if base else [])])
+        yield from (f"{base}.{alias.name}" for alias in node.names)
+    elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if called in ("import_module", "__import__"):
+            yield str(node.args[0].value)
+
+
+def _walk(node: ast.AST, typing_only: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    yield node, typing_only
+    for child in ast.iter_child_nodes(node):
+        guarded = isinstance(node, ast.If) and _is_type_checking(node) and child in node.body
+        yield from _walk(child, typing_only or guarded)
+
+
+def imports(packages: Mapping[str, Path]) -> list[Import]:
+    """Every import in every module of the packages, wherever in the module it stands."""
+    found = []
+    for name, folder in packages.items():
+        for file in sorted(folder.rglob("*.py")):
+            parts = [name, *file.relative_to(folder).with_suffix("").parts]
+            is_package = parts[-1] == "__init__"
+            module = ".".join(parts[:-1] if is_package else parts)
+            package = module if is_package else module.rpartition(".")[0]
+            for node, typing_only in _walk(ast.parse(file.read_text(encoding="utf-8"), str(file))):
+                line = getattr(node, "lineno", 0)
+                for target in _targets(node, package):
+                    found.append(Import(importer=module, target=target, line=line, typing_only=typing_only))
+    return found
+
+
+def room(module: str) -> str | None:
+    """The room of a module of the host; None for a module of anybody else."""
+    first, *rest = module.split(".")
+    if first != "hostcore" or module == VERSION:
+        return None
+    return rest[0] if rest and rest[0] in (*ROOMS, TOOLKIT) else FRONT
+
+
+def _points_upwards(source: str, target: str) -> bool:
+    if source in (target, FRONT):
+        return False
+    if FRONT in (source, target) or source == TOOLKIT:
+        return True
+    if target == TOOLKIT:
+        return source in WITHOUT_WORKER or ROOMS.index(source) < ROOMS.index("worker")
+    if target == "worker" and source in WITHOUT_WORKER:
+        return True
+    return ROOMS.index(source) < ROOMS.index(target)
+
+
+def wrong_directions(packages: Mapping[str, Path]) -> list[str]:
+    """The imports that point upwards, or out of a distribution that may not know the other."""
+    wrong = []
+    for each in imports(packages):
+        distribution, target = each.importer.split(".")[0], each.target.split(".")[0]
+        source_room, target_room = room(each.importer), room(each.target)
+        if distribution == "hostcore_hookspecs":
+            bad = target in ("hostcore", "hostcore_builtin_plugins")
+        elif distribution == "hostcore_builtin_plugins":
+            bad = target == "hostcore"
+        else:
+            bad = bool(source_room and target_room and _points_upwards(source_room, target_room))
+        if bad:
+            wrong.append(str(each))
+    return wrong
+
+
+def stray_torch(packages: Mapping[str, Path]) -> list[str]:
+    """The imports of torch outside its rooms; for type checkers alone they are free."""
+    return [
+        str(each)
+        for each in imports(packages)
+        if not each.typing_only
+        and (each.target.split(".")[0] == "torch" or each.target.startswith("safetensors.torch"))
+        and not any(f"{each.importer}.".startswith(f"{allowed}.") for allowed in TORCH_ROOMS)
+    ]
+
+
+def test_imports_point_downwards(packages: dict[str, Path]) -> None:
+    assert wrong_directions(packages) == []
+
+
+def test_torch_is_imported_only_where_training_happens(packages: dict[str, Path]) -> None:
+    assert stray_torch(packages) == []
+
+
+def test_every_folder_of_the_host_is_a_room(packages: dict[str, Path]) -> None:
+    folders = {path.parent.name for path in packages["hostcore"].glob("*/__init__.py")}
+    assert folders <= {*ROOMS, TOOLKIT}
+
+
+PLANTED = [
+    ("hostcore/events/writer.py", "from hostcore.runs import lease"),
+    ("hostcore/events/writer.py", "from hostcore import cli"),
+    ("hostcore/events/writer.py", "from ..runs.lease import Lease"),
+    ("hostcore/runs/__init__.py", "from ..checkpoints import commit"),
+    ("hostcore/job/load.py", "def load():\n    import hostcore.plugins.resolve"),
+    ("hostcore/job/load.py", "importlib.import_module('hostcore.plugins')"),
+    ("hostcore/job/load.py", "if TYPE_CHECKING:\n    from hostcore.plugins import resolve"),
+    ("hostcore/supervisor/spawn.py", "import hostcore.worker.loop"),
+    ("hostcore/supervisor/spawn.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore/supervisor/spawn.py", "from hostcore.in_process import run_here"),
+    ("hostcore/runs/lease.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore/toolkit/seed.py", "from hostcore.errors import Errors"),
+    ("hostcore/cli/run.py", "from hostcore import entrypoint"),
+    ("hostcore_hookspecs/step.py", "from hostcore.errors import Errors"),
+    ("hostcore_hookspecs/step.py", "import hostcore_builtin_plugins"),
+    ("hostcore_builtin_plugins/mock.py", "from hostcore.events import reader"),
+]
+
+ALLOWED = [
+    ("hostcore/cli/run.py", "from hostcore.supervisor import plan"),
+    ("hostcore/cli/run.py", "from hostcore.cli.output import print_json"),
+    ("hostcore/worker/entry.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore/supervisor/spawn.py", "from hostcore.runs import lease\nfrom hostcore_hookspecs import Event"),
+    ("hostcore/supervisor/spawn.py", "from hostcore import __version__"),
+    ("hostcore/in_process.py", "from hostcore.supervisor import supervise\nfrom hostcore.worker import attempt"),
+    ("hostcore/__init__.py", "def run():\n    from hostcore.worker import entry"),
+    ("hostcore_builtin_plugins/mock.py", "from hostcore_hookspecs import Shard"),
+]
+
+
+def _plant(root: Path, file: str, source: str) -> dict[str, Path]:
+    path = root / file
+    path.parent.mkdir(parents=True)
+    path.write_text(source)
+    name = file.split("/", maxsplit=1)[0]
+    return {name: root / name}
+
+
+@pytest.mark.parametrize(("file", "source"), PLANTED)
+def test_a_planted_import_in_the_wrong_direction_is_found(tmp_path: Path, file: str, source: str) -> None:
+    assert len(wrong_directions(_plant(tmp_path, file, source))) == 1
+
+
+@pytest.mark.parametrize(("file", "source"), ALLOWED)
+def test_an_import_that_points_downwards_is_fine(tmp_path: Path, file: str, source: str) -> None:
+    assert wrong_directions(_plant(tmp_path, file, source)) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "stray"),
+    [
+        ("hostcore/supervisor/spawn.py", "def spawn():\n    import torch.distributed", 1),
+        ("hostcore/checkpoints/commit.py", "from safetensors.torch import save_file", 1),
+        ("hostcore_builtin_plugins/mock.py", "import torch", 1),
+        ("hostcore/worker/loop.py", "import torch", 0),
+        ("hostcore/checkpoints/state.py", "import torch", 0),
+        ("hostcore/checkpoints/commit.py", "if TYPE_CHECKING:\n    import torch", 0),
+    ],
+)
+def test_a_planted_import_of_torch_is_judged_by_its_room(tmp_path: Path, file: str, source: str, stray: int) -> None:
+    assert len(stray_torch(_plant(tmp_path, file, source))) == stray

@@ -1,0 +1,66 @@
+"""The contract's version is checked before anything is imported."""
+
+import sys
+
+import pytest
+
+from hostcore.plugins.discover import discover
+from hostcore.plugins.errors import PluginError
+from hostcore.plugins.requirements import check_contract_version, undeclared
+from hostcore_hookspecs import API_VERSION
+
+TRAINERS = "hostcore.trainers"
+
+
+def _ref(site, requires):
+    site.install("my-dist", modules={"m.py": "1 / 0"}, entry_points={TRAINERS: {"mine": "m:T"}}, requires=requires)
+    return next(ref for ref in discover().refs if ref.name == "mine")
+
+
+@pytest.mark.parametrize(
+    "requires",
+    [
+        ["hostcore-hookspecs>=1,<2"],
+        ["hostcore_hookspecs>=1"],
+        ["Hostcore.Hookspecs"],
+        ["hostcore-hookspecs>=1", 'hostcore-hookspecs>=9; python_version < "3"'],
+        ["hostcore-hookspecs>=1", 'hostcore-hookspecs>=9; extra == "next"'],
+        ["hostcore-hookspecs @ file:///somewhere"],
+        ["hostcore-hookspecs-extras>=9"],
+        ["other (this line is not a requirement", "hostcore-hookspecs>=1"],
+        [],
+    ],
+)
+def test_a_requirement_that_admits_the_installed_contract_passes(site_here, requires):
+    check_contract_version(_ref(site_here, requires))
+
+
+@pytest.mark.parametrize(
+    "requires", [["hostcore-hookspecs>=2"], ["hostcore-hookspecs<1"], ["hostcore-hookspecs>=1", "hostcore_hookspecs!=1.0.*"]]
+)
+def test_a_requirement_that_does_not_is_an_error_that_says_everything(site_here, requires):
+    ref = _ref(site_here, requires)
+    with pytest.raises(PluginError) as raised:
+        check_contract_version(ref, pointer="/trainer")
+    error = raised.value
+    assert error.code == "plugin.contract_version"
+    assert "my-dist 1.0 requires hostcore" in error.message
+    assert f"hostcore-hookspecs {API_VERSION} is installed" in error.message
+    assert error.pointer == "/trainer"
+    assert "pip install" in error.hint
+    assert "m" not in sys.modules
+
+
+def test_an_unreadable_requirement_on_the_contract_is_an_error(site_here):
+    with pytest.raises(PluginError, match="unreadable requirement"):
+        check_contract_version(_ref(site_here, ["hostcore-hookspecs >> 1"]))
+
+
+def test_no_requirement_at_all_is_told_by_undeclared(site_here):
+    _ref(site_here, [])
+    assert "my-dist" in undeclared(discover())
+
+
+def test_a_declared_requirement_is_not_told(site_here):
+    _ref(site_here, ["hostcore-hookspecs>=1"])
+    assert "my-dist" not in undeclared(discover())

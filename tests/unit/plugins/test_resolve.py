@@ -1,0 +1,153 @@
+"""From the names in a job to plugins, with errors that say what to do."""
+
+import attrs
+import pytest
+
+from hostcore.errors import Errors
+from hostcore.job.sections import ComponentUse, DatasetSpec
+from hostcore.job.spec import JobSpec
+from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.errors import PluginError
+from hostcore.plugins.resolve import in_room, resolve, select
+
+TRAINERS = "hostcore.trainers"
+
+
+def _error(name, kind, discovered):
+    with pytest.raises(PluginError) as raised:
+        resolve(name, kind, discovered, pointer="/trainer")
+    assert raised.value.pointer == "/trainer"
+    return raised.value
+
+
+@pytest.fixture
+def found(site):
+    for dist in ("dist-a", "dist-b"):
+        site.install(dist, modules={}, entry_points={TRAINERS: {"x": "m:T"}})
+    site.install(
+        "flights", modules={}, entry_points={TRAINERS: {"flight_delay": "m:T"}, "hostcore.callbacks": {"ema": "m:E"}}
+    )
+    site.install("broken-dist", modules={}, entry_points="nonsense")
+    return discover([str(site.path)])
+
+
+def test_a_name_resolves(found):
+    assert resolve("flight_delay", "trainer", found).dist == "flights"
+
+
+@pytest.mark.parametrize("name", ["dist-b/x", "Dist_B/x"])
+def test_a_qualified_name_picks_the_distribution(found, name):
+    assert resolve(name, "trainer", found).dist == "dist-b"
+
+
+@pytest.mark.parametrize("path", ["train:MyTrainer", "my_pkg.train:MyTrainer", "train:", "train:Outer.Inner"])
+def test_an_import_path_is_taken_as_it_is(path):
+    ref = resolve(path, "trainer", Discovered(refs=()))
+    assert (ref.name, ref.value, ref.dist) == (path, path, None)
+
+
+def test_two_distributions_with_one_name_are_both_named(found):
+    error = _error("x", "trainer", found)
+    assert error.code == "plugin.conflict"
+    assert error.message == "'x' is provided by: dist-a 1.0, dist-b 1.0; write dist-a/x or dist-b/x"
+
+
+def test_one_distribution_with_one_name_twice_is_told_as_its_mistake(site):
+    site.install("dist-a", modules={}, entry_points="[hostcore.trainers]\nx = m:T\nx = m:U\n")
+    error = _error("dist-a/x", "trainer", discover([str(site.path)]))
+    assert "dist-a 1.0 registers 'x' more than once under hostcore.trainers: m:T, m:U" in error.message
+    assert "'m:T'" in error.hint
+
+
+@pytest.mark.parametrize("name", ["flight-delay", "flight_dely", "Flight_Delay"])
+def test_an_unknown_name_gets_the_nearest_and_how_to_find_what_brings_it(found, name):
+    error = _error(name, "trainer", found)
+    assert error.code == "plugin.unknown"
+    assert "did you mean 'flight_delay'?" in error.message
+    assert "hostcore plugins list" in error.hint
+    assert "pip install" in error.hint
+    assert "broken_dist" in error.hint
+
+
+def test_a_name_of_another_kind_is_told_with_the_key_it_belongs_under(found):
+    error = _error("ema", "trainer", found)
+    assert "ema (flights 1.0) is a callback; those are named under 'callbacks'" in error.hint
+
+
+def test_an_unknown_distribution_is_told_with_the_command_to_install_it(found):
+    error = _error("no-such-dist/x", "trainer", found)
+    assert "no installed distribution 'no-such-dist' has plugins" in error.message
+    assert "pip install no-such-dist" in error.hint
+
+
+def test_a_distribution_without_that_name_is_told(found):
+    assert "flights does not register a trainer 'x'" in _error("flights/x", "trainer", found).message
+
+
+@pytest.mark.parametrize(("path", "better"), [("./train.py:T", "train:T"), ("src/train.py:T", "src.train:T")])
+def test_a_file_in_place_of_a_module_gets_the_module(path, better):
+    error = _error(path, "trainer", Discovered(refs=()))
+    assert error.code == "plugin.import_path"
+    assert repr(better) in error.hint
+
+
+def test_an_import_path_for_the_supervisor_is_refused_with_the_group_to_register_under():
+    error = _error("train:Reporter", "reporter", Discovered(refs=()))
+    assert "outside the worker" in error.message
+    assert "hostcore.reporters" in error.hint
+
+
+def _spec(**changes):
+    return attrs.evolve(
+        JobSpec(
+            trainer="flight_delay",
+            hyperparams={"lr": 0.1},
+            dataset=DatasetSpec(source="hostcore-builtin-plugins/parquet", settings={"parquet_paths": ["a"]}),
+            reporters=(ComponentUse(use="hostcore-builtin-plugins/terminal"),),
+            callbacks=(ComponentUse(use="ema", settings={"decay": 0.9}), ComponentUse(use="mod:Callback")),
+            launcher=ComponentUse(use="hostcore-builtin-plugins/local"),
+        ),
+        **changes,
+    )
+
+
+@pytest.fixture
+def installed(site_here):
+    site_here.install(
+        "flights", modules={}, entry_points={TRAINERS: {"flight_delay": "m:T"}, "hostcore.callbacks": {"ema": "m:E"}}
+    )
+    return discover()
+
+
+def test_everything_a_job_names_is_selected_with_pointers_and_labels(installed):
+    selected = select(_spec(validation=DatasetSpec(source="hostcore-builtin-plugins/mock")), installed)
+    assert [(use.use, use.pointer, use.named_at) for use in selected] == [
+        ("trainer:flight_delay", "/hyperparams", "/trainer"),
+        ("data_source:parquet#train", "/dataset", "/dataset/source"),
+        ("data_source:mock#validation", "/validation", "/validation/source"),
+        ("callback:0:ema", "/callbacks/0", "/callbacks/0"),
+        ("callback:1:mod:Callback", "/callbacks/1", "/callbacks/1"),
+        ("reporter:0:terminal", "/reporters/0", "/reporters/0"),
+        ("launcher:local", "/launcher", "/launcher"),
+    ]
+    assert selected[0].settings == {"lr": 0.1}
+    assert selected[3].settings == {"decay": 0.9}
+
+
+def test_each_room_gets_its_own(installed):
+    selected = select(_spec(), installed)
+    assert [use.ref.kind for use in in_room(selected, "worker")] == ["trainer", "data_source", "callback", "callback"]
+    assert [use.ref.kind for use in in_room(selected, "supervisor")] == ["reporter", "launcher"]
+
+
+def test_everything_that_is_wrong_comes_at_once(installed, site_here):
+    site_here.install(
+        "old", modules={}, entry_points={"hostcore.callbacks": {"old": "m:E"}}, requires=["hostcore-hookspecs<1"]
+    )
+    wrong = _spec(trainer="nope", callbacks=(ComponentUse(use="ema"), ComponentUse(use="old")))
+    with pytest.raises(Errors) as raised:
+        select(wrong, discover())
+    assert [(error.code, error.pointer) for error in raised.value.errors] == [
+        ("plugin.unknown", "/trainer"),
+        ("plugin.contract_version", "/callbacks/1"),
+    ]

@@ -1,0 +1,225 @@
+"""Columns as tensors: over the same memory, safely, or with an error that says what to do."""
+
+import gc
+import subprocess
+import sys
+import warnings
+from datetime import datetime
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from hostcore.toolkit import to_tensors
+from hostcore_hookspecs import InvalidData
+
+NUMERIC = {
+    pa.int8(): torch.int8,
+    pa.int16(): torch.int16,
+    pa.int32(): torch.int32,
+    pa.int64(): torch.int64,
+    pa.uint8(): torch.uint8,
+    pa.uint16(): torch.uint16,
+    pa.uint32(): torch.uint32,
+    pa.uint64(): torch.uint64,
+    pa.float16(): torch.float16,
+    pa.float32(): torch.float32,
+    pa.float64(): torch.float64,
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def batch(**columns):
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), NUMERIC.items(), ids=str)
+def test_numeric_columns_lie_over_the_memory_of_the_batch(kind, dtype):
+    column = pa.array([3, 1, 2], pa.int8()).cast(kind)
+    tensor = to_tensors(batch(x=column))["x"]
+    assert tensor.dtype == dtype
+    assert tensor.tolist() == [3, 1, 2]
+    assert tensor.data_ptr() == column.buffers()[1].address
+
+
+@pytest.mark.parametrize(("kind", "dtype"), NUMERIC.items(), ids=str)
+def test_a_slice_is_a_slice_of_the_same_memory(kind, dtype):
+    column = pa.array(range(100), pa.int8()).cast(kind)
+    tensor = to_tensors(batch(x=column).slice(37, 3))["x"]
+    assert tensor.tolist() == [37, 38, 39]
+    assert tensor.data_ptr() == column.buffers()[1].address + 37 * dtype.itemsize
+
+
+def test_extreme_values_survive():
+    found = to_tensors(
+        batch(
+            unsigned=pa.array([0, 2**64 - 1], pa.uint64()),
+            signed=pa.array([-(2**63), 2**63 - 1], pa.int64()),
+            floating=pa.array([float("-inf"), 5e-324], pa.float64()),
+        )
+    )
+    assert found["unsigned"].tolist() == [0, 2**64 - 1]
+    assert found["signed"].tolist() == [-(2**63), 2**63 - 1]
+    assert found["floating"].tolist() == [float("-inf"), 5e-324]
+
+
+def test_booleans_are_unpacked_wherever_a_slice_begins():
+    values = [n % 3 == 0 for n in range(50)]
+    for start in range(20):
+        tensor = to_tensors(batch(x=pa.array(values)).slice(start, 17))["x"]
+        assert tensor.dtype == torch.bool
+        assert tensor.tolist() == values[start : start + 17]
+
+
+def test_an_empty_batch_gives_empty_tensors():
+    schema = pa.schema([("x", pa.float32()), ("flag", pa.bool_()), ("v", pa.list_(pa.int16(), 3))])
+    found = to_tensors(pa.RecordBatch.from_pylist([], schema=schema))
+    assert {name: tuple(tensor.shape) for name, tensor in found.items()} == {"x": (0,), "flag": (0,), "v": (0, 3)}
+
+
+def test_only_the_columns_asked_for_in_their_order():
+    found = to_tensors(batch(a=[1], text=["x"], b=[2.5]), ["b", "a"])
+    assert list(found) == ["b", "a"]
+
+
+def test_fixed_size_lists_become_a_second_dimension_over_the_same_memory():
+    values = pa.array(range(30), pa.float32())
+    column = pa.FixedSizeListArray.from_arrays(values, 3)
+    tensor = to_tensors(batch(v=column).slice(4, 2))["v"]
+    assert tensor.tolist() == [[12, 13, 14], [15, 16, 17]]
+    assert tensor.data_ptr() == values.buffers()[1].address + 12 * 4
+
+
+def test_fixed_size_lists_of_fixed_size_lists_become_more_dimensions():
+    rows = [[[n, n + 1], [n + 2, n + 3], [n + 4, n + 5]] for n in range(7)]
+    column = pa.array(rows, pa.list_(pa.list_(pa.int64(), 2), 3))
+    assert to_tensors(batch(v=column).slice(2, 4))["v"].tolist() == rows[2:6]
+
+
+def test_the_memory_lives_as_long_as_the_tensor():
+    pool = pa.default_memory_pool()
+    gc.collect()
+    before = pool.bytes_allocated()
+    column = pa.array([7], pa.int64())
+    big = pa.concat_arrays([column] * 1_000_000)
+    raw = batch(x=big)
+    tensor = to_tensors(raw)["x"]
+    del column, big, raw
+    gc.collect()
+    assert pool.bytes_allocated() - before >= 8_000_000
+    assert bool((tensor == 7).all())
+    del tensor
+    gc.collect()
+    assert pool.bytes_allocated() - before < 1_000_000
+
+
+def test_a_part_of_a_tensor_keeps_the_memory_too():
+    part = to_tensors(batch(x=pa.array(np.full(100_000, 3.0))))["x"][5:9]
+    gc.collect()
+    np.full(100_000, 9.0)  # would reuse freed memory
+    assert part.tolist() == [3.0] * 4
+
+
+def test_nulls_are_refused_with_the_column_and_their_number():
+    with pytest.raises(InvalidData, match=r"'x' has 2 null\(s\)") as caught:
+        to_tensors(batch(ok=[1, 2, 3], x=[1.0, None, None]))
+    assert caught.value.code == "data.null"
+    assert "fill_null" in caught.value.hint
+
+
+def test_nulls_outside_the_slice_do_not_matter():
+    assert to_tensors(batch(x=[None, 1.5, 2.5, None]).slice(1, 2))["x"].tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], None], [[1, 2], [None, 4]]])
+def test_nulls_in_and_among_fixed_size_lists_are_refused(rows):
+    with pytest.raises(InvalidData, match="1 null"):
+        to_tensors(batch(v=pa.array(rows, pa.list_(pa.int32(), 2))))
+
+
+@pytest.mark.parametrize(
+    ("column", "advice"),
+    [
+        (pa.array(["a"]), "Encode it as numbers"),
+        (pa.array([b"a"]), "Encode it as numbers"),
+        (pa.array([datetime(2020, 1, 1)]), "timestamp"),
+        (pa.array([1], pa.date32()), "Turn it into a number"),
+        (pa.array([Decimal("1.5")]), "float64"),
+        (pa.array(["a"]).dictionary_encode(), ".indices"),
+        (pa.array([[1, 2]]), "fixed-size list"),
+        (pa.array([{"a": 1}]), "Turn it into numbers"),
+        (pa.array([None], pa.null()), "Turn it into numbers"),
+        (pa.array([["a", "b"]], pa.list_(pa.string(), 2)), "Encode it as numbers"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_a_type_that_cannot_become_a_tensor_is_refused_with_what_to_do(column, advice):
+    with pytest.raises(InvalidData) as caught:
+        to_tensors(batch(x=column))
+    assert caught.value.code == "data.type"
+    assert "'x'" in caught.value.message
+    assert str(column.type) in caught.value.message
+    assert advice in caught.value.hint
+    assert "dataset.columns" in caught.value.hint
+
+
+def test_an_unknown_column_is_refused_with_the_nearest():
+    with pytest.raises(InvalidData, match="no column 'arival_delay'") as caught:
+        to_tensors(batch(arrival_delay=[1], hour=[2]), ["arival_delay"])
+    assert caught.value.hint == "Did you mean 'arrival_delay'?"
+
+
+def test_two_columns_of_one_name_are_refused():
+    doubled = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(InvalidData, match="2 columns named 'x'"):
+        to_tensors(doubled)
+
+
+def test_what_is_not_a_batch_is_refused():
+    with pytest.raises(TypeError, match=r"not Table; a Table has to_batches\(\)"):
+        to_tensors(pa.table({"x": [1]}))
+    with pytest.raises(TypeError, match="not NoneType"):
+        to_tensors(None)
+
+
+def test_one_name_in_place_of_a_list_is_refused():
+    with pytest.raises(TypeError, match=r"\['x'\]"):
+        to_tensors(batch(x=[1]), "x")
+
+
+def test_tensors_go_to_the_device_asked_for():
+    assert to_tensors(batch(x=[1.5]), device="meta")["x"].device.type == "meta"
+
+
+def test_columns_of_a_memory_mapped_file_are_not_copied(tmp_path):
+    path = tmp_path / "data.arrow"
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("x", pa.int64())])) as writer:
+        writer.write_batch(batch(x=pa.array(range(1000))))
+    raw = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+    address = raw.column(0).buffers()[1].address
+    tensor = to_tensors(raw)["x"]
+    del raw
+    gc.collect()
+    assert tensor.data_ptr() == address
+    assert int(tensor.sum()) == 499500
+
+
+def test_no_warning_reaches_the_user_of_a_fresh_process():
+    code = """if True:
+        import pyarrow as pa
+        from hostcore.toolkit import to_tensors
+        lists = pa.array([[1, 2]], pa.list_(pa.int8(), 2))
+        to_tensors(pa.RecordBatch.from_pydict({"x": [1.0], "y": [True], "z": lists}))
+    """
+    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    assert "tensors.py" not in done.stderr
+    assert "dlpack" not in done.stderr.lower()
+    assert "writable" not in done.stderr
