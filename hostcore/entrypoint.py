@@ -60,7 +60,8 @@ def plan_from(environment: Mapping[str, str]) -> RunPlan:
     mode = environment.get("WORKER_MODE", "").strip().lower()
     if mode != "trainer":
         raise InvalidEnvironment(
-            f"WORKER_MODE is {environment.get('WORKER_MODE', '')!r}; hostcore only trains", hint="set WORKER_MODE=trainer"
+            f"WORKER_MODE is {environment.get('WORKER_MODE', '')!r}; hostcore only trains",
+            hint="set WORKER_MODE=trainer",
         )
     for name in _UNSUPPORTED:
         if environment.get(name, "").strip().lower() not in _OFF:

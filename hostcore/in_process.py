@@ -1,6 +1,7 @@
-"""A whole run in this process: the supervisor in a thread, the worker where it was called, the same line between them.
+"""A whole run in this process: the supervisor in a thread, the worker where it was called, the usual line between.
 
-For notebooks and debuggers. What a separate process gives is lost here: a worker that crashes takes the supervisor along.
+For notebooks and debuggers. What a separate process gives is lost here: a worker that crashes takes the supervisor
+along.
 """
 
 import _thread

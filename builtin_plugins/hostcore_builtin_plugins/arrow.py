@@ -79,8 +79,9 @@ class ArrowDataset(FileDataset):
 
     def read_part(self, place: Place, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """See :class:`FileDataset`."""
+        is_file = _is_file_format(place.file)
         with place.file.open(memory_map=True) as source:
-            if _is_file_format(place.file):
+            if is_file:
                 batch = _read_from_file(source, place.index, columns)
             else:
                 batch = _read_from_stream(source, place)

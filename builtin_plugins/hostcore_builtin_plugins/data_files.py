@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import attrs
@@ -60,7 +61,8 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
     if "://" not in text and "::" not in text:
         return _Entry(text=text, pointer=pointer, store=LocalStore(), path=text)
     try:
-        filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
+        with explained(text, pointer):  # some connect at once
+            filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
     except ImportError as error:
         hint = f"{error}, in the environment that hostcore runs in."
         raise InvalidData(f"{text} needs a package that is not installed", pointer=pointer, hint=hint) from error
@@ -71,7 +73,7 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
         raise InvalidData(f"{text}: {error}", pointer=pointer, hint=hint) from error
     except TypeError as error:
         hint = "They are arguments of fsspec's file system for this protocol."
-        raise InvalidData(f"{text} does not take these storage_options: {error}", pointer=pointer, hint=hint) from error
+        raise InvalidData(f"storage_options do not fit {text}: {error}", pointer=pointer, hint=hint) from error
     local = isinstance(filesystem, fsspec.get_filesystem_class("file"))
     return _Entry(text=text, pointer=pointer, store=LocalStore() if local else RemoteStore(filesystem), path=path)
 
@@ -93,7 +95,7 @@ def _search(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
 def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
     files = _visible(entry.store, entry.path, suffixes)
     if not files:
-        others = sorted(map(_name, entry.store.walk(entry.path)))[:3]
+        others = sorted(path.rpartition("/")[2] for path in entry.store.walk(entry.path))[:3]
         hint = f"It has {', '.join(others)}. Files with other names are taken by a glob." if others else "It is empty."
         raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
     yield from map(entry.store.file, files)
@@ -101,7 +103,9 @@ def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFil
 
 def _search_glob(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
     store = entry.store
-    matches = [path for path in store.glob(entry.path) if not _hidden(_name(path)) or _hidden(_name(entry.path))]
+    fixed = _MAGIC.split(entry.path, maxsplit=1)[0].rpartition("/")[0]
+    takes_hidden = _has_hidden(entry.path, fixed)
+    matches = [path for path in store.glob(entry.path) if takes_hidden or not _has_hidden(path, fixed)]
     files = set()  # ``**`` matches a folder and what is in it
     for path in matches:
         files.update(_visible(store, path, suffixes) if store.kind(path) == "folder" else [path])
@@ -111,28 +115,24 @@ def _search_glob(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]
 
 
 def _visible(store: Store, folder: str, suffixes: tuple[str, ...]) -> list[str]:
-    return [
-        path
-        for path in store.walk(folder)
-        if path.endswith(suffixes) and not any(map(_hidden, path.removeprefix(folder).strip("/").split("/")))
-    ]
+    return [path for path in store.walk(folder) if path.endswith(suffixes) and not _has_hidden(path, folder)]
 
 
-def _hidden(name: str) -> bool:
-    return name.startswith((".", "_"))
-
-
-def _name(path: str) -> str:
-    return path.rstrip("/").rpartition("/")[2]
+def _has_hidden(path: str, folder: str) -> bool:
+    """Whether a name between the folder and the end of the path begins with ``.`` or ``_``."""
+    return any(part.startswith((".", "_")) for part in path.removeprefix(folder).split("/"))
 
 
 def _nearby(store: Store, path: str) -> str:
     """What to do about a path that names nothing: what is there instead."""
     folder, names = store.neighbours(path)
     wanted, _, rest = path.rstrip("/").removeprefix(folder).strip("/").partition("/")
-    if close := difflib.get_close_matches(wanted, names, n=3, cutoff=0.7):
-        return f"Did you mean {' or '.join(close)}, in {folder}?"
+    shown = store.name(folder)
+    # Without endings, which all names of a folder share and which would make all of them alike.
+    stems = {PurePosixPath(name).stem: name for name in names}
+    if close := difflib.get_close_matches(PurePosixPath(wanted).stem, stems, n=3):
+        return f"Did you mean {' or '.join(stems[stem] for stem in close)}, in {shown}?"
     if rest and not _MAGIC.search(wanted):
-        return f"There is no {wanted} in {folder}."
+        return f"There is no {wanted} in {shown}."
     listed = ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
-    return f"{folder} has {listed}" if names else f"There is nothing in {folder}."
+    return f"{shown} has {listed}" if names else f"There is nothing in {shown}."

@@ -199,7 +199,7 @@ class RemoteStore:
             listed = self._filesystem.ls(folder, detail=False)
         except (OSError, ValueError, NotImplementedError):  # not every store can list, nor has every path a folder
             listed = []
-        return self.name(folder), [child.rstrip("/").rpartition("/")[2] for child in listed]
+        return folder, [child.rstrip("/").rpartition("/")[2] for child in listed]
 
     def _info(self, path: str) -> Mapping[str, Any]:
         if path not in self._infos:

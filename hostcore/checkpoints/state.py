@@ -55,7 +55,7 @@ def write_state(folder: Path, name: str, value: object) -> None:
     :raises CheckpointError: When the files cannot be written.
     """
     leaves = _LeafEncoder()
-    document = {"format": FORMAT, **tree.encode(value, leaves.encode)}
+    document = {"format": FORMAT, **tree.encode(value, leaves)}
     path = folder / f"{name}.json"
     try:
         path.write_bytes(orjson.dumps(document))
@@ -109,11 +109,15 @@ class _LeafEncoder:
     _storages: set[object] = attrs.field(factory=set)
 
     def encode(self, value: object, place: Place) -> dict[str, Json] | None:
-        """See ``tree.EncodeLeaf``."""
+        """See ``tree.LeafEncoder``."""
         if isinstance(value, torch.Tensor):
             return {TAG: "tensor", "key": self._tensor(value, place)}
         if type(value) is np.ndarray:
             return self._array(value, place)
+        return self.encode_key(value, place)
+
+    def encode_key(self, value: object, _place: Place) -> dict[str, Json] | None:
+        """See ``tree.LeafEncoder``. A tensor as a key is equal to itself alone."""
         if isinstance(value, np.generic):
             return _numpy_scalar(value)
         if isinstance(value, torch.dtype):
@@ -176,7 +180,7 @@ def _unstorable(tensor: torch.Tensor) -> str | None:
 
 def _numpy_scalar(value: np.generic) -> dict[str, Json] | None:
     if type(value) is np.str_:
-        return {TAG: "numpy.str", "base64": to_base64(str(value).encode("utf-8", "surrogatepass"))}
+        return {TAG: "numpy.str", "base64": to_base64(str.encode(value, "utf-8", "surrogatepass"))}
     if type(value) is np.bytes_:
         return {TAG: "numpy.bytes", "base64": to_base64(bytes(value))}
     if value.dtype.kind not in "biufcmM" or value.dtype.char in "gG":
@@ -217,7 +221,7 @@ class _LeafDecoder:
             case "torch.dtype":
                 return _torch_dtype(node["name"])
             case "torch.device":
-                return torch.device(node["name"])
+                return _torch_device(node["name"])
             case "torch.Size":
                 return torch.Size(node["items"])
         raise ValueError(f"{node[TAG]!r} is not a kind of value")
@@ -241,6 +245,13 @@ def _numpy_dtype(node: Mapping[str, Json]) -> np.dtype[Any]:
     if dtype.hasobject:
         raise ValueError("arrays of Python objects are never stored")
     return dtype
+
+
+def _torch_device(name: str) -> torch.device:
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ValueError(f"{name!r} is not a device: {error}") from error
 
 
 def _torch_dtype(name: str) -> torch.dtype:

@@ -17,7 +17,7 @@ import base64
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import attrs
 
@@ -33,8 +33,18 @@ _ALLOWED: Final = (
 Json = Any
 #: Encodes a leaf that is not plain Python; None for a value it does not know.
 EncodeLeaf = Callable[[object, "Place"], "dict[str, Json] | None"]
-#: Decodes what it encoded; gets the whole tagged object.
+#: Decodes what a :class:`LeafEncoder` encoded; gets the whole tagged object.
 DecodeLeaf = Callable[[Mapping[str, Json]], object]
+
+
+class LeafEncoder(Protocol):
+    """Encodes the values that are not plain Python."""
+
+    def encode(self, value: object, place: "Place") -> dict[str, Json] | None:
+        """The tagged object of a value; None for one that it does not know."""
+
+    def encode_key(self, value: object, place: "Place") -> dict[str, Json] | None:
+        """The same for a key of a dictionary: only what is equal when it comes back, and not just itself."""
 
 
 @attrs.frozen
@@ -73,7 +83,7 @@ class _Leave:
     identity: int
 
 
-def encode(tree: object, encode_leaf: EncodeLeaf) -> dict[str, Json]:
+def encode(tree: object, leaves: LeafEncoder) -> dict[str, Json]:
     """Turn a tree of values into JSON values.
 
     Works from a list of visits and not by recursion, so that the depth of the tree does not matter.
@@ -88,7 +98,7 @@ def encode(tree: object, encode_leaf: EncodeLeaf) -> dict[str, Json]:
         if isinstance(visit, _Leave):
             inside.remove(visit.identity)
             continue
-        shell, children = _open(visit.value, visit.place, encode_leaf)
+        shell, children = _open(visit.value, visit.place, leaves)
         if children is None:
             visit.into[visit.at] = shell
             continue
@@ -113,7 +123,7 @@ def encode(tree: object, encode_leaf: EncodeLeaf) -> dict[str, Json]:
 _Child = tuple[object, object, Any, Any]
 
 
-def _open(value: object, place: Place, encode_leaf: EncodeLeaf) -> tuple[Json, list[_Child] | None]:
+def _open(value: object, place: Place, leaves: LeafEncoder) -> tuple[Json, list[_Child] | None]:
     """The JSON of a value; of a container without its children, which are listed beside it."""
     kind = type(value)
     if kind in (list, tuple):
@@ -127,14 +137,14 @@ def _open(value: object, place: Place, encode_leaf: EncodeLeaf) -> tuple[Json, l
         return shell, [(child, key, shell, key) for key, child in value.items()]
     if kind in _DICTIONARIES:
         assert isinstance(value, dict)
-        pairs = [[encode_scalar(key, Place(place, key), encode_leaf), None] for key in value]
+        pairs = [[_scalar(key, Place(place, key), leaves.encode_key), None] for key in value]
         tagged: dict[str, Json] = {TAG: _DICTIONARIES[kind], "items": pairs}
         children = [(child, key, pair, 1) for pair, (key, child) in zip(pairs, value.items(), strict=True)]
         if attributes := getattr(value, "__dict__", None):
             tagged["attributes"] = None
             children.append((attributes, "__dict__", tagged, "attributes"))
         return tagged, children
-    return encode_scalar(value, place, encode_leaf), None
+    return _scalar(value, place, leaves.encode), None
 
 
 #: An ordered dictionary may carry attributes, and those of modules do: ``_metadata`` has the versions of the layers.
@@ -157,7 +167,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def encode_scalar(value: object, place: Place, encode_leaf: EncodeLeaf) -> Json:
+def _scalar(value: object, place: Place, encode_leaf: EncodeLeaf) -> Json:
     """The JSON of a value that holds no others; of a tuple too, since tuples are keys of dictionaries.
 
     :raises UnstorableState: When it cannot be brought back.
@@ -181,7 +191,7 @@ def encode_scalar(value: object, place: Place, encode_leaf: EncodeLeaf) -> Json:
         return {TAG: "bytes", "base64": to_base64(value)}
     if kind is tuple:
         assert isinstance(value, tuple)
-        items = [encode_scalar(item, Place(place, index), encode_leaf) for index, item in enumerate(value)]
+        items = [_scalar(item, Place(place, index), encode_leaf) for index, item in enumerate(value)]
         return {TAG: "tuple", "items": items}
     leaf = encode_leaf(value, place)
     if leaf is None:

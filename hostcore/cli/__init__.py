@@ -48,21 +48,19 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, name the nearest."""
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
+        if args[0] not in _COMMANDS:
             import difflib
 
             near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            if near:
-                error.message += f" Did you mean {near[0]!r}?"
-            raise
+            hint = f"Did you mean {near[0]!r}?" if near else "`hostcore --help` lists the commands."
+            raise click.UsageError(f"No such command {args[0]!r}. {hint}", ctx=ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="hostcore")
 def cli() -> None:
-    """Run training jobs with trainers that were installed with pip.
+    r"""Run training jobs with trainers that were installed with pip.
 
     \b
         pip install my-trainer-plugin

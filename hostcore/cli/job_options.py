@@ -36,7 +36,9 @@ def plan_of(job: Path, options: dict[str, Any]) -> RunPlan:
     :raises HostcoreError: Everything that is wrong with the job.
     """
     if options["resume"] and options["from_checkpoint"]:
-        raise click.UsageError("--resume and --from exclude each other: one continues a run, the other begins a new one")
+        raise click.UsageError(
+            "--resume and --from exclude each other: one continues a run, the other begins a new one"
+        )
     overrides = list(options["overrides"])
     if options["devices"]:
         overrides += ["device=null", f"devices={json.dumps(options['devices'].split(','))}"]

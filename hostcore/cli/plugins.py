@@ -62,7 +62,7 @@ def _warnings(found: Discovered) -> list[str]:
     warnings = []
     for (kind, name), refs in found.conflicts.items():
         origins = ", ".join(f"{ref.dist} {ref.version}" for ref in refs)
-        warnings.append(f"the {KINDS[kind].label} {name!r} is provided by: {origins}; a job must write distribution/name")
+        warnings.append(f"the {KINDS[kind].label} {name!r} is provided by: {origins}; write distribution/name in a job")
     warnings += [f"{one.distribution} is broken: {one.error} ({one.path})" for one in found.broken]
     warnings += [
         f"{distribution} does not say which version of hostcore-hookspecs it was made for; it should require one"

@@ -39,7 +39,7 @@ def _print_plan(plan: RunPlan, checked: Mapping[str, Any], finished: RunResult |
     lines = [("run", _fate(plan, finished)), ("device", f"{checked['device']}, {spec.precision}")]
     for plugin in checked["plugins"]:
         lines.append((plugin["kind"].replace("_", " "), _provenance(plugin)))
-    lines += [(one.kind, one.ref.provenance) for one in plan.reporters]
+    lines += [(one.kind.label, one.ref.provenance) for one in plan.reporters]
     if checked["num_rows"] and spec.dataset:
         order = "shuffled" if spec.dataset.shuffle else "in file order"
         lines.append(
@@ -75,6 +75,6 @@ def _provenance(plugin: Mapping[str, Any]) -> str:
 
 def _cadence(plan: RunPlan) -> str:
     job = plan.job
-    parts = [f"metrics every {job.metric_every:,}" if job.metric_every else "no metrics"]
-    parts.append(f"checkpoints every {job.checkpoint_every:,} and at the end" if job.checkpoint_every else "a checkpoint at the end")
-    return ", ".join(parts)
+    metrics = f"metrics every {job.metric_every:,}" if job.metric_every else "no metrics"
+    often = f"every {job.checkpoint_every:,} and " if job.checkpoint_every else ""
+    return f"{metrics}, a checkpoint {often}at the end"

@@ -45,8 +45,8 @@ class EventLog:
         self._clock = clock
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         whole = 0
-        for event, whole in read_events(path):
-            self.last_seq = event.seq
+        for event, end in read_events(path):
+            self.last_seq, whole = event.seq, end
             if event.src:
                 rank, source_attempt, offset = event.src
                 self.merged[rank, source_attempt] = offset

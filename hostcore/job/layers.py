@@ -75,6 +75,8 @@ def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
     if not path:
         return value
     step, *rest = path
+    if container is None and step == "-":
+        container = []
     if container is None or isinstance(container, Mapping):
         members = container or {}
         return {**members, step: _set(members.get(step), rest, value, f"{at}/{escaped(step)}")}

@@ -195,9 +195,11 @@ def _check_constructor(owner: type, passes: Mapping[str, Any], selected: Selecte
         problem = f"{owner.__qualname__} is abstract, without {missing}"
     else:
         try:
-            inspect.signature(owner).bind(**passes)
-        except ValueError:  # no signature to be had; calling will tell
+            signature = inspect.signature(owner)
+        except (TypeError, ValueError):  # written in C, or behind a metaclass's __getattr__; calling will tell
             return
+        try:
+            signature.bind(**passes)
         except TypeError as error:
             problem = f"the constructor of {owner.__qualname__} does not fit: {error}"
         else:

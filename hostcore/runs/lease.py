@@ -54,7 +54,7 @@ class ProcessIdentity:
 
     @classmethod
     def current(cls) -> "ProcessIdentity":
-        """This process."""
+        """The process that asks."""
         pid = os.getpid()
         return cls(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, start_time=_start_time(pid) or 0)
 

@@ -77,7 +77,8 @@ def summarize(directory: RunDirectory) -> RunSummary:
 
 def list_runs(runs: Path) -> tuple[list[RunSummary], list[Mapping[str, str]]]:
     """All runs of a folder, newest first; and what is there but cannot be read: path and error."""
-    found, broken = [], []
+    found: list[RunSummary] = []
+    broken: list[Mapping[str, str]] = []
     folders = sorted(path for path in runs.iterdir() if path.is_dir()) if runs.is_dir() else []
     for folder in folders:
         directory = RunDirectory(folder)

@@ -55,7 +55,8 @@ def make_plan(
     spec = attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters))
     job_dir = Path.cwd() if isinstance(source, Mapping) else source.absolute().parent
     selected = select(spec, discover())
-    reporters, errors = [], []
+    reporters: list[Component] = []
+    errors: list[HostcoreError] = []
     for one in selected:
         if one.ref.kind == "reporter":
             try:

@@ -9,7 +9,7 @@ _LOSS = "train/loss"
 
 
 def loss_points(events: Path) -> list[tuple[int, float]]:
-    """Step and training loss of every recorded step, in order; a step that was trained twice counts as the last time."""
+    """Step and training loss of every recorded step, in order; of a step that was trained twice, the last."""
     points: dict[int, float] = {}
     with events.open("rb") as log:
         for line in log:
@@ -52,5 +52,5 @@ def plot_loss(events: Path, picture: Path, *, title: str) -> bool:
     axes.grid(alpha=0.3)
     axes.legend()
     picture.parent.mkdir(exist_ok=True)
-    FigureCanvasAgg(figure).print_png(str(picture))
+    FigureCanvasAgg(figure).print_png(str(picture))  # type: ignore[no-untyped-call]
     return True

@@ -75,7 +75,7 @@ class Audience:
         for listener in list(self._listeners):
             try:
                 call(listener)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - whatever a reporter raises, the run goes on
                 self._listeners.remove(listener)
                 failures.append(Failure(listener.label, error))
         return failures

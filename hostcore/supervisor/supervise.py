@@ -11,6 +11,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,6 +22,7 @@ from hostcore.errors import Errors
 from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
 from hostcore.plugins.provenance import provenance
+from hostcore.plugins.resolve import in_room
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
@@ -34,7 +36,6 @@ from hostcore.supervisor.reporting import Audience, Failure, Listener, listeners
 from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.reporter import ReporterContext
 
 #: How long to wait for the worker's next word before looking around. Its end is noticed at once.
@@ -92,9 +93,7 @@ class _Attempt:
         #: Whether the worker has been told to go.
         self.submitted = False
         self._log: EventLog | None = None
-        self._tail = RankTail(
-            self._directory.rank_events(opening.attempt, 0), rank=0, attempt=opening.attempt
-        )
+        self._tail = RankTail(self._directory.rank_events(opening.attempt, 0), rank=0, attempt=opening.attempt)
         self._step = 0
         self._epoch = 0
         self._last_progress_ms = self._started_ms
@@ -193,7 +192,7 @@ class _Attempt:
     def _submit(self, summary: Mapping[str, Any]) -> None:
         """The job is valid: record what it runs with, tell the reporters, and let the worker go."""
         assert self.worker is not None
-        supervised = [attrs.asdict(provenance(one.ref)) for one in self._plan.selected if KINDS[one.ref.kind].room == "supervisor"]
+        supervised = [attrs.asdict(provenance(one.ref)) for one in in_room(self._plan.selected, "supervisor")]
         self._write_record([*summary["plugins"], *supervised], summary["environment"])
         self._open_log()
         job = self._plan.job
@@ -331,9 +330,9 @@ class _Attempt:
         """Draw the loss curve. A picture that fails is a warning."""
         try:
             plot_loss(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end
             warning = events.Warning(code="plot.failed", message=f"the loss curve could not be drawn: {error!r}")
             self._publish(Entry(payload=warning, step=self._step, epoch=self._epoch))
 
     def _shown(self, contract: WorkerContract, name: str) -> str:
-        return os.path.relpath(os.path.join(contract.checkpoints_dir, name), self._directory.path)
+        return os.path.relpath(Path(contract.checkpoints_dir) / name, self._directory.path)

@@ -63,7 +63,7 @@ def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
         attempt.run()
     except KeyboardInterrupt:
         attempt.interrupted()
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - also SystemExit: the run has to end in its log
         if attempt.made_no_step and isinstance(error, InvalidData | InvalidSettings):
             _report_invalid(channel, error)
             return INVALID
@@ -218,7 +218,7 @@ class _Attempt:
         )
         try:
             self._hook("on_exception")(error, self._progress.state, self._ctx)
-        except Exception as second:
+        except Exception as second:  # noqa: BLE001 - the first error is the one to show
             self._emit(events.Warning(code="callback.failed", message=f"on_exception raised {second!r}"))
         try:
             self._emit(events.RunFailed(error=failure))

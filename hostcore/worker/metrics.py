@@ -11,7 +11,10 @@ from hostcore_hookspecs.run_state import MetricPoint
 
 HISTORY_POINTS: Final = 10_000
 
-_TRAINING_NAMES: Final = {
+#: Recorded values by metric, oldest first.
+History = dict[str, deque[MetricPoint]]
+
+_TRAINING_NAMES: Final[Mapping[str, str]] = {
     "loss": "train/loss",
     "train_loss": "train/loss",
     "lr": "train/lr",
@@ -36,7 +39,7 @@ def read_metrics(result: Any, step: int) -> dict[str, float]:
             f"train_step returned {type(result).__name__} at step {step}, which has no mapping `metrics`",
             hint="return hostcore_hookspecs.StepResult(metrics={'loss': loss})",
         )
-    read = {}
+    read: dict[str, float] = {}
     for name, value in metrics.items():
         try:
             read[_TRAINING_NAMES.get(name, name)] = to_float_scalar(value)
@@ -80,7 +83,7 @@ class Meter:
         return reading
 
 
-def remember(history: dict[str, deque[MetricPoint]], metrics: Mapping[str, float], step: int) -> None:
+def remember(history: History, metrics: Mapping[str, float], step: int) -> None:
     """Add metrics to the history that callbacks and checkpoints see."""
     for name, value in metrics.items():
         history.setdefault(name, deque(maxlen=HISTORY_POINTS)).append(MetricPoint(step, value))

@@ -1,11 +1,10 @@
 """The run state and the hand that moves it: plugins hold the frozen :class:`RunState`, the host this."""
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from hostcore.worker.metrics import remember
-from hostcore_hookspecs.run_state import Checkpoint, MetricPoint, RunState, StopRequest
+from hostcore.worker.metrics import History, remember
+from hostcore_hookspecs.run_state import Checkpoint, RunState, StopRequest
 
 _set = object.__setattr__  # the one way into a frozen class
 
@@ -14,7 +13,7 @@ class Progress:
     """Advances a run state in place; everybody who holds it sees it move."""
 
     def __init__(self) -> None:
-        self._history: dict[str, deque[MetricPoint]] = {}
+        self._history: History = {}
         self.state = RunState(history=self._history)
 
     def advance(self, rows: int) -> int:

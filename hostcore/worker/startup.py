@@ -103,7 +103,7 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     selected = in_room(select(spec, discover()), "worker")
     loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
-    hooks = found.check(lambda: Hooks([one for one in components if one.ref.kind != "data_source"] + _sources(components)))
+    hooks = found.check(lambda: Hooks(components))
     device = found.check(lambda: _select_device(spec, job, hooks, local_rank)) if hooks else None
     opened = found.check(lambda: _open_feed(spec, job, hooks, components)) if hooks else None
     found.raise_errors()
@@ -163,5 +163,3 @@ def _total_steps(spec: JobSpec, feed: Feed) -> int:
     if spec.epoch_limit is not None and feed.steps_per_epoch is not None:
         limits.append(spec.epoch_limit * feed.steps_per_epoch)
     return int(min(limits))
-
-

@@ -52,7 +52,7 @@ def _refuse_nulls(batch: pa.RecordBatch, shard: "Shard") -> None:
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def shuffled_blocks(order: ShuffledOrder, read: ReadRanges, position: int) -> Iterator[pa.RecordBatch]:

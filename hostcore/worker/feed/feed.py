@@ -187,7 +187,7 @@ def _row_bytes(dataset: "Dataset", columns: Sequence[str] | None, spec: "Dataset
     """
     shard = next(shard for shard in dataset.shards() if shard.num_rows)
     sample = next(batch for batch in dataset.read_shard(shard, columns, 0) if batch.num_rows)
-    row_bytes = max(1, sample.nbytes // sample.num_rows)
+    row_bytes = max(1, int(sample.nbytes) // int(sample.num_rows))
     if row_bytes > spec.window_bytes:
         raise InvalidData(
             f"one row takes {row_bytes:,} bytes, more than a whole shuffle window may ({spec.window_bytes:,})",

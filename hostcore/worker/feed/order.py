@@ -7,8 +7,8 @@ Unshuffled, it is the order of the files. Shuffled:
 3. In each lane, permute every *window* of w = max(1, ⌊W/L⌋) rows (the last one of a lane may be shorter).
 4. Position p of the epoch is row ⌊p/L⌋ of lane p mod L. The N mod L rows left over follow, in order.
 
-So neighbours in a batch come from L places far apart, while reading stays sequential in every lane; seeking to p touches
-one shard per lane.
+So neighbours in a batch come from L places far apart, while reading stays sequential in every lane; seeking to p
+touches one shard per lane.
 
 A permutation of m is the stable argsort of m raw 64-bit outputs of Philox 4x64-10 [1]_, as NumPy implements it:
 
@@ -18,7 +18,8 @@ counter      (0, stream, lane, window); the first word counts, from 1, as NumPy 
 stream       0 for the shards (lane and window are 0), 1 for a window
 ===========  ==================================================================
 
-``LAYOUT`` names this layout in checkpoints. NumPy promises no stability for ``Generator.permutation``, hence raw outputs.
+``LAYOUT`` names this layout in checkpoints. NumPy promises no stability for ``Generator.permutation``, hence raw
+outputs.
 
 .. [1] Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3. SC 2011.
 """

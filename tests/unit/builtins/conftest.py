@@ -1,7 +1,5 @@
 """Fixtures for the plugins that ship with hostcore."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,5 +1,4 @@
-from __future__ import annotations
-
+import socket
 from pathlib import Path
 
 import fsspec
@@ -152,6 +151,18 @@ def test_an_unknown_protocol_is_refused_with_the_nearest_one() -> None:
     error = error_of("memroy://data/a.parquet")
     assert "Protocol not known: memroy" in error.message
     assert error.hint == "Did you mean memory://?"
+
+
+def test_options_that_a_file_system_does_not_take_are_refused() -> None:
+    error = error_of("github://a.parquet")
+    assert error.message.startswith("storage_options do not fit github://a.parquet: ")
+    assert "'org' and 'repo'" in error.message
+
+
+def test_a_store_that_does_not_answer_is_one_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert "cannot be read" in error_of(f"ftp://127.0.0.1:{port}/a.parquet").message
 
 
 def test_a_missing_object_is_refused_with_the_names_close_to_it() -> None:

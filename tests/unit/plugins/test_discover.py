@@ -10,7 +10,9 @@ TRAINERS = "hostcore.trainers"
 
 
 def test_a_plugin_is_found_by_its_entry_point_and_not_imported(site_here):
-    site_here.install("my-dist", version="2.1", modules={"bomb.py": "1 / 0"}, entry_points={TRAINERS: {"mine": "bomb:T"}})
+    site_here.install(
+        "my-dist", version="2.1", modules={"bomb.py": "1 / 0"}, entry_points={TRAINERS: {"mine": "bomb:T"}}
+    )
     (ref,) = [ref for ref in discover().refs if ref.name == "mine"]
     assert (ref.kind, ref.value, ref.dist, ref.version) == ("trainer", "bomb:T", "my-dist", "2.1")
     assert "bomb" not in sys.modules
@@ -58,7 +60,12 @@ def test_an_entry_points_file_that_cannot_be_read_is_broken(site):
 
 @pytest.mark.parametrize(
     ("metadata", "says"),
-    [(None, "METADATA is missing"), ("", "METADATA is missing or empty"), ("Name: x\n", "no Version"), ("\n", "no Name")],
+    [
+        (None, "METADATA is missing"),
+        ("", "METADATA is missing or empty"),
+        ("Name: x\n", "no Version"),
+        ("\n", "no Name"),
+    ],
 )
 def test_a_plugin_without_usable_metadata_is_broken(site, metadata, says):
     info = site.install("bad-dist", modules={}, entry_points={TRAINERS: {"mine": "m:T"}})
@@ -131,7 +138,9 @@ def test_two_distributions_with_one_name_are_a_conflict_of_that_kind_alone(site)
         site.install(dist, modules={}, entry_points={TRAINERS: {"x": "m:T"}})
     site.install("dist-c", modules={}, entry_points={"hostcore.callbacks": {"x": "m:T"}})
     conflicts = discover([str(site.path)]).conflicts
-    assert {key: [ref.dist for ref in refs] for key, refs in conflicts.items()} == {("trainer", "x"): ["dist-a", "dist-b"]}
+    assert {key: [ref.dist for ref in refs] for key, refs in conflicts.items()} == {
+        ("trainer", "x"): ["dist-a", "dist-b"]
+    }
 
 
 def test_one_name_twice_in_one_distribution_is_a_conflict_unless_it_means_the_same(site):

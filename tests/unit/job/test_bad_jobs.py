@@ -1,0 +1,316 @@
+"""The corpus of bad jobs: each gets one clear error, with a code, a place and words, and never a traceback."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.errors import Errors
+from hostcore.job.load import load_job
+from hostcore_hookspecs import API_VERSION, HostcoreError
+
+GOOD: dict[str, Any] = {"trainer": "flight_delay", "dataset": {"parquet_paths": ["train.parquet"]}}
+
+
+def errors_of(source: Any, **how: Any) -> tuple[HostcoreError, ...]:
+    with pytest.raises(Errors) as caught:
+        load_job(source, **how)
+    return caught.value.errors
+
+
+FILES: list[tuple[str, str, bytes, str, str | None, str]] = [
+    # what, file name, content, code, pointer, a part of the message
+    ("empty", "job.json", b"", "job.empty", None, "empty"),
+    ("blank", "job.json", b" \n\t\n", "job.empty", None, "empty"),
+    ("not_json", "job.json", b"trainer = flight_delay", "job.syntax", None, "line 1, column 1"),
+    ("cut_off", "job.json", b'{"trainer": "x",\n "seed": ', "job.syntax", None, "line 2, column"),
+    ("trailing_garbage", "job.json", b'{"trainer": "x"}\n}', "job.syntax", None, "Extra data, line 2, column 1"),
+    ("two_documents", "job.json", b"{} {}", "job.syntax", None, "Extra data, line 1, column 4"),
+    ("not_utf8", "job.json", b'{"trainer": "caf\xe9"}', "job.encoding", None, "byte 16 is 0xe9"),
+    ("utf16", "job.json", '{"trainer": "x"}'.encode("utf-16"), "job.encoding", None, "not UTF-8"),
+    ("a_list", "job.json", b"[]", "job.not_object", "", "found an empty list"),
+    ("a_string", "job.json", b'"job"', "job.not_object", "", 'found "job"'),
+    ("null", "job.json", b"null", "job.not_object", "", "found null"),
+    ("deep_list", "job.json", b"[" * 10_000 + b"]" * 10_000, "job.too_deep", None, "deep"),
+    ("deep_object", "job.json", b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "job.too_deep", None, "deep"),
+    ("deep_unclosed", "job.json", b"[" * 10_000, "job.too_deep", None, "deep"),
+    ("rather_deep", "job.json", b'{"hyperparams":' * 70 + b"1" + b"}" * 70, "job.too_deep", "/hyperparams" * 65, "64"),
+    ("huge", "job.json", b" " * (50 * 1024**2), "job.too_large", None, "at most 16 MB"),
+    ("duplicate_key", "job.json", b'{"trainer": "x", "seed": 1, "seed": 2}', "job.duplicate_key", "/seed", '"seed"'),
+    (
+        "duplicate_key_inside",
+        "job.json",
+        b'{"trainer": "x", "mock_batches": [{"a/b": 1, "a/b": 1}]}',
+        "job.duplicate_key",
+        "/mock_batches/0/a~1b",
+        "more than once",
+    ),
+    ("nan", "job.json", b'{"trainer": "x", "hyperparams": {"lr": NaN}}', "job.value", "/hyperparams/lr", "NaN"),
+    ("infinity", "job.json", b'{"trainer": "x", "hyperparams": {"lr": -Infinity}}', "job.value", None, "-Infinity"),
+    ("overflow", "job.json", b'{"trainer": "x", "hyperparams": {"lr": 1e999}}', "job.value", None, "Infinity"),
+    ("many_digits", "job.json", b'{"trainer": "x", "seed": ' + b"9" * 5000 + b"}", "job.syntax", None, "digits"),
+    ("surrogate", "job.json", b'{"trainer": "\\ud800"}', "job.value", "/trainer", "surrogate"),
+    ("surrogate_key", "job.json", b'{"\\udc00": 1}', "job.value", None, "surrogate"),
+    ("nul", "job.json", b'{"weights": "a\\u0000b"}', "job.value", "/weights", "U+0000"),
+    ("yaml_empty", "job.yaml", b"# nothing\n", "job.not_object", "", "found null"),
+    ("yaml_list", "job.yml", b"- a\n", "job.not_object", "", "a list of 1"),
+    ("yaml_syntax", "job.yaml", b"trainer: [a\n", "job.syntax", None, "line"),
+    ("yaml_tab", "job.yaml", b"a:\n\tb: 1\n", "job.syntax", None, "line 2, column 1"),
+    ("yaml_control", "job.yaml", b"a: \x07", "job.syntax", None, "not valid YAML"),
+    ("yaml_duplicate", "job.yaml", b"seed: 1\nseed: 2\n", "job.duplicate_key", None, '"seed" is given more than once'),
+    ("yaml_alias", "job.yaml", b"a: &x [1]\nb: *x\n", "job.syntax", None, "aliases are not taken in jobs, line 1"),
+    ("yaml_loop", "job.yaml", b"a: &x [*x]\n", "job.syntax", None, "aliases"),
+    ("yaml_tag", "job.yaml", b"a: !!python/object:os.system x\n", "job.syntax", None, "tag"),
+    ("yaml_set", "job.yaml", b"a: !!set {x}\n", "job.syntax", None, "tag"),
+    ("yaml_date", "job.yaml", b"labels: {day: 2024-01-01}\n", "job.value", "/labels/day", "2024-01-01 is a date"),
+    ("yaml_no_date", "job.yaml", b"a: 2024-99-99\n", "job.syntax", None, "month"),
+    ("yaml_nan", "job.yaml", b"hyperparams: {lr: .nan}\n", "job.value", "/hyperparams/lr", "NaN"),
+    ("yaml_integer_key", "job.yaml", b"labels: {1: a}\n", "job.value", "/labels/1", "key must be a string, found 1"),
+    ("yaml_list_key", "job.yaml", b"? [1]\n: 2\n", "job.value", None, "key must be a string"),
+    ("yaml_deep", "job.yaml", b"[" * 10_000, "job.too_deep", None, "deep"),
+    ("yaml_two_documents", "job.yaml", b"--- {}\n--- {}\n", "job.syntax", None, "another document"),
+    ("yaml_huge", "job.yaml", b"#" * (2 * 1024**2), "job.too_large", None, "at most 1 MB"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "pointer", "fragment"),
+    [case[1:] for case in FILES],
+    ids=[case[0] for case in FILES],
+)
+def test_a_file_that_is_no_job_is_one_clear_error(
+    tmp_path: Path, name: str, content: bytes, code: str, pointer: str | None, fragment: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    (error,) = errors_of(path)
+    assert error.code == code
+    assert fragment in error.message
+    assert error.file == str(path)
+    assert pointer is None or error.pointer == pointer
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('{"a": [1,]}', "remove the comma before it"),
+        ("{'a': 1}", "strings and keys take double quotes"),
+        ('{"a": True}', "write true"),
+        ('{"a": None}', "write null"),
+        ('{"a": 1 // one\n}', "JSON has no comments; a job in YAML (job.yaml) may have them"),
+    ],
+)
+def test_a_frequent_slip_in_json_has_a_hint(tmp_path: Path, text: str, hint: str) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(text)
+    assert errors_of(path)[0].hint == hint
+
+
+def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "train_job.json").write_text("{}")
+    (error,) = errors_of(tmp_path / "train-job.json")
+    assert (error.code, error.hint) == ("job.not_found", 'did you mean "train_job.json"?')
+
+
+def test_a_missing_folder_is_a_missing_file(tmp_path: Path) -> None:
+    assert errors_of(tmp_path / "no" / "job.json")[0].code == "job.not_found"
+
+
+def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
+    (error,) = errors_of(tmp_path)
+    assert (error.code, error.message) == ("job.unreadable", "this is a folder, not a job file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text("{}")
+    path.chmod(0)
+    assert "permission denied" in errors_of(path)[0].message
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, "a\0b"])
+def test_a_name_that_no_file_can_have_is_one_error(name: str) -> None:
+    assert errors_of(Path(name))[0].code == "job.unreadable"
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_an_endless_file_is_too_large() -> None:
+    assert errors_of(Path("/dev/zero"))[0].code == "job.too_large"
+
+
+def test_a_deep_job_from_python_is_refused_and_so_is_one_that_holds_itself() -> None:
+    loop: dict[str, Any] = {}
+    loop["hyperparams"] = loop
+    assert errors_of({"trainer": "x", "hyperparams": loop})[0].code == "job.too_deep"
+
+
+def test_a_job_from_python_may_hold_only_json() -> None:
+    job = {"trainer": "x", "hyperparams": {"a": object(), "b": {1}, 3: "c", "d": 1j}}
+    assert [(error.code, error.pointer) for error in errors_of(job)] == [
+        ("job.value", "/hyperparams/a"),
+        ("job.value", "/hyperparams/b"),
+        ("job.value", "/hyperparams/3"),
+        ("job.value", "/hyperparams/d"),
+    ]
+
+
+NAME_GRAMMAR = "expected the name of a plugin"
+CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
+    # merged into GOOD (None removes), code, pointer, a part of the message
+    ({"trainer": None}, "key.missing", "/trainer", '"trainer" is missing'),
+    ({"trainer": 3}, "value.type", "/trainer", NAME_GRAMMAR),
+    ({"trainer": ""}, "value.range", "/trainer", NAME_GRAMMAR),
+    ({"trainer": "Flight Delay"}, "value.range", "/trainer", 'found "Flight Delay"'),
+    ({"trainer": "a/b/c"}, "value.range", "/trainer", NAME_GRAMMAR),
+    ({"trainer": "-x"}, "value.range", "/trainer", NAME_GRAMMAR),
+    ({"trainer": ":X"}, "value.range", "/trainer", NAME_GRAMMAR),
+    ({"trainer": "a:b:c"}, "value.range", "/trainer", NAME_GRAMMAR),
+    ({"trainer": "../x.py:X"}, "value.range", "/trainer", NAME_GRAMMAR),
+    ({"lables": {}}, "key.unknown", "/lables", 'unknown key "lables"'),
+    ({"a/b~c": 1}, "key.unknown", "/a~1b~0c", "unknown key"),
+    ({"run_id": "../x"}, "value.range", "/run_id", "a run id"),
+    ({"run_id": ""}, "value.range", "/run_id", "a run id"),
+    ({"run_id": "a" * 129}, "value.range", "/run_id", "at most 128"),
+    ({"run_id": "a\n"}, "value.range", "/run_id", "a run id"),
+    ({"run_id": 7}, "value.type", "/run_id", "found 7"),
+    ({"trainer_api_version": "v2"}, "job.api_version", "/trainer_api_version", API_VERSION),
+    ({"trainer_api_version": 1}, "value.type", "/trainer_api_version", "expected a string"),
+    ({"hyperparams": []}, "value.type", "/hyperparams", "expected an object"),
+    ({"dataset": None}, "job.conflict", "/max_steps", "a job without data"),
+    ({"dataset": []}, "value.type", "/dataset", "expected an object, found an empty list"),
+    ({"dataset": {"parquet_paths": None}}, "key.missing", "/dataset/source", "names no source"),
+    ({"dataset": {"batch_size": -1}}, "value.range", "/dataset/batch_size", "of at least 1, found -1"),
+    ({"dataset": {"batch_size": 0}}, "value.range", "/dataset/batch_size", "found 0"),
+    ({"dataset": {"batch_size": "32"}}, "value.type", "/dataset/batch_size", 'found "32"'),
+    ({"dataset": {"batch_size": 32.0}}, "value.type", "/dataset/batch_size", "found 32.0"),
+    ({"dataset": {"batch_size": True}}, "value.type", "/dataset/batch_size", "found true"),
+    ({"dataset": {"columns": "a"}}, "value.type", "/dataset/columns", "expected a list of strings"),
+    ({"dataset": {"columns": ["a", 1]}}, "value.type", "/dataset/columns/1", "expected a string"),
+    ({"dataset": {"columns": ["a", "b", "a"]}}, "value.invalid", "/dataset/columns/2", '"a" is listed twice'),
+    ({"dataset": {"shuffle": 1}}, "value.type", "/dataset/shuffle", "expected true or false"),
+    ({"dataset": {"lanes": 0}}, "value.range", "/dataset/lanes", "of at least 1"),
+    ({"dataset": {"shuffle_window": 0}}, "value.range", "/dataset/shuffle_window", "of at least 1"),
+    ({"dataset": {"source": "My Source"}}, "value.range", "/dataset/source", NAME_GRAMMAR),
+    ({"mock_batches": [1]}, "job.conflict", "/mock_batches", "both given"),
+    ({"mock_batches": []}, "value.range", "/mock_batches", "of at least 1 element"),
+    ({"mock_batches": 3}, "value.type", "/mock_batches", "expected a list"),
+    ({"max_steps": -1}, "value.range", "/max_steps", "found -1"),
+    ({"max_steps": "10"}, "value.type", "/max_steps", 'found "10"'),
+    ({"max_steps": 10**20}, "value.type", "/max_steps", "found 100000000000000000000"),
+    ({"epochs": 0}, "value.range", "/epochs", "of at least 1"),
+    ({"dataset": None, "max_steps": 3, "epochs": 2}, "job.conflict", "/epochs", "no data"),
+    ({"metric_every": -1}, "value.range", "/metric_every", "of at least 0"),
+    ({"checkpoint_every": 0.5}, "value.type", "/checkpoint_every", "expected an integer"),
+    ({"validate_every": "epohc"}, "value.type", "/validate_every", 'or "epoch"'),
+    ({"seed": -1}, "value.range", "/seed", "from 0 to 4294967295"),
+    ({"seed": 2**32}, "value.range", "/seed", "from 0 to 4294967295"),
+    ({"deterministic": "yes"}, "value.type", "/deterministic", "expected true or false"),
+    ({"device": "gpu"}, "value.range", "/device", '"cuda:N"'),
+    ({"device": "cuda:-1"}, "value.range", "/device", 'found "cuda:-1"'),
+    ({"device": "cuda:01"}, "value.range", "/device", 'found "cuda:01"'),
+    ({"device": "cuda:x"}, "value.range", "/device", 'found "cuda:x"'),
+    ({"device": ["cpu"]}, "value.type", "/device", "a list of 1"),
+    ({"device": "cpu", "devices": ["cpu"]}, "job.conflict", "/devices", "both given"),
+    ({"devices": []}, "value.range", "/devices", "of at least 1 element"),
+    ({"devices": ["cuda", "gpu"]}, "value.range", "/devices/1", 'found "gpu"'),
+    ({"precision": "fp8"}, "value.choice", "/precision", '"fp32", "bf16" or "fp16"'),
+    ({"callbacks": "lr-monitor"}, "value.type", "/callbacks", "expected a list"),
+    ({"callbacks": [{"patience": 3}]}, "key.missing", "/callbacks/0/use", '"use" is missing'),
+    ({"callbacks": ["ok", "Not OK"]}, "value.range", "/callbacks/1", NAME_GRAMMAR),
+    ({"callbacks": [{"use": "Not OK"}]}, "value.range", "/callbacks/0/use", NAME_GRAMMAR),
+    ({"callbacks": [3]}, "value.type", "/callbacks/0", "expected a string or an object, found 3"),
+    ({"reporters": None, "launcher": 3}, "value.type", "/launcher", "expected a string or an object"),
+    ({"keep_checkpoints": -1}, "value.range", "/keep_checkpoints", "of at least 0"),
+    ({"resume_from_checkpoint": 3}, "value.type", "/resume_from_checkpoint", "expected true or false or a string"),
+    ({"weights": ["a"]}, "value.type", "/weights", "expected a string"),
+    ({"weights": ""}, "value.range", "/weights", "of at least 1 character"),
+    ({"labels": {"a": 1}}, "value.type", "/labels/a", "expected a string, found 1"),
+    ({"owner": {}}, "value.type", "/owner", "expected a string"),
+    ({"profiles": {"a": 1}}, "value.type", "/profiles/a", "expected an object"),
+    ({"samples": {"prompt": "a"}}, "value.type", "/samples", "expected a list"),
+    ({"samples": [{"promt": "a"}]}, "key.unknown", "/samples/0/promt", "unknown key"),
+    ({"resources": {"num_nodes": 0}}, "value.range", "/resources/num_nodes", "of at least 1"),
+    ({"environment": {"requirements": "torch"}}, "value.type", "/environment/requirements", "a list"),
+    ({"grace_seconds": -1}, "value.range", "/grace_seconds", "of at least 0"),
+    ({"max_restarts": 1.5}, "value.type", "/max_restarts", "expected an integer"),
+]
+
+
+def changed(job: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(job)
+    for key, value in change.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = changed(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "pointer", "fragment"), CHANGES, ids=[str(case[0])[:60] for case in CHANGES]
+)
+def test_a_bad_value_is_one_error_at_its_place(change: dict[str, Any], code: str, pointer: str, fragment: str) -> None:
+    (error,) = errors_of(changed(GOOD, change))
+    assert (error.code, error.pointer) == (code, pointer)
+    assert fragment in error.message
+
+
+def test_the_good_job_is_good() -> None:
+    assert load_job(GOOD).trainer == "flight_delay"
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    job = {
+        "trainer": "Bad Name",
+        "lables": {},
+        "dataset": {"parquet_paths": "a.parquet", "batch_size": -1},
+        "seed": "1",
+        "precision": "bf16",
+        "hyperparams": {"token": {"$secret": "env:TOKEN"}},
+    }
+    assert [(error.pointer, error.code) for error in errors_of(job)] == [
+        ("/trainer", "value.range"),
+        ("/lables", "key.unknown"),
+        ("/dataset/batch_size", "value.range"),
+        ("/seed", "value.type"),
+        ("/precision", "job.not_yet"),
+        ("/hyperparams/token", "job.not_yet"),
+    ]
+
+
+def test_every_error_of_the_corpus_is_plain_json_and_short() -> None:
+    for change, *_ in CHANGES:
+        (error,) = errors_of(changed(GOOD, change))
+        assert json.loads(json.dumps(error.as_dict())) == error.as_dict()
+        assert len(error.message) < 300
+        assert "\n" not in error.message
+
+
+def test_the_json_schema_refuses_what_the_loader_refuses_by_type_and_bounds() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    from hostcore.job.schema import job_schema
+
+    validator = jsonschema.Draft202012Validator(job_schema({}))
+    assert validator.is_valid(GOOD)
+    beyond_schemas = ("job.conflict", "job.api_version", "value.invalid")
+    for change, code, pointer, _ in CHANGES:
+        job = changed(GOOD, change)
+        integral = (
+            pointer == "/dataset/batch_size" and job["dataset"]["batch_size"] == 32.0
+        )  # an integer to JSON Schema
+        if code in beyond_schemas or pointer == "/dataset/source" or integral or job.get("max_steps", 0) > 2**63:
+            continue
+        assert not validator.is_valid(job), change
+
+
+def test_no_bad_file_reaches_the_recursion_limit_of_python(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    for depth in (sys.getrecursionlimit() // 2, sys.getrecursionlimit() - 60, sys.getrecursionlimit() * 3):
+        path.write_text('{"a":' * depth + "1" + "}" * depth)
+        assert errors_of(path)[0].code == "job.too_deep"

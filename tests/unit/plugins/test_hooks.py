@@ -1,0 +1,289 @@
+"""Calls: order, wrappers, isolation of uses, and the plain bound method wherever nobody wraps."""
+
+import pytest
+
+from hostcore.plugins.hooks import Hooks
+
+TELLS = """
+    def on_batch_end(self, result, run_state, ctx): result.append({name!r})
+"""
+WRAPS = """
+    @hookimpl(wrapper=True)
+    def train_step(self, state):
+        state.append("{name} in")
+        result = yield
+        state.append("{name} out")
+        return result + ["{name}"]
+"""
+
+
+@pytest.fixture
+def callback(lab):
+    return lambda body, **names: lab.load("callback", lab.component(body.format(**names) if names else body))
+
+
+@pytest.fixture
+def trainer(lab):
+    def make(train_step="def train_step(self, prepared_batch, state, ctx): return [prepared_batch, ctx]", extra=""):
+        return lab.load("trainer", lab.trainer(extra, train_step=train_step))
+
+    return make
+
+
+def test_without_wrappers_the_bound_method_itself_is_called(trainer):
+    one = trainer()
+    assert Hooks([one]).bind("train_step", of=one) == one.instance.train_step
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "def train_step(self, ctx, prepared_batch): return [prepared_batch, ctx]",
+        "def train_step(self, *, ctx, state, prepared_batch): return [prepared_batch, ctx]",
+        "def train_step(self, prepared_batch, *, ctx=None): return [prepared_batch, ctx]",
+        "@staticmethod\ndef train_step(prepared_batch, ctx=7): return [prepared_batch, ctx]",
+        "@classmethod\ndef train_step(cls, *, prepared_batch, ctx): return [prepared_batch, ctx]",
+        "train_step = functools.partial(lambda lr, prepared_batch, ctx: [prepared_batch, ctx], 1)",
+    ],
+)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_method_gets_the_arguments_it_names_with_and_without_wrappers(trainer, callback, method, wrapped):
+    one = trainer(method)
+    wrappers = [callback("@hookimpl(wrapper=True)\ndef train_step(self): return (yield)")] if wrapped else []
+    assert Hooks([one, *wrappers]).bind("train_step", of=one)("batch", "state", "ctx") == ["batch", "ctx"]
+
+
+def test_wrappers_are_called_in_the_order_of_the_list_the_first_outermost(trainer, callback):
+    one, first, second = trainer(), callback(WRAPS, name="first"), callback(WRAPS, name="second")
+    seen = []
+    result = Hooks([one, first, second]).bind("train_step", of=one)("batch", seen, "ctx")
+    assert seen == ["first in", "second in", "second out", "first out"]
+    assert result == ["batch", "ctx", "second", "first"]
+
+
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "def train_step(self, *, ctx, state): {body}",
+        "def train_step(self, ctx=None, state=None): {body}",
+        "@staticmethod\ndef train_step(state, ctx): {body}",
+    ],
+)
+def test_a_wrapper_gets_the_arguments_it_names_in_any_form(trainer, callback, wrapper):
+    one, seen = trainer(), []
+    body = "state.append(ctx); return (yield)"
+    wrapping = callback("@hookimpl(wrapper=True)\n" + wrapper.format(body=body))
+    assert Hooks([one, wrapping]).bind("train_step", of=one)("batch", seen, "ctx") == ["batch", "ctx"]
+    assert seen == ["ctx"]
+
+
+@pytest.mark.parametrize("signature", ["self", "self, *, state"])
+def test_a_wrapper_sees_the_exception_and_can_turn_it_into_a_result(trainer, callback, signature):
+    one = trainer("def train_step(self): raise ValueError('bad batch')")
+    saves = callback(f"""
+        @hookimpl(wrapper=True)
+        def train_step({signature}):
+            try:
+                return (yield)
+            except ValueError as error:
+                return str(error)
+    """)
+    assert Hooks([one, saves]).bind("train_step", of=one)("batch", "state", "ctx") == "bad batch"
+
+
+def test_an_exception_passes_through_wrappers_unchanged(trainer, callback):
+    one = trainer("def train_step(self): raise ValueError('bad batch')")
+    wrapping = callback("@hookimpl(wrapper=True)\ndef train_step(self, *, ctx): return (yield)")
+    with pytest.raises(ValueError, match="bad batch"):
+        Hooks([one, wrapping]).bind("train_step", of=one)("batch", "state", "ctx")
+
+
+def test_a_trainer_can_wrap_its_own_method_under_another_name(trainer):
+    one = trainer(
+        extra="""
+        @hookimpl(wrapper=True, specname="train_step")
+        def doubled(self): return (yield) * 2
+    """
+    )
+    assert Hooks([one]).bind("train_step", of=one)("batch", "state", "ctx") == ["batch", "ctx"] * 2
+
+
+def test_a_method_that_returns_none_returns_none_inside_wrappers(trainer, callback):
+    one = trainer("def train_step(self): ...")
+    wrapping = callback("@hookimpl(wrapper=True)\ndef train_step(self): return (yield)")
+    assert Hooks([one, wrapping]).bind("train_step", of=one)("batch", "state", "ctx") is None
+
+
+def test_a_component_without_the_method_binds_to_none_even_when_others_wrap_it(trainer, callback):
+    one = trainer()
+    wrapping = callback("@hookimpl(wrapper=True)\ndef validate_step(self): return (yield)")
+    assert Hooks([one, wrapping]).bind("validate_step", of=one) is None
+
+
+def test_each_of_two_data_sources_answers_for_itself(lab, callback):
+    source = "def open_dataset(self, dataset, ctx): return {name!r}"
+    sources = [lab.load("data_source", lab.component(source.format(name=name))) for name in ("train", "validation")]
+    wrapping = callback("@hookimpl(wrapper=True)\ndef open_dataset(self): return (yield).upper()")
+    for components, expected in ([sources, ["train", "validation"]], [[*sources, wrapping], ["TRAIN", "VALIDATION"]]):
+        hooks = Hooks(components)
+        assert [hooks.bind("open_dataset", of=source)({}, None) for source in sources] == expected
+
+
+def test_two_uses_of_one_plugin_are_two_components(lab):
+    selected = lab.install("callback", lab.component(TELLS.format(name="twice")))
+    hooks = Hooks([lab.load_selected(selected), lab.load_selected(selected)])
+    seen = []
+    hooks.bind("on_batch_end")(seen, None, None)
+    assert seen == ["twice", "twice"]
+
+
+# Lifecycle hooks
+
+
+def test_a_hook_that_nobody_implements_binds_to_none(trainer):
+    assert Hooks([trainer()]).bind("on_batch_end") is None
+
+
+def test_one_plain_implementation_is_the_bound_method_itself(callback):
+    one = callback(TELLS, name="a")
+    assert Hooks([one]).bind("on_batch_end") == one.instance.on_batch_end
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_callbacks_are_called_in_the_order_of_the_list(callback, wrapped):
+    components = [callback(TELLS, name=name) for name in "abc"]
+    if wrapped:
+        components.append(callback("@hookimpl(wrapper=True)\ndef on_batch_end(self): return (yield)"))
+    seen = []
+    Hooks(components).bind("on_batch_end")(seen, None, None)
+    assert seen == ["a", "b", "c"]
+
+
+def test_a_lifecycle_hook_that_is_only_wrapped_is_called(callback):
+    seen = []
+    one = callback(
+        "@hookimpl(wrapper=True)\ndef on_batch_end(self, result):\n    result.append('in')\n    return (yield)"
+    )
+    Hooks([one]).bind("on_batch_end")(seen, None, None)
+    assert seen == ["in"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_select_device_stops_at_the_first_result(callback, wrapped):
+    bodies = ["def select_device(self): ...", "def select_device(self, available): return available[1]"]
+    components = [callback(body) for body in [*bodies, "def select_device(self): return 'never asked'"]]
+    if wrapped:
+        components.append(callback("@hookimpl(wrapper=True)\ndef select_device(self): return (yield)"))
+    assert Hooks(components).bind("select_device")(None, ["cuda:0", "cpu"], 0) == "cpu"
+
+
+def test_select_device_without_a_result_is_none(callback):
+    components = [callback("def select_device(self): ..."), callback("def select_device(self): ...")]
+    assert Hooks(components).bind("select_device")(None, ["cpu"], 0) is None
+
+
+def test_a_callbacks_state_methods_are_bound_to_it_alone(callback):
+    one = callback(
+        "def callback_state(self): return {'a': 1}\ndef load_callback_state(self, *, payload): self.got = payload"
+    )
+    other = callback("pass")
+    hooks = Hooks([one, other])
+    assert hooks.bind("callback_state", of=one)() == {"a": 1}
+    hooks.bind("load_callback_state", of=one)({"a": 2})
+    assert one.instance.got == {"a": 2}
+    assert hooks.bind("callback_state", of=other) is None
+
+
+# Rooms
+
+
+def test_a_kind_of_the_supervisor_has_its_own_manager(lab):
+    one = lab.load(
+        "reporter", lab.component("def report_event(self, event): return event\ndef open(self, ctx): return ctx")
+    )
+    hooks = Hooks([one], kinds=("reporter",))
+    assert hooks.bind("open", of=one)("ctx") == "ctx"
+    assert hooks.bind("close", of=one) is None
+    with pytest.raises(KeyError):
+        hooks.bind("train_step")
+
+
+def test_kinds_that_share_a_hook_cannot_share_a_manager():
+    with pytest.raises(ValueError, match="uploader and reporter both have a hook open"):
+        Hooks([], kinds=("reporter", "uploader"))
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_each_policy_answers_with_its_own_denial(lab, wrapped):
+    bodies = ["def authorize_job(self, plan): return 'denied ' + plan", "def authorize_job(self): ..."]
+    if wrapped:
+        bodies[1] += "\n@hookimpl(wrapper=True, specname='authorize_job')\ndef log(self): return (yield)"
+    policies = [lab.load("policy", lab.component(body)) for body in bodies]
+    hooks = Hooks(policies, kinds=("policy",))
+    assert [hooks.bind("authorize_job", of=one)("plan", None, None) for one in policies] == ["denied plan", None]
+
+
+def test_managers_of_two_runs_know_nothing_of_each_other(trainer, callback):
+    one, wrapping = trainer(), callback(WRAPS, name="first")
+    Hooks([one, wrapping])
+    assert Hooks([one]).bind("train_step", of=one) == one.instance.train_step
+
+
+@pytest.mark.parametrize("decorator", ["@attrs.define(eq=True)", "@attrs.define(eq=True, slots=True)"])
+def test_components_that_compare_equal_and_cannot_be_hashed_stay_apart(lab, decorator):
+    source = lab.component("def on_batch_end(self, result): result.append(id(self))").replace(
+        "class Mine", f"{decorator}\nclass Mine"
+    )
+    components = [lab.load("callback", source), lab.load("callback", source)]
+    components.append(lab.load("callback", lab.component("@hookimpl(wrapper=True)\ndef on_batch_end(self): yield")))
+    seen = []
+    Hooks(components).bind("on_batch_end")(seen, None, None)
+    assert seen == [id(component.instance) for component in components[:2]]
+
+
+def test_the_class_only_skeleton_of_the_authoring_contract_runs_with_its_keyword_only_methods(lab, callback):
+    skeleton = """
+        def setup(self, ctx) -> None:
+            pass
+
+        def configure(self, ctx) -> dict[str, object]:
+            return {"step": 0}
+
+        def prepare_batch(self, raw_batch: object, state: dict[str, object], ctx) -> object:
+            return raw_batch
+
+        def train_step(self, prepared_batch: object, state: dict[str, object], ctx) -> StepResult:
+            return StepResult(metrics={"train/loss": 0.0})
+
+        def state_dict(self, state: dict[str, object]) -> dict[str, object]:
+            return dict(state)
+
+        def load_state_dict(self, state: dict[str, object], payload: dict[str, object], ctx) -> None:
+            state.update(payload)
+
+        def save_checkpoint(
+            self,
+            *,
+            state: dict[str, object],
+            step: int,
+            output_dir: str,
+            final: bool,
+            ctx,
+        ) -> dict[str, object] | None:
+            return {"step": step, "output_dir": output_dir, "final": final}
+
+        def load_checkpoint(
+            self,
+            *,
+            state: dict[str, object],
+            checkpoint_dir: str,
+            payload: dict[str, object],
+            ctx,
+        ) -> None:
+            return None
+    """
+    one = lab.load("trainer", lab.component(skeleton))
+    wrapping = callback("@hookimpl(wrapper=True)\ndef save_checkpoint(self, *, step): return (yield)")
+    for components in ([one], [one, wrapping]):
+        save = Hooks(components).bind("save_checkpoint", of=one)
+        assert save({}, 5, "/out", True, None) == {"step": 5, "output_dir": "/out", "final": True}

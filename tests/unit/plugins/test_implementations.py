@@ -1,0 +1,267 @@
+"""Contract methods: what is accepted, and what is refused because it would never be called, or called wrongly."""
+
+import pytest
+
+
+@pytest.fixture
+def refused(lab):
+    """What goes wrong with a trainer that has these methods."""
+    return lambda code, extra="", **methods: lab.error(lambda: lab.load("trainer", lab.trainer(extra, **methods)), code)
+
+
+@pytest.fixture
+def refused_callback(lab):
+    return lambda code, body: lab.error(lambda: lab.load("callback", lab.component(body)), code)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        "def train_step(self, state): ...",
+        "def train_step(self): ...",
+        "def train_step(self, *, ctx, state, prepared_batch): ...",
+        "def train_step(self, ctx, prepared_batch=None, *, state=None): ...",
+        "@staticmethod\ndef train_step(prepared_batch, state): ...",
+        "@classmethod\ndef train_step(cls, prepared_batch, state): ...",
+        "train_step = functools.partial(lambda state, lr: None, lr=1)",
+        "train_step = functools.partialmethod(lambda self, state, lr: None, lr=1)",
+        "@functools.lru_cache\ndef train_step(self, state): ...",
+        "@hookimpl\ndef train_step(self, state): ...",
+        "@hookimpl\n@staticmethod\ndef train_step(state): ...",
+        "@hookimpl(specname='train_step')\ndef one_step(self, state): ...",
+        "train_step = type('F', (), {'__call__': lambda self, state: None})()",
+    ],
+)
+def test_a_subset_of_the_documented_arguments_in_any_form_is_accepted(lab, method):
+    assert "train_step" in lab.load("trainer", lab.trainer(train_step=method)).hooks
+
+
+def test_wrong_argument_names_say_distribution_version_entry_point_expected_and_found(refused):
+    error = refused("plugin.signature", train_step="def train_step(self, batch, state, ctx): ...")
+    assert error.message == (
+        "the trainer mine-1 (dist-1 1.0, lab_plugin_1:Mine): train_step takes 'batch', which the hook train_step does not"
+        " have; expected any of (prepared_batch, state, ctx), found (batch, state, ctx)"
+    )
+    assert "Did you mean 'prepared_batch'?" in error.hint
+
+
+def test_an_unknown_argument_with_a_default_is_refused_too(refused):
+    refused("plugin.signature", train_step="def train_step(self, prepared_batch, stat=None): ...")
+
+
+@pytest.mark.parametrize(
+    ("method", "says"),
+    [
+        (
+            "def train_step(self, *args): ...",
+            "takes *args; expected any of (prepared_batch, state, ctx), found (*args)",
+        ),
+        ("def train_step(self, state, **kwargs): ...", "takes **kwargs"),
+        ("def train_step(self, state, /): ...", "takes 'state' by position only"),
+        ("async def train_step(self, state): ...", "train_step is async"),
+        ("async def train_step(self, state): yield", "train_step is async"),
+        ("def train_step(self, state): yield", "is a generator"),
+        ("def train_step(prepared_batch, state, ctx): ...", "takes 'prepared_batch' where a method takes 'self'"),
+        ("train_step = 3", "is a value of type int, not a method"),
+        ("class train_step: ...", "is a class, not a method"),
+        (
+            "@property\ndef train_step(self): raise OSError('gone')",
+            "reading the attribute train_step raises OSError: gone",
+        ),
+        ("train_step = min", "train_step"),
+    ],
+)
+def test_a_method_that_cannot_be_called_as_documented_is_refused(refused, method, says):
+    assert says in refused("plugin.signature", train_step=method).message
+
+
+def test_a_decorator_without_wraps_is_refused_with_the_remedy(refused):
+    error = refused(
+        "plugin.signature",
+        train_step="""
+            def _naive(function):
+                return lambda *args, **kwargs: function(*args, **kwargs)
+            @_naive
+            def train_step(self, state): ...
+        """,
+    )
+    assert "functools.wraps" in error.hint
+
+
+def test_a_decorator_with_wraps_is_accepted(lab):
+    method = """
+        def _polite(function):
+            @functools.wraps(function)
+            def call(*args, **kwargs): return function(*args, **kwargs)
+            return call
+        @_polite
+        def train_step(self, state): ...
+    """
+    assert "train_step" in lab.load("trainer", lab.trainer(train_step=method)).hooks
+
+
+def test_all_that_is_wrong_comes_at_once(lab):
+    source = lab.trainer(
+        setup=None, train_step="def train_step(self, x): ...", state_dict="async def state_dict(self): ..."
+    )
+    errors = lab.errors(lambda: lab.load("trainer", source))
+    assert set(errors) == {"plugin.signature", "plugin.missing_methods"}
+    assert errors["plugin.missing_methods"].message.endswith("lacks the required method setup")
+
+
+def test_none_takes_an_inherited_optional_method_away(lab):
+    source = (
+        lab.trainer("def save_checkpoint(self, state): ...") + "\n\nclass Mine(Mine):\n    save_checkpoint = None\n"
+    )
+    assert "save_checkpoint" not in lab.load("trainer", source).hooks
+
+
+# Kinds of classes
+
+
+def test_inherited_methods_count(lab):
+    source = lab.trainer() + "\n\nclass Mine(Mine): ...\n"
+    assert "train_step" in lab.load("trainer", source).hooks
+
+
+@pytest.mark.parametrize("decorator", ["@attrs.define", "@attrs.define(eq=True, slots=True)", "@attrs.frozen"])
+def test_attrs_classes_with_eq_and_slots_are_accepted(lab, decorator):
+    source = lab.trainer("count: int = 0").replace("class Mine", f"{decorator}\nclass Mine")
+    assert "train_step" in lab.load("trainer", source).hooks
+
+
+def test_methods_assigned_by_the_constructor_count(lab):
+    source = lab.trainer("def __init__(self): self.train_step = lambda state: None", train_step=None)
+    assert "train_step" in lab.load("trainer", source).hooks
+
+
+def test_methods_that_only_getattr_provides_are_missing_with_the_reason(lab):
+    source = lab.component("def __getattr__(self, name): return lambda *args: None")
+    error = lab.error(lambda: lab.load("trainer", source), "plugin.missing_methods")
+    assert "__getattr__" in error.hint
+
+
+def test_a_getattr_on_the_class_changes_nothing(lab):
+    source = lab.trainer().replace(
+        "class Mine:",
+        "class Magic(type):\n    def __getattr__(cls, name): return name\n\n\nclass Mine(metaclass=Magic):",
+    )
+    component = lab.load("trainer", source, {"lr": 1})
+    assert component.settings == {"lr": 1}
+    assert "save_checkpoint" not in component.hooks
+
+
+# Near misses
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("validate_stp", "validate_step"), ("save_checkpoints", "save_checkpoint"), ("tear_down", "teardown")],
+)
+def test_a_near_miss_is_refused_with_the_name_that_was_meant(refused, name, meant):
+    error = refused("plugin.near_miss", f"def {name}(self): ...")
+    assert f"{name} is not a hook and is never called; did you mean {meant!r}?" in error.message
+    assert "@not_a_hook" in error.hint
+
+
+def test_a_typo_in_a_required_method_is_told_as_both(lab):
+    source = lab.trainer(train_step="def train_stpe(self, state): ...")
+    assert set(lab.errors(lambda: lab.load("trainer", source))) == {"plugin.near_miss", "plugin.missing_methods"}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "@not_a_hook\ndef validate_stp(self): ...",
+        "@staticmethod\n@not_a_hook\ndef validate_stp(): ...",
+        "@not_a_hook\n@staticmethod\ndef validate_stp(): ...",
+        "def _validate_stp(self): ...",
+        "def validate_stp(self): ...\ndef validate_step(self, state): ...",
+        "validate_stp = 3",
+        "def evaluate(self): ...",
+    ],
+)
+def test_what_is_marked_private_or_not_near_is_no_near_miss(lab, extra):
+    lab.load("trainer", lab.trainer(extra))
+
+
+def test_a_near_miss_inherited_from_another_module_is_not_the_authors(lab):
+    lab.site.install("base", modules={"base_lib.py": "class Base:\n    def validate_stp(self): ..."}, entry_points={})
+    lab.load("trainer", "from base_lib import Base\n" + lab.trainer().replace("class Mine:", "class Mine(Base):"))
+
+
+def test_an_on_method_of_a_callback_that_is_no_hook_is_refused(refused_callback):
+    error = refused_callback("plugin.near_miss", "def on_fit_start(self): ...")
+    assert "on_fit_start is not a lifecycle hook" in error.message
+
+
+def test_a_near_miss_of_a_callbacks_state_methods_is_refused(refused_callback):
+    assert "'callback_state'" in refused_callback("plugin.near_miss", "def calback_state(self): ...").message
+
+
+def test_a_callbacks_state_methods_are_checked(refused_callback):
+    error = refused_callback("plugin.signature", "def load_callback_state(self, state): ...")
+    assert "expected any of (payload), found (state)" in error.message
+
+
+# Markers
+
+
+def test_a_contract_method_of_another_kind_without_a_marker_is_refused(refused_callback):
+    error = refused_callback("plugin.unmarked", "def train_step(self, state): ...")
+    assert "a hook of trainers" in error.message
+    assert "@hookimpl(wrapper=True)" in error.hint
+
+
+def test_a_lifecycle_hook_in_a_trainer_without_a_marker_is_refused(refused):
+    assert "Mark it @hookimpl," in refused("plugin.unmarked", "def on_batch_end(self): ...").hint
+
+
+def test_a_lifecycle_hook_in_a_trainer_with_a_marker_is_accepted(lab):
+    assert "on_batch_end" in lab.load("trainer", lab.trainer("@hookimpl\ndef on_batch_end(self): ...")).hooks
+
+
+def test_a_marked_implementation_of_anothers_contract_method_is_refused(refused_callback):
+    error = refused_callback("plugin.not_selected", "@hookimpl\ndef train_step(self, state): ...")
+    assert "only the trainer that the job selected" in error.message
+
+
+def test_a_hook_of_the_other_room_names_room_and_group(refused_callback):
+    error = refused_callback("plugin.wrong_room", "@hookimpl\ndef report_event(self, event): ...")
+    assert "belongs to reporters in the supervisor; a callback runs in the worker" in error.message
+    assert "hostcore.reporters" in error.hint
+
+
+def test_a_hook_of_another_kind_of_the_supervisor_is_refused(lab):
+    source = lab.component("def report_event(self, event): ...\n@hookimpl(wrapper=True)\ndef poll(self, handle): yield")
+    error = lab.error(lambda: lab.load("reporter", source), "plugin.wrong_room")
+    assert "belongs to launchers and is called on them alone" in error.message
+
+
+def test_an_unknown_marked_hook_gets_the_nearest(refused_callback):
+    error = refused_callback("plugin.unknown_hook", "@hookimpl\ndef on_bach_end(self): ...")
+    assert "did you mean 'on_batch_end'?" in error.message
+
+
+def test_an_unknown_hook_marked_optional_is_left_alone(lab):
+    lab.load("callback", lab.component("@hookimpl(optionalhook=True)\ndef on_hook_of_the_future(self): ..."))
+
+
+def test_a_trainer_cannot_wrap_under_the_name_of_its_own_method(refused):
+    error = refused("plugin.wraps_itself", train_step="@hookimpl(wrapper=True)\ndef train_step(self): return (yield)")
+    assert 'specname="train_step"' in error.hint
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        ("plugin.old_wrapper", "@hookimpl(hookwrapper=True)\ndef train_step(self): yield"),
+        ("plugin.order", "@hookimpl(tryfirst=True)\ndef on_batch_end(self): ..."),
+        ("plugin.order", "@hookimpl(wrapper=True, trylast=True)\ndef train_step(self): yield"),
+        ("plugin.signature", "@hookimpl(wrapper=True)\ndef train_step(self): ..."),
+        ("plugin.signature", "@hookimpl(wrapper=True)\ndef train_step(self, batch): yield"),
+        ("plugin.twice", "def on_batch_end(self): ...\n@hookimpl(specname='on_batch_end')\ndef again(self): ..."),
+    ],
+)
+def test_markers_that_cannot_be_honoured_are_refused(refused_callback, code, body):
+    refused_callback(code, body)

@@ -1,0 +1,72 @@
+"""The hash of what ran: by RECORD where pip wrote one, by the sources where they can change."""
+
+import hashlib
+import json
+import sys
+
+import pytest
+
+from hostcore.plugins.discover import discover
+from hostcore.plugins.provenance import provenance
+from hostcore.plugins.resolve import resolve
+
+TRAINERS = "hostcore.trainers"
+
+
+@pytest.fixture
+def installed(site_here):
+    info = site_here.install(
+        "my-dist",
+        version="2.0",
+        modules={"prov_pkg/__init__.py": "1 / 0", "prov_pkg/train.py": "class T: ...", "prov_pkg/data.txt": "x"},
+        entry_points={TRAINERS: {"mine": "prov_pkg.train:T"}},
+    )
+    return info, lambda: provenance(resolve("mine", "trainer", discover()))
+
+
+def test_a_regular_installation_is_known_by_its_record(installed):
+    info, read = installed
+    found = read()
+    assert (found.kind, found.name, found.value) == ("trainer", "mine", "prov_pkg.train:T")
+    assert (found.distribution, found.version) == ("my-dist", "2.0")
+    assert found.sha256 == hashlib.sha256((info / "RECORD").read_bytes()).hexdigest()
+
+
+def test_an_editable_installation_is_known_by_its_sources(installed, site_here):
+    info, read = installed
+    by_record = read().sha256
+    (info / "direct_url.json").write_text(json.dumps({"url": "file:///x", "dir_info": {"editable": True}}))
+    before = read().sha256
+    assert before not in {None, by_record}
+    (site_here.path / "prov_pkg/data.txt").write_text("y")
+    assert read().sha256 == before
+    (site_here.path / "prov_pkg/train.py").write_text("class T: pass")
+    assert read().sha256 != before
+
+
+def test_a_file_that_moves_changes_the_hash(installed, site_here):
+    info, read = installed
+    (info / "RECORD").unlink()
+    before = read().sha256
+    (site_here.path / "prov_pkg/train.py").rename(site_here.path / "prov_pkg/train2.py")
+    assert read().sha256 not in {None, before}
+
+
+def test_nothing_is_imported(installed):
+    info, read = installed
+    (info / "RECORD").unlink()
+    read()
+    assert not {name for name in sys.modules if name.startswith("prov_pkg")}
+
+
+def test_an_import_path_is_known_by_the_module_in_the_job_folder(tmp_path):
+    ref = resolve("prov_job_module:T", "trainer", discover([]))
+    assert provenance(ref, job_dir=tmp_path).sha256 is None
+    (tmp_path / "prov_job_module.py").write_text("1 / 0")
+    first = provenance(ref, job_dir=tmp_path).sha256
+    (tmp_path / "prov_job_module.py").write_text("2 / 0")
+    assert first not in {None, provenance(ref, job_dir=tmp_path).sha256}
+
+
+def test_where_nothing_can_be_had_there_is_no_hash():
+    assert provenance(resolve("sys:path", "trainer", discover([]))).sha256 is None
