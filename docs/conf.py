@@ -30,7 +30,6 @@ myst_enable_extensions = ["colon_fence", "deflist", "fieldlist"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
-autodoc_class_signature = "separated"
 autodoc_typehints_format = "short"
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
@@ -46,21 +45,12 @@ nitpick_ignore_regex = [
 ]
 
 
-def _without_generated_constructor(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: str | None
-) -> tuple[str, str | None] | None:
+def _without_generated_constructor(*event: Any) -> tuple[str, str | None] | None:
     """An attrs class is documented by its fields; its generated constructor would list them again, without words."""
-    if what == "class" and attrs.has(obj):
-        return "", None
-    return None
-
-
-def _without_generated_methods(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out what attrs wrote."""
-    return True if name.startswith("__") else None
+    _app, what, _name, obj, *_ = event
+    return ("", None) if what == "class" and attrs.has(obj) else None
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-signature", _without_generated_constructor)
-    app.connect("autodoc-skip-member", _without_generated_methods)

@@ -1,1 +1,1 @@
-"""The plugins that ship with hostcore. Each module is one plugin; none is imported before a job names it."""
+"""The plugins that ship with hostcore. A plugin is a module; none is imported before a job names it."""

@@ -81,10 +81,7 @@ class ArrowDataset(FileDataset):
         """See :class:`FileDataset`."""
         is_file = _is_file_format(place.file)
         with place.file.open(memory_map=True) as source:
-            if is_file:
-                batch = _read_from_file(source, place.index, columns)
-            else:
-                batch = _read_from_stream(source, place)
+            batch = _read_from_file(source, place.index, columns) if is_file else _read_from_stream(source, place)
             batch.validate()  # a damaged length would otherwise let readers run past the end of a buffer
             yield batch
 
@@ -124,13 +121,13 @@ def _one_column(schema: pa.Schema) -> pa.ipc.IpcReadOptions:
     return pa.ipc.IpcReadOptions(included_fields=[widths.index(min(widths))] if widths else None)
 
 
-def _read_from_file(source: Any, index: int, columns: Sequence[str]) -> pa.RecordBatch:
+def _read_from_file(source: pa.NativeFile, index: int, columns: Sequence[str]) -> pa.RecordBatch:
     schema = pa.ipc.open_file(source).schema
     options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in columns])
     return pa.ipc.open_file(source, options=options).get_batch(index)
 
 
-def _read_from_stream(source: Any, place: Place) -> pa.RecordBatch:
+def _read_from_stream(source: pa.NativeFile, place: Place) -> pa.RecordBatch:
     reader = pa.ipc.open_stream(source)
     if place.part.position is not None:
         source.seek(place.part.position)

@@ -88,7 +88,8 @@ class LocalLauncher:
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
         """See :func:`hostcore_hookspecs.launcher.cancel`.
 
-        The supervisor alone gets SIGINT, as from Ctrl-C, and stops its workers; by force, its whole session is killed.
+        The supervisor alone gets SIGINT, as from Ctrl-C, and stops its workers. By force, its process group is killed;
+        workers have sessions of their own, and end when they find its pipe closed.
         """
         _require_this_machine(handle)
         _reap(handle)

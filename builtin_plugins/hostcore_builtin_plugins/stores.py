@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import pyarrow as pa
@@ -52,7 +52,7 @@ class DataFile:
     #: None for a file of this machine.
     filesystem: "AbstractFileSystem | None" = None
 
-    def open(self, *, memory_map: bool = False) -> "pa.NativeFile | IO[bytes]":
+    def open(self, *, memory_map: bool = False) -> pa.NativeFile:
         """Open it for reading.
 
         :param memory_map: Map a local file into memory instead of reading it.
@@ -60,7 +60,7 @@ class DataFile:
         """
         with explained(self.name):
             if self.filesystem is not None:
-                return self.filesystem.open(self.path, "rb")
+                return pa.PythonFile(self.filesystem.open(self.path, "rb"), mode="r")
             return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
 
     def head(self, length: int) -> bytes:

@@ -141,21 +141,24 @@ class _BarView:
             self._live.stop()  # draws it a last time
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.cells import cell_len
         from rich.progress_bar import ProgressBar
         from rich.segment import Segment
         from rich.text import Text
 
-        parts = list(self._progress.parts().values())
-        text = Text("  ".join(parts), no_wrap=True, overflow="ellipsis", end="")
-        room = options.max_width - text.cell_len - 1
-        if room >= len(self._run_id) + 2:
-            text = Text.assemble((self._run_id, "bold"), "  ", text)
-            text.end = ""
-            room -= len(self._run_id) + 2
-        text.truncate(options.max_width - 1, overflow="ellipsis")
+        width = options.max_width - 1  # a full line would wrap on some terminals
+        parts = self._progress.parts()
+        for name in ("rate", "nonfinite", "eta", "metric"):
+            if cell_len("  ".join(parts.values())) > width:
+                parts.pop(name, None)
+        text = Text("  ".join(parts.values()), no_wrap=True, end="")
+        if text.cell_len + len(self._run_id) + 2 <= width:
+            text = Text.assemble((self._run_id, "bold"), "  ", text, no_wrap=True, end="")
+        text.truncate(width, overflow="ellipsis")
         yield text
-        if self._progress.fraction is not None and room >= 12:
+        room = width - text.cell_len - 2
+        if self._progress.fraction is not None and room >= 10:
             yield Text("  ", end="")
-            width = min(room - 2, 40)
-            yield from console.render(ProgressBar(total=1.0, completed=self._progress.fraction, width=width))
+            bar = ProgressBar(total=1.0, completed=self._progress.fraction, width=min(room, 40))
+            yield from console.render(bar)
         yield Segment.line()

@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 
 
 def _help(command: click.Command) -> str:
-    """The help text; what click's ``\\b`` keeps unwrapped is kept as a literal block."""
+    """The help text; paragraphs that click is told not to wrap become literal blocks."""
     paragraphs = inspect.cleandoc(command.help or "").split("\f")[0].split("\n\n")
     return "\n\n".join(
         "\n".join(["::", "", *indented(each.removeprefix("\b\n"))]) if each.startswith("\b\n") else each

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from generated import GeneratedDirective, docstring, fields, indented, title
-from hostcore_hookspecs.events import ENDS, PAYLOADS, Event, RunError
 from sphinx.application import Sphinx
+
+from hostcore_hookspecs.events import ENDS, PAYLOADS, Event, RunError
 
 
 def _fields(cls: type, without: tuple[str, ...] = ()) -> Iterator[str]:

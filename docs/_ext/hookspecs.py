@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from generated import GeneratedDirective, docstring, indented, title
-from hostcore_hookspecs import KINDS, Kind
 from sphinx.application import Sphinx
 from sphinx.util.inspect import signature, stringify_signature
+
+from hostcore_hookspecs import KINDS, Kind
 
 
 def _facts(kind: Kind) -> Iterator[str]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import attrs
 from generated import GeneratedDirective, docstring, indented, title
+from sphinx.application import Sphinx
+
 from hostcore.job.forms import Key, arms, bare, is_union, object_form
 from hostcore.job.plain import to_plain
 from hostcore.job.shapes import array_of, expected
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import alternatives
-from sphinx.application import Sphinx
 
 
 def _literals(text: str) -> str:

@@ -3,31 +3,56 @@
 Plugin authors import from here and need nothing else: ``from hostcore_hookspecs import StepContext, StepResult``.
 """
 
-from hostcore_hookspecs.api_version import API_VERSION, TRAINER_API_VERSION
-from hostcore_hookspecs.context import StepContext
-from hostcore_hookspecs.data_source import DataContext, Dataset, Shard
-from hostcore_hookspecs.errors import FatalError, HostcoreError, InvalidData, InvalidSettings, TransientError
-from hostcore_hookspecs.events import Event
-from hostcore_hookspecs.job import Job
-from hostcore_hookspecs.kinds import KINDS, Kind
-from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
-from hostcore_hookspecs.markers import hookimpl, not_a_hook
-from hostcore_hookspecs.plan import Plan, PluginRef
-from hostcore_hookspecs.policy import Denial, PolicyContext, Principal
-from hostcore_hookspecs.reporter import ReporterContext
-from hostcore_hookspecs.resolver import ResolveContext
-from hostcore_hookspecs.run_state import (
-    Best,
-    Checkpoint,
-    GeneratedSample,
-    MetricPoint,
-    RunState,
-    SampleRequest,
-    StopRequest,
-)
-from hostcore_hookspecs.step import Capabilities, StepControl, StepResult
-from hostcore_hookspecs.trainer import Trainer
-from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hostcore_hookspecs.api_version import API_VERSION, TRAINER_API_VERSION
+    from hostcore_hookspecs.context import StepContext
+    from hostcore_hookspecs.data_source import DataContext, Dataset, Shard
+    from hostcore_hookspecs.errors import FatalError, HostcoreError, InvalidData, InvalidSettings, TransientError
+    from hostcore_hookspecs.events import Event
+    from hostcore_hookspecs.job import Job
+    from hostcore_hookspecs.kinds import KINDS, Kind
+    from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
+    from hostcore_hookspecs.markers import hookimpl, not_a_hook
+    from hostcore_hookspecs.plan import Plan, PluginRef
+    from hostcore_hookspecs.policy import Denial, PolicyContext, Principal
+    from hostcore_hookspecs.reporter import ReporterContext
+    from hostcore_hookspecs.resolver import ResolveContext
+    from hostcore_hookspecs.run_state import (
+        Best,
+        Checkpoint,
+        GeneratedSample,
+        MetricPoint,
+        RunState,
+        SampleRequest,
+        StopRequest,
+    )
+    from hostcore_hookspecs.step import Capabilities, StepControl, StepResult
+    from hostcore_hookspecs.trainer import Trainer
+    from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
+
+_MODULES = {
+    "api_version": ("API_VERSION", "TRAINER_API_VERSION"),
+    "context": ("StepContext",),
+    "data_source": ("DataContext", "Dataset", "Shard"),
+    "errors": ("FatalError", "HostcoreError", "InvalidData", "InvalidSettings", "TransientError"),
+    "events": ("Event",),
+    "job": ("Job",),
+    "kinds": ("KINDS", "Kind"),
+    "launcher": ("LaunchContext", "LaunchHandle", "LaunchPlan", "LaunchStatus", "LogChunk"),
+    "markers": ("hookimpl", "not_a_hook"),
+    "plan": ("Plan", "PluginRef"),
+    "policy": ("Denial", "PolicyContext", "Principal"),
+    "reporter": ("ReporterContext",),
+    "resolver": ("ResolveContext",),
+    "run_state": ("Best", "Checkpoint", "GeneratedSample", "MetricPoint", "RunState", "SampleRequest", "StopRequest"),
+    "step": ("Capabilities", "StepControl", "StepResult"),
+    "trainer": ("Trainer",),
+    "uploader": ("Artifact", "UploadContext", "UploadReceipt"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "API_VERSION",
@@ -74,3 +99,13 @@ __all__ = [
     "hookimpl",
     "not_a_hook",
 ]
+
+if not TYPE_CHECKING:  # a type checker would take every name for a public one
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name when it is first used: whoever needs one should not wait for all."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value

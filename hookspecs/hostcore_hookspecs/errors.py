@@ -5,6 +5,8 @@ Every error says what was wrong, where, and what to do; ``code`` is stable, so t
 
 from typing import Any
 
+import attrs
+
 
 class HostcoreError(Exception):
     """The root of all errors that hostcore raises on purpose. Shown without a traceback.
@@ -88,3 +90,19 @@ class FatalError(HostcoreError):
     """Raised by a plugin for something that will not work however often it is tried."""
 
     code = "plugin.fatal"
+
+
+@attrs.frozen(kw_only=True)
+class RunError:
+    """Why a run failed."""
+
+    #: The exception's class, or ``WorkerDied``.
+    type: str
+    message: str
+    #: Of the plugin's own exception; empty for an error that explains itself.
+    traceback: str = ""
+    #: The plugin it came from, with distribution and version; None if from none.
+    plugin: str | None = None
+    rank: int | None = None
+    #: What to do about it.
+    hint: str | None = None

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import attrs
 
+from hostcore_hookspecs.errors import RunError
+
 SCHEMA: Final = "hostcore.event/1"
 
 
@@ -160,22 +162,6 @@ class StopRequested:
 
     reason: str
     requested_by: str
-
-
-@attrs.frozen(kw_only=True)
-class RunError:
-    """Why a run failed."""
-
-    #: The exception's class, or ``WorkerDied``.
-    type: str
-    message: str
-    #: Of the plugin's own exception; empty for an error that explains itself.
-    traceback: str = ""
-    #: The plugin it came from, with distribution and version; None if from none.
-    plugin: str | None = None
-    rank: int | None = None
-    #: What to do about it.
-    hint: str | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -1,5 +1,6 @@
 """The eight kinds of plugins: how each is registered, where it runs, and which hooks are its contract."""
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
@@ -7,24 +8,11 @@ from typing import Final, Literal
 
 import attrs
 
-from hostcore_hookspecs import (
-    data_source,
-    launcher,
-    lifecycle,
-    policy,
-    reporter,
-    resolver,
-    trainer,
-    uploader,
-)
 from hostcore_hookspecs.markers import PROJECT_NAME
 
 Room = Literal["worker", "supervisor"]
 
-
-def _hook_names(specification: ModuleType) -> tuple[str, ...]:
-    marker = f"{PROJECT_NAME}_spec"
-    return tuple(name for name, value in vars(specification).items() if hasattr(value, marker))
+_MARK = f"{PROJECT_NAME}_spec"
 
 
 @attrs.frozen(kw_only=True)
@@ -36,19 +24,28 @@ class Kind:
     group: str
     #: The process it runs in.
     room: Room
-    #: The module whose functions are its hook specifications.
-    specification: ModuleType
-    #: Hooks that a component of this kind must have.
-    required: tuple[str, ...] = ()
+    #: The module of ``hostcore_hookspecs`` whose functions are its hook specifications.
+    module: str
     #: Methods that the host calls on the component itself, without going through hooks.
     own_methods: tuple[str, ...] = ()
     #: The name of the attrs class that describes its settings.
     settings_class: str = "Settings"
 
     @property
+    def specification(self) -> ModuleType:
+        """The module with its hook specifications. Imported when it is first asked for: listing plugins needs none."""
+        return importlib.import_module(f"hostcore_hookspecs.{self.module}")
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Hooks that a component of this kind must have."""
+        required: tuple[str, ...] = self.specification.REQUIRED
+        return required
+
+    @property
     def hooks(self) -> tuple[str, ...]:
         """The names of all its hooks, in the order of the specification."""
-        return _hook_names(self.specification)
+        return tuple(name for name, value in vars(self.specification).items() if hasattr(value, _MARK))
 
     @property
     def label(self) -> str:
@@ -61,63 +58,20 @@ class Kind:
 
 
 _ALL = (
-    Kind(
-        name="trainer",
-        group="hostcore.trainers",
-        room="worker",
-        specification=trainer,
-        required=trainer.REQUIRED,
-        settings_class="Hyperparams",
-    ),
-    Kind(
-        name="data_source",
-        group="hostcore.data_sources",
-        room="worker",
-        specification=data_source,
-        required=data_source.REQUIRED,
-    ),
+    Kind(name="trainer", group="hostcore.trainers", room="worker", module="trainer", settings_class="Hyperparams"),
+    Kind(name="data_source", group="hostcore.data_sources", room="worker", module="data_source"),
     Kind(
         name="callback",
         group="hostcore.callbacks",
         room="worker",
-        specification=lifecycle,
+        module="lifecycle",
         own_methods=("callback_state", "load_callback_state"),
     ),
-    Kind(
-        name="reporter",
-        group="hostcore.reporters",
-        room="supervisor",
-        specification=reporter,
-        required=reporter.REQUIRED,
-    ),
-    Kind(
-        name="uploader",
-        group="hostcore.uploaders",
-        room="supervisor",
-        specification=uploader,
-        required=uploader.REQUIRED,
-    ),
-    Kind(
-        name="launcher",
-        group="hostcore.launchers",
-        room="supervisor",
-        specification=launcher,
-        required=launcher.REQUIRED,
-    ),
-    Kind(
-        name="resolver",
-        group="hostcore.resolvers",
-        room="supervisor",
-        specification=resolver,
-        required=resolver.REQUIRED,
-    ),
-    Kind(
-        name="policy",
-        group="hostcore.policies",
-        room="supervisor",
-        specification=policy,
-        required=policy.REQUIRED,
-    ),
+    Kind(name="reporter", group="hostcore.reporters", room="supervisor", module="reporter"),
+    Kind(name="uploader", group="hostcore.uploaders", room="supervisor", module="uploader"),
+    Kind(name="launcher", group="hostcore.launchers", room="supervisor", module="launcher"),
+    Kind(name="resolver", group="hostcore.resolvers", room="supervisor", module="resolver"),
+    Kind(name="policy", group="hostcore.policies", room="supervisor", module="policy"),
 )
 
 #: The kinds by name, in the order of the documentation.

@@ -13,6 +13,8 @@ from hostcore_hookspecs.markers import hookspec
 from hostcore_hookspecs.run_state import Checkpoint, GeneratedSample, RunState
 from hostcore_hookspecs.step import StepResult
 
+REQUIRED = ()
+
 
 @hookspec(firstresult=True)
 def select_device(job: Job, available: Sequence[str], local_rank: int) -> str | None:

@@ -1,10 +1,12 @@
 """What is about to run: the job and the plugins that it selected."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 
-from hostcore_hookspecs.job import Job
+if TYPE_CHECKING:
+    from hostcore_hookspecs.job import Job
 
 
 @attrs.frozen(kw_only=True, order=True)
@@ -31,5 +33,5 @@ class PluginRef:
 class Plan:
     """A job and the plugins it selected, in the order of the job file."""
 
-    job: Job
+    job: "Job"
     plugins: Sequence[PluginRef]

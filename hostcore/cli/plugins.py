@@ -1,17 +1,11 @@
 """``hostcore plugins``."""
 
-import difflib
-from collections.abc import Sequence
-from pathlib import Path
-
 import attrs
 import click
 
 from hostcore.cli.output import json_option, print_error, print_json, print_table, reports_errors, verbose_option
-from hostcore.plugins.discover import Discovered, canonical, discover
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore.plugins.discover import Discovered, discover
 from hostcore_hookspecs.kinds import KINDS
-from hostcore_hookspecs.plan import PluginRef
 
 
 @click.group("plugins", invoke_without_command=True)
@@ -81,13 +75,9 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
 
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
-    from hostcore.plugins.describe import describe
-    from hostcore.plugins.description import Question
+    from hostcore.cli.named_plugins import describe_named
 
-    questions = [
-        Question(kind=ref.kind, name=f"{ref.dist}/{ref.name}" if ref.dist else ref.name) for ref in _named(name)
-    ]
-    descriptions = describe(questions, job_dir=Path.cwd())
+    descriptions = describe_named([name])
     if as_json:
         print_json({"plugins": [one.as_dict() for one in descriptions]})
     else:
@@ -97,26 +87,6 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
                 print_error(error, verbose=verbose)
     if any(one.errors for one in descriptions):
         raise SystemExit(2)
-
-
-def _named(name: str) -> Sequence[PluginRef]:
-    if ":" in name:
-        return [PluginRef(kind="trainer", name=name, value=name)]
-    refs = discover().refs
-    distribution, _, plain = name.rpartition("/")
-    found = [
-        ref
-        for ref in refs
-        if ref.name == plain and (not distribution or canonical(ref.dist or "") == canonical(distribution))
-    ]
-    if not found:
-        near = difflib.get_close_matches(plain, {ref.name for ref in refs}, n=3)
-        raise HostcoreError(
-            f"no plugin {name!r} is installed",
-            code="plugin.unknown",
-            hint=f"did you mean {' or '.join(near)}?" if near else "`hostcore plugins` shows what is installed",
-        )
-    return found
 
 
 def _print(plugin: dict[str, object]) -> None:

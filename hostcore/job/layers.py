@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from hostcore.errors import Errors, all_errors
 from hostcore.job.document import parse_json
 from hostcore.job.json_values import checked
 from hostcore.job.pointers import escaped, moved, tokens
@@ -52,22 +53,26 @@ def apply_override(document: Mapping[str, Any], override: str) -> dict[str, Any]
             hint="for example --set hyperparams.learning_rate=1e-4",
         )
     try:
-        changed: dict[str, Any] = _set(_without_replaced(document, path[:1]), path, _value(text))
+        value = _value(text, "".join(f"/{escaped(step)}" for step in path))
+        changed: dict[str, Any] = _set(_without_replaced(document, path[:1]), path, value)
     except HostcoreError as error:
-        for single in moved(error, ""):
+        for single in all_errors(error):
             single.message = f"--set {override}: {single.message}"
         raise
     return changed
 
 
-def _value(text: str) -> Any:
+def _value(text: str, pointer: str) -> Any:
     try:
         value = parse_json(text)
     except HostcoreError as error:
         if error.code == "job.too_deep":
             raise
         value = text
-    return checked(value)
+    try:
+        return checked(value)
+    except HostcoreError as error:
+        raise Errors(moved(error, pointer)) from None
 
 
 def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:

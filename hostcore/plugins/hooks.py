@@ -63,7 +63,7 @@ class Hooks:
 
     :param components: In the order of the job.
     :param kinds: Whose hooks there are; those of the worker if not given.
-    :raises ValueError: When two of the kinds have a hook of the same name.
+    :raises ValueError: When two of the kinds have a hook of the same name, or a component is of another kind.
     """
 
     def __init__(self, components: Sequence[Component], *, kinds: Sequence[str] = WORKER_KINDS) -> None:
@@ -84,6 +84,8 @@ class Hooks:
             self._register(component)
 
     def _register(self, component: Component) -> None:
+        if component.kind not in self._kind_of.values():
+            raise ValueError(f"{component.use} is a {component.kind.label}, whose hooks are not here")
         plain, wrappers = _Holder(), _Holder()
         for found in component.implementations:
             if found.hook not in self._kind_of:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.runs.documents import read_document, write_document
-from hostcore_hookspecs.events import RunError
+from hostcore_hookspecs.errors import RunError
 
 SUCCEEDED: Final = 0
 FAILED: Final = 1

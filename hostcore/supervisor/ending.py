@@ -6,7 +6,7 @@ from typing import Any
 from hostcore.events.merger import Entry
 from hostcore.supervisor.spawn import WorkerExit
 from hostcore_hookspecs import events
-from hostcore_hookspecs.events import RunError
+from hostcore_hookspecs.errors import RunError
 
 _OUTPUT_LINES = 40
 _OUTPUT_BYTES = 64 * 1024

@@ -73,7 +73,7 @@ class WorkerProcess:
         self.channel, theirs = Channel.pair()
         with output.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

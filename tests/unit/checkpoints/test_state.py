@@ -19,8 +19,10 @@ from hostcore.checkpoints.state import read_state, write_state
 def same(a, b):
     """Whether two trees are equal: class by class, bit by bit, and in the order of their keys."""
     if isinstance(a, torch.Tensor):
-        raw = [t.detach().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8) for t in (a, b)]
-        return type(b) is torch.Tensor and a.dtype == b.dtype and a.shape == b.shape and torch.equal(*raw)
+        if type(b) is not torch.Tensor or a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        raw = [torch.empty(t.shape, dtype=t.dtype).copy_(t.detach()).reshape(-1).view(torch.uint8) for t in (a, b)]
+        return torch.equal(*raw)
     if type(a) is not type(b):
         return False
     if isinstance(a, np.ndarray):

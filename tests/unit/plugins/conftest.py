@@ -1,7 +1,5 @@
 """Fixtures of the plugin tests: plugins of one class, installed and loaded."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

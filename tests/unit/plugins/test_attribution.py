@@ -7,7 +7,7 @@ from hostcore.plugins.hooks import Hooks
 
 
 def _raised(call, *values):
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - any
+    with pytest.raises(Exception) as caught:
         call(*values)
     return caught.value
 

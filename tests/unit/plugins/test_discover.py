@@ -1,5 +1,6 @@
 """Discovery reads metadata, imports nothing, and lets nothing broken stand in the way."""
 
+import subprocess
 import sys
 
 import pytest
@@ -161,3 +162,10 @@ def test_a_finder_that_raises_is_data(site_here, monkeypatch):
     found = discover()
     assert "mine" in {ref.name for ref in found.refs}
     assert "network path is gone" in found.broken[-1].error
+
+
+def test_discovery_loads_nothing_heavy():
+    heavy = "{'torch', 'pyarrow', 'numpy', 'cattrs', 'packaging', 'pydantic', 'rich', 'matplotlib'}"
+    code = f"import sys, hostcore.plugins.discover as d; d.discover(); print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -120,6 +120,12 @@ def test_a_component_without_the_method_binds_to_none_even_when_others_wrap_it(t
     assert Hooks([one, wrapping]).bind("validate_step", of=one) is None
 
 
+def test_a_component_of_another_room_is_refused(lab):
+    reporter = lab.load("reporter", lab.component("def report_event(self, event): ..."))
+    with pytest.raises(ValueError, match="is a reporter, whose hooks are not here"):
+        Hooks([reporter])
+
+
 def test_each_of_two_data_sources_answers_for_itself(lab, callback):
     source = "def open_dataset(self, dataset, ctx): return {name!r}"
     sources = [lab.load("data_source", lab.component(source.format(name=name))) for name in ("train", "validation")]

@@ -39,8 +39,8 @@ def test_a_subset_of_the_documented_arguments_in_any_form_is_accepted(lab, metho
 def test_wrong_argument_names_say_distribution_version_entry_point_expected_and_found(refused):
     error = refused("plugin.signature", train_step="def train_step(self, batch, state, ctx): ...")
     assert error.message == (
-        "the trainer mine-1 (dist-1 1.0, lab_plugin_1:Mine): train_step takes 'batch', which the hook train_step does not"
-        " have; expected any of (prepared_batch, state, ctx), found (batch, state, ctx)"
+        "the trainer mine-1 (dist-1 1.0, lab_plugin_1:Mine): train_step takes 'batch', which the hook train_step does"
+        " not have; expected any of (prepared_batch, state, ctx), found (batch, state, ctx)"
     )
     assert "Did you mean 'prepared_batch'?" in error.hint
 

@@ -1,0 +1,134 @@
+"""The plugins of the how-to guides, installed as they stand and used by a job."""
+
+import http.server
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+GUIDES = {"csv_source.py": "data-sources", "my_callbacks.py": "callbacks", "time_batches.py": "callbacks"}
+GUIDES["my_reporters.py"] = "reporters"
+
+TRAINER = """
+from hostcore_hookspecs import StepResult
+
+class Constant:
+    def setup(self): pass
+    def configure(self): return {}
+    def prepare_batch(self, raw_batch): return raw_batch
+    def train_step(self, prepared_batch): return StepResult(metrics={"loss": sum(prepared_batch["a"].to_pylist())})
+    def state_dict(self, state): return state
+    def load_state_dict(self, state, payload): state.update(payload)
+"""
+
+ENTRY_POINTS = {
+    "hostcore.trainers": {"constant": "constant_trainer:Constant"},
+    "hostcore.data_sources": {"csv-file": "csv_source:CsvSource"},
+    "hostcore.callbacks": {"stop-when-flat": "my_callbacks:StopWhenFlat", "time-batches": "time_batches:TimeBatches"},
+    "hostcore.reporters": {"webhook": "my_reporters:Webhook"},
+}
+
+
+def shown(file: str) -> str:
+    """A file as its guide shows it."""
+    text = (ROOT / f"docs/how-to/{GUIDES[file]}.md").read_text(encoding="utf-8")
+    found = re.search(rf"```\{{code-block\}} python\n:caption: {file}\n\n(.*?)```", text, re.DOTALL)
+    assert found, file
+    return found[1]
+
+
+@attrs.frozen
+class Lab:
+    """A folder with a CSV file, and the plugins of the guides installed."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, **job: Any) -> "subprocess.CompletedProcess[str]":
+        base = {"run_id": "guide", "trainer": "constant", "reporters": [], "metric_every": 1}
+        dataset = {"source": "csv-file", "path": "rows.csv", "columns": ["a"], "batch_size": 2}
+        (self.folder / "job.json").write_text(json.dumps({**base, "dataset": dataset, **job}))
+        command = [sys.executable, "-c", "from hostcore.cli import main; main()", "run", "job.json"]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
+        )
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return dict(json.loads((self.folder / "runs/guide/result.json").read_text()))
+
+
+@pytest.fixture
+def lab(site: Any, tmp_path: Path) -> Lab:
+    modules = {"constant_trainer.py": TRAINER, **{file: shown(file) for file in GUIDES}}
+    site.install("my-plugins", modules=modules, entry_points=ENTRY_POINTS)
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 40)
+    return Lab(tmp_path, site.environment)
+
+
+def test_the_data_source_of_the_guide_reads_its_csv_file(lab: Lab) -> None:
+    answer = lab.run()
+    assert answer.returncode == 0, answer.stderr
+    assert lab.result["step"] == 20
+    assert lab.result["metrics"]["train/loss"] == 2
+
+
+def test_the_data_source_of_the_guide_refuses_a_missing_file(lab: Lab) -> None:
+    (lab.folder / "rows.csv").unlink()
+    answer = lab.run()
+    assert answer.returncode == 2
+    assert "there is no such file" in answer.stderr
+    assert "/dataset/path" in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_the_callback_of_the_guide_stops_a_run_that_does_not_improve(lab: Lab) -> None:
+    answer = lab.run(callbacks=[{"use": "stop-when-flat", "patience_steps": 5}])
+    assert answer.returncode == 0, answer.stderr
+    assert lab.result["status"] == "succeeded"
+    assert lab.result["step"] < 20
+    assert lab.result["reason"].startswith("train/loss has been above")
+
+
+def test_the_wrapper_of_the_guide_times_every_batch(lab: Lab) -> None:
+    answer = lab.run(callbacks=["time-batches"])
+    assert answer.returncode == 0, answer.stderr
+    printed = (lab.folder / "runs/guide/logs/rank-0.attempt-1.log").read_text()
+    assert len(re.findall(r"^prepare_batch: [\d.]+ s$", printed, re.MULTILINE)) == 20
+
+
+@pytest.fixture
+def posts() -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """The URL of a server on this machine, and what was posted to it."""
+    received: list[dict[str, Any]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/runs", received
+        server.shutdown()
+        thread.join()
+
+
+def test_the_reporter_of_the_guide_posts_the_end(lab: Lab, posts: tuple[str, list[dict[str, Any]]]) -> None:
+    url, received = posts
+    answer = lab.run(reporters=[{"use": "webhook", "url": url}])
+    assert answer.returncode == 0, answer.stderr
+    assert [(post["event"], post["run_id"]) for post in received] == [("run_succeeded", "guide")]

@@ -1,0 +1,336 @@
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from hostcore_builtin_plugins.local import LocalLauncher
+from hostcore_hookspecs import FatalError, Job, LaunchContext, LaunchHandle
+
+#: What every launched program begins with: it says something through a pipe, so that no test waits for luck.
+PRELUDE = """
+import json, os, signal, subprocess, sys, time
+fifo = open(sys.argv[1], "w", buffering=1)
+def say(word): print(word, file=fifo)
+def end(**result):
+    with open("result.json.tmp", "w") as file: json.dump(result, file)
+    os.replace("result.json.tmp", "result.json")
+"""
+
+
+@attrs.frozen
+class Launched:
+    handle: LaunchHandle
+    said: int
+
+    def wait_for(self, word: str) -> None:
+        heard = b""
+        while f"{word}\n".encode() not in heard:
+            chunk = os.read(self.said, 65536)
+            assert chunk, f"it ended without a word of {word!r}"
+            heard += chunk
+
+    def wait_for_end(self) -> None:
+        """Returns once everybody who could speak is gone, and the process is dead, though not reaped."""
+        while os.read(self.said, 65536):
+            pass
+        with contextlib.suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(self.handle.details["pid"])
+            select.select([pidfd], [], [])
+            os.close(pidfd)
+
+
+Launch = Callable[..., Launched]
+
+
+def context_of(program: str, run_dir: Path, fifo: Path, env: Mapping[str, str]) -> LaunchContext:
+    return LaunchContext(
+        job=Job(),
+        job_path=str(run_dir / "job.json"),
+        run_dir=str(run_dir),
+        command=[sys.executable, "-c", f"{PRELUDE}os.chdir({str(run_dir)!r})\n{program}", str(fifo)],
+        env=env,
+        log=lambda line: None,
+    )
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Launches a program, from this process or through another one that ends at once."""
+    all_launched: list[Launched] = []
+
+    def launch(program: str, *, env: Mapping[str, str] | None = None, through: str | None = None) -> Launched:
+        fifo = tmp_path / f"said-{len(all_launched)}"
+        os.mkfifo(fifo)
+        context = context_of(program, tmp_path, fifo, env or {})
+        handle = LocalLauncher().launch(context) if through is None else launch_through(through, context)
+        all_launched.append(Launched(handle, os.open(fifo, os.O_RDONLY)))  # waits for the program to open it
+        return all_launched[-1]
+
+    yield launch
+    for launched in all_launched:
+        LocalLauncher().cancel(launched.handle, 0)
+        os.close(launched.said)
+
+
+def launch_through(prepare: str, context: LaunchContext) -> LaunchHandle:
+    program = f"""
+import attrs, json, sys
+from hostcore_builtin_plugins.local import LocalLauncher
+from hostcore_hookspecs import Job, LaunchContext
+{prepare}
+context = LaunchContext(job=Job(), log=lambda line: None, **json.loads(sys.argv[1]))
+print(json.dumps(attrs.asdict(LocalLauncher().launch(context))))
+"""
+    plain = attrs.asdict(context, filter=attrs.filters.exclude("job", "log"), recurse=False)
+    command = [sys.executable, "-c", program, json.dumps(plain)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return LaunchHandle(**json.loads(printed))
+
+
+def log_of(launched: Launched) -> str:
+    return LocalLauncher().read_logs(launched.handle, "").text
+
+
+def test_the_plan_is_the_command_that_would_run(tmp_path: Path) -> None:
+    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["hostcore", "run", "my job.json"])
+    assert LocalLauncher().plan(context).document == "hostcore run 'my job.json'"
+
+
+def test_the_process_has_its_own_session_no_input_and_one_log_for_its_output(launch: Launch, tmp_path: Path) -> None:
+    launched = launch(
+        """
+print(json.dumps([os.getsid(0) == os.getpid(), sys.stdin.read(), os.environ["COLOUR"], "HOME" in os.environ]))
+sys.stdout.flush()
+print("an error", file=sys.stderr)
+""",
+        env={"COLOUR": "blue"},
+    )
+    launched.wait_for_end()
+    log = tmp_path / "logs" / "supervisor.log"
+    assert log.read_text() == f'[true, "", "blue", {json.dumps("HOME" in os.environ)}]\nan error\n'
+
+
+def test_a_second_launch_appends_to_the_log(launch: Launch) -> None:
+    launch("print('one')").wait_for_end()
+    second = launch("print('two')")
+    second.wait_for_end()
+    assert log_of(second) == "one\ntwo\n"
+
+
+def test_the_user_is_told_where_the_output_goes(tmp_path: Path) -> None:
+    told: list[str] = []
+    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["true"], log=told.append)
+    handle = LocalLauncher().launch(context)
+    assert told == [f"process {handle.id} runs it; its output goes to {tmp_path}/logs/supervisor.log"]
+    os.waitpid(handle.details["pid"], 0)
+
+
+def test_the_process_outlives_the_one_that_launched_it_and_any_other_can_poll_it(launch: Launch) -> None:
+    launched = launch("say('up')\nsignal.pause()", through="")
+    launched.wait_for("up")
+    assert LocalLauncher().poll(launched.handle).status == "running"
+    LocalLauncher().cancel(launched.handle, 0)
+    launched.wait_for_end()
+    assert LocalLauncher().poll(launched.handle).status == "lost"
+
+
+def test_a_handle_survives_json(launch: Launch) -> None:
+    launched = launch("say('up')\nsignal.pause()")
+    again = LaunchHandle(**json.loads(json.dumps(attrs.asdict(launched.handle))))
+    assert LocalLauncher().poll(again).status == "running"
+
+
+@pytest.mark.parametrize("through", [None, ""])
+@pytest.mark.parametrize(
+    ("result", "status", "message", "exit_code"),
+    [
+        ({"status": "succeeded", "exit_code": 0, "reason": None, "error": None}, "succeeded", "", 0),
+        ({"status": "preempted", "exit_code": 75, "reason": "SIGTERM", "error": None}, "preempted", "SIGTERM", 75),
+        ({"status": "failed", "exit_code": 1, "reason": None, "error": {"message": "oh"}}, "failed", "oh", 1),
+    ],
+)
+def test_an_end_is_what_the_result_says(
+    launch: Launch, through: str | None, result: dict[str, Any], status: str, message: str, exit_code: int
+) -> None:
+    launched = launch(f"end(**{result})", through=through)
+    launched.wait_for_end()
+    found = LocalLauncher().poll(launched.handle)
+    assert (found.status, found.message, found.exit_code) == (status, message, exit_code)
+
+
+def test_a_child_that_ended_without_a_result_is_lost_and_reaped(launch: Launch) -> None:
+    launched = launch("sys.exit(3)")
+    launched.wait_for_end()
+    found = LocalLauncher().poll(launched.handle)
+    assert (found.status, found.exit_code) == ("lost", 3)
+    assert "supervisor.log" in found.message
+    with pytest.raises(ChildProcessError):
+        os.waitpid(launched.handle.details["pid"], os.WNOHANG)
+    assert LocalLauncher().poll(launched.handle).status == "lost"
+
+
+def test_the_result_of_an_earlier_attempt_does_not_count(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text('{"status": "cancelled", "exit_code": 130}')
+    ends_without = launch("pass")
+    ends_without.wait_for_end()
+    assert LocalLauncher().poll(ends_without.handle).status == "lost"
+    ends_with = launch("end(status='succeeded', exit_code=0)")
+    ends_with.wait_for_end()
+    assert LocalLauncher().poll(ends_with.handle).status == "succeeded"
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "{"])
+def test_a_result_that_cannot_be_read_is_said_so(launch: Launch, content: str) -> None:
+    launched = launch(f"open('result.json', 'w').write({content!r})")
+    launched.wait_for_end()
+    found = LocalLauncher().poll(launched.handle)
+    assert found.status == "lost"
+    assert "result.json cannot be read" in found.message
+
+
+def test_cancelling_lets_the_process_finish(launch: Launch) -> None:
+    launched = launch(
+        """
+try:
+    say("up")
+    signal.pause()
+except KeyboardInterrupt:
+    end(status="cancelled", exit_code=130)
+"""
+    )
+    launched.wait_for("up")
+    LocalLauncher().cancel(launched.handle, 60)
+    assert LocalLauncher().poll(launched.handle).status == "cancelled"
+
+
+def test_sigint_is_heard_though_the_launching_process_ignores_it(launch: Launch) -> None:
+    launched = launch(
+        "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)",
+        through="import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
+    )
+    launched.wait_for_end()
+    assert log_of(launched) == "True\n"
+
+
+@pytest.mark.parametrize("through", [None, ""])
+def test_what_does_not_stop_is_killed_with_its_process_group(launch: Launch, through: str | None) -> None:
+    launched = launch(
+        """
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+child = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN); print('child up', flush=True); signal.pause()"
+subprocess.Popen([sys.executable, "-c", child], stdout=fifo)
+say("up")
+signal.pause()
+""",
+        through=through,
+    )
+    launched.wait_for("child up")
+    LocalLauncher().cancel(launched.handle, 0.2)
+    launched.wait_for_end()  # the child has the pipe open too
+    assert LocalLauncher().poll(launched.handle).status == "lost"
+
+
+def test_cancelling_what_has_ended_does_nothing(launch: Launch) -> None:
+    launched = launch("end(status='succeeded', exit_code=0)")
+    launched.wait_for_end()
+    LocalLauncher().cancel(launched.handle, 60)
+    assert LocalLauncher().poll(launched.handle).status == "succeeded"
+
+
+def test_another_process_with_the_same_number_is_neither_polled_nor_signalled(launch: Launch) -> None:
+    innocent = launch("signal.signal(signal.SIGINT, lambda *_: say('hit'))\nsay('up')\nwhile True: signal.pause()")
+    innocent.wait_for("up")
+    details = {**innocent.handle.details, "started": "another boot 1"}
+    mistaken = attrs.evolve(innocent.handle, details=details)
+    assert LocalLauncher().poll(mistaken).status == "lost"
+    LocalLauncher().cancel(mistaken, 0)
+    assert LocalLauncher().poll(innocent.handle).status == "running"
+    os.kill(innocent.handle.details["pid"], signal.SIGKILL)
+    heard = b""
+    while chunk := os.read(innocent.said, 65536):
+        heard += chunk
+    assert b"hit" not in heard
+
+
+def test_a_process_of_another_machine_is_not_looked_for_here(launch: Launch) -> None:
+    launched = launch("pass")
+    elsewhere = attrs.evolve(launched.handle, details={**launched.handle.details, "host": "elsewhere"})
+    for call in (lambda: LocalLauncher().poll(elsewhere), lambda: LocalLauncher().cancel(elsewhere, 0)):
+        with pytest.raises(FatalError, match="was started on elsewhere"):
+            call()
+
+
+def test_a_process_of_another_user_is_not_cancelled_in_silence(launch: Launch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("takes root to start a process that one may not signal")
+    launched = launch("say('up')\nsignal.pause()")
+    launched.wait_for("up")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(FatalError, match="belongs to another user"):
+            LocalLauncher().cancel(launched.handle, 0)
+    finally:
+        os.seteuid(0)
+
+
+def test_a_command_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    context = attrs.evolve(context_of("", tmp_path, tmp_path, {}), command=["no-such-command"])
+    with pytest.raises(FatalError, match="cannot start no-such-command"):
+        LocalLauncher().launch(context)
+
+
+def test_a_run_directory_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    context = context_of("", tmp_path / "file", tmp_path, {})
+    with pytest.raises(FatalError, match="Not a directory"):
+        LocalLauncher().launch(context)
+
+
+def handle_with_log(path: Path) -> LaunchHandle:
+    return LaunchHandle(launcher="local", id="1", details={"log": str(path)})
+
+
+def test_logs_are_read_on_from_where_the_last_chunk_ended(tmp_path: Path) -> None:
+    log = tmp_path / "supervisor.log"
+    handle, launcher = handle_with_log(log), LocalLauncher()
+    assert launcher.read_logs(handle, "") == launcher.read_logs(handle, "0")
+    log.write_text("one\n")
+    first = launcher.read_logs(handle, "")
+    log.write_text("one\ntwo\n")
+    second = launcher.read_logs(handle, first.next)
+    assert (first.text, second.text, launcher.read_logs(handle, second.next).text) == ("one\n", "two\n", "")
+
+
+def test_a_character_that_is_half_written_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    log = tmp_path / "supervisor.log"
+    handle, launcher = handle_with_log(log), LocalLauncher()
+    log.write_bytes("naï".encode()[:-1])
+    first = launcher.read_logs(handle, "")
+    log.write_bytes("naïve \udcff".encode(errors="surrogateescape"))
+    second = launcher.read_logs(handle, first.next)
+    assert first.text + second.text == "naïve \ufffd"
+
+
+def test_a_long_log_is_read_in_chunks(tmp_path: Path) -> None:
+    log = tmp_path / "supervisor.log"
+    log.write_text("é" * 1_500_000)
+    handle, launcher = handle_with_log(log), LocalLauncher()
+    text, since = "", ""
+    while (chunk := launcher.read_logs(handle, since)).text:
+        text, since = text + chunk.text, chunk.next
+        assert len(chunk.text.encode()) <= 1 << 20
+    assert text == "é" * 1_500_000
+
+
+def test_a_place_that_is_none_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(FatalError, match="'three' is no place in the log"):
+        LocalLauncher().read_logs(handle_with_log(tmp_path), "three")

@@ -1,0 +1,128 @@
+"""The commit record, and the names around it."""
+
+import json
+
+import pytest
+
+from hostcore.checkpoints import names
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.record import CommitRecord, CommittedFile
+
+SHA = "0" * 63 + "a"
+GOOD = {
+    "step": 200,
+    "epoch": 1,
+    "final": False,
+    "attempt": 2,
+    "files": [{"path": "host.json", "size": 3, "sha256": SHA}, {"path": "trainer/w.bin", "size": 0, "sha256": SHA}],
+}
+
+
+def test_a_record_comes_back_from_json():
+    record = CommitRecord.from_json(json.dumps(GOOD).encode())
+    assert record == CommitRecord(
+        step=200,
+        epoch=1,
+        final=False,
+        attempt=2,
+        files=(
+            CommittedFile(path="host.json", size=3, sha256=SHA),
+            CommittedFile(path="trainer/w.bin", size=0, sha256=SHA),
+        ),
+    )
+    assert CommitRecord.from_json(record.to_json()) == record
+    assert json.loads(record.to_json()) == GOOD
+    assert record.size == 3
+
+
+def file(**changes):
+    return {"files": [{**GOOD["files"][0], **changes}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": -1}, "'step'"),
+        ({"step": 1.0}, "'step' in the record must be a whole number"),
+        ({"step": True}, "'step' in the record must be a whole number"),
+        ({"step": "200"}, "'step' in the record must be a whole number"),
+        ({"epoch": None}, "'epoch'"),
+        ({"attempt": 0}, "'attempt'"),
+        ({"final": 0}, "'final' in the record must be true or false"),
+        ({"files": {}}, "'files' in the record must be a list"),
+        ({"files": ["host.json"]}, "file 1 is not a JSON object"),
+        ({"more": 1}, "unknown key 'more'"),
+        (file(size=-1), "'size'"),
+        (file(size=2**70), "not a commit record"),
+        (file(sha256="A" * 64), "sha256"),
+        (file(sha256="a" * 63), "sha256"),
+        (file(path=""), "plain path"),
+        (file(path="/etc/passwd"), "plain path"),
+        (file(path="../x"), "plain path"),
+        (file(path="a/../../x"), "plain path"),
+        (file(path="a//b"), "plain path"),
+        (file(path="./a"), "plain path"),
+        (file(path="a/"), "plain path"),
+        (file(path="a\0"), "plain path"),
+        (file(extra=1), "file 1 has an unknown key 'extra'"),
+        ({"files": [GOOD["files"][0]] * 2}, "lists 'host.json' twice"),
+    ],
+    ids=str,
+)
+def test_a_record_with_anything_wrong_is_refused(tmp_path, change, message):
+    path = tmp_path / "step-000200.json"
+    with pytest.raises(CheckpointError, match=message) as caught:
+        CommitRecord.from_json(json.dumps({**GOOD, **change}).encode(), file=path)
+    assert caught.value.code == "checkpoint.record"
+    assert caught.value.file == str(path)
+
+
+@pytest.mark.parametrize("key", GOOD)
+def test_a_record_with_a_missing_key_is_refused(key):
+    with pytest.raises(CheckpointError, match=f"no '{key}'"):
+        CommitRecord.from_json(json.dumps({k: v for k, v in GOOD.items() if k != key}).encode())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"null", b"{", b'{"step": NaN}', b"\xff", b"[" * 2000],
+    ids=repr,
+)
+def test_what_is_no_json_object_is_refused(content):
+    with pytest.raises(CheckpointError, match="not a commit record"):
+        CommitRecord.from_json(content)
+
+
+@pytest.mark.parametrize(
+    ("step", "folder"),
+    [(0, "step-000000"), (200, "step-000200"), (999_999, "step-999999"), (12_345_678, "step-12345678")],
+)
+def test_a_step_has_one_name_of_at_least_six_digits(step, folder):
+    assert names.folder_name(step) == folder
+    assert names.record_name(step) == f"{folder}.json"
+    assert names.step_of_folder(folder) == step
+    assert names.step_of_record(f"{folder}.json") == step
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["step-200", "step-0000200", "step-00020x", "Step-000200", "step-000200 ", ".step-000200", "step-٠٠٠٢٠٠", ""],
+)
+def test_other_names_are_no_step(name):
+    assert names.step_of_folder(name) is None
+    assert names.step_of_record(f"{name}.json") is None
+
+
+def test_hidden_names_say_whose_they_are(tmp_path):
+    claim = names.Claim(tmp_path, 200, 3)
+    for name in (
+        claim.hidden_folder("tmp").name,
+        claim.hidden_record("old").name,
+        ".step-000100.json.attempt-12.pruned",
+        ".step-000100.attempt-1.tmp.txt",
+        "step-000300",
+        ".DS_Store",
+    ):
+        (tmp_path / name).touch()
+    assert claim.hidden_folder("tmp").name == ".step-000200.attempt-3.tmp"
+    assert [(claim.attempt, claim.step) for claim in names.claims(tmp_path)] == [(12, 100), (3, 200)]

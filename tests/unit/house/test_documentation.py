@@ -1,0 +1,97 @@
+"""The generated references leave nothing out."""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import click
+import pytest
+
+from hostcore.cli import cli
+from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
+from hostcore_hookspecs import KINDS, SampleRequest
+from hostcore_hookspecs.events import PAYLOADS
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+Render = Callable[[str], str]
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Render]:
+    """The reStructuredText that an extension of the documentation generates."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    yield lambda extension: "\n".join(importlib.import_module(extension).render())
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(DOCS):
+            del sys.modules[name]
+
+
+def test_the_hook_reference_has_every_hook_with_its_arguments(rendered: Render) -> None:
+    text = rendered("hookspecs")
+    for kind in KINDS.values():
+        module = text.partition(f".. py:currentmodule:: {kind.specification.__name__}\n")[2]
+        for hook in kind.hooks:
+            heading = module.partition(f".. py:function:: {hook}(")[2].partition("\n")[0]
+            assert heading, f"{kind.name}.{hook}"
+            assert all(argument in heading for argument in kind.arguments(hook))
+
+
+def test_the_hook_reference_says_which_hooks_are_required(rendered: Render) -> None:
+    text = rendered("hookspecs")
+    for kind in KINDS.values():
+        assert f":Entry-point group: ``{kind.group}``" in text
+        for word, hooks in (("required", set(kind.required)), ("optional", set(kind.hooks) - set(kind.required))):
+            assert text.count(f"*{kind.label}, {word}, called in the {kind.room}*") == len(hooks)
+
+
+def test_the_hook_reference_quotes_the_docstrings(rendered: Render) -> None:
+    assert "Called once per step: forward, backward, one optimizer update." in rendered("hookspecs")
+    assert ":param prepared_batch:" in rendered("hookspecs")
+
+
+@pytest.mark.parametrize("cls", [JobSpec, DatasetSpec, ResourcesSpec, SampleRequest])
+def test_the_job_reference_has_every_key(rendered: Render, cls: type[attrs.AttrsInstance]) -> None:
+    text = rendered("jobspec")
+    for field in attrs.fields(cls):
+        if field.metadata.get("key") is not False and not field.metadata.get("rest"):
+            assert f"\n``{field.name}``\n" in text, field.name
+
+
+def test_the_job_reference_says_what_a_key_takes(rendered: Render) -> None:
+    lines = rendered("jobspec").splitlines()
+    place = lines.index("``metric_every``")
+    assert lines[place + 1].strip() == "*an integer of at least 0* · default ``10``"
+    assert lines[place + 3].strip() == "Record metrics every so many steps; 0: never."
+
+
+def test_the_events_reference_has_every_event_with_its_fields(rendered: Render) -> None:
+    text = rendered("events")
+    for name, payload in PAYLOADS.items():
+        section = text.partition(f".. _event-{name}:\n")[2].partition("\n.. _event-")[0]
+        assert section, name
+        assert all(f"- ``{field.name}``: " in section for field in attrs.fields(payload)), name
+
+
+def test_the_command_reference_has_every_command_with_its_options(rendered: Render) -> None:
+    text = rendered("commands")
+    context = click.Context(cli, info_name="hostcore")
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert f"\nhostcore {name}\n" in text
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts:
+                assert f".. option:: {parameter.opts[0]}" in text, f"{name} {parameter.opts[0]}"
+
+
+def test_every_page_is_in_a_table_of_contents() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    pages = {file.relative_to(DOCS).with_suffix("").as_posix() for file in DOCS.rglob("*.md")}
+    pages |= {file.relative_to(DOCS).with_suffix("").as_posix() for file in DOCS.rglob("*.rst")}
+    listed = {line.strip() for line in index.splitlines()}
+    assert {page for page in pages if not page.startswith("_build")} - listed == {"index"}

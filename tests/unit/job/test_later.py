@@ -1,0 +1,96 @@
+"""What belongs to a later version is refused, never ignored; defaults written out are not."""
+
+from typing import Any
+
+import pytest
+
+from hostcore.errors import Errors
+from hostcore.job.load import load_job
+
+JOB: dict[str, Any] = {"trainer": "x", "dataset": {"parquet_paths": "a.parquet"}}
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("/validation", {"validation": {"parquet_paths": "v.parquet"}}),
+    ("/test", {"test": {"parquet_paths": "t.parquet"}}),
+    ("/validate_every", {"validate_every": 5}),
+    ("/validate_every", {"validate_every": "epoch"}),
+    ("/accumulate", {"accumulate": 2}),
+    ("/global_batch_size", {"global_batch_size": 64}),
+    ("/precision", {"precision": "bf16"}),
+    ("/devices", {"devices": ["cuda:0", "cuda:1"]}),
+    ("/samples", {"samples": [{"prompt": "a cat"}]}),
+    ("/uploaders", {"uploaders": ["fsspec"]}),
+    ("/checkpoint_base_uri", {"checkpoint_base_uri": "s3://bucket/runs"}),
+    ("/resolvers", {"resolvers": ["hf"]}),
+    ("/policies", {"policies": ["quota"]}),
+    ("/inputs", {"inputs": {"base_model_ref": "org/model"}}),
+    ("/launcher", {"launcher": "slurm"}),
+    ("/launcher", {"launcher": {"use": "other/local"}}),
+    ("/max_restarts", {"max_restarts": 1}),
+    ("/stall_seconds", {"stall_seconds": 60}),
+    ("/grace_seconds", {"grace_seconds": 5}),
+    ("/max_runtime_seconds", {"max_runtime_seconds": 3600}),
+    ("/environment", {"environment": {"requirements": ["numpy"]}}),
+    ("/resources", {"resources": {"num_nodes": 2}}),
+    ("/dataset/workers", {"dataset": {**JOB["dataset"], "workers": 2}}),
+    ("/dataset/readahead", {"dataset": {**JOB["dataset"], "readahead": 4}}),
+    ("/hyperparams/token", {"hyperparams": {"token": {"$secret": "env:TOKEN"}}}),
+    ("/callbacks/0/key", {"callbacks": [{"use": "a", "key": {"$secret": "file:/x"}}]}),
+]
+
+
+@pytest.mark.parametrize(("pointer", "change"), REFUSED, ids=[str(change) for _, change in REFUSED])
+def test_a_key_of_a_later_version_is_refused(pointer: str, change: dict[str, Any]) -> None:
+    with pytest.raises(Errors) as caught:
+        load_job({**JOB, **change})
+    (error,) = caught.value.errors
+    assert (error.code, error.pointer) == ("job.not_yet", pointer)
+    assert "not there yet" in error.message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"validation": None, "test": None, "validate_every": 0, "accumulate": 1},
+        {"global_batch_size": 32},
+        {"global_batch_size": 8, "dataset": {**JOB["dataset"], "batch_size": 8}},
+        {"precision": "fp32", "devices": ["cuda:1"]},
+        {"devices": "cpu"},
+        {"samples": [], "uploaders": [], "resolvers": [], "policies": [], "inputs": {}},
+        {"launcher": "local"},
+        {"launcher": {"use": "hostcore-builtin-plugins/local"}},
+        {"max_restarts": 0, "stall_seconds": 600, "grace_seconds": 25.0, "max_runtime_seconds": 0},
+        {
+            "dataset": {
+                **JOB["dataset"],
+                "workers": 0,
+                "readahead": 2,
+                "shuffle": True,
+                "lanes": 4,
+                "window_bytes": 1024,
+            }
+        },
+        {"sample_every": 10},
+        {"callbacks": ["lr-monitor"], "weights": "w", "deterministic": True, "keep_checkpoints": 1},
+        {"resume_from_checkpoint": True},
+        {"reporters": []},
+        {"profiles": {"big": {"seed": 1}}},
+        {"owner": "me", "release_ref": "a/b", "labels": {"a": "b"}, "annotations": {"a": "b"}},
+    ],
+    ids=str,
+)
+def test_what_works_now_and_written_out_defaults_are_taken(change: dict[str, Any]) -> None:
+    load_job({**JOB, **change})
+
+
+def test_mock_batches_work_now() -> None:
+    assert load_job({"trainer": "x", "mock_batches": [1, None, {"a": [2]}]}).mock_batches == (1, None, {"a": [2]})
+
+
+def test_a_wrong_type_under_a_later_key_is_told_once_as_a_wrong_type() -> None:
+    with pytest.raises(Errors) as caught:
+        load_job({**JOB, "validation": {"parquet_paths": "v", "batch_size": "8"}, "accumulate": "2"})
+    assert [(error.pointer, error.code) for error in caught.value.errors] == [
+        ("/validation/batch_size", "value.type"),
+        ("/accumulate", "value.type"),
+    ]

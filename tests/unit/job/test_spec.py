@@ -1,0 +1,232 @@
+"""The spec: defaults, what follows from them, and the way back to JSON."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from hostcore.job.forms import object_form
+from hostcore.job.load import load_job
+from hostcore.job.spec import (
+    ComponentUse,
+    DatasetSpec,
+    EnvironmentSpec,
+    JobSpec,
+    ResourcesSpec,
+    job_view,
+    same_job,
+)
+from hostcore.job.structure import structure
+from hostcore_hookspecs import Job
+
+DATA = {"parquet_paths": "a.parquet"}
+
+
+def spec_of(**keys: Any) -> JobSpec:
+    return structure(JobSpec, {"trainer": "x", "run_id": "r", "dataset": DATA, **keys})
+
+
+def test_defaults_of_the_host_are_written_qualified() -> None:
+    spec = spec_of()
+    assert spec.reporters == (ComponentUse(use="hostcore-builtin-plugins/terminal"),)
+    assert spec.launcher == ComponentUse(use="hostcore-builtin-plugins/local")
+    assert spec.dataset is not None
+    assert spec.dataset.source == "hostcore-builtin-plugins/parquet"
+
+
+def test_every_key_of_the_job_has_a_meaning_for_the_reference() -> None:
+    for cls in (JobSpec, DatasetSpec, ComponentUse, EnvironmentSpec, ResourcesSpec):
+        for name, key in object_form(cls).keys.items():
+            assert key.attribute.metadata.get("help"), f"{cls.__name__}.{name}"
+
+
+def test_all_other_keys_of_a_dataset_belong_to_the_source() -> None:
+    spec = spec_of(dataset={"source": "csv", "paths": "a", "delimiter": ";", "batch_size": 8})
+    assert spec.dataset == DatasetSpec(source="csv", batch_size=8, settings={"paths": "a", "delimiter": ";"})
+    assert spec.dataset.to_json() == {
+        "source": "csv",
+        "batch_size": 8,
+        "readahead": 2,
+        "columns": [],
+        "shuffle": False,
+        "workers": 0,
+        "shuffle_window": 131072,
+        "window_bytes": 67108864,
+        "paths": "a",
+        "delimiter": ";",
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "limit"), [({}, 1), ({"epochs": 3}, 3), ({"max_steps": 9}, None), ({"max_steps": 9, "epochs": 2}, 2)]
+)
+def test_epochs_are_one_unless_steps_are_given(keys: dict[str, Any], limit: int | None) -> None:
+    assert spec_of(**keys).epoch_limit == limit
+    assert job_view(spec_of(**keys)).epochs == limit
+
+
+@pytest.mark.parametrize(
+    ("keys", "devices"),
+    [
+        ({}, ("auto",)),
+        ({"device": "cuda:7"}, ("cuda:7",)),
+        ({"devices": "mps"}, ("mps",)),
+        ({"devices": ["cuda:0", "cuda:1"]}, ("cuda:0", "cuda:1")),
+        ({"device": "auto", "devices": ["cpu"]}, ("cpu",)),
+    ],
+)
+def test_one_device_is_requested_per_rank(keys: dict[str, Any], devices: tuple[str, ...]) -> None:
+    assert spec_of(**keys).requested_devices == devices
+
+
+def test_the_global_batch_is_rows_times_ranks_times_accumulation() -> None:
+    assert spec_of().effective_global_batch == 32
+    assert spec_of(dataset={**DATA, "batch_size": 8}, devices=["cpu", "cpu"], accumulate=3).effective_global_batch == 48
+    assert spec_of(global_batch_size=64).effective_global_batch == 64
+    assert structure(JobSpec, {"trainer": "x", "max_steps": 1}).effective_global_batch == 1
+
+
+def test_plugins_see_the_job_with_everything_worked_out() -> None:
+    spec = spec_of(hyperparams={"lr": 1}, max_steps=9, seed=3, labels={"a": "b"}, dataset={**DATA, "batch_size": 8})
+    view = job_view(spec)
+    assert spec.dataset is not None
+    assert view == Job(
+        run_id="r",
+        trainer="x",
+        hyperparams={"lr": 1},
+        dataset=spec.dataset.to_json(),
+        batch_size=8,
+        global_batch_size=8,
+        max_steps=9,
+        seed=3,
+        labels={"a": "b"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "keys"),
+    [
+        ({}, []),
+        ({"run_id": "other", "max_steps": 99, "metric_every": 1, "owner": "me", "device": "cpu"}, []),
+        ({"checkpoint_every": 5, "keep_checkpoints": 9, "reporters": [], "deterministic": True}, []),
+        ({"dataset": {**DATA, "source": "parquet"}}, []),
+        ({"dataset": {**DATA, "batch_size": 16}, "accumulate": 2}, []),
+        ({"dataset": {**DATA, "batch_size": 16}, "devices": ["cpu", "cpu"]}, []),
+        ({"dataset": {**DATA, "readahead": 8, "workers": 3}}, []),
+        ({"trainer": "y"}, ["trainer"]),
+        ({"hyperparams": {"lr": 1}}, ["hyperparams"]),
+        ({"dataset": {"parquet_paths": "b.parquet"}}, ["dataset"]),
+        ({"dataset": {**DATA, "shuffle": True}}, ["dataset"]),
+        ({"dataset": {**DATA, "batch_size": 64}}, ["global_batch_size"]),
+        ({"dataset": None, "mock_batches": [1]}, ["dataset", "mock_batches", "global_batch_size"]),
+        ({"seed": 1, "precision": "bf16"}, ["seed", "precision"]),
+        ({"callbacks": ["a"]}, ["callbacks"]),
+        ({"accumulate": 2}, ["global_batch_size"]),
+    ],
+    ids=str,
+)
+def test_the_same_job_has_equal_data_mathematics_and_global_batch(change: dict[str, Any], keys: list[str]) -> None:
+    assert same_job(spec_of(), spec_of(**change)) == keys
+
+
+def test_a_spec_is_frozen_and_where_it_came_from_is_not_part_of_it() -> None:
+    spec = spec_of()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        spec.seed = 3  # type: ignore[misc]
+    assert attrs.evolve(spec, base_dir=Path("/jobs")) == spec
+    assert "base_dir" not in spec.to_json()
+
+
+def test_a_component_without_settings_is_written_as_its_name() -> None:
+    plain = spec_of(callbacks=["a", {"use": "b"}, {"use": "c", "n": 1}]).to_json()
+    assert plain["callbacks"] == ["a", "b", {"use": "c", "n": 1}]
+
+
+# --- the round trip
+
+
+def random_value(dice: random.Random, depth: int = 0) -> Any:
+    scalars = [None, True, False, 0, -7, 2**40, 0.5, -1e-9, "", "text", "ünï", "a/b~c"]
+    if depth > 2 or dice.random() < 0.6:
+        return dice.choice(scalars)
+    if dice.random() < 0.5:
+        return [random_value(dice, depth + 1) for _ in range(dice.randrange(3))]
+    return {dice.choice("abc/~ü"): random_value(dice, depth + 1) for _ in range(dice.randrange(3))}
+
+
+def random_mapping(dice: random.Random) -> dict[str, Any]:
+    return {name: random_value(dice) for name in dice.sample(["lr", "model", "a b", "x/y"], dice.randrange(4))}
+
+
+def random_component(dice: random.Random) -> Any:
+    name = dice.choice(["a", "dist/b", "pkg.mod:Cls", "pkg:"])
+    return name if dice.random() < 0.5 else {"use": name, **random_mapping(dice)}
+
+
+def random_job(dice: random.Random) -> dict[str, Any]:
+    job: dict[str, Any] = {"trainer": dice.choice(["t", "my-dist/t", "a.b:C"])}
+    optional: dict[str, Any] = {
+        "run_id": "run.1",
+        "hyperparams": random_mapping(dice),
+        "metric_every": dice.randrange(100),
+        "checkpoint_every": dice.randrange(100),
+        "seed": dice.randrange(2**32),
+        "deterministic": dice.random() < 0.5,
+        "device": dice.choice(["auto", "cpu", "cuda", "cuda:12"]),
+        "callbacks": [random_component(dice) for _ in range(dice.randrange(3))],
+        "reporters": [random_component(dice) for _ in range(dice.randrange(3))],
+        "launcher": dice.choice(["local", {"use": "local", "setting": 1}]),
+        "keep_checkpoints": dice.randrange(5),
+        "resume_from_checkpoint": dice.choice([True, False, "auto", "/a/step-1.json"]),
+        "weights": dice.choice(["/w", "s3://w", None]),
+        "owner": dice.choice([None, "me"]),
+        "labels": {"a": "b"},
+        "profiles": {"p": random_mapping(dice)},
+    }
+    job |= {key: optional[key] for key in dice.sample(sorted(optional), dice.randrange(len(optional)))}
+    kind = dice.randrange(3)
+    if kind == 0:
+        job["dataset"] = {"parquet_paths": ["/a"], "columns": dice.sample("abc", 2), "lanes": dice.choice([None, 4])}
+    elif kind == 1:
+        job["dataset"] = {"source": "mock", "batch_size": dice.randrange(1, 99), **random_mapping(dice)}
+    else:
+        job["mock_batches"] = [random_value(dice) for _ in range(dice.randrange(1, 4))]
+    if kind == 2 or dice.random() < 0.5:
+        job["max_steps"] = dice.randrange(1, 1000)
+    return job
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_spec_written_as_json_loads_into_an_equal_spec(seed: int) -> None:
+    spec = load_job(random_job(random.Random(seed)))
+    text = json.dumps(spec.to_json(), allow_nan=False)
+    again = load_job(json.loads(text))
+    assert again == spec
+    assert json.dumps(again.to_json()) == text
+    assert same_job(spec, again) == []
+
+
+def test_a_spec_with_every_later_key_survives_the_round_trip_as_well() -> None:
+    spec = spec_of(
+        validation=DATA,
+        test={"source": "csv", "paths": ["a"]},
+        validate_every="epoch",
+        accumulate=2,
+        global_batch_size=64,
+        devices=["cuda:0", "cuda:1"],
+        precision="bf16",
+        samples=[{"prompt": "a cat", "seed": 3}, {}],
+        uploaders=[{"use": "fsspec", "retries": 3}],
+        resolvers=["hf"],
+        policies=["quota"],
+        checkpoint_base_uri="s3://b",
+        inputs={"base_model_ref": {"ref": "a"}},
+        max_runtime_seconds=1.5,
+        environment={"requirements": ["numpy>=2"], "python": "3.12"},
+        resources={"num_nodes": 2, "memory_per_node_gb": 1.5, "env": {"A": "b"}},
+    )
+    plain = json.loads(json.dumps(spec.to_json()))
+    assert structure(JobSpec, plain) == spec
