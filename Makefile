@@ -9,7 +9,6 @@ PYTHON ?=
 PYTHONS := python3.13 python3.12 python3.11 python3
 
 EXAMPLE := example_trainers/flight_delay
-EXAMPLE_DATA := $(EXAMPLE)/data
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -32,7 +31,8 @@ help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: $(VENV)/demo.installed $(EXAMPLE_DATA)/.prepared ## Train the example trainer on real flights and print its score
+demo: $(VENV)/demo.installed ## Train the example trainer on real flights and print its score
+	$(PY) -m flight_delay.prepare_data --out $(EXAMPLE)/data
 	$(HOSTCORE) run $(EXAMPLE)/job.json
 	@echo
 	@$(PY) -m flight_delay.score
@@ -40,13 +40,13 @@ demo: $(VENV)/demo.installed $(EXAMPLE_DATA)/.prepared ## Train the example trai
 	@echo 'The run is in runs/flight_delay, its loss curve in runs/flight_delay/plots/loss.png'
 
 .PHONY: test
-test: $(VENV)/test.installed $(EXAMPLE_DATA)/.prepared ## Lint, types, documentation, tests with coverage
+test: $(VENV)/test.installed ## Lint, types, documentation, tests with coverage
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore
 	$(BUILD_DOCS)
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest tests/unit tests/integration $(PYTEST_ARGS)
+	$(PY) -m coverage run -m pytest tests/unit tests/integration $(EXAMPLE) $(PYTEST_ARGS)
 	$(PY) -m coverage combine --quiet
 	$(PY) -m coverage report
 
@@ -63,7 +63,7 @@ wheels: $(VENV)/test.installed ## Build wheels and source distributions into dis
 
 .PHONY: clean
 clean: ## Remove what make made, except runs/ and the example's data
-	rm -rf $(VENV) build dist docs/_build .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A pyenv shim is on the PATH and does not run, so trying is the only way to know. The braces keep what venv leaves
@@ -94,8 +94,4 @@ $(VENV)/demo.installed: $(PROJECTS) | $(PY)
 $(VENV)/test.installed: $(VENV)/demo.installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -e ./hookspecs -e ./builtin_plugins -e '.[test,docs]' -e './$(EXAMPLE)[data]'
-	@touch $@
-
-$(EXAMPLE_DATA)/.prepared: $(VENV)/demo.installed
-	$(PY) -m flight_delay.prepare
 	@touch $@

@@ -19,7 +19,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "hookspecs", "events", "comma
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 
-smartquotes = False
+smartquotes_action = "De"
 
 html_theme = "furo"
 html_title = f"hostcore {version}"

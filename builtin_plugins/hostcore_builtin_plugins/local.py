@@ -41,14 +41,14 @@ class LocalLauncher:
     def launch(self, ctx: LaunchContext) -> LaunchHandle:
         """See :func:`hostcore_hookspecs.launcher.launch`."""
         log = Path(ctx.run_dir, "logs", "supervisor.log")
-        earlier_result = _changed_ns(Path(ctx.run_dir, "result.json"))
         try:
+            earlier_result = _changed_ns(Path(ctx.run_dir, "result.json"))
             log.parent.mkdir(parents=True, exist_ok=True)
             pid = _spawn(ctx, log)
         except BlockingIOError as error:
             raise TransientError(f"this machine takes no more processes: {error}") from error
         except OSError as error:
-            raise FatalError(f"cannot start {ctx.command[0]}: {error}", file=error.filename) from error
+            raise FatalError(f"cannot start {ctx.command[0]}: {error}", file=str(error.filename or log)) from error
         ctx.log(f"process {pid} runs it; its output goes to {log}")
         process = _look(pid)
         return LaunchHandle(

@@ -10,6 +10,7 @@ from generated import GeneratedDirective, docstring, indented, title
 from sphinx.application import Sphinx
 
 from hostcore.job.forms import Key, arms, bare, is_union, object_form
+from hostcore.job.later import not_yet
 from hostcore.job.plain import to_plain
 from hostcore.job.shapes import array_of, expected
 from hostcore.job.spec import JobSpec
@@ -47,7 +48,13 @@ def _default(key: Key) -> str | None:
     return f"``{json.dumps(to_plain(default))}``"
 
 
-def _key(key: Key) -> Iterator[str]:
+def _not_yet(key: Key, inside: str | None) -> str:
+    """Why any value but the default is refused in this version; empty if it is not. Found out by trying one."""
+    value = {key.name: [None, None]}
+    return " ".join(f"*Refused for now: {error.message}.*" for error in not_yet({inside: value} if inside else value))
+
+
+def _key(key: Key, inside: str | None) -> Iterator[str]:
     default = _default(key)
     facts = [expected(key.form)]
     if key.required:
@@ -56,15 +63,16 @@ def _key(key: Key) -> Iterator[str]:
         facts.append(f"default {default}")
     yield f"``{key.name}``"
     help_text = _literals(key.attribute.metadata.get("help", ""))
-    yield from indented([f"*{facts[0]}*" + "".join(f" · {fact}" for fact in facts[1:]), "", help_text])
+    told = f"{help_text} {_not_yet(key, inside)}".strip()
+    yield from indented([f"*{facts[0]}*" + "".join(f" · {fact}" for fact in facts[1:]), "", told])
 
 
-def _keys(cls: type[attrs.AttrsInstance]) -> Iterator[str]:
+def _keys(cls: type[attrs.AttrsInstance], inside: str | None = None) -> Iterator[str]:
     form = object_form(cls)
     if form.shorthand:
         yield from (f"A plain string is short for an object with ``{form.shorthand}`` alone.", "")
     for key in form.keys.values():
-        yield from _key(key)
+        yield from _key(key, inside)
     if form.rest:
         yield from ("All other keys are the settings of the plugin.", "")
 
@@ -74,7 +82,7 @@ def _nested(cls: type[attrs.AttrsInstance]) -> dict[type[attrs.AttrsInstance], l
     found: dict[type[attrs.AttrsInstance], list[str]] = {}
     for key in object_form(cls).keys.values():
         for inner in _objects(key.form):
-            found.setdefault(inner, []).append(f"``{key.name}``")
+            found.setdefault(inner, []).append(key.name)
     return found
 
 
@@ -82,8 +90,8 @@ def render() -> list[str]:
     """A section for the job, and one for every object inside it."""
     lines = [*title("The keys of a job", "-"), *_keys(JobSpec)]
     for cls, keys in _nested(JobSpec).items():
-        lines += title(f"Inside {alternatives(keys)}", "-")
-        lines += [docstring(cls), "", *_keys(cls)]
+        lines += title(f"Inside {alternatives([f'``{key}``' for key in keys])}", "-")
+        lines += [docstring(cls), "", *_keys(cls, keys[0])]
     return lines
 
 

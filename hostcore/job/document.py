@@ -11,8 +11,8 @@ from hostcore.job.wording import found, one_of
 from hostcore_hookspecs.errors import HostcoreError
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
-#: YAML is read by pure Python, at about a second per megabyte and more.
-MAX_YAML_BYTES = 1024 * 1024
+#: Pure Python reads YAML, at a few seconds for so much.
+MAX_YAML_BYTES = 256 * 1024
 
 _YAML = (".yaml", ".yml")
 
@@ -86,7 +86,8 @@ def _read_text(path: Path, limit: int) -> str:
     except ValueError:
         raise HostcoreError("this is not a file name", code="job.unreadable") from None
     if size > limit:
-        message = f"the job file is too large: at most {limit // 1024**2} MB are read"
+        most = f"{limit // 1024**2} MB" if limit >= 1024**2 else f"{limit // 1024} KB"
+        message = f"the job file is too large: at most {most} are read"
         raise HostcoreError(message, code="job.too_large", hint="data belongs into files that the job names")
     try:
         return data.decode("utf-8-sig")

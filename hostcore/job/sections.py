@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import attrs
 from annotated_types import Ge, Gt, MinLen
 
+from hostcore.job.forms import object_form
 from hostcore.job.names import BUILTIN, PluginName
 from hostcore.job.plain import to_plain
 from hostcore_hookspecs.errors import HostcoreError
@@ -100,3 +101,8 @@ class ResourcesSpec:
     image: Text | None = attrs.field(default=None, metadata={"help": "Container image."})
     namespace: Text | None = attrs.field(default=None, metadata={"help": "Kubernetes namespace, or Slurm account."})
     env: Mapping[str, str] = attrs.field(factory=dict, metadata={"help": "Environment variables."})
+
+
+def dataset_keys() -> tuple[str, ...]:
+    """The keys of a dataset that the host reads; suggested when a key of the source's is mistyped."""
+    return tuple(object_form(DatasetSpec).keys)

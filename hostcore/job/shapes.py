@@ -2,7 +2,7 @@
 
 import typing
 from collections import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ _NOUNS = {
 }
 
 #: What to build for an array annotation. A plain ``Sequence`` becomes a tuple, since settings are values.
-_ARRAYS: Mapping[Any, Callable[[Iterable[Any]], Any]] = {
+_ARRAYS: Mapping[Any, Callable[[Iterable[Any]], Collection[Any]]] = {
     tuple: tuple,
     list: list,
     set: set,
@@ -57,7 +57,7 @@ class Array:
     items: tuple[Any, ...]
     fixed: bool = False
     #: Makes the Python container.
-    build: Callable[[Iterable[Any]], Any]
+    build: Callable[[Iterable[Any]], Collection[Any]]
 
     @property
     def unique(self) -> bool:

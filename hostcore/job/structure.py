@@ -82,7 +82,6 @@ class _Structurer:
             (lambda form: choices(form) is not None, self._choice),
             (is_union, self._union),
             (lambda form: form in (bool, None, type(None)), self._scalar),
-            (lambda form: bare(form)[0] is not form, self._annotated),
         ):
             self._converter.register_structure_hook_func(applies, hook)
         # These cattrs dispatches by class, before it asks any of the above.
@@ -94,6 +93,8 @@ class _Structurer:
 
         :raises HostcoreError: One or several; their pointers start at the value.
         """
+        if bare(form)[0] is not form:
+            return self._annotated(value, form)
         return self._converter.structure(value, form)
 
     def _unsupported(self, _value: Any, form: Any) -> NoReturn:
@@ -154,9 +155,13 @@ class _Structurer:
             for index, (item, item_form) in enumerate(zip(value, forms, strict=True))
         ]
         problems.check()
-        if array.unique and any(item in items[:index] for index, item in enumerate(items)):
+        try:
+            result = array.build(items)
+        except TypeError:  # lists and objects are not hashable
+            raise HostcoreError(f"{qualified_name(form)} takes no lists or objects", code="value.type") from None
+        if len(result) != len(items):
             raise HostcoreError("expected a list without duplicates", code="value.range", pointer="")
-        return array.build(items)
+        return result
 
     def _mapping(self, value: Any, form: Any) -> Any:
         key_form, value_form = mapping_of(form) or (str, Any)

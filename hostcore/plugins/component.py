@@ -143,9 +143,14 @@ def declared_capabilities(owner: type, ref: PluginRef, *, pointer: str | None = 
 def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
     declared = settings_class(owner, selected.ref, pointer=selected.named_at)
     if declared is not None:
+        from hostcore.job.sections import dataset_keys
         from hostcore.job.structure import structure
 
-        return structure(declared, selected.settings, pointer=selected.pointer, base_dir=job_dir)
+        # A mistyped key of a dataset may be one of the host's own.
+        elsewhere = dataset_keys() if selected.ref.kind == "data_source" else ()
+        return structure(
+            declared, selected.settings, pointer=selected.pointer, base_dir=job_dir, elsewhere=tuple(elsewhere)
+        )
     if selected.settings and selected.ref.kind != "trainer":
         label = KINDS[selected.ref.kind].label
         misnamed = attrs.has(inspect.getattr_static(owner, "Hyperparams", object))

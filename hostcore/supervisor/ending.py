@@ -29,7 +29,7 @@ def died(exit_: WorkerExit, *, step: int, output: Path) -> RunError:
     """
     return RunError(
         type="WorkerDied",
-        message=f"the worker {exit_} after step {step}, without saying how the run ended",
+        message=f"the worker {exit_} after step {step} or later, and did not say how the run ended",
         traceback=tail(output),
         rank=0,
         hint=exit_.hint or f"its output is in {output}",

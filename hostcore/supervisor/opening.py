@@ -200,12 +200,18 @@ def _write_errors(directory: RunDirectory) -> Iterator[None]:
         raise unwritable(directory.path, error) from error
 
 
-def unwritable(path: Path, error: OSError) -> RunUnwritable:
-    """The error for a run directory that cannot be written."""
+def unwritable(path: Path, error: OSError, *, started: bool = False) -> RunUnwritable:
+    """The error for a run directory that cannot be written.
+
+    :param started: Whether the run had started: then it failed, and is not merely invalid.
+    """
     folder = next(parent for parent in (path, *path.parents) if parent.exists())
     hint = f"set {RUNS_DIR_VARIABLE} to a folder that you may write to"
     if not os.access(folder, os.W_OK):
         hint = f"{folder} is not writable for this user; {hint}"
     return RunUnwritable(
-        f"the run directory cannot be written: {error.strerror or error}", file=error.filename or str(path), hint=hint
+        f"the run directory cannot be written: {error.strerror or error}",
+        code="run.broken" if started else None,
+        file=error.filename or str(path),
+        hint=hint,
     )

@@ -14,7 +14,7 @@ from hostcore.runs.channel import Channel
 
 _SIGNAL_HINTS = {
     signal.SIGKILL: "something killed it; usually the system, for taking too much memory",
-    signal.SIGSEGV: "a segmentation fault in native code: the traceback below was written by faulthandler",
+    signal.SIGSEGV: "a segmentation fault in native code; the Python traceback above ends where it was called",
     signal.SIGBUS: "a memory-mapped file was cut short, or the shared memory is full",
 }
 

@@ -11,7 +11,6 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -19,7 +18,7 @@ import attrs
 from hostcore import __version__
 from hostcore.checkpoints.find import committed
 from hostcore.errors import Errors
-from hostcore.events.merger import Entry, EventLog, RankTail
+from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
 from hostcore.plugins.provenance import provenance
 from hostcore.plugins.resolve import in_room
@@ -27,16 +26,16 @@ from hostcore.runs.contract import WorkerContract
 from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore.supervisor.ending import STATUS, died, forced, is_end
+from hostcore.supervisor.ending import STATUS, End, died, forced
 from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.opening import Opening, unwritable
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
-from hostcore.supervisor.reporting import Audience, Failure, Listener, listeners_of
+from hostcore.supervisor.reporting import Audience, Listener, listeners_of
 from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
 from hostcore_hookspecs import events
-from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.reporter import ReporterContext
+from hostcore_hookspecs.errors import HostcoreError, RunError
 
 #: How long to wait for the worker's next word before looking around. Its end is noticed at once.
 TICK_SECONDS = 0.1
@@ -54,88 +53,68 @@ def supervise(
 
     :param listeners: Told every event, beside the job's reporters.
     :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
+    :raises RunUnwritable: When the run directory cannot be written; before the worker was told to go, the attempt
+        leaves no trace either.
     """
     with Interrupts() as interrupts:
-        attempt = _Attempt(plan, opening, Audience([*listeners_of(plan.reporters), *listeners]), interrupts, clock)
+        journal = Journal(opening, plan.job, Audience([*listeners_of(plan.reporters), *listeners]))
+        attempt = _Attempt(plan, opening, journal, interrupts, clock)
         try:
             return attempt.run(spawn)
         except OSError as error:
-            if attempt.worker:
-                attempt.worker.kill()
             if not attempt.submitted:
                 opening.withdraw()
-            raise unwritable(plan.directory.path, error) from error
-        except BaseException:
+            raise unwritable(plan.directory.path, error, started=attempt.submitted) from error
+        finally:
             if attempt.worker:
-                attempt.worker.kill()
-            raise
+                attempt.worker.kill()  # nothing to kill, unless something went wrong here
 
 
 class _Attempt:
-    """The state of one attempt while it is watched."""
+    """Watches the worker of one attempt."""
 
     def __init__(
         self,
         plan: RunPlan,
         opening: Opening,
-        audience: Audience,
+        journal: Journal,
         interrupts: Interrupts,
         clock: Callable[[], float],
     ) -> None:
         self._plan = plan
         self._opening = opening
-        self._directory = plan.directory
-        self._audience = audience
+        self._directory = opening.directory
+        self._journal = journal
         self._interrupts = interrupts
         self._clock = clock
         self._started_ms = now_ms()
+        self._lease_due = clock() + RENEW_SECONDS
         self.worker: Worker | None = None
         #: Whether the worker has been told to go.
         self.submitted = False
-        self._log: EventLog | None = None
-        self._tail = RankTail(self._directory.rank_events(opening.attempt, 0), rank=0, attempt=opening.attempt)
-        self._step = 0
-        self._epoch = 0
-        self._last_progress_ms = self._started_ms
-        self._lease_due = clock() + RENEW_SECONDS
-        self._metrics: Mapping[str, float | None] = {}
-        #: The worker's terminal event, held back until the worker is gone.
-        self._said: Entry | None = None
-        #: The worker's own account, when its log could not take it.
-        self._failure: events.RunError | None = None
-        self._requested_by: str | None = None
+        #: The worker's own account of its failure, when its log could not take it.
+        self._failure: RunError | None = None
         self._stop_sent = False
         self._kill_due: float | None = None
+        #: Why the worker was killed, if it was.
         self._killed: str | None = None
 
     def run(self, spawn: Spawn) -> RunResult:
         """Start the worker and watch it to its end."""
-        contract = self._write_contract()
+        attempt = self._opening.attempt
+        self._write_record([attrs.asdict(self._provenance(one)) for one in self._plan.selected], {})
+        self._contract().write(self._directory.contract(attempt, 0))
         self.worker = spawn(
-            self._directory.contract(self._opening.attempt, 0),
-            self._directory.rank_output(self._opening.attempt, 0),
+            self._directory.contract(attempt, 0),
+            self._directory.rank_output(attempt, 0),
             {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"},
         )
-        exit_ = self._watch()
-        self._merge()
-        return self._end(exit_, contract)
+        exit_ = self._watch(self.worker)
+        self._journal.merge()
+        return self._end(exit_)
 
-    def _write_contract(self) -> WorkerContract:
-        plan, attempt = self._plan, self._opening.attempt
-        self._write_record([attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected], {})
-        contract = WorkerContract(
-            trainer_plugin=plan.spec.trainer,
-            job_spec_path=str(self._directory.record),
-            checkpoints_dir=str(plan.checkpoints_dir),
-            samples_dir=str(plan.samples_dir),
-            events_path=str(self._directory.rank_events(attempt, 0)),
-            run_dir=str(self._directory.path),
-            attempt=attempt,
-            attempts_dir=str(self._directory.attempts),
-            start_from=self._opening.start_from,
-        )
-        contract.write(self._directory.contract(attempt, 0))
-        return contract
+    def _provenance(self, selected: Any) -> Any:
+        return provenance(selected.ref, job_dir=self._plan.job_dir)
 
     def _write_record(self, plugins: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> None:
         RunRecord(
@@ -147,110 +126,74 @@ class _Attempt:
             submitted_ms=self._started_ms,
         ).write(self._directory.record)
 
-    def _watch(self) -> WorkerExit:
+    def _contract(self) -> WorkerContract:
+        plan, attempt = self._plan, self._opening.attempt
+        return WorkerContract(
+            trainer_plugin=plan.spec.trainer,
+            job_spec_path=str(self._directory.record),
+            checkpoints_dir=str(plan.checkpoints_dir),
+            samples_dir=str(plan.samples_dir),
+            events_path=str(self._directory.rank_events(attempt, 0)),
+            run_dir=str(self._directory.path),
+            attempt=attempt,
+            attempts_dir=str(self._directory.attempts),
+            start_from=self._opening.start_from,
+        )
+
+    def _watch(self, worker: Worker) -> WorkerExit:
         """Listen to the worker until it has ended."""
-        assert self.worker is not None
         while True:
+            exit_ = None
             try:
-                kind, content = self.worker.channel.receive(TICK_SECONDS)
+                kind, content = worker.channel.receive(TICK_SECONDS)
             except TimeoutError:
-                exit_ = self.worker.poll()
+                exit_ = worker.poll()
             except EOFError:
-                exit_ = self.worker.wait()
+                exit_ = worker.wait()
             else:
-                exit_ = None
-                self._hear(kind, content)
-            self._merge()
+                self._hear(worker, kind, content)
+            self._journal.merge()
             if exit_ is not None:
                 return exit_
             self._renew_lease()
-            self._pass_on_stop()
+            self._pass_on_stop(worker)
 
-    def _hear(self, kind: str, content: Any) -> None:
+    def _hear(self, worker: Worker, kind: str, content: Any) -> None:
         """Act on what the worker says over the line."""
         if kind == "invalid":
-            self._withdraw([HostcoreError(**error) for error in content])
+            self._withdraw(worker, [HostcoreError(**error) for error in content])
         elif kind == "ready":
-            self._submit(content)
+            self._submit(worker, content)
         elif kind == "failed":
-            self._failure = events.RunError(**content)
+            self._failure = RunError(**content)
 
-    def _withdraw(self, errors: list[HostcoreError]) -> None:
+    def _withdraw(self, worker: Worker, errors: list[HostcoreError]) -> None:
         """The job is invalid: whoever has heard of the run hears its end, and nothing of it stays."""
-        assert self.worker is not None
-        if self._log:
-            failed = events.RunFailed(
-                error=events.RunError(type="InvalidJob", message=str(Errors(errors)), hint=errors[0].hint)
-            )
-            self._publish(Entry(payload=failed, step=0, epoch=0))
-            self._audience.close()
-            self._log.close()
-        self.worker.wait()
+        if self._journal.is_open:
+            error = RunError(type="InvalidJob", message=str(Errors(errors)), hint=errors[0].hint)
+            self._journal.end(events.RunFailed(error=error))
+        worker.wait()
         self._opening.withdraw()
         raise Errors(errors)
 
-    def _submit(self, summary: Mapping[str, Any]) -> None:
+    def _submit(self, worker: Worker, summary: Mapping[str, Any]) -> None:
         """The job is valid: record what it runs with, tell the reporters, and let the worker go."""
-        assert self.worker is not None
-        supervised = [attrs.asdict(provenance(one.ref)) for one in in_room(self._plan.selected, "supervisor")]
+        supervised = [attrs.asdict(self._provenance(one)) for one in in_room(self._plan.selected, "supervisor")]
         self._write_record([*summary["plugins"], *supervised], summary["environment"])
-        self._open_log()
+        self._journal.open()
         job = self._plan.job
-        self._publish(
-            Entry(
-                payload=events.RunSubmitted(
-                    trainer=job.trainer,
-                    max_steps=job.max_steps,
-                    epochs=job.epochs,
-                    total_steps=summary["total_steps"],
-                    num_rows=summary["num_rows"],
-                    batch_size=job.batch_size,
-                    devices=[summary["device"]],
-                ),
-                step=None,
-                epoch=None,
-            )
+        submitted = events.RunSubmitted(
+            trainer=job.trainer,
+            max_steps=job.max_steps,
+            epochs=job.epochs,
+            total_steps=summary["total_steps"],
+            num_rows=summary["num_rows"],
+            batch_size=job.batch_size,
+            devices=[summary["device"]],
         )
+        self._journal.write(Entry(payload=submitted, step=None, epoch=None))
         self.submitted = True
-        self.worker.channel.send("go", {})
-
-    def _open_log(self) -> EventLog:
-        log = EventLog(self._directory.events, run_id=self._directory.run_id, attempt=self._opening.attempt)
-        self._log = log
-        context = ReporterContext(
-            run_id=self._directory.run_id,
-            attempt=self._opening.attempt,
-            job=self._plan.job,
-            run_dir=str(self._directory.path),
-            last_seq=log.last_seq,
-        )
-        self._note_failures(self._audience.open(context))
-        return log
-
-    def _publish(self, entry: Entry) -> None:
-        """Number an event, write it, and tell everybody."""
-        assert self._log is not None
-        self._note_failures(self._audience.tell(self._log.append(entry)))
-
-    def _note_failures(self, failures: list[Failure]) -> None:
-        for failure in failures:
-            payload = events.ReporterFailed(reporter=failure.label, message=failure.message)
-            self._publish(Entry(payload=payload, step=self._step, epoch=self._epoch))
-
-    def _merge(self) -> None:
-        """Move the worker's new events into the log."""
-        for entry in self._tail.read():
-            if entry.step is not None and entry.step != self._step:
-                self._step, self._last_progress_ms = entry.step, now_ms()
-            self._epoch = self._epoch if entry.epoch is None else entry.epoch
-            if isinstance(entry.payload, events.Metrics):
-                self._metrics = entry.payload.metrics
-            if isinstance(entry.payload, events.StopRequested):
-                self._requested_by = self._requested_by or entry.payload.requested_by
-            if is_end(entry):
-                self._said = entry
-            else:
-                self._publish(entry)
+        worker.channel.send("go", {})
 
     def _renew_lease(self) -> None:
         if self._clock() >= self._lease_due:
@@ -258,81 +201,77 @@ class _Attempt:
             Lease(
                 process=ProcessIdentity.current(),
                 attempt=self._opening.attempt,
-                step=self._step,
-                last_progress_ms=self._last_progress_ms,
+                step=self._journal.step,
+                last_progress_ms=self._journal.last_progress_ms,
                 renewed_ms=now_ms(),
             ).write(self._directory.lease)
 
-    def _pass_on_stop(self) -> None:
+    def _pass_on_stop(self, worker: Worker) -> None:
         """Tell the worker of a signal; kill it at the second Ctrl-C, or when the grace of a preemption is over."""
-        assert self.worker is not None
-        asked = self._interrupts.first
-        if asked is None:
+        asked, grace_seconds = self._interrupts.first, self._plan.spec.grace_seconds
+        if asked is None or self._killed:
             return
         if not self.submitted:
-            self._kill(f"{asked.reason} before the run had started")
+            self._kill(worker, f"{asked.reason} before the run had started")
+        elif self._interrupts.forced:
+            self._kill(worker, "killed by a second Ctrl-C, without a last checkpoint")
+        elif self._kill_due is not None and self._clock() >= self._kill_due:
+            self._kill(worker, f"{asked.reason}; killed after {grace_seconds:g} s, without a last checkpoint")
         elif not self._stop_sent:
             self._stop_sent = True
-            self.worker.channel.send("stop", attrs.asdict(asked))
-            if asked.status == "preempted":
-                self._kill_due = self._clock() + self._plan.spec.grace_seconds
-        if self._interrupts.forced:
-            self._kill("the worker was killed by a second Ctrl-C, without a last checkpoint")
-        elif self._kill_due is not None and self._clock() >= self._kill_due:
-            self._kill(f"the worker did not stop within {self._plan.spec.grace_seconds:g} s and was killed")
+            worker.channel.send("stop", attrs.asdict(asked))
+            if asked.status == "preempted":  # a person may wait as long as they like, a scheduler will not
+                self._kill_due = self._clock() + grace_seconds
 
-    def _kill(self, reason: str) -> None:
-        assert self.worker is not None
-        if self._killed is None:
-            self._killed = reason
-            self.worker.kill()
+    def _kill(self, worker: Worker, reason: str) -> None:
+        self._killed = reason
+        worker.kill()
 
-    def _end(self, exit_: WorkerExit, contract: WorkerContract) -> RunResult:
+    def _end(self, exit_: WorkerExit) -> RunResult:
         """Write the end: plot, terminal event, result, and no lease any more."""
-        log = self._log or self._open_log()
+        if not self._journal.is_open:
+            self._journal.open()
         self._draw()
-        payload = self._end_payload(exit_)
-        entry = self._said or Entry(payload=payload, step=self._step, epoch=self._epoch)
-        self._publish(attrs.evolve(entry, payload=payload))
-        self._note_failures(self._audience.close())
-        log.close()
-        asked = self._interrupts.first
-        status = STATUS[type(payload)]
-        checkpoints = committed(self._plan.checkpoints_dir)
-        result = RunResult(
-            run_id=self._directory.run_id,
-            status=status,
-            exit_code=EXIT_CODES[status],
-            reason=getattr(payload, "reason", None),
-            requested_by=self._requested_by or (asked.requested_by if asked and self._killed else None),
-            attempt=self._opening.attempt,
-            step=self._step,
-            epoch=self._epoch,
-            metrics=self._metrics,
-            final_checkpoint=self._shown(contract, checkpoints[-1].folder_name) if checkpoints else None,
-            error=payload.error if isinstance(payload, events.RunFailed) else None,
-            started_ms=self._started_ms,
-            ended_ms=now_ms(),
-        )
+        payload = self._ending(exit_)
+        self._journal.end(payload)
+        result = self._result(payload)
         result.write(self._directory.result)
         self._directory.lease.unlink(missing_ok=True)
         return result
 
-    def _end_payload(self, exit_: WorkerExit) -> Any:
-        if self._said is not None:
-            return self._said.payload
+    def _ending(self, exit_: WorkerExit) -> End:
+        """How it ended: what the worker said; what was done to it; or that it died."""
+        if self._journal.said is not None:
+            return self._journal.said.payload  # type: ignore[return-value]
         if self._killed is not None and self._interrupts.first is not None:
             return forced(self._interrupts.first.status, self._killed)
         output = self._directory.rank_output(self._opening.attempt, 0)
-        return events.RunFailed(error=self._failure or died(exit_, step=self._step, output=output))
+        return events.RunFailed(error=self._failure or died(exit_, step=self._journal.step, output=output))
+
+    def _result(self, payload: End) -> RunResult:
+        status = STATUS[type(payload)]
+        asked = self._interrupts.first
+        checkpoints = committed(self._plan.checkpoints_dir)
+        newest = self._plan.checkpoints_dir / checkpoints[-1].folder_name if checkpoints else None
+        return RunResult(
+            run_id=self._directory.run_id,
+            status=status,
+            exit_code=EXIT_CODES[status],
+            reason=getattr(payload, "reason", None),
+            requested_by=self._journal.requested_by or (asked.requested_by if asked and self._killed else None),
+            attempt=self._opening.attempt,
+            step=self._journal.step,
+            epoch=self._journal.epoch,
+            metrics=self._journal.metrics,
+            final_checkpoint=os.path.relpath(newest, self._directory.path) if newest else None,
+            error=payload.error if isinstance(payload, events.RunFailed) else None,
+            started_ms=self._started_ms,
+            ended_ms=now_ms(),
+        )
 
     def _draw(self) -> None:
         """Draw the loss curve. A picture that fails is a warning."""
         try:
             plot_loss(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
         except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end
-            warning = events.Warning(code="plot.failed", message=f"the loss curve could not be drawn: {error!r}")
-            self._publish(Entry(payload=warning, step=self._step, epoch=self._epoch))
-
-    def _shown(self, contract: WorkerContract, name: str) -> str:
-        return os.path.relpath(Path(contract.checkpoints_dir) / name, self._directory.path)
+            self._journal.note(events.Warning(code="plot.failed", message=f"no loss curve was drawn: {error!r}"))

@@ -26,7 +26,7 @@ from hostcore.worker.startup import Prepared, prepare
 from hostcore.worker.stop import StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
-from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings
+from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ENDS: dict[str, Callable[..., events.Payload]] = {
@@ -208,7 +208,7 @@ class _Attempt:
         """Tell the callbacks, and write the failure into the log; over the line, where the log cannot take it."""
         culprit = attribute(error, self._prepared.components)
         expected = isinstance(error, HostcoreError)
-        failure = events.RunError(
+        failure = RunError(
             type=type(error).__name__,
             message=str(error),
             traceback="" if expected else _traceback(error, culprit),

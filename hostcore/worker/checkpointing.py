@@ -8,6 +8,7 @@ import attrs
 
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import committed, load_record, newest, verify
+from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.checkpoints.state import read_state, write_state
@@ -132,6 +133,7 @@ class Checkpointer:
             found = load_record(Path(start_from))
             verify(found.folder.parent, found.record)
         else:
+            remove_uncommitted(self.folder, self.attempt)
             search = newest(self.folder)
             for skip in search.skipped:
                 self.emit(events.CheckpointSkipped(path=str(skip.path), reason=skip.reason))

@@ -2,7 +2,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import MappingProxyType
@@ -140,12 +139,9 @@ assert calls == ["write", "write", "write", "fsync"], calls
 def test_a_pipe_can_be_written_to(tmp_path: Path, event: MakeEvent) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    read: list[str] = []
-    reader = threading.Thread(target=lambda: read.append(fifo.read_text()))
-    reader.start()
-    report(fifo, [event(EpochStarted()), event(RunSucceeded())])
-    reader.join()
-    assert [json.loads(line)["event"] for line in read[0].splitlines()] == ["epoch_started", "run_succeeded"]
+    with os.fdopen(os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)) as reader:
+        report(fifo, [event(EpochStarted()), event(RunSucceeded())])
+        assert [json.loads(line)["event"] for line in reader] == ["epoch_started", "run_succeeded"]
 
 
 def test_a_path_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import traceback
 from pathlib import Path
 
 import attrs
+import numpy as np
 import pytest
 
 from hostcore.checkpoints import durable
@@ -379,7 +380,8 @@ def test_a_directory_that_cannot_be_created_is_one_clear_error(tmp_path, folder)
     assert "Earlier checkpoints are intact" in caught.value.hint
 
 
-def test_a_full_disk_is_one_clear_error_and_keeps_the_older_checkpoint(folder):
+@pytest.mark.parametrize("state", [{"big": "x" * 10_000}, np.zeros(10_000)], ids=["json", "tensors"])
+def test_a_full_disk_is_one_clear_error_and_keeps_the_older_checkpoint(folder, state):
     import resource
     import signal
 
@@ -391,7 +393,7 @@ def test_a_full_disk_is_one_clear_error_and_keeps_the_older_checkpoint(folder):
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as near to a full disk as a test can go: EFBIG
     try:
         with pytest.raises(CheckpointError, match="could not be written") as caught:
-            folder.commit(200, fill=lambda path: write_state(path, "state", {"big": "x" * 10_000}))
+            folder.commit(200, fill=lambda path: write_state(path, "state", state))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)

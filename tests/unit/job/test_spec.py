@@ -8,8 +8,10 @@ from typing import Any
 import attrs
 import pytest
 
+from hostcore.errors import Errors
 from hostcore.job.forms import object_form
 from hostcore.job.load import load_job
+from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import (
     ComponentUse,
     DatasetSpec,
@@ -58,6 +60,17 @@ def test_all_other_keys_of_a_dataset_belong_to_the_source() -> None:
         "paths": "a",
         "delimiter": ";",
     }
+
+
+def test_a_mistyped_key_of_the_host_in_a_dataset_is_recognised_when_its_source_refuses_it() -> None:
+    @attrs.frozen
+    class Settings:
+        paths: str
+
+    with pytest.raises(Errors) as caught:
+        structure(Settings, {"paths": "a", "batchsize": 64}, pointer="/dataset", elsewhere=dataset_keys())
+    (error,) = caught.value.errors
+    assert (error.pointer, error.hint) == ("/dataset/batchsize", 'did you mean "batch_size"?')
 
 
 @pytest.mark.parametrize(

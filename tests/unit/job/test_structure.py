@@ -268,6 +268,14 @@ def test_a_list_for_a_set_may_not_repeat_itself() -> None:
     assert only_error_of(set[str], ["a", "a"]).message == "expected a list without duplicates"
 
 
+def test_a_set_of_anything_still_takes_no_objects() -> None:
+    assert only_error_of(set[Any], [{}]).code == "value.type"
+
+
+def test_metadata_that_is_not_for_the_host_is_ignored() -> None:
+    assert structure(Annotated[int, {"unhashable": 1}, "words", Ge(1)], 1) == 1
+
+
 def test_relative_paths_start_at_the_base_folder() -> None:
     assert structure(Path, "data/x", base_dir=Path("/job")) == Path("/job/data/x")
     assert structure(Path, "/data/x", base_dir=Path("/job")) == Path("/data/x")

@@ -1,0 +1,1 @@
+"""Predicts how late a flight arrives from what is known when it departs."""

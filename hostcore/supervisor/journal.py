@@ -1,0 +1,110 @@
+"""The journal of one attempt: the worker's events merged with the supervisor's, told to everybody, and remembered."""
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from hostcore.events.merger import Entry, EventLog, RankTail
+from hostcore.events.writer import now_ms
+from hostcore.supervisor.ending import is_end
+from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.reporting import Audience, Failure
+from hostcore_hookspecs import events
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.reporter import ReporterContext
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Journal:
+    """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the worker says it ended."""
+
+    def __init__(self, opening: Opening, job: Job, audience: Audience) -> None:
+        self._opening = opening
+        self._job = job
+        self._audience = audience
+        self._log: EventLog | None = None
+        self._tail = RankTail(
+            opening.directory.rank_events(opening.attempt, 0),
+            rank=0,
+            attempt=opening.attempt,
+        )
+        #: Finished steps, as far as events told of them.
+        self.step = 0
+        self.epoch = 0
+        #: When the step last advanced, in milliseconds since 1970.
+        self.last_progress_ms = now_ms()
+        #: The metrics recorded last.
+        self.metrics: Mapping[str, float | None] = {}
+        #: Who asked first to stop.
+        self.requested_by: str | None = None
+        #: The worker's terminal event, held back until the worker is gone.
+        self.said: Entry | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be written yet."""
+        return self._log is not None
+
+    def open(self) -> None:
+        """Open the log, where the attempt before left it, and the reporters."""
+        log = EventLog(
+            self._opening.directory.events,
+            run_id=self._opening.directory.run_id,
+            attempt=self._opening.attempt,
+        )
+        self._log = log
+        context = ReporterContext(
+            run_id=log.run_id,
+            attempt=log.attempt,
+            job=self._job,
+            run_dir=str(self._opening.directory.path),
+            last_seq=log.last_seq,
+        )
+        self._note_failures(self._audience.open(context))
+
+    def write(self, entry: Entry) -> None:
+        """Number an event, write it, and tell everybody."""
+        assert self._log is not None
+        self._note_failures(self._audience.tell(self._log.append(entry)))
+
+    def note(self, payload: events.Payload) -> None:
+        """Write an event of the supervisor's own, at the step where the run stands."""
+        self.write(self._own(payload))
+
+    def merge(self) -> None:
+        """Move the worker's new events into the log."""
+        for entry in self._tail.read():
+            self._remember(entry)
+            if not is_end(entry):
+                self.write(entry)
+
+    def end(self, payload: events.Payload) -> None:
+        """Write the terminal event, and close everything."""
+        self.write(attrs.evolve(self.said, payload=payload) if self.said else self._own(payload))
+        self.close()
+
+    def close(self) -> None:
+        """Close reporters and log."""
+        assert self._log is not None
+        self._note_failures(self._audience.close())
+        self._log.close()
+
+    def _own(self, payload: events.Payload) -> Entry:
+        return Entry(payload=payload, step=self.step, epoch=self.epoch)
+
+    def _remember(self, entry: Entry) -> None:
+        if entry.step is not None and entry.step != self.step:
+            self.step, self.last_progress_ms = entry.step, now_ms()
+        self.epoch = self.epoch if entry.epoch is None else entry.epoch
+        if isinstance(entry.payload, events.Metrics):
+            self.metrics = entry.payload.metrics
+        elif isinstance(entry.payload, events.StopRequested):
+            self.requested_by = self.requested_by or entry.payload.requested_by
+        elif is_end(entry):
+            self.said = entry
+
+    def _note_failures(self, failures: list[Failure]) -> None:
+        for failure in failures:
+            self.note(events.ReporterFailed(reporter=failure.label, message=failure.message))

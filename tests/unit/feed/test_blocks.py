@@ -1,0 +1,108 @@
+"""Reading rows in order, and cutting them into batches."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from hostcore.worker.feed.blocks import cut, range_reader
+from hostcore.worker.feed.order import RowRange, in_file_order
+from hostcore_hookspecs import InvalidData
+
+
+def block(start: int, rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array(range(start, start + rows), pa.int64())], names=["n"])
+
+
+def address(batch: pa.RecordBatch) -> int:
+    """Where the first value of the first column lies in memory."""
+    column = batch.column(0)
+    return column.buffers()[1].address + column.offset * 8
+
+
+class TestCut:
+    @pytest.mark.parametrize("blocks", [[10], [1] * 10, [3, 7], [4, 4, 2], [0, 5, 0, 0, 5], [9, 1], [2, 1, 6, 1]])
+    @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 10, 11])
+    def test_batches_of_one_size_hold_the_rows_in_order(self, blocks: list[int], size: int) -> None:
+        starts = [sum(blocks[:i]) for i in range(len(blocks))]
+        batches = list(cut((block(start, rows) for start, rows in zip(starts, blocks, strict=True)), size))
+        assert [batch.num_rows for batch in batches] == [size] * (10 // size)
+        assert [n for batch in batches for n in batch["n"].to_pylist()] == list(range(10 // size * size))
+
+    def test_a_batch_within_a_block_is_the_blocks_own_memory(self) -> None:
+        whole = block(0, 12)
+        assert [address(batch) - address(whole) for batch in cut([whole], 4)] == [0, 32, 64]
+
+    def test_a_batch_across_blocks_holds_the_rows_of_both(self) -> None:
+        first, second, third = cut([block(0, 5), block(5, 4)], 3)
+        assert [first["n"].to_pylist(), second["n"].to_pylist(), third["n"].to_pylist()] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+
+    def test_blocks_are_taken_one_at_a_time(self) -> None:
+        taken = []
+
+        def blocks():
+            for start in (0, 4, 8):
+                taken.append(start)
+                yield block(start, 4)
+
+        batches = cut(blocks(), 4)
+        next(batches)
+        assert taken == [0]
+
+    def test_no_blocks_make_no_batches(self) -> None:
+        assert list(cut([], 3)) == []
+
+
+class TestReading:
+    def test_ranges_are_read_in_the_order_given(self, memory: Callable) -> None:
+        dataset = memory([4, 4], piece=3)
+        read = range_reader(dataset, dataset.shards(), None)
+        parts = [RowRange(shard=1, start=1, rows=2), RowRange(shard=0, start=0, rows=4)]
+        assert [n for batch in read(parts) for n in batch["n"].to_pylist()] == [5, 6, 0, 1, 2, 3]
+
+    def test_rows_before_a_range_are_not_asked_for(self, memory: Callable) -> None:
+        dataset = memory([4, 4])
+        list(range_reader(dataset, dataset.shards(), None)(in_file_order([4, 4], 6)))
+        assert dataset.reads == [("memory#1", 2)]
+
+    def test_a_shard_is_not_read_beyond_its_range(self, memory: Callable) -> None:
+        dataset = memory([1000], piece=1)
+        batches = range_reader(dataset, dataset.shards(), None)([RowRange(shard=0, start=0, rows=2)])
+        assert sum(batch.num_rows for batch in batches) == 2
+
+    def test_in_order_a_batch_is_the_memory_that_the_source_read(self, memory: Callable) -> None:
+        dataset = memory([8])
+        (read,) = range_reader(dataset, dataset.shards(), None)(in_file_order([8], 0))
+        assert address(read) == address(dataset.batches[0])
+
+    def test_a_shard_with_fewer_rows_than_promised_is_an_error_that_names_it(self, memory: Callable) -> None:
+        dataset = memory([4, 4], promised=3)
+        read = range_reader(dataset, dataset.shards(), None)
+        with pytest.raises(InvalidData, match=r"memory#0 ended 3 rows early: it has fewer than the 7 it promised"):
+            list(read(in_file_order([7, 7], 0)))
+
+    @pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.bool_()], ids=str)
+    def test_a_null_in_a_numeric_column_is_an_error_that_names_column_and_shard(self, memory: Callable, kind: pa.DataType) -> None:
+        values = pa.array([1, None, 0], pa.int64()).cast(kind)
+        dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array(["a", "b", "c"]), values], names=["text", "y"])])
+        read = range_reader(dataset, dataset.shards(), None)
+        with pytest.raises(InvalidData, match=r"column 'y' has 1 nulls in memory#0") as caught:
+            list(read(in_file_order([3], 0)))
+        assert caught.value.pointer == "/dataset"
+        assert "allow_nulls" in caught.value.hint
+
+    def test_a_null_in_a_text_column_is_let_through(self, memory: Callable) -> None:
+        dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array(["a", None])], names=["text"])])
+        (batch,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))
+        assert batch["text"].to_pylist() == ["a", None]
+
+    def test_a_source_that_allows_nulls_gets_them_through(self, memory: Callable) -> None:
+        dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array([1, None])], names=["y"])], allow_nulls=True)
+        (batch,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))
+        assert batch["y"].to_pylist() == [1, None]
+
+    def test_a_column_that_is_not_read_may_have_nulls(self, memory: Callable) -> None:
+        columns = [pa.array([1, 2]), pa.array([1, None])]
+        dataset = memory(batches=[pa.RecordBatch.from_arrays(columns, names=["x", "y"])])
+        (batch,) = range_reader(dataset, dataset.shards(), ["x"])(in_file_order([2], 0))
+        assert batch.schema.names == ["x"]
