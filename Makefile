@@ -13,6 +13,7 @@ EXAMPLE := example_trainers/flight_delay
 VENV := .venv
 PY := $(VENV)/bin/python
 HOSTCORE := $(VENV)/bin/hostcore
+RUNS := $${HOSTCORE_RUNS_DIR:-runs}
 
 # What an editable install depends on: names, versions, requirements and entry points. Not the code.
 PROJECTS := pyproject.toml hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
@@ -30,14 +31,15 @@ help: ## Show this list
 	@echo
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
 
+# A demo that was interrupted goes on where it stopped; one that is finished says so.
 .PHONY: demo
-demo: $(VENV)/demo.installed ## Train the example trainer on real flights and print its score
+demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print its score and where the plot is
 	$(PY) -m flight_delay.prepare_data --out $(EXAMPLE)/data
-	$(HOSTCORE) run $(EXAMPLE)/job.json
+	$(HOSTCORE) run $(EXAMPLE)/job.json --set run_id=demo
 	@echo
-	@$(PY) -m flight_delay.score
+	@$(PY) -m flight_delay.score "$(RUNS)/demo" --data $(EXAMPLE)/data/heldout.parquet
 	@echo
-	@echo 'The run is in runs/flight_delay, its loss curve in runs/flight_delay/plots/loss.png'
+	@echo "the loss curve: $(RUNS)/demo/plots/loss.png"
 
 .PHONY: test
 test: $(VENV)/test.installed ## Lint, types, documentation, tests with coverage

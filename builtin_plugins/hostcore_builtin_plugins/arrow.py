@@ -74,7 +74,7 @@ class ArrowDataset(FileDataset):
             raise InvalidData(
                 f"{file.name} is a truncated or damaged Arrow IPC file: {one_line(str(error))}",
                 file=file.name,
-                hint="Copy or write it again; it is readable once its writer has closed it.",
+                hint="copy or write it again; it is readable once its writer has closed it",
             ) from error
 
     def read_part(self, place: Place, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -31,7 +31,7 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, f
         raise InvalidData(f"{owner} has several columns called {ambiguous!r}", pointer=pointer, file=file)
     repeated = next((name for name, count in Counter(chosen).items() if count > 1), None)
     if repeated is not None:
-        raise InvalidData(f"column {repeated!r} is named twice", pointer=pointer, hint="Name each column once.")
+        raise InvalidData(f"column {repeated!r} is named twice", pointer=pointer, hint="name each column once")
     return pa.schema([pa.field(name, schema.field(name).type) for name in chosen])
 
 
@@ -58,11 +58,11 @@ def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, 
         raise InvalidData(
             f"the files of the dataset differ: {difference}",
             file=file.name,
-            hint="Write all files with the same columns and types, or name the ones they share in 'columns'.",
+            hint="write all files with the same columns and types, or name the ones they share in 'columns'",
         )
 
 
 def _closest(name: str, names: Sequence[str]) -> str:
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return (f"Did you mean {' or '.join(map(repr, close))}? " if close else "") + f"Its columns are: {listed}."
+    return (f"did you mean {' or '.join(map(repr, close))}? " if close else "") + f"its columns are: {listed}"

@@ -49,7 +49,7 @@ def find_files(
             files = sorted(_search(entry, suffixes), key=lambda file: file.path)
         for file in files:
             if file.name in found:
-                hint = "A dataset has each file once. Take it out of one of the entries."
+                hint = "a dataset has each file once: take it out of one of the entries"
                 raise entry.error(f"{file.name} is named twice, the second time by {text}", hint, file.name)
             found[file.name] = file
     return tuple(found.values())
@@ -64,15 +64,15 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
         with explained(text, pointer):  # some connect at once
             filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
     except ImportError as error:
-        hint = f"{error}, in the environment that hostcore runs in."
+        hint = f"{error}, in the environment that hostcore runs in"
         raise InvalidData(f"{text} needs a package that is not installed", pointer=pointer, hint=hint) from error
     except ValueError as error:
         protocol = text.partition("://")[0]
         close = difflib.get_close_matches(protocol, fsspec.available_protocols(), n=1)
-        hint = f"Did you mean {close[0]}://?" if close else "fsspec lists the protocols that it knows in its registry."
+        hint = f"did you mean {close[0]}://?" if close else "fsspec.available_protocols() lists those that fsspec knows"
         raise InvalidData(f"{text}: {error}", pointer=pointer, hint=hint) from error
     except TypeError as error:
-        hint = "They are arguments of fsspec's file system for this protocol."
+        hint = "they are arguments of fsspec's file system for this protocol"
         raise InvalidData(f"storage_options do not fit {text}: {error}", pointer=pointer, hint=hint) from error
     local = isinstance(filesystem, fsspec.get_filesystem_class("file"))
     return _Entry(text=text, pointer=pointer, store=LocalStore() if local else RemoteStore(filesystem), path=path)
@@ -96,7 +96,7 @@ def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFil
     files = _visible(entry.store, entry.path, suffixes)
     if not files:
         others = sorted(path.rpartition("/")[2] for path in entry.store.walk(entry.path))[:3]
-        hint = f"It has {', '.join(others)}. Files with other names are taken by a glob." if others else "It is empty."
+        hint = f"it has {', '.join(others)}; a glob takes files of any name" if others else "it is empty"
         raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
     yield from map(entry.store.file, files)
 
@@ -131,8 +131,8 @@ def _nearby(store: Store, path: str) -> str:
     # Without endings, which all names of a folder share and which would make all of them alike.
     stems = {PurePosixPath(name).stem: name for name in names}
     if close := difflib.get_close_matches(PurePosixPath(wanted).stem, stems, n=3):
-        return f"Did you mean {' or '.join(stems[stem] for stem in close)}, in {shown}?"
+        return f"did you mean {' or '.join(stems[stem] for stem in close)}, in {shown}?"
     if rest and not _MAGIC.search(wanted):
-        return f"There is no {wanted} in {shown}."
+        return f"there is no {wanted} in {shown}"
     listed = ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
-    return f"{shown} has {listed}" if names else f"There is nothing in {shown}."
+    return f"{shown} has {listed}" if names else f"there is nothing in {shown}"

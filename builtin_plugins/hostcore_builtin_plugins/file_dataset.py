@@ -136,7 +136,7 @@ class FileDataset(ABC):
         return InvalidData(
             f"{self.part_name} {place.index} of {place.file.name} cannot be read: {one_line(what)}",
             file=place.file.name,
-            hint="Most likely the file is damaged. Copy or write it again, or take it out of the dataset.",
+            hint="most likely the file is damaged: copy or write it again, or take it out of the dataset",
         )
 
 
@@ -162,7 +162,11 @@ def one_line(text: str) -> str:
 
 def empty_file(file: DataFile) -> InvalidData:
     """The error about a file of zero bytes."""
-    return InvalidData(f"{file.name} is empty (0 bytes)", file=file.name, hint="Was its writing interrupted?")
+    return InvalidData(
+        f"{file.name} is empty (0 bytes)",
+        file=file.name,
+        hint="its writing may have been interrupted: write it again, or take it out of the dataset",
+    )
 
 
 def not_of_format(file: DataFile, format_name: str) -> InvalidData:
@@ -172,5 +176,5 @@ def not_of_format(file: DataFile, format_name: str) -> InvalidData:
     letters = head.decode("ascii", "replace")
     if not seems and all(letter.isprintable() or letter.isspace() for letter in letters.replace("\ufffd", "\0")):
         seems = "text, such as CSV or JSON: convert it to Parquet"
-    hint = f"It looks like {seems}." if seems else "Check that it is the file you mean."
+    hint = f"it looks like {seems}" if seems else "check that it is the file you mean"
     return InvalidData(f"{file.name} is not {format_name}", file=file.name, hint=hint)

@@ -44,7 +44,7 @@ class JsonlReporter:
             raise FatalError(
                 f"cannot write events to {self._path}: {error.strerror}",
                 file=str(error.filename or self._path),
-                hint="Name a path in the reporter's settings that may be written.",
+                hint="name a path in the reporter's settings that may be written",
             ) from error
         found = os.fstat(self._fd)
         self._is_regular = stat.S_ISREG(found.st_mode)

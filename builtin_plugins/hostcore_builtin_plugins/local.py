@@ -102,7 +102,7 @@ class LocalLauncher:
         except ProcessLookupError:
             pass  # it ended just now, which is what was wanted
         except PermissionError as error:
-            hint = "Cancel it as the user who started it."
+            hint = "cancel it as the user who started it"
             raise FatalError(f"process {handle.id} belongs to another user", hint=hint) from error
 
     def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
@@ -112,7 +112,7 @@ class LocalLauncher:
         :raises FatalError: If ``since`` is none.
         """
         if since and not since.isdecimal():
-            raise FatalError(f"{since!r} is no place in the log", hint="Pass what the chunk before gave as 'next'.")
+            raise FatalError(f"{since!r} is no place in the log", hint="pass what the chunk before gave as 'next'")
         offset = int(since or 0)
         try:
             with Path(handle.details["log"]).open("rb") as log:
@@ -208,7 +208,7 @@ def _require_this_machine(handle: LaunchHandle) -> None:
     if host != socket.gethostname():
         raise FatalError(
             f"process {handle.id} was started on {host}, and this is {socket.gethostname()}",
-            hint=f"Ask on {host}.",
+            hint=f"ask on {host}",
         )
 
 

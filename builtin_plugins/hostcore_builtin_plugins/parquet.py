@@ -122,5 +122,5 @@ def _read_footer(file: DataFile) -> pq.FileMetaData:
             raise InvalidData(
                 f"{file.name} is a truncated or damaged Parquet file: {one_line(str(error))}",
                 file=file.name,
-                hint="Copy or write it again; a Parquet file is readable once its writer has closed it.",
+                hint="copy or write it again; a Parquet file is readable once its writer has closed it",
             ) from error

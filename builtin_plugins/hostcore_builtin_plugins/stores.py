@@ -31,7 +31,7 @@ def explained(name: str, pointer: str | None = None) -> Iterator[None]:
         raise InvalidData(f"{file} is not there, or not any more", pointer=pointer, file=file) from error
     except PermissionError as error:
         file = str(error.filename or name)
-        hint = "Give the user that runs the job the right to read it."
+        hint = "give the user that runs the job the right to read it"
         raise InvalidData(f"{file}: permission denied", pointer=pointer, file=file, hint=hint) from error
     except OSError as error:
         raise InvalidData(f"{name} cannot be read: {error}", pointer=pointer, file=name) from error
@@ -78,7 +78,7 @@ class DataFile:
             raise InvalidData(
                 f"{self.name} changed while the run was reading it",
                 file=self.name,
-                hint="A dataset must stay as it is while runs read it. Start a new run.",
+                hint="a dataset must stay as it is while runs read it: start a new run",
             )
 
 

@@ -79,7 +79,7 @@ class _LineView:
 
     def show(self, event: Event) -> None:
         self._progress.update(event)
-        if event.name in ENDS:
+        if event.name in ENDS and self._progress.step:
             self._show_progress()  # the last step, if it was not shown
         if message := message_of(event):
             self._write(message)

@@ -6,7 +6,8 @@ from typing import Any
 from generated import GeneratedDirective, docstring, fields, indented, title
 from sphinx.application import Sphinx
 
-from hostcore_hookspecs.events import ENDS, PAYLOADS, Event, RunError
+from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.events import ENDS, PAYLOADS, Event
 
 
 def _fields(cls: type, without: tuple[str, ...] = ()) -> Iterator[str]:

@@ -18,7 +18,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tracebacks of plugins that fail to load.")
 
 #: Errors that say how something ended, not that it was asked for wrongly.
-_FAILURES = frozenset({"run.broken", "worker.died"})
+_FAILURES = frozenset({"worker.died"})
 
 
 def print_json(document: object) -> None:
@@ -62,6 +62,9 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
         try:
             command(*args, **kwargs)
         except HostcoreError as error:
+            for one in all_errors(error):
+                if one.pointer and not one.file and kwargs.get("job"):
+                    one.file = str(kwargs["job"])  # a pointer points into the job
             fail(error, as_json=bool(kwargs.get("as_json")), verbose=bool(kwargs.get("verbose")))
 
     return guarded

@@ -1,5 +1,6 @@
 """``hostcore run``."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -76,12 +77,12 @@ def _print_error(result: RunResult) -> None:
 
 def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:
     seconds = (result.ended_ms - result.started_ms) / 1000
-    lines = [("steps", f"{result.step:,} (epoch {result.epoch}), {seconds:.1f} s")]
+    lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
         lines.insert(0, ("reason", result.reason))
     lines += [(name, "nan" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
     if result.final_checkpoint:
-        lines.append(("checkpoint", str(directory.path / result.final_checkpoint)))
+        lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
     if directory.loss_plot.exists():
         lines.append(("loss curve", str(directory.loss_plot)))
     lines.append(("everything", str(directory.path)))

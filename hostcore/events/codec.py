@@ -1,5 +1,6 @@
 """Events as lines of JSON, and back."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -23,12 +24,21 @@ class CorruptLog(HostcoreError):
 def encode_payload(payload: Payload, *, time_ms: int, step: int | None, epoch: int | None) -> bytes:
     """A line of a rank log: an event without the envelope that the supervisor adds."""
     line = {"time_ms": time_ms, "event": NAMES[type(payload)], "step": step, "epoch": epoch, **attrs.asdict(payload)}
-    return orjson.dumps(line) + b"\n"
+    return _dump(line)
 
 
 def encode_event(event: Event) -> bytes:
     """A line of ``events.jsonl``."""
-    return orjson.dumps(event.as_dict()) + b"\n"
+    return _dump(event.as_dict())
+
+
+def _dump(line: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        # A message may name a file whose name is not UTF-8; Python holds it with surrogates, which JSON cannot carry.
+        text = json.dumps(line, ensure_ascii=False).encode(errors="replace")
+        return orjson.dumps(json.loads(text), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def decode_payload(line: Mapping[str, Any]) -> Payload:

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import orjson
 
-from hostcore.events.codec import decode_payload, encode_event
+from hostcore.events.codec import CorruptLog, decode_payload, encode_event
 from hostcore.events.reader import read_events
 from hostcore.events.writer import append_line, now_ms
 from hostcore_hookspecs.events import Event, Payload
@@ -47,9 +47,7 @@ class EventLog:
         whole = 0
         for event, end in read_events(path):
             self.last_seq, whole = event.seq, end
-            if event.src:
-                rank, source_attempt, offset = event.src
-                self.merged[rank, source_attempt] = offset
+            self._note_source(event.src)
         os.ftruncate(self._descriptor, whole)
 
     def append(self, entry: Entry) -> Event:
@@ -66,7 +64,13 @@ class EventLog:
         )
         append_line(self._descriptor, encode_event(event))
         self.last_seq = event.seq
+        self._note_source(event.src)
         return event
+
+    def _note_source(self, src: tuple[int, int, int] | None) -> None:
+        if src:
+            rank, attempt, offset = src
+            self.merged[rank, attempt] = offset
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""
@@ -110,11 +114,14 @@ class RankTail:
             return
 
     def _entry(self, line: bytes, offset: int) -> Entry:
-        found = orjson.loads(line)
-        return Entry(
-            payload=decode_payload(found),
-            step=found["step"],
-            epoch=found["epoch"],
-            time_ms=found["time_ms"],
-            src=(self.rank, self.attempt, offset),
-        )
+        try:
+            found = orjson.loads(line)
+            return Entry(
+                payload=decode_payload(found),
+                step=found["step"],
+                epoch=found["epoch"],
+                time_ms=found["time_ms"],
+                src=(self.rank, self.attempt, offset),
+            )
+        except (CorruptLog, KeyError, TypeError, orjson.JSONDecodeError) as error:
+            raise CorruptLog(f"not an event: {line!r:.200}", file=str(self._path)) from error

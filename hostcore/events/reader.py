@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from hostcore.events.codec import decode_event
+from hostcore.events.codec import CorruptLog, decode_event
 from hostcore_hookspecs.events import Event
 
 
@@ -22,5 +22,8 @@ def read_events(path: Path) -> Iterator[tuple[Event, int]]:
                     return
                 offset += len(line)
                 yield decode_event(line), offset
+    except CorruptLog as error:
+        error.file = str(path)
+        raise
     except FileNotFoundError:
         return

@@ -18,9 +18,11 @@ def now_ms() -> int:
 def append_line(descriptor: int, line: bytes) -> None:
     """Append a whole line with one system call, so that readers never see two lines mixed.
 
-    :raises OSError: When the disk is full, also if a part of the line still fitted.
+    :raises OSError: When the disk is full. If a part of the line still fitted, it is taken back.
     """
-    if os.write(descriptor, line) != len(line):
+    written = os.write(descriptor, line)
+    if written != len(line):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -148,9 +148,7 @@ def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
 
         # A mistyped key of a dataset may be one of the host's own.
         elsewhere = dataset_keys() if selected.ref.kind == "data_source" else ()
-        return structure(
-            declared, selected.settings, pointer=selected.pointer, base_dir=job_dir, elsewhere=tuple(elsewhere)
-        )
+        return structure(declared, selected.settings, pointer=selected.pointer, base_dir=job_dir, elsewhere=elsewhere)
     if selected.settings and selected.ref.kind != "trainer":
         label = KINDS[selected.ref.kind].label
         misnamed = attrs.has(inspect.getattr_static(owner, "Hyperparams", object))

@@ -11,7 +11,7 @@ from hostcore.runs.lease import ProcessIdentity
 
 def newest_attempt(folder: Path) -> int:
     """The highest attempt claimed; 0 if there is none."""
-    return max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()), default=0)
+    return max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
 
 
 def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, started_ms: int) -> None:

@@ -10,6 +10,20 @@ from typing import Any
 
 import orjson
 
+from hostcore.errors import Errors, all_errors
+from hostcore.plugins.errors import PluginError
+from hostcore_hookspecs.errors import HostcoreError
+
+
+def errors_as_content(error: HostcoreError) -> list[dict[str, Any]]:
+    """What "invalid" says: every error, with the traceback of a plugin's own exception."""
+    return [{**one.as_dict(), "traceback": getattr(one, "traceback", None)} for one in all_errors(error)]
+
+
+def errors_of_content(content: list[dict[str, Any]]) -> Errors:
+    """The reverse of :func:`errors_as_content`."""
+    return Errors([PluginError(**one) for one in content])
+
 
 class Channel:
     """One end of the line.

@@ -2,17 +2,26 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import attrs
 import orjson
 
 from hostcore_hookspecs.errors import HostcoreError
+
+T = TypeVar("T")
 
 
 class CorruptDocument(HostcoreError):
     """A file of the run directory is not what hostcore wrote."""
 
     code = "run.corrupt"
+
+
+class UnreadableDocument(HostcoreError):
+    """A file of the run directory may not be read by this user."""
+
+    code = "run.unreadable"
 
 
 def write_document(path: Path, value: object) -> None:
@@ -42,11 +51,30 @@ def read_document(path: Path) -> dict[str, Any]:
 
     :raises FileNotFoundError: When there is none.
     :raises CorruptDocument: When it is not a JSON object.
+    :raises UnreadableDocument: When it is there and cannot be read.
     """
     try:
         found = orjson.loads(path.read_bytes())
+    except NotADirectoryError as error:  # a file lies where one of its folders should be
+        raise FileNotFoundError(*error.args) from error
+    except PermissionError as error:
+        raise UnreadableDocument(f"cannot be read: {error.strerror}", file=str(path)) from error
     except orjson.JSONDecodeError as error:
         raise CorruptDocument(f"not a JSON document: {error}", file=str(path)) from error
     if not isinstance(found, dict):
         raise CorruptDocument("not a JSON object", file=str(path))
     return found
+
+
+def construct(cls: type[T], found: Any, *, file: Path) -> T:
+    """A value from what a document holds.
+
+    Fields that this version does not know are passed over: a newer hostcore may have written them.
+
+    :raises CorruptDocument: When a field is missing.
+    """
+    try:
+        names = [field.name for field in attrs.fields(cls) if field.name in found]  # type: ignore[arg-type]
+        return cls(**{name: found[name] for name in names})
+    except TypeError as error:
+        raise CorruptDocument(f"not a {cls.__name__}: {error}", file=str(file)) from error

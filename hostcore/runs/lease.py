@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from hostcore.runs.documents import read_document, write_document
+from hostcore.runs.documents import construct, read_document, write_document
 
 RENEW_SECONDS = 5.0
 #: A lease of another machine that was not renewed for this long is over.
@@ -88,12 +88,16 @@ class Lease:
 
     @classmethod
     def read(cls, path: Path) -> "Lease | None":
-        """The lease of a run; None if it has none."""
+        """The lease of a run; None if it has none.
+
+        :raises CorruptDocument: When the file is not a lease.
+        """
         try:
             found = read_document(path)
         except FileNotFoundError:
             return None
-        return cls(process=ProcessIdentity(**found.pop("process")), **found)
+        process = construct(ProcessIdentity, found.get("process"), file=path)
+        return construct(cls, {**found, "process": process}, file=path)
 
     @property
     def is_live(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from hostcore.runs.documents import read_document, write_document
+from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
 
 SCHEMA = "hostcore.run/1"
 
@@ -37,6 +37,9 @@ class RunRecord:
         """Read a record.
 
         :raises FileNotFoundError: When there is none.
+        :raises CorruptDocument: When the file is not a record.
         """
-        found = read_document(path)
-        return cls(**{field.name: found[field.name] for field in attrs.fields(cls) if field.name in found})
+        record = construct(cls, read_document(path), file=path)
+        if not isinstance(record.job, dict) or "trainer" not in record.job:
+            raise CorruptDocument("the record holds no job", file=str(path))
+        return record

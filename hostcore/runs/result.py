@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.runs.documents import read_document, write_document
+from hostcore.runs.documents import construct, read_document, write_document
 from hostcore_hookspecs.errors import RunError
 
 SUCCEEDED: Final = 0
@@ -62,10 +62,13 @@ class RunResult:
 
     @classmethod
     def read(cls, path: Path) -> "RunResult | None":
-        """The result of a run's newest ended attempt; None if none has ended."""
+        """The result of a run's newest ended attempt; None if none has ended.
+
+        :raises CorruptDocument: When the file is not a result.
+        """
         try:
             found = read_document(path)
         except FileNotFoundError:
             return None
-        error = found.pop("error")
-        return cls(**found, error=RunError(**error) if error else None)
+        error = construct(RunError, found["error"], file=path) if found.get("error") else None
+        return construct(cls, {**found, "error": error}, file=path)

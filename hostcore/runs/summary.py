@@ -8,7 +8,7 @@ import attrs
 
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
@@ -81,11 +81,10 @@ def list_runs(runs: Path) -> tuple[list[RunSummary], list[Mapping[str, str]]]:
     broken: list[Mapping[str, str]] = []
     folders = sorted(path for path in runs.iterdir() if path.is_dir()) if runs.is_dir() else []
     for folder in folders:
-        directory = RunDirectory(folder)
-        if not directory.record.exists():
-            continue
         try:
-            found.append(summarize(directory))
-        except (CorruptDocument, KeyError, TypeError) as error:
+            found.append(summarize(RunDirectory(folder)))
+        except UnknownRun:
+            continue
+        except (CorruptDocument, UnreadableDocument) as error:
             broken.append({"path": str(folder), "error": str(error)})
     return sorted(found, key=lambda run: run.submitted_ms, reverse=True), broken

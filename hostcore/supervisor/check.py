@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hostcore.errors import Errors
+from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.ending import tail
@@ -50,6 +50,6 @@ def check_job(plan: RunPlan) -> Mapping[str, Any]:
             worker.channel.close()
             worker.wait()
     if kind == "invalid":
-        raise Errors([HostcoreError(**error) for error in content])
+        raise errors_of_content(content)
     checked: Mapping[str, Any] = content
     return checked

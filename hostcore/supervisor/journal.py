@@ -63,6 +63,14 @@ class Journal:
             last_seq=log.last_seq,
         )
         self._note_failures(self._audience.open(context))
+        self._merge_earlier(log)
+
+    def _merge_earlier(self, log: EventLog) -> None:
+        """Move into the log what workers of earlier attempts wrote after their supervisor had died."""
+        for attempt in range(1, self._opening.attempt):
+            path = self._opening.directory.rank_events(attempt, 0)
+            for entry in RankTail(path, rank=0, attempt=attempt, after=log.merged.get((0, attempt))).read():
+                self.write(entry)
 
     def write(self, entry: Entry) -> None:
         """Number an event, write it, and tell everybody."""
@@ -89,7 +97,8 @@ class Journal:
         """Close reporters and log."""
         assert self._log is not None
         self._note_failures(self._audience.close())
-        self._log.close()
+        log, self._log = self._log, None
+        log.close()
 
     def _own(self, payload: events.Payload) -> Entry:
         return Entry(payload=payload, step=self.step, epoch=self.epoch)

@@ -1,11 +1,13 @@
 """Opening a run: a new run directory, or the next attempt of a run that exists. A run is never overwritten."""
 
 import contextlib
+import errno
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -15,6 +17,7 @@ from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec, same_job
 from hostcore.runs.attempts import claim_attempt, newest_attempt
 from hostcore.runs.directory import RUNS_DIR_VARIABLE, RunDirectory
+from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
@@ -42,6 +45,8 @@ class Opening:
     attempt: int
     #: A checkpoint of another run to start from; empty for none.
     start_from: str = ""
+    #: The run's record before this attempt; None for a new run.
+    record_before: Mapping[str, Any] | None = None
 
     @property
     def is_new(self) -> bool:
@@ -61,6 +66,8 @@ class Opening:
             self.directory.attempts / f"{self.attempt}.json",
         ):
             path.unlink(missing_ok=True)
+        if self.record_before is not None:
+            write_document(self.directory.record, self.record_before)
 
 
 def examine_run(plan: RunPlan) -> RunResult | None:
@@ -69,7 +76,13 @@ def examine_run(plan: RunPlan) -> RunResult | None:
     :return: The result of the run, if it is finished already.
     :raises RunConflict: When the run_id belongs to another job, the run is running, or what should be resumed is not
         there.
+    :raises RunUnwritable: When the run directory cannot be made, as far as can be told without trying.
     """
+    with _file_errors(plan.directory):
+        return _examine(plan)
+
+
+def _examine(plan: RunPlan) -> RunResult | None:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
     if not directory.path.exists():
         if resume is True:
@@ -79,10 +92,12 @@ def examine_run(plan: RunPlan) -> RunResult | None:
                 file=str(directory.path),
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
+        _require_writable(directory)
         return None
     recorded = _refuse_foreign(plan, directory)
     result = RunResult.read(directory.result)
-    if result and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
+    ended = result is not None and result.attempt == newest_attempt(directory.attempts)
+    if result and ended and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
         return result
     if resume is True and not committed(plan.checkpoints_dir):
         raise RunConflict(
@@ -107,15 +122,16 @@ def open_run(plan: RunPlan) -> Opening | RunResult:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
     if not directory.path.exists():
         return _open_new(plan, start_from=resume if isinstance(resume, str) and resume != "auto" else "")
-    with _write_errors(directory):
+    with _file_errors(directory):
         attempt = newest_attempt(directory.attempts) + 1
+        opening = Opening(directory=directory, attempt=attempt, record_before=read_document(directory.record))
         _claim(directory, attempt)
-        return Opening(directory=directory, attempt=attempt)
+        return opening
 
 
 def _open_new(plan: RunPlan, *, start_from: str) -> Opening:
     directory = plan.directory
-    with _write_errors(directory):
+    with _file_errors(directory):
         try:
             directory.make()
         except FileExistsError as error:
@@ -192,26 +208,38 @@ def _asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
     return any(new > old for new, old in zip(limits(asked), limits(recorded), strict=True))
 
 
+def _require_writable(directory: RunDirectory) -> None:
+    """See that a new run directory could be made."""
+    folder = _nearest(directory.path)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder", str(folder))
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+
 @contextlib.contextmanager
-def _write_errors(directory: RunDirectory) -> Iterator[None]:
+def _file_errors(directory: RunDirectory) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise unwritable(directory.path, error) from error
 
 
-def unwritable(path: Path, error: OSError, *, started: bool = False) -> RunUnwritable:
-    """The error for a run directory that cannot be written.
+def _nearest(path: Path) -> Path:
+    """The path, or the nearest folder above it that can be seen."""
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))
 
-    :param started: Whether the run had started: then it failed, and is not merely invalid.
-    """
-    folder = next(parent for parent in (path, *path.parents) if parent.exists())
+
+def unwritable(path: Path, error: OSError) -> RunUnwritable:
+    """The error for a run directory that cannot be written."""
+    folder = _nearest(path)
     hint = f"set {RUNS_DIR_VARIABLE} to a folder that you may write to"
-    if not os.access(folder, os.W_OK):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = f"make room, or set {RUNS_DIR_VARIABLE} to a folder on another disk"
+    elif not os.access(folder, os.W_OK):
         hint = f"{folder} is not writable for this user; {hint}"
     return RunUnwritable(
         f"the run directory cannot be written: {error.strerror or error}",
-        code="run.broken" if started else None,
         file=error.filename or str(path),
         hint=hint,
     )

@@ -52,5 +52,9 @@ def plot_loss(events: Path, picture: Path, *, title: str) -> bool:
     axes.grid(alpha=0.3)
     axes.legend()
     picture.parent.mkdir(exist_ok=True)
-    FigureCanvasAgg(figure).print_png(str(picture))  # type: ignore[no-untyped-call]
+    try:
+        FigureCanvasAgg(figure).print_png(str(picture))  # type: ignore[no-untyped-call]
+    except OSError:
+        picture.unlink(missing_ok=True)  # on a full disk, half a picture would take the room of the run's result
+        raise
     return True

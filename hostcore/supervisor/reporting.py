@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from hostcore.plugins.component import Component
+from hostcore.plugins.errors import one_line
 from hostcore.plugins.hooks import Hooks
 from hostcore_hookspecs.events import Event
 from hostcore_hookspecs.reporter import ReporterContext
@@ -44,12 +45,12 @@ class Failure:
     """A listener that raised, and what."""
 
     label: str
-    error: Exception
+    error: BaseException
 
     @property
     def message(self) -> str:
         """One line."""
-        return f"{type(self.error).__name__}: {self.error}"
+        return one_line(self.error)
 
 
 class Audience:
@@ -67,15 +68,17 @@ class Audience:
         return self._each(lambda listener: listener.report_event(event))
 
     def close(self) -> list[Failure]:
-        """Close all."""
-        return self._each(lambda listener: listener.close())
+        """Close all; nobody is told anything after that."""
+        failures = self._each(lambda listener: listener.close())
+        self._listeners.clear()
+        return failures
 
     def _each(self, call: Callable[[Listener], object]) -> list[Failure]:
         failures = []
         for listener in list(self._listeners):
             try:
                 call(listener)
-            except Exception as error:  # noqa: BLE001 - whatever a reporter raises, the run goes on
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a reporter raises, the run goes on
                 self._listeners.remove(listener)
                 failures.append(Failure(listener.label, error))
         return failures

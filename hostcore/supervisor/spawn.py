@@ -12,7 +12,7 @@ import attrs
 
 from hostcore.runs.channel import Channel
 
-_SIGNAL_HINTS = {
+_SIGNAL_HINTS: Mapping[int, str] = {
     signal.SIGKILL: "something killed it; usually the system, for taking too much memory",
     signal.SIGSEGV: "a segmentation fault in native code; the Python traceback above ends where it was called",
     signal.SIGBUS: "a memory-mapped file was cut short, or the shared memory is full",
@@ -28,13 +28,21 @@ class WorkerExit:
 
     def __str__(self) -> str:
         if self.code < 0:
-            return f"was killed by {signal.Signals(-self.code).name}"
+            return f"was killed by {_signal_name(-self.code)}"
         return f"exited with code {self.code}"
 
     @property
     def hint(self) -> str | None:
         """What usually causes such a death."""
-        return _SIGNAL_HINTS.get(signal.Signals(-self.code)) if self.code < 0 else None
+        return _SIGNAL_HINTS.get(-self.code)
+
+
+def _signal_name(number: int) -> str:
+    """``SIGKILL``; a real-time signal has a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Worker(Protocol):

@@ -11,6 +11,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -22,6 +23,7 @@ from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
 from hostcore.plugins.provenance import provenance
 from hostcore.plugins.resolve import in_room
+from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
@@ -35,7 +37,7 @@ from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.reporting import Audience, Listener, listeners_of
 from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
 from hostcore_hookspecs import events
-from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_hookspecs.errors import RunError
 
 #: How long to wait for the worker's next word before looking around. Its end is noticed at once.
 TICK_SECONDS = 0.1
@@ -53,8 +55,8 @@ def supervise(
 
     :param listeners: Told every event, beside the job's reporters.
     :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
-    :raises RunUnwritable: When the run directory cannot be written; before the worker was told to go, the attempt
-        leaves no trace either.
+    :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
+        leaves no trace either. Later that is a failure of the run.
     """
     with Interrupts() as interrupts:
         journal = Journal(opening, plan.job, Audience([*listeners_of(plan.reporters), *listeners]))
@@ -62,9 +64,10 @@ def supervise(
         try:
             return attempt.run(spawn)
         except OSError as error:
-            if not attempt.submitted:
-                opening.withdraw()
-            raise unwritable(plan.directory.path, error, started=attempt.submitted) from error
+            if attempt.submitted:
+                return attempt.break_off(error)
+            opening.withdraw()
+            raise unwritable(plan.directory.path, error) from error
         finally:
             if attempt.worker:
                 attempt.worker.kill()  # nothing to kill, unless something went wrong here
@@ -161,20 +164,25 @@ class _Attempt:
     def _hear(self, worker: Worker, kind: str, content: Any) -> None:
         """Act on what the worker says over the line."""
         if kind == "invalid":
-            self._withdraw(worker, [HostcoreError(**error) for error in content])
+            self._refuse(worker, errors_of_content(content))
         elif kind == "ready":
             self._submit(worker, content)
         elif kind == "failed":
             self._failure = RunError(**content)
 
-    def _withdraw(self, worker: Worker, errors: list[HostcoreError]) -> None:
-        """The job is invalid: whoever has heard of the run hears its end, and nothing of it stays."""
+    def _refuse(self, worker: Worker, errors: Errors) -> None:
+        """The job is invalid: whoever has heard of the run hears its end, and nothing of it stays.
+
+        An attempt of an older run that is in the journal already stays, as failed: numbers are not given twice.
+        """
         if self._journal.is_open:
-            error = RunError(type="InvalidJob", message=str(Errors(errors)), hint=errors[0].hint)
-            self._journal.end(events.RunFailed(error=error))
+            self._failure = RunError(type="InvalidJob", message=str(errors), hint=errors.errors[0].hint)
+            if not self._opening.is_new:
+                return
+            self._journal.end(events.RunFailed(error=self._failure))
         worker.wait()
         self._opening.withdraw()
-        raise Errors(errors)
+        raise errors
 
     def _submit(self, worker: Worker, summary: Mapping[str, Any]) -> None:
         """The job is valid: record what it runs with, tell the reporters, and let the worker go."""
@@ -237,6 +245,25 @@ class _Attempt:
         result = self._result(payload)
         result.write(self._directory.result)
         self._directory.lease.unlink(missing_ok=True)
+        return result
+
+    def break_off(self, error: OSError) -> RunResult:
+        """End a run whose directory cannot be written any more, and write of its end what can be written."""
+        if self.worker:
+            self.worker.kill()
+            self.worker.wait()
+        told = unwritable(self._directory.path, error)
+        said = self._journal.said.payload if self._journal.said else None
+        failure = said.error if isinstance(said, events.RunFailed) else self._failure
+        own = RunError(type=type(told).__name__, message=told.message, hint=told.hint)
+        payload = events.RunFailed(error=failure or own)
+        result = self._result(payload)
+        with suppress(OSError):
+            self._directory.lease.unlink(missing_ok=True)  # on a full disk, its block is the one for the result
+            result.write(self._directory.result)
+        with suppress(OSError):
+            if self._journal.is_open:
+                self._journal.end(payload)
         return result
 
     def _ending(self, exit_: WorkerExit) -> End:

@@ -20,6 +20,9 @@ def main() -> int:
 
         faulthandler.enable()  # a segmentation fault leaves a traceback in the worker's output
 
+        if len(sys.argv) != 3 or not sys.argv[2].isdecimal():
+            print("usage: python -m hostcore.worker CONTRACT FD (started by `hostcore run JOB`)", file=sys.stderr)
+            return 2
         _, contract, descriptor = sys.argv
         channel = Channel(socket.socket(fileno=int(descriptor)))
 

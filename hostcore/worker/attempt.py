@@ -1,5 +1,6 @@
 """One attempt in the worker: start up, wait for the word, train, and end honestly."""
 
+import errno
 import os
 import threading
 import traceback
@@ -10,11 +11,10 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore.errors import all_errors
 from hostcore.events.writer import RankLog
 from hostcore.plugins.attribution import attribute, plugin_traceback
 from hostcore.plugins.component import Component
-from hostcore.runs.channel import Channel
+from hostcore.runs.channel import Channel, errors_as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.toolkit import seed_everything
@@ -34,6 +34,12 @@ _ENDS: dict[str, Callable[..., events.Payload]] = {
     "cancelled": events.RunCancelled,
     "preempted": events.RunPreempted,
 }
+
+
+class DiskFull(HostcoreError):
+    """The log cannot take the run's events any more."""
+
+    code = "run.unwritable"
 
 
 def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
@@ -65,7 +71,7 @@ def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
         attempt.interrupted()
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the run has to end in its log
         if attempt.made_no_step and isinstance(error, InvalidData | InvalidSettings):
-            _report_invalid(channel, error)
+            _report_invalid(channel, attempt.located(error))
             return INVALID
         attempt.fail(error, channel)
         return FAILED
@@ -75,7 +81,7 @@ def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
 
 
 def _report_invalid(channel: Channel, error: HostcoreError) -> None:
-    channel.send("invalid", [one.as_dict() for one in all_errors(error)])
+    channel.send("invalid", errors_as_content(error))
 
 
 def _listen(channel: Channel, stop: StopSwitch) -> None:
@@ -200,6 +206,18 @@ class _Attempt:
             emit=self._emit,
         )
 
+    def located(self, error: InvalidData | InvalidSettings) -> HostcoreError:
+        """What a component found wrong with the job once it was called, with the component and the place in the job."""
+        culprit = attribute(error, self._prepared.components)
+        if culprit is None:
+            return error
+        error.plugin = error.plugin or culprit.ref.provenance
+        if isinstance(error, InvalidSettings):
+            error.pointer = self._prepared.pointers[culprit.use] + (error.pointer or "")
+        elif self._prepared.dataset is not None:
+            error.pointer = error.pointer or "/dataset"
+        return error
+
     def interrupted(self) -> None:
         """A second Ctrl-C: end at once."""
         self._emit(events.RunCancelled(reason="interrupted twice by the user, without a last checkpoint"))
@@ -207,6 +225,10 @@ class _Attempt:
     def fail(self, error: BaseException, channel: Channel) -> None:
         """Tell the callbacks, and write the failure into the log; over the line, where the log cannot take it."""
         culprit = attribute(error, self._prepared.components)
+        if culprit is None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            error = DiskFull(
+                f"the run directory cannot be written: {error.strerror}", hint="make room, then run the job again"
+            )
         expected = isinstance(error, HostcoreError)
         failure = RunError(
             type=type(error).__name__,

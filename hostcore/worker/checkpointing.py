@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from hostcore.checkpoints.commit import commit
+from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, load_record, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
@@ -23,6 +24,9 @@ from hostcore_hookspecs.run_state import Checkpoint
 
 Call = Callable[..., Any]
 Emit = Callable[[events.Payload], None]
+
+#: The code of the errors about a file system that refuses.
+_NOT_WRITTEN = "checkpoint.write"
 
 
 class Superseded(HostcoreError):
@@ -69,7 +73,8 @@ class Checkpointer:
 
         One that cannot be written is a warning, and training goes on; the last one of a run must be written.
 
-        :raises OSError: When the last checkpoint cannot be written, for instance because the disk is full.
+        :raises CheckpointError: When the last checkpoint cannot be written, for instance because the disk is full; or
+            when what the trainer gave cannot be stored.
         :raises Superseded: When a newer attempt runs.
         """
         run_state = self.progress.state
@@ -86,8 +91,8 @@ class Checkpointer:
                 may_commit=self._refuse_if_superseded,
             )
             prune(self.folder, keep=self.keep, protect={record.step})
-        except OSError as error:
-            if final:
+        except (OSError, CheckpointError) as error:
+            if final or getattr(error, "code", _NOT_WRITTEN) != _NOT_WRITTEN:
                 raise
             reason = f"checkpoint at step {run_state.step} could not be written: {error}"
             self.emit(events.Warning(code="checkpoint.not_written", message=reason))

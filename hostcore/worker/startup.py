@@ -5,7 +5,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,8 @@ class Prepared:
     trainer: Component
     callbacks: Sequence[Component]
     components: Sequence[Component]
+    #: Where the job has the settings of each component, by its use.
+    pointers: Mapping[str, str]
     device: torch.device
     dataset: Dataset | None
     feed: Feed
@@ -119,6 +121,7 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
         trainer=trainer,
         callbacks=[one for one in components if one.ref.kind == "callback"],
         components=components,
+        pointers={one.use: one.pointer for one in selected},
         device=device,
         dataset=dataset,
         feed=feed,

@@ -30,16 +30,20 @@ class Category:
     width: int
 
 
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
 #: An id is the position in its tuple, plus 1. Id 0 stands for any other.
-CARRIERS: Final = tuple("9E AA AS B6 DL EV F9 FL HA MQ OO UA US VX WN YV".split())
-ORIGINS: Final = ("EWR", "JFK", "LGA")
-DESTINATIONS: Final = tuple(
+CARRIERS: Final = _codes("9E AA AS B6 DL EV F9 FL HA MQ OO UA US VX WN YV")
+ORIGINS: Final = _codes("EWR JFK LGA")
+DESTINATIONS: Final = _codes(
     """
     ABQ ACK ALB ANC ATL AUS AVL BDL BGR BHM BNA BOS BQN BTV BUF BUR BWI BZN CAE CAK CHO CHS CLE CLT CMH CRW CVG DAY DCA
     DEN DFW DSM DTW EGE EYW FLL GRR GSO GSP HDN HNL HOU IAD IAH ILM IND JAC JAX LAS LAX LEX LGA LGB MCI MCO MDW MEM MHT
     MIA MKE MSN MSP MSY MTJ MVY MYR OAK OKC OMA ORD ORF PBI PDX PHL PHX PIT PSE PSP PVD PWM RDU RIC ROC RSW SAN SAT SAV
     SBN SDF SEA SFO SJC SJU SLC SMF SNA SRQ STL STT SYR TPA TUL TVC TYS XNA
-    """.split()
+    """
 )
 
 CATEGORIES: Final = (
@@ -54,7 +58,7 @@ DEPARTURE_DELAY: Final = "departure_delay_minutes"
 
 FLIGHT_NUMBERS: Final = (
     Numeric(DEPARTURE_DELAY, center=12.0, scale=40.0),
-    Numeric("scheduled_minutes", center=180.0, scale=85.0),  # between the two local clocks: time zones are in it
+    Numeric("scheduled_minutes", center=143.0, scale=48.0),  # between the two local clocks: time zones are in it
     Numeric("distance_miles", center=1050.0, scale=735.0),
 )
 
@@ -62,15 +66,13 @@ FLIGHT_NUMBERS: Final = (
 SHARED_NUMBERS: Final = (
     Numeric("time_of_day_sin", scale=0.7),
     Numeric("time_of_day_cos", scale=0.7),
-    Numeric("season_sin", scale=0.7),
-    Numeric("season_cos", scale=0.7),
     Numeric("temperature_f", center=57.0, scale=18.0),
     Numeric("dew_point_f", center=42.0, scale=19.0),
     Numeric("humidity_percent", center=60.0, scale=19.0),
-    Numeric("wind_speed_mph", center=11.0, scale=5.5),
-    Numeric("wind_gust_mph", center=14.0, scale=9.0),  # the wind speed where no gust was reported
-    Numeric("wind_to_east_mph", center=2.0, scale=8.0),
-    Numeric("wind_to_north_mph", center=-1.0, scale=8.0),
+    Numeric("wind_speed_mph", center=11.0, scale=6.0),
+    Numeric("wind_gust_mph", center=13.0, scale=8.0),  # the wind speed where no gust was reported
+    Numeric("wind_to_east_mph", center=3.0, scale=8.0),
+    Numeric("wind_to_north_mph", center=0.0, scale=8.0),
     Numeric("precipitation_inches", scale=0.03),
     Numeric("visibility_miles", center=9.3, scale=2.0),
     Numeric("pressure_millibars", center=1018.0, scale=7.0),

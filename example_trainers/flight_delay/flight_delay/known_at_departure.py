@@ -49,13 +49,15 @@ def tabulate(flights: pa.Table, weather: pa.Table) -> pa.Table:
 
 
 def _column(table: pa.Table, name: str) -> Column:
-    return table[name].to_numpy()
+    values: Column = table[name].to_numpy()
+    return values
 
 
 def _ids(values: pa.ChunkedArray, vocabulary: Sequence[str]) -> Column:
     """The position in the vocabulary plus 1; 0 for a value that is not in it."""
     positions = pc.index_in(values, value_set=pa.array(vocabulary))
-    return pc.fill_null(pc.add(positions, 1), 0).to_numpy()
+    ids: Column = pc.fill_null(pc.add(positions, 1), 0).to_numpy()
+    return ids
 
 
 def _categories(flights: pa.Table) -> dict[str, Column]:
@@ -63,14 +65,15 @@ def _categories(flights: pa.Table) -> dict[str, Column]:
         "carrier_id": _ids(flights["carrier"], CARRIERS),
         "origin_id": _ids(flights["origin"], ORIGINS),
         "destination_id": _ids(flights["dest"], DESTINATIONS),
-        "weekday": (_dates(flights).astype(np.int64) + 3) % 7,  # day 0, the first of 1970, was a Thursday
+        "weekday": _weekdays(flights),
     }
 
 
-def _dates(flights: pa.Table) -> NDArray[np.datetime64]:
-    """The local dates of the scheduled departures, in days."""
+def _weekdays(flights: pa.Table) -> Column:
+    """Of the scheduled departure, local time; 0 is Monday."""
     months = (_column(flights, "year") - 1970) * 12 + _column(flights, "month") - 1
-    return months.astype("datetime64[M]").astype("datetime64[D]") + (_column(flights, "day") - 1)
+    days = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + _column(flights, "day") - 1
+    return (days + 3) % 7  # day 0, the first of 1970, was a Thursday
 
 
 def _schedule(flights: pa.Table) -> dict[str, Column]:
@@ -78,23 +81,19 @@ def _schedule(flights: pa.Table) -> dict[str, Column]:
     arrival_clock = _column(flights, "sched_arr_time")
     arrival = arrival_clock // 100 * 60 + arrival_clock % 100
     time_of_day = 2 * np.pi * departure / _MINUTES_PER_DAY
-    dates = _dates(flights)
-    season = 2 * np.pi * (dates - dates.astype("datetime64[Y]")).astype(np.int64) / 365
     return {
         "scheduled_minutes": (arrival - departure) % _MINUTES_PER_DAY,  # it may arrive after midnight
         "distance_miles": _column(flights, "distance"),
         "time_of_day_sin": np.sin(time_of_day),
         "time_of_day_cos": np.cos(time_of_day),
-        "season_sin": np.sin(season),
-        "season_cos": np.cos(season),
     }
 
 
 def _weather_before_departure(flights: pa.Table, weather: pa.Table) -> dict[str, Column]:
     """The weather at the origin in the last full hour before each departure.
 
-    The record of an hour holds what was measured until its 51st minute, precipitation as the sum (``data-raw/weather.R``
-    of the R package nycflights13). So that of the departure's own hour would tell of the time after departure.
+    The record of an hour has what was measured up to its 51st minute, precipitation as a sum (``data-raw/weather.R`` of
+    the R package nycflights13): that of the departure's own hour would tell what came after the departure.
     """
     scheduled = _column(flights, "time_hour").astype(np.int64) // 60 + _column(flights, "minute")
     last_full_hour = (scheduled + _column(flights, "dep_delay")) // 60 - 1

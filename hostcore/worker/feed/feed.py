@@ -97,12 +97,13 @@ class DatasetFeed:
         return cut(read(in_file_order(self.shard_rows, cursor.rows)), self.rows_per_step)
 
     def identity(self) -> Mapping[str, Any]:
-        """Shards with rows and versions, the schema, and the parameters of the order."""
+        """Shards with rows and versions, the schema, rows per step, and the parameters of the order."""
         shards = hashlib.sha256()
         for shard in self.dataset.shards():
             shards.update(f"{shard.id}\0{shard.num_rows}\0{shard.version}\n".encode())
         return {
             "rows": self.num_rows,
+            "batch_size": self.rows_per_step,
             "columns": [f"{field.name}: {field.type}" for field in self.dataset.schema],
             "shards": shards.hexdigest(),
             "seed": self.seed,
@@ -185,8 +186,9 @@ def _row_bytes(dataset: "Dataset", columns: Sequence[str] | None, spec: "Dataset
 
     Measured, because the metadata of a Parquet file can say 195 KB for rows that decode to 400 MB.
     """
-    shard = next(shard for shard in dataset.shards() if shard.num_rows)
-    sample = next(batch for batch in dataset.read_shard(shard, columns, 0) if batch.num_rows)
+    shards = dataset.shards()
+    first = in_file_order([shard.num_rows for shard in shards], 0)[:1]
+    sample = next(batch for batch in range_reader(dataset, shards, columns)(first) if batch.num_rows)
     row_bytes = max(1, int(sample.nbytes) // int(sample.num_rows))
     if row_bytes > spec.window_bytes:
         raise InvalidData(
@@ -205,7 +207,13 @@ def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) ->
     now = feed.identity()
     if stored == now:
         return
-    names = {"rows": "the number of rows", "columns": "the columns", "shards": "the files", "order": "the shuffling"}
+    names = {
+        "rows": "the number of rows",
+        "batch_size": "the batch size",
+        "columns": "the columns",
+        "shards": "the files",
+        "order": "the shuffling",
+    }
     changed = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
     what = ", ".join(dict.fromkeys(names.get(key, key) for key in changed))
     raise DataChanged(

@@ -102,16 +102,16 @@ def test_a_missing_path_is_refused_with_the_names_close_to_it(tree: Path) -> Non
     (tree / "trian.parquet").write_bytes(b"x")
     error = error_of(tree / "a.parquet", tree / "train.parquet")
     assert error.message == f"{tree}/train.parquet does not exist"
-    assert error.hint == f"Did you mean trian.parquet, in {tree}?"
+    assert error.hint == f"did you mean trian.parquet, in {tree}?"
     assert error.pointer == "/dataset/parquet_paths/1"
 
 
 def test_a_missing_folder_is_refused_with_the_names_close_to_it(tree: Path) -> None:
-    assert error_of(tree.parent / "dataa" / "a.parquet").hint == f"Did you mean data, in {tree.parent}?"
+    assert error_of(tree.parent / "dataa" / "a.parquet").hint == f"did you mean data, in {tree.parent}?"
 
 
 def test_a_path_far_from_everything_says_where_it_ends(tree: Path) -> None:
-    assert error_of(tree / "nowhere" / "at" / "all.parquet").hint == f"There is no nowhere in {tree}."
+    assert error_of(tree / "nowhere" / "at" / "all.parquet").hint == f"there is no nowhere in {tree}"
     assert error_of(tree / "sub" / "zzz").hint == f"{tree}/sub has c.parquet, notes.txt"
 
 
@@ -150,7 +150,7 @@ def test_a_protocol_without_its_package_says_what_to_install() -> None:
 def test_an_unknown_protocol_is_refused_with_the_nearest_one() -> None:
     error = error_of("memroy://data/a.parquet")
     assert "Protocol not known: memroy" in error.message
-    assert error.hint == "Did you mean memory://?"
+    assert error.hint == "did you mean memory://?"
 
 
 def test_options_that_a_file_system_does_not_take_are_refused() -> None:
@@ -171,7 +171,7 @@ def test_a_missing_object_is_refused_with_the_names_close_to_it() -> None:
     try:
         error = error_of("memory://bucket/train.parquet")
         assert error.message == "memory://bucket/train.parquet does not exist"
-        assert "Did you mean trian.parquet" in (error.hint or "")
+        assert "did you mean trian.parquet" in (error.hint or "")
         assert error_of("memory://bucket/*.csv").message == "no file matches memory://bucket/*.csv"
     finally:
         memory.rm("/bucket", recursive=True)

@@ -172,7 +172,7 @@ def test_a_missing_column_is_named_with_those_close_to_it(write_parquet: Callabl
     assert raised.value.message == f"{path} has no column 'txet'"
     assert raised.value.pointer == "/validation/columns/1"
     assert raised.value.file == str(path)
-    assert raised.value.hint == "Did you mean 'text'? Its columns are: n, text."
+    assert raised.value.hint == "did you mean 'text'? its columns are: n, text"
 
 
 def test_a_column_named_twice_is_refused(write_parquet: Callable[..., Path]) -> None:
@@ -232,7 +232,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         (b"a,b\n1,2\n", "text, such as CSV or JSON"),
         (b"ARROW1\0\0", "set dataset.source to arrow"),
         (b"\x1f\x8b\x08\0", "gzip"),
-        (b"\0\1\2\3", "Check that it is the file you mean."),
+        (b"\0\1\2\3", "check that it is the file you mean"),
     ],
 )
 def test_a_file_of_another_format_is_refused_with_what_it_looks_like(tmp_path: Path, content: bytes, hint: str) -> None:

@@ -138,7 +138,7 @@ def test_a_failure_before_the_first_step_is_one_line(
 ) -> None:
     reporter.report_event(event(RunFailed(error=RunError(type="ValueError", message="no weights"))))
     reporter.close()
-    assert stderr.getvalue().splitlines()[-1] == "flights-1 failed: ValueError: no weights"
+    assert stderr.getvalue() == "flights-1 failed: ValueError: no weights\n"
 
 
 # What a process shows that reports a run. The clock stands still unless a step moves it on.

@@ -4,14 +4,17 @@ import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import attrs
+import orjson
 import pyarrow as pa
 import pytest
 
 from hostcore.job.spec import DatasetSpec
 from hostcore.worker.feed.feed import Cursor, DataChanged, DatasetFeed, MockFeed, check_identity, dataset_feed
-from hostcore_hookspecs import InvalidData
+from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_hookspecs import DataContext, InvalidData
 
+#: The first eight rows of the first two epochs, see ``test_the_first_rows_of_parquet_are_pinned``.
+GOLDEN = [[862, 133, 256, 583, 830, 163, 231, 672], [307, 659, 540, 779, 570, 864, 497, 697]]
 SEEDS = range(8)
 
 
@@ -146,18 +149,51 @@ class TestTooLittleData:
 
 
 class TestIdentity:
-    def test_is_equal_for_the_same_data_opened_again(self, parquet: Callable) -> None:
-        one, other = (feed_of(parquet(rows=40, group=8), batch_size=8, shuffle=True) for _ in range(1))[0:1] * 2 if False else (
-            None,
-            None,
-        )
-        assert one is other
-
     def test_is_plain_json(self, memory: Callable) -> None:
-        import orjson
+        identity = dict(feed_of(memory([20] * 8), batch_size=8, shuffle=True).identity())
+        assert orjson.loads(orjson.dumps(identity)) == identity
 
-        identity = feed_of(memory([20] * 8), batch_size=8, shuffle=True).identity()
-        assert orjson.loads(orjson.dumps(dict(identity))) == identity
+    def test_of_the_same_files_opened_again_is_the_same(self, parquet: Callable, tmp_path: Path) -> None:
+        stored = feed_of(parquet(rows=40, group=8), batch_size=8).identity()
+        source = ParquetSource(settings=ParquetSource.Settings(parquet_paths=str(tmp_path)))
+        check_identity(stored, feed_of(source.open_dataset({}, DataContext()), batch_size=8), checkpoint="here")
+
+    @pytest.mark.parametrize(
+        ("changed", "named"),
+        [
+            ({"shard_rows": [20, 21]}, "the number of rows, the files changed"),
+            ({"shard_rows": [10, 30]}, "the files changed"),
+            ({"seed": 6}, "seed changed"),
+            ({"batch_size": 5}, "the batch size changed"),
+            ({"shuffle": True}, "the shuffling, lanes, window changed"),
+        ],
+        ids=str,
+    )
+    def test_of_other_data_is_refused_with_what_differs(self, memory: Callable, changed: dict, named: str) -> None:
+        def feed(shard_rows: list[int] = [20, 20], seed: int = 5, **keys: object) -> DatasetFeed:  # noqa: B006
+            return feed_of(memory(shard_rows), seed=seed, **{"batch_size": 10, **keys})
+
+        with pytest.raises(DataChanged, match=f"was written with: {named}$") as caught:
+            check_identity(feed().identity(), feed(**changed), checkpoint="/runs/a/checkpoints/step-000003")
+        assert caught.value.file == "/runs/a/checkpoints/step-000003"
+        assert caught.value.pointer == "/dataset"
+        assert caught.value.hint
+
+    def test_of_other_columns_is_refused(self, memory: Callable) -> None:
+        def feed(name: str) -> DatasetFeed:
+            return feed_of(memory(batches=[pa.RecordBatch.from_arrays([pa.array([1, 2])], names=[name])]), batch_size=1)
+
+        with pytest.raises(DataChanged, match="the columns changed"):
+            check_identity(feed("a").identity(), feed("b"), checkpoint="")
+
+    def test_of_files_written_again_is_refused(self, parquet: Callable) -> None:
+        stored = feed_of(parquet(rows=40, group=8), batch_size=8).identity()
+        with pytest.raises(DataChanged, match="the number of rows, the files changed"):
+            check_identity(stored, feed_of(parquet(rows=41, group=8), batch_size=8), checkpoint="")
+
+    def test_of_another_number_of_mock_batches_is_refused(self) -> None:
+        with pytest.raises(DataChanged, match="mock_batches changed"):
+            check_identity(MockFeed(mock_batches=[1]).identity(), MockFeed(mock_batches=[1, 2]), checkpoint="")
 
 
 class TestMockBatches:

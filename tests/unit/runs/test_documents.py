@@ -1,0 +1,208 @@
+"""Documents, attempts, records and results: there whole, or not at all."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import attrs
+import orjson
+import pytest
+
+from hostcore.runs.attempts import claim_attempt, newest_attempt
+from hostcore.runs.documents import CorruptDocument, read_document, write_document
+from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import EXIT_CODES, RunResult
+from hostcore_hookspecs.errors import RunError
+
+
+class TestADocument:
+    def test_comes_back_as_it_was_written(self, tmp_path: Path) -> None:
+        write_document(tmp_path / "a.json", {"b": [1, None, "ü"]})
+        assert read_document(tmp_path / "a.json") == {"b": [1, None, "ü"]}
+
+    def test_replaces_the_one_before_and_leaves_nothing_else(self, tmp_path: Path) -> None:
+        write_document(tmp_path / "a.json", {"version": 1})
+        write_document(tmp_path / "a.json", {"version": 2})
+        assert read_document(tmp_path / "a.json") == {"version": 2}
+        assert os.listdir(tmp_path) == ["a.json"]
+
+    def test_that_cannot_be_encoded_leaves_the_old_one(self, tmp_path: Path) -> None:
+        write_document(tmp_path / "a.json", {"version": 1})
+        with pytest.raises(TypeError):
+            write_document(tmp_path / "a.json", {"version": object()})
+        assert read_document(tmp_path / "a.json") == {"version": 1}
+        assert os.listdir(tmp_path) == ["a.json"]
+
+    def test_that_does_not_fit_on_the_disk_leaves_the_old_one(self, tmp_path: Path) -> None:
+        write_document(tmp_path / "a.json", {"version": 1})
+        script = """
+            import resource, sys
+            from pathlib import Path
+            from hostcore.runs.documents import write_document
+
+            resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+            try:
+                write_document(Path(sys.argv[1]), {"version": 2, "much": "x" * 1000})
+            except OSError as error:
+                print(error.strerror)
+        """
+        command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "a.json")]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert run.stdout == "File too large\n"
+        assert read_document(tmp_path / "a.json") == {"version": 1}
+        assert os.listdir(tmp_path) == ["a.json"]
+
+    def test_that_does_not_exist_is_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            read_document(tmp_path / "a.json")
+
+    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"text"', b"\xff"])
+    def test_that_is_no_json_object_is_an_error_that_names_the_file(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "a.json").write_bytes(content)
+        with pytest.raises(CorruptDocument, match="not a JSON") as caught:
+            read_document(tmp_path / "a.json")
+        assert caught.value.file == str(tmp_path / "a.json")
+
+
+class TestAttempts:
+    @pytest.fixture
+    def me(self) -> ProcessIdentity:
+        return ProcessIdentity.current()
+
+    def test_count_from_one(self, tmp_path: Path, me: ProcessIdentity) -> None:
+        assert newest_attempt(tmp_path) == 0
+        claim_attempt(tmp_path, 1, process=me, started_ms=5)
+        claim_attempt(tmp_path, 2, process=me, started_ms=6)
+        assert newest_attempt(tmp_path) == 2
+
+    def test_are_counted_and_not_sorted_as_text(self, tmp_path: Path, me: ProcessIdentity) -> None:
+        for attempt in (9, 10):
+            claim_attempt(tmp_path, attempt, process=me, started_ms=0)
+        assert newest_attempt(tmp_path) == 10
+
+    def test_can_be_claimed_once(self, tmp_path: Path, me: ProcessIdentity) -> None:
+        claim_attempt(tmp_path, 1, process=me, started_ms=5)
+        before = (tmp_path / "1.json").read_bytes()
+        with pytest.raises(FileExistsError):
+            claim_attempt(tmp_path, 1, process=me, started_ms=99)
+        assert (tmp_path / "1.json").read_bytes() == before
+
+    def test_say_who_claimed_them_and_when(self, tmp_path: Path, me: ProcessIdentity) -> None:
+        claim_attempt(tmp_path, 3, process=me, started_ms=5)
+        assert read_document(tmp_path / "3.json") == {"attempt": 3, "process": attrs.asdict(me), "started_ms": 5}
+
+    def test_are_claimed_by_one_of_many_processes_at_once(self, tmp_path: Path) -> None:
+        script = """
+            import sys
+            from pathlib import Path
+            from hostcore.runs.attempts import claim_attempt
+            from hostcore.runs.lease import ProcessIdentity
+
+            me = ProcessIdentity.current()
+            sys.stdin.readline()
+            for attempt in range(1, 201):
+                try:
+                    claim_attempt(Path(sys.argv[1]), attempt, process=me, started_ms=0)
+                except FileExistsError:
+                    continue
+                print(attempt)
+        """
+        command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
+        processes = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)
+        ]
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        claimed = [int(line) for process in processes for line in process.communicate()[0].split()]
+        assert sorted(claimed) == list(range(1, 201))
+
+    def test_of_a_run_without_a_folder_are_none(self, tmp_path: Path) -> None:
+        assert newest_attempt(tmp_path / "none") == 0
+
+    def test_are_not_mixed_up_with_other_files(self, tmp_path: Path) -> None:
+        for name in ("notes.json", "7.txt", "²", "².json"):
+            (tmp_path / name).touch()
+        assert newest_attempt(tmp_path) == 0
+
+
+class TestTheRecord:
+    def test_comes_back_as_it_was_written(self, tmp_path: Path) -> None:
+        record = RunRecord(
+            job={"trainer": "mine"},
+            job_dir="/jobs",
+            plugins=[{"kind": "trainer", "name": "mine"}],
+            environment={"python": "3.11"},
+            parent="/runs/b/checkpoints/step-000003",
+            submitted_ms=5,
+        )
+        record.write(tmp_path / "run.json")
+        assert RunRecord.read(tmp_path / "run.json") == record
+        assert read_document(tmp_path / "run.json")["schema"] == "hostcore.run/1"
+
+    def test_with_fields_of_a_newer_version_is_read_without_them(self, tmp_path: Path) -> None:
+        record = RunRecord(job={"trainer": "mine"}, job_dir="/jobs", plugins=[])
+        record.write(tmp_path / "run.json")
+        write_document(tmp_path / "run.json", {**read_document(tmp_path / "run.json"), "newer": 1})
+        assert RunRecord.read(tmp_path / "run.json") == record
+
+
+    @pytest.mark.parametrize("document", [{}, {"job": {}, "job_dir": "/"}, {"job": None, "job_dir": "/"}, {"job_dir": "/"}])
+    def test_that_holds_no_job_is_an_error_that_names_the_file(self, tmp_path: Path, document: dict) -> None:
+        write_document(tmp_path / "run.json", document)
+        with pytest.raises(CorruptDocument) as caught:
+            RunRecord.read(tmp_path / "run.json")
+        assert caught.value.file == str(tmp_path / "run.json")
+
+
+class TestTheResult:
+    RESULT = RunResult(
+        run_id="a",
+        status="failed",
+        exit_code=1,
+        attempt=2,
+        step=7,
+        epoch=1,
+        metrics={"train/loss": None},
+        error=RunError(type="ValueError", message="no", traceback="…", rank=0),
+        started_ms=1,
+        ended_ms=2,
+    )
+
+    def test_comes_back_as_it_was_written(self, tmp_path: Path) -> None:
+        self.RESULT.write(tmp_path / "result.json")
+        assert RunResult.read(tmp_path / "result.json") == self.RESULT
+
+    def test_without_an_error_comes_back(self, tmp_path: Path) -> None:
+        result = attrs.evolve(self.RESULT, status="succeeded", exit_code=0, error=None)
+        result.write(tmp_path / "result.json")
+        assert RunResult.read(tmp_path / "result.json") == result
+
+    def test_with_fields_of_a_newer_version_is_read_without_them(self, tmp_path: Path) -> None:
+        document = self.RESULT.as_dict()
+        write_document(tmp_path / "result.json", {**document, "newer": 1, "error": {**document["error"], "newer": 1}})
+        assert RunResult.read(tmp_path / "result.json") == self.RESULT
+
+    def test_that_is_none_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
+        write_document(tmp_path / "result.json", {"status": "succeeded"})
+        with pytest.raises(CorruptDocument, match="not a RunResult") as caught:
+            RunResult.read(tmp_path / "result.json")
+        assert caught.value.file == str(tmp_path / "result.json")
+
+    def test_of_a_run_that_has_not_ended_is_none(self, tmp_path: Path) -> None:
+        assert RunResult.read(tmp_path / "result.json") is None
+
+    def test_has_the_documented_fields(self, tmp_path: Path) -> None:
+        self.RESULT.write(tmp_path / "result.json")
+        written = orjson.loads((tmp_path / "result.json").read_bytes())
+        assert list(written) == [
+            *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "metrics", "best"),
+            *("final_checkpoint", "error", "started_ms", "ended_ms"),
+        ]
+        assert set(written["error"]) >= {"type", "message", "traceback", "plugin", "rank"}
+
+    def test_has_an_exit_code_for_every_end(self) -> None:
+        assert EXIT_CODES == {"succeeded": 0, "failed": 1, "cancelled": 130, "preempted": 75}
