@@ -16,8 +16,9 @@ HOSTCORE := $(VENV)/bin/hostcore
 RUNS := $${HOSTCORE_RUNS_DIR:-runs}
 
 # What an editable install depends on: names, versions, requirements and entry points. Not the code.
-PROJECTS := pyproject.toml hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
-            builtin_plugins/pyproject.toml $(EXAMPLE)/pyproject.toml constraints.txt
+PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml \
+            hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
+            $(EXAMPLE)/pyproject.toml constraints.txt
 
 # -E: a second build would not repeat the warnings of the first.
 BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctrees docs docs/_build/html

@@ -4,7 +4,6 @@ For notebooks and debuggers. What a separate process gives is lost here: a worke
 along.
 """
 
-import _thread
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -104,6 +103,5 @@ class _WorkerHere:
         return WorkerExit(self._code)
 
     def kill(self) -> None:
-        """A thread cannot be killed: raise KeyboardInterrupt in the main thread."""
-        if not self._over.is_set():
-            _thread.interrupt_main()
+        """A thread cannot be killed: hang up, upon which it stops after its step."""
+        self.channel.close()

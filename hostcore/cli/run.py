@@ -86,6 +86,8 @@ def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]
     if directory.loss_plot.exists():
         lines.append(("loss curve", str(directory.loss_plot)))
     lines.append(("everything", str(directory.path)))
+    if result.status in ("cancelled", "preempted") and result.final_checkpoint:
+        lines.append(("to go on", f"the same command with --set run_id={result.run_id}"))
     return [(name, _relative(value)) for name, value in lines]
 
 

@@ -47,8 +47,9 @@ def check_job(plan: RunPlan) -> Mapping[str, Any]:
                 f"the worker {worker.wait()} while it checked the job", hint=tail(output) or None
             ) from None
         finally:
-            worker.channel.close()
+            worker.kill()  # it has said all there is to say; a thread that a plugin started could keep it
             worker.wait()
+            worker.channel.close()
     if kind == "invalid":
         raise errors_of_content(content)
     checked: Mapping[str, Any] = content

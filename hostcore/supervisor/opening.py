@@ -11,7 +11,8 @@ from typing import Any
 
 import attrs
 
-from hostcore.checkpoints.find import committed
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import committed, load_record
 from hostcore.events.writer import now_ms
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec, same_job
@@ -43,7 +44,9 @@ class Opening:
 
     directory: RunDirectory
     attempt: int
-    #: A checkpoint of another run to start from; empty for none.
+    #: The checkpoint of another run that this run began from; empty for none.
+    parent: str = ""
+    #: The checkpoint of another run that this attempt begins from; empty: the run's own newest.
     start_from: str = ""
     #: The run's record before this attempt; None for a new run.
     record_before: Mapping[str, Any] | None = None
@@ -51,7 +54,7 @@ class Opening:
     @property
     def is_new(self) -> bool:
         """Whether this attempt made the run directory."""
-        return self.attempt == 1
+        return self.record_before is None
 
     def withdraw(self) -> None:
         """Leave no trace of an attempt that never started: the run is as it was before, or gone if it is new."""
@@ -66,8 +69,7 @@ class Opening:
             self.directory.attempts / f"{self.attempt}.json",
         ):
             path.unlink(missing_ok=True)
-        if self.record_before is not None:
-            write_document(self.directory.record, self.record_before)
+        write_document(self.directory.record, self.record_before)
 
 
 def examine_run(plan: RunPlan) -> RunResult | None:
@@ -76,6 +78,7 @@ def examine_run(plan: RunPlan) -> RunResult | None:
     :return: The result of the run, if it is finished already.
     :raises RunConflict: When the run_id belongs to another job, the run is running, or what should be resumed is not
         there.
+    :raises CheckpointError: When the checkpoint to begin from is not there.
     :raises RunUnwritable: When the run directory cannot be made, as far as can be told without trying.
     """
     with _file_errors(plan.directory):
@@ -92,6 +95,7 @@ def _examine(plan: RunPlan) -> RunResult | None:
                 file=str(directory.path),
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
+        _require_checkpoint(_named_checkpoint(plan.spec))
         _require_writable(directory)
         return None
     recorded = _refuse_foreign(plan, directory)
@@ -116,21 +120,35 @@ def open_run(plan: RunPlan) -> Opening | RunResult:
     :raises RunConflict: See :func:`examine_run`.
     :raises RunUnwritable: When the run directory cannot be made.
     """
+    directory = plan.directory
+    # Before the lease is looked at: of two that find nobody running it, only one can claim this number.
+    attempt = newest_attempt(directory.attempts) + 1
     finished = examine_run(plan)
     if finished is not None:
         return finished
-    directory, resume = plan.directory, plan.spec.resume_from_checkpoint
     if not directory.path.exists():
-        return _open_new(plan, start_from=resume if isinstance(resume, str) and resume != "auto" else "")
+        return _open_new(directory, parent=_named_checkpoint(plan.spec) or "")
     with _file_errors(directory):
-        attempt = newest_attempt(directory.attempts) + 1
-        opening = Opening(directory=directory, attempt=attempt, record_before=read_document(directory.record))
+        record = read_document(directory.record)
+        parent = record.get("parent") or ""
+        opening = Opening(
+            directory=directory,
+            attempt=attempt,
+            parent=parent,
+            start_from="" if committed(plan.checkpoints_dir) else parent,
+            record_before=record,
+        )
         _claim(directory, attempt)
         return opening
 
 
-def _open_new(plan: RunPlan, *, start_from: str) -> Opening:
-    directory = plan.directory
+def _named_checkpoint(spec: JobSpec) -> str | None:
+    """The checkpoint that a job says to begin a new run from."""
+    resume = spec.resume_from_checkpoint
+    return resume if isinstance(resume, str) and resume != "auto" else None
+
+
+def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
     with _file_errors(directory):
         try:
             directory.make()
@@ -138,7 +156,7 @@ def _open_new(plan: RunPlan, *, start_from: str) -> Opening:
             raise RunConflict(
                 f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
             ) from error
-        opening = Opening(directory=directory, attempt=1, start_from=start_from)
+        opening = Opening(directory=directory, attempt=1, parent=parent, start_from=parent)
         try:
             _claim(directory, 1)
         except BaseException:
@@ -161,8 +179,7 @@ def _claim(directory: RunDirectory, attempt: int) -> None:
 
 def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
     """The job that the run was made for, if this one may go on with it."""
-    resume = plan.spec.resume_from_checkpoint
-    if resume is False or (isinstance(resume, str) and resume != "auto"):
+    if plan.spec.resume_from_checkpoint is False or _named_checkpoint(plan.spec):
         raise RunConflict(
             f"the run {directory.run_id!r} exists already",
             pointer="/run_id",
@@ -206,6 +223,17 @@ def _asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
         return spec.max_steps or math.inf, unlimited if spec.epochs is None else spec.epochs
 
     return any(new > old for new, old in zip(limits(asked), limits(recorded), strict=True))
+
+
+def _require_checkpoint(named: str | None) -> None:
+    """See that the checkpoint that a new run is to begin from is there. The worker verifies it."""
+    if named is None:
+        return
+    try:
+        load_record(Path(named))
+    except CheckpointError as error:
+        error.pointer = "/resume_from_checkpoint"
+        raise
 
 
 def _require_writable(directory: RunDirectory) -> None:

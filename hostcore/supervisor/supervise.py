@@ -125,7 +125,7 @@ class _Attempt:
             job_dir=str(self._plan.job_dir),
             plugins=plugins,
             environment={"hostcore": __version__, **environment},
-            parent=self._opening.start_from or None,
+            parent=self._opening.parent or None,
             submitted_ms=self._started_ms,
         ).write(self._directory.record)
 
@@ -180,6 +180,7 @@ class _Attempt:
             if not self._opening.is_new:
                 return
             self._journal.end(events.RunFailed(error=self._failure))
+        worker.kill()  # it has said all there is to say; a thread that a plugin started could keep it
         worker.wait()
         self._opening.withdraw()
         raise errors

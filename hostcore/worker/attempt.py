@@ -5,20 +5,24 @@ import os
 import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import torch
 
+from hostcore.checkpoints.errors import CheckpointError
 from hostcore.events.writer import RankLog
 from hostcore.plugins.attribution import attribute, plugin_traceback
 from hostcore.plugins.component import Component
+from hostcore.plugins.errors import one_line
 from hostcore.runs.channel import Channel, errors_as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.toolkit import seed_everything
 from hostcore.worker.checkpointing import Checkpointer, TrainerCalls, stateful
+from hostcore.worker.feed.feed import DataChanged
 from hostcore.worker.loop import Hooks, Training, nothing, train
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
@@ -29,6 +33,8 @@ from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+#: Makes the job invalid if it is raised before the first step: its data, its settings, the checkpoint to go on from.
+_INVALID = (InvalidData, InvalidSettings, DataChanged, CheckpointError)
 _ENDS: dict[str, Callable[..., events.Payload]] = {
     "succeeded": events.RunSucceeded,
     "cancelled": events.RunCancelled,
@@ -70,7 +76,7 @@ def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
     except KeyboardInterrupt:
         attempt.interrupted()
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the run has to end in its log
-        if attempt.made_no_step and isinstance(error, InvalidData | InvalidSettings):
+        if attempt.made_no_step and isinstance(error, _INVALID):
             _report_invalid(channel, attempt.located(error))
             return INVALID
         attempt.fail(error, channel)
@@ -109,6 +115,7 @@ class _Attempt:
         self._stop = stop
         self._log = log
         self._progress = Progress()
+        self._started_at = 0
         self._ctx = StepContext(
             job=prepared.job,
             hyperparams=prepared.trainer.settings,
@@ -122,7 +129,7 @@ class _Attempt:
 
     @property
     def made_no_step(self) -> bool:
-        return self._progress.state.step == 0
+        return self._progress.state.step == self._started_at
 
     def _emit(self, payload: events.Payload) -> None:
         state = self._progress.state
@@ -135,23 +142,42 @@ class _Attempt:
         return self._prepared.hooks.bind(name) or nothing
 
     def run(self) -> None:
-        """Set the trainer up, train, and tear down."""
+        """Set the trainer up, train, tear down, and write the end.
+
+        After an error ``on_exception`` comes first, then ``teardown``; what these raise is a warning.
+        """
         job = self._prepared.job
         seed_everything(job.seed)
         torch.use_deterministic_algorithms(job.deterministic)
-        self._of_trainer("setup")(self._ctx)
-        state = self._of_trainer("configure")(self._ctx)
+        teardown: Callable[..., Any] = nothing
         try:
-            self._train(state)
-        finally:
-            teardown = self._of_trainer("teardown")
-            if teardown is not None:
-                teardown(state, self._ctx)
+            self._of_trainer("setup")(self._ctx)
+            state = self._of_trainer("configure")(self._ctx)
+            teardown = partial(self._of_trainer("teardown") or nothing, state, self._ctx)
+            end = self._train(state)
+            last, teardown = teardown, nothing
+            last()
+        except BaseException as error:
+            self._guarded("on_exception", self._hook("on_exception"), error, self._progress.state, self._ctx)
+            self._guarded("teardown", teardown)
+            raise
+        self._emit(end)
 
-    def _train(self, state: Any) -> None:
+    def _guarded(self, name: str, call: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 - an earlier error is the one to show
+            self._emit(events.Warning(code="plugin.failed", message=f"{name} raised {one_line(error)}"))
+
+    def _train(self, state: Any) -> events.Payload:
+        """Run the loop.
+
+        :return: The end.
+        """
         bind, job = self._prepared.hooks.bind, self._prepared.job
         saver = self._checkpointer(state)
         restore_randomness = saver.restore(self._contract.start_from) or nothing
+        self._started_at = self._progress.state.step
         self._emit(events.RunStarted(device=str(self._prepared.device), world_size=self._ctx.world_size))
         training = Training(
             job=job,
@@ -179,9 +205,8 @@ class _Attempt:
         train(training, restore_randomness)
         ended = self._stop.first
         if ended and self._progress.state.step < self._prepared.total_steps:
-            self._emit(_ENDS[ended.status](reason=ended.reason))
-        else:
-            self._emit(events.RunSucceeded())
+            return _ENDS[ended.status](reason=ended.reason)
+        return events.RunSucceeded()
 
     def _checkpointer(self, state: Any) -> Checkpointer:
         contract, prepared = self._contract, self._prepared
@@ -206,7 +231,7 @@ class _Attempt:
             emit=self._emit,
         )
 
-    def located(self, error: InvalidData | InvalidSettings) -> HostcoreError:
+    def located(self, error: HostcoreError) -> HostcoreError:
         """What a component found wrong with the job once it was called, with the component and the place in the job."""
         culprit = attribute(error, self._prepared.components)
         if culprit is None:
@@ -223,7 +248,7 @@ class _Attempt:
         self._emit(events.RunCancelled(reason="interrupted twice by the user, without a last checkpoint"))
 
     def fail(self, error: BaseException, channel: Channel) -> None:
-        """Tell the callbacks, and write the failure into the log; over the line, where the log cannot take it."""
+        """Write the failure into the log; or tell it over the line, where the log cannot take it."""
         culprit = attribute(error, self._prepared.components)
         if culprit is None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             error = DiskFull(
@@ -238,10 +263,6 @@ class _Attempt:
             rank=self._ctx.rank,
             hint=error.hint if isinstance(error, HostcoreError) else None,
         )
-        try:
-            self._hook("on_exception")(error, self._progress.state, self._ctx)
-        except Exception as second:  # noqa: BLE001 - the first error is the one to show
-            self._emit(events.Warning(code="callback.failed", message=f"on_exception raised {second!r}"))
         try:
             self._emit(events.RunFailed(error=failure))
         except OSError:

@@ -90,7 +90,6 @@ class Checkpointer:
                 fill=lambda folder: self._fill(folder, final=final),
                 may_commit=self._refuse_if_superseded,
             )
-            prune(self.folder, keep=self.keep, protect={record.step})
         except (OSError, CheckpointError) as error:
             if final or getattr(error, "code", _NOT_WRITTEN) != _NOT_WRITTEN:
                 raise
@@ -98,10 +97,18 @@ class Checkpointer:
             self.emit(events.Warning(code="checkpoint.not_written", message=reason))
             return
         self._saved = (record.step, record.final)
+        self._prune(record.step)
         saved = self._describe(record)
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
         self.emit(events.CheckpointSaved(path=self._shown(record), bytes=saved.bytes, final=final))
         self.on_checkpoint_saved(saved, run_state, self.ctx)
+
+    def _prune(self, newest_step: int) -> None:
+        try:
+            prune(self.folder, keep=self.keep, protect={newest_step})
+        except OSError as error:
+            reason = f"an old checkpoint could not be removed: {error}"
+            self.emit(events.Warning(code="checkpoint.not_removed", message=reason))
 
     def _fill(self, folder: Path, *, final: bool) -> None:
         """Write everything into a checkpoint's folder. The random states come last: what ran before may draw."""
@@ -141,7 +148,8 @@ class Checkpointer:
             remove_uncommitted(self.folder, self.attempt)
             search = newest(self.folder)
             for skip in search.skipped:
-                self.emit(events.CheckpointSkipped(path=str(skip.path), reason=skip.reason))
+                path = f"{self.folder.name}/{skip.path.name}"
+                self.emit(events.CheckpointSkipped(path=path, reason=skip.reason))
             if search.found is None:
                 return None
             found = search.found

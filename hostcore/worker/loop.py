@@ -144,10 +144,10 @@ def _train_batches(training: Training) -> None:
             on_batch_begin(batch, run_state, ctx)
         result = train_step(batch, state, ctx)
         step = progress.advance(rows_per_step)
+        control = result.control if result.__class__ is StepResult else _control_of(result, step)
         if on_batch_end is not None:
             on_batch_end(result, run_state, ctx)
 
-        control = result.control if result.__class__ is StepResult else _control_of(result, step)
         if metric_every and step % metric_every == 0 and not (control and control.skip_cadence_emit):
             _record(training, result)
             next_sign_of_life = arrived + PROGRESS_SECONDS

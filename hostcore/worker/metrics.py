@@ -41,9 +41,11 @@ def read_metrics(result: Any, step: int) -> dict[str, float]:
         )
     read: dict[str, float] = {}
     for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise InvalidStepResult(f"the name of a metric at step {step} is not text: {name!r}")
         try:
             read[_TRAINING_NAMES.get(name, name)] = to_float_scalar(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidStepResult(
                 f"the metric {name!r} at step {step} is not a number: {error}",
                 hint="metrics are numbers or tensors with one element",

@@ -90,8 +90,10 @@ def read_job(contract: WorkerContract) -> tuple[JobSpec, Path]:
     path = Path(contract.job_spec_path)
     if read_document(path).get("schema") == SCHEMA:
         record = RunRecord.read(path)
-        return load_job(record.job), Path(record.job_dir)
-    return load_job(path), path.parent
+        spec, job_dir = load_job(record.job), Path(record.job_dir)
+    else:
+        spec, job_dir = load_job(path), path.parent
+    return attrs.evolve(spec, trainer=contract.trainer_plugin), job_dir
 
 
 def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
@@ -102,6 +104,7 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     spec, job_dir = read_job(contract)
     job = job_view(spec)
     found = _Collector()
+    found.check(lambda: _require_weights(spec))
     selected = in_room(select(spec, discover()), "worker")
     loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
@@ -127,6 +130,13 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
         feed=feed,
         total_steps=_total_steps(spec, feed),
     )
+
+
+def _require_weights(spec: JobSpec) -> None:
+    if spec.weights and "://" not in spec.weights and not Path(spec.weights).exists():
+        raise HostcoreError(
+            "the initial weights are not there", code="weights.missing", pointer="/weights", file=spec.weights
+        )
 
 
 def _sources(components: Sequence[Component]) -> list[Component]:

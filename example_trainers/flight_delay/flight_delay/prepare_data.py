@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         manifest = prepare(options.out, options.source)
         print(f"{manifest['flights']:,} flights, {manifest['without_arrival']:,} of them without an arrival")
         for name, file in manifest["files"].items():
-            print(f"{options.out / name}: {file['rows']:,} flights, {file['bytes'] / 1e6:.1f} MB")
+            print(f"{options.out / name}: {file['rows']:,} flights, {file['bytes'] / 1000:,.0f} kB")
 
     return exit_code_of(command)
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-import tomllib
 import zipfile
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import attrs
 import pytest
 from packaging.requirements import Requirement
 
+from hostcore import __version__
 from hostcore_hookspecs import API_VERSION, KINDS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +45,6 @@ class Distribution:
         return {file.relative_to(self.source).as_posix() for file in files}
 
 
-HOST_VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 DISTRIBUTIONS = (
     Distribution(
         folder="hookspecs",
@@ -59,14 +58,14 @@ DISTRIBUTIONS = (
         package="hostcore_builtin_plugins",
         sources=frozenset({"hostcore_builtin_plugins", "README.md", "LICENSE"}),
         requires=frozenset({"hostcore-hookspecs<2,>=1"}),
-        version=HOST_VERSION,
+        version=__version__,
     ),
     Distribution(
         folder=".",
         package="hostcore",
         sources=frozenset({"hostcore", "README.md", "CHANGELOG.md", "LICENSE"}),
-        requires=frozenset({"hostcore-hookspecs<2,>=1", f"hostcore-builtin-plugins=={HOST_VERSION}"}),
-        version=HOST_VERSION,
+        requires=frozenset({"hostcore-hookspecs<2,>=1", f"hostcore-builtin-plugins=={__version__}"}),
+        version=__version__,
     ),
 )
 ALWAYS_IN_SDIST = {"PKG-INFO", "pyproject.toml", ".gitignore"}

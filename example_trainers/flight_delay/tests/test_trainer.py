@@ -1,0 +1,153 @@
+"""The trainer's methods, called as the host calls them."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import torch
+
+from flight_delay.batch import Batch
+from flight_delay.trainer import FlightDelayTrainer, Hyperparams, State, run_length
+from flight_delay.weights import load_model
+from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_hookspecs import DataContext, Dataset, InvalidData, Job, StepContext, Trainer
+
+trainer = FlightDelayTrainer()
+
+
+def dataset(path: Path) -> Dataset:
+    opened: Dataset = ParquetSource().open_dataset({"parquet_paths": [str(path)]}, DataContext())
+    return opened
+
+
+def train(state: State, batch: Batch, ctx: StepContext, steps: int) -> list[float]:
+    """Train, and return the loss of every step."""
+    return [float(trainer.train_step(batch, state, ctx).metrics["loss"]) for _ in range(steps)]
+
+
+def predict(state: State, batch: Batch) -> torch.Tensor:
+    with torch.inference_mode():
+        return state.model.eval()(batch.ids, batch.numbers)
+
+
+def test_it_satisfies_the_trainer_protocol() -> None:
+    fits: Trainer = trainer
+    assert fits is trainer
+
+
+def test_the_loss_falls(rows: pa.RecordBatch, ctx: StepContext) -> None:
+    state = trainer.configure(ctx)
+    losses = train(state, trainer.prepare_batch(rows, ctx), ctx, steps=40)
+    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
+
+
+def test_an_untrained_model_predicts_about_the_departure_delay(rows: pa.RecordBatch, ctx: StepContext) -> None:
+    batch = trainer.prepare_batch(rows, ctx)
+    departure_delay = batch.numbers[:, 0]
+    assert (predict(trainer.configure(ctx), batch) - departure_delay).abs().max() < 20
+
+
+def test_the_learning_rate_rises_then_falls_to_zero(rows: pa.RecordBatch, ctx: StepContext) -> None:
+    state = trainer.configure(ctx)
+    batch = trainer.prepare_batch(rows, ctx)
+    rates = [trainer.train_step(batch, state, ctx).metrics["lr"] for _ in range(40)]
+    peak = rates.index(max(rates))
+    assert peak == 4  # a tenth of 40 steps
+    assert rates[peak] == pytest.approx(Hyperparams().learning_rate)
+    assert rates == sorted(rates[:peak]) + sorted(rates[peak:], reverse=True)
+    assert rates[-1] < 0.01 * rates[peak]
+
+
+def test_metrics_of_a_step_are_left_unread_and_carry_no_graph(rows: pa.RecordBatch, ctx: StepContext) -> None:
+    metrics = trainer.train_step(trainer.prepare_batch(rows, ctx), trainer.configure(ctx), ctx).metrics
+    assert metrics.keys() == {"loss", "mae", "lr"}
+    for name in ("loss", "mae"):
+        assert isinstance(metrics[name], torch.Tensor)
+        assert not metrics[name].requires_grad
+
+
+def test_validation_is_repeatable_counts_flights_and_leaves_the_model_as_it_is(
+    rows: pa.RecordBatch, ctx: StepContext
+) -> None:
+    state = trainer.configure(ctx)
+    batch = trainer.prepare_batch(rows, ctx)
+    before = [parameter.clone() for parameter in state.model.parameters()]
+    with torch.no_grad():
+        first, second = trainer.validate_step(batch, state, ctx), trainer.test_step(batch, state, ctx)
+    assert first.metrics == second.metrics
+    assert first.weight == rows.num_rows
+    assert all(torch.equal(a, b) for a, b in zip(before, state.model.parameters(), strict=True))
+
+
+def test_a_resumed_run_goes_on_bit_for_bit(rows: pa.RecordBatch, ctx: StepContext) -> None:
+    state = trainer.configure(ctx)
+    batch = trainer.prepare_batch(rows, ctx)
+    train(state, batch, ctx, steps=10)
+    payload = copy_through_memory(trainer.state_dict(state))
+    torch.manual_seed(1)
+    expected = train(state, batch, ctx, steps=10)
+
+    resumed = trainer.configure(ctx)
+    trainer.load_state_dict(resumed, payload)
+    torch.manual_seed(1)
+    assert train(resumed, batch, ctx, steps=10) == expected
+
+
+def copy_through_memory(payload: dict[str, object]) -> dict[str, object]:
+    """What a checkpoint does to a state: tensors come back as other tensors with the same content."""
+    import copy
+
+    return copy.deepcopy(payload)
+
+
+def test_the_saved_model_predicts_what_the_trained_one_does(
+    rows: pa.RecordBatch, ctx: StepContext, tmp_path: Path
+) -> None:
+    state = trainer.configure(ctx)
+    batch = trainer.prepare_batch(rows, ctx)
+    train(state, batch, ctx, steps=5)
+    info = trainer.save_checkpoint(state, str(tmp_path))
+    assert (tmp_path / str(info["weights"])).is_file()
+    with torch.inference_mode():
+        assert torch.equal(load_model(tmp_path)(batch.ids, batch.numbers), predict(state, batch))
+
+
+def test_it_trains_in_bf16(rows: pa.RecordBatch) -> None:
+    ctx = StepContext(job=Job(max_steps=3, precision="bf16"), hyperparams=Hyperparams(), dtype=torch.bfloat16)
+    state = trainer.configure(ctx)
+    losses = train(state, trainer.prepare_batch(rows, ctx), ctx, steps=3)
+    assert all(loss > 0 for loss in losses)
+    assert all(parameter.dtype == torch.float32 for parameter in state.model.parameters())
+
+
+def test_data_without_the_columns_is_refused_before_anything_is_built(
+    rows: pa.RecordBatch, prepared: Path, tmp_path: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    trainer.setup(StepContext(dataset=dataset(prepared / "train.parquet")))
+    pq.write_table(pa.table({"weekday": rows["weekday"]}), tmp_path / "other.parquet")
+    with pytest.raises(InvalidData, match="arrival_delay_minutes") as raised:
+        trainer.setup(StepContext(dataset=dataset(tmp_path / "other.parquet")))
+    assert raised.value.hint is not None
+    assert "prepare_data" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("job", "steps"),
+    [
+        (Job(max_steps=7), 7),
+        (Job(epochs=3, global_batch_size=100), 3 * 2),  # of 232 flights, the tail is left out
+        (Job(epochs=3, global_batch_size=100, max_steps=5), 5),
+        (Job(epochs=3, global_batch_size=100, max_steps=500), 6),
+    ],
+)
+def test_the_run_is_as_long_as_the_job_says(prepared: Path, job: Job, steps: int) -> None:
+    assert run_length(StepContext(job=job, dataset=dataset(prepared / "train.parquet"))) == steps
+
+
+def test_a_run_of_unknown_length_has_a_constant_learning_rate(rows: pa.RecordBatch) -> None:
+    ctx = StepContext(job=Job(epochs=1), hyperparams=Hyperparams())
+    state = trainer.configure(ctx)
+    batch = trainer.prepare_batch(rows, ctx)
+    assert {trainer.train_step(batch, state, ctx).metrics["lr"] for _ in range(3)} == {Hyperparams().learning_rate}

@@ -1,0 +1,299 @@
+"""Trainers, data and devices that cannot be used: found by the worker before the run begins, and nothing of it stays."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+TRAINER = textwrap.dedent("""
+    import attrs
+    from hostcore_hookspecs import InvalidSettings, StepResult
+
+    class Trainer:
+        def setup(self): pass
+        def configure(self): return {}
+        def prepare_batch(self, raw_batch): return raw_batch
+        def train_step(self, prepared_batch): return StepResult(metrics={"loss": 1.0})
+        def state_dict(self, state): return state
+        def load_state_dict(self, state, payload): state.update(payload)
+""")
+STRICT = """
+    @attrs.frozen(kw_only=True)
+    class Hyperparams:
+        learning_rate: float = 0.1
+
+    def setup(self, ctx):
+        if ctx.hyperparams.learning_rate > 1:
+            raise InvalidSettings("/learning_rate", "is above 1", hint="0.1 is usual")
+"""
+TENSORS = """
+    def prepare_batch(self, raw_batch):
+        from hostcore.toolkit import to_tensors
+        return to_tensors(raw_batch)
+"""
+
+
+def trainer(extra: str = "", *, before: str = "", **replace: str) -> str:
+    """The source of a trainer: with more in it, something before it, or lines replaced."""
+    source = before + "\n" + TRAINER + extra
+    for old, new in replace.items():
+        source = source.replace(f"def {old}", f"def {new}")
+    return source
+
+
+def table(**columns: Any) -> pa.Table:
+    return pa.table({"x": pa.array(range(64), pa.float32()), **columns})
+
+
+def parquet(**columns: Any) -> Callable[[Path], object]:
+    return lambda path: pq.write_table(table(**columns), path)
+
+
+def truncated(path: Path) -> None:
+    pq.write_table(table(), path)
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A job that the worker refuses."""
+
+    #: The source of ``mine.py``, which has the trainer ``mine:Trainer``.
+    trainer: str = TRAINER
+    #: Writes ``data.parquet``; None: the job has two mock batches instead.
+    data: Callable[[Path], object] | None = None
+    job: dict[str, Any] = attrs.field(factory=dict)
+    dataset: dict[str, Any] = attrs.field(factory=dict)
+    pointer: str
+    #: Parts of the message and of the hint.
+    says: tuple[str, ...]
+    hints: tuple[str, ...] = ()
+    #: The name of the file that is to blame.
+    file: str = "mine.py"
+
+
+CASES = {
+    "a trainer without a method": Case(
+        trainer=trainer(state_dict="to_dict"),
+        pointer="/trainer",
+        says=("Trainer lacks the required method state_dict",),
+    ),
+    "a wrong argument name": Case(
+        trainer=trainer(train_step="train_step(self, batch): pass #"),
+        pointer="/trainer",
+        says=("train_step takes 'batch'", "expected any of (prepared_batch, state, ctx)", "found (batch)"),
+        hints=("prepared_batch",),
+    ),
+    "a mistyped hook": Case(
+        trainer=trainer("    def save_chekpoint(self, state): pass"),
+        pointer="/trainer",
+        says=("save_chekpoint", "never called", "did you mean 'save_checkpoint'?"),
+        hints=("@not_a_hook",),
+    ),
+    "a mistyped hook that is required": Case(
+        trainer=trainer(train_step="train_stpe"),
+        pointer="/trainer",
+        says=("train_stpe", "never called", "did you mean 'train_step'?"),
+    ),
+    "an async method": Case(
+        trainer=TRAINER.replace("def setup", "async def setup"),
+        pointer="/trainer",
+        says=("setup is async",),
+        hints=("plain def",),
+    ),
+    "a constructor that raises": Case(
+        trainer=trainer("    def __init__(self): raise RuntimeError('no licence')"),
+        pointer="/trainer",
+        says=("could not be constructed", "RuntimeError: no licence", "mine.py:"),
+    ),
+    "an import that raises": Case(
+        trainer=trainer(before="raise OSError('libfast.so.1: cannot open')"),
+        pointer="/trainer",
+        says=("could not be imported", "OSError: libfast.so.1: cannot open", "mine.py:1"),
+    ),
+    "an import that ends Python": Case(
+        trainer=trainer(before="raise SystemExit(0)"),
+        pointer="/trainer",
+        says=("could not be imported", "SystemExit"),
+    ),
+    "a syntax error": Case(
+        trainer=trainer(before="def broken(:"),
+        pointer="/trainer",
+        says=("could not be imported", "SyntaxError", "mine.py:1"),
+    ),
+    "an import of what is not installed": Case(
+        trainer=trainer(before="import no_such_module_anywhere"),
+        pointer="/trainer",
+        says=("could not be imported", "No module named 'no_such_module_anywhere'"),
+        hints=("not installed",),
+    ),
+    "an import path to nothing": Case(
+        job={"trainer": "mine:Trainr"}, pointer="/trainer", says=("mine has no 'Trainr'", "did you mean 'Trainer'?")
+    ),
+    "an import path to no module": Case(
+        job={"trainer": "yours:Trainer"},
+        pointer="/trainer",
+        says=("there is no module 'yours'",),
+        hints=("yours.py",),
+        file="job.json",
+    ),
+    "a hyperparameter that there is not": Case(
+        trainer=trainer(STRICT),
+        job={"hyperparams": {"learning_rat": 0.1}},
+        pointer="/hyperparams/learning_rat",
+        says=("unknown key",),
+        hints=('did you mean "learning_rate"?',),
+        file="job.json",
+    ),
+    "a hyperparameter that the trainer refuses later": Case(
+        trainer=trainer(STRICT),
+        job={"hyperparams": {"learning_rate": 2.0}},
+        pointer="/hyperparams/learning_rate",
+        says=("is above 1",),
+        hints=("0.1 is usual",),
+        file="job.json",
+    ),
+    "a callback that is a trainer": Case(
+        job={"callbacks": ["mine:Trainer"]},
+        pointer="/callbacks/0",
+        says=("setup is a hook of trainers",),
+        hints=("hookimpl",),
+    ),
+    "data that is not there": Case(
+        data=lambda path: path.with_name("date.parquet").touch(),
+        pointer="/dataset/parquet_paths/0",
+        says=("data.parquet does not exist",),
+        hints=("Did you mean date.parquet",),
+        file="data.parquet",
+    ),
+    "an empty file": Case(
+        data=Path.touch, pointer="/dataset", says=("is empty (0 bytes)",), hints=("interrupted",), file="data.parquet"
+    ),
+    "a truncated file": Case(
+        data=truncated,
+        pointer="/dataset",
+        says=("truncated or damaged Parquet file",),
+        hints=("Copy or write it again",),
+        file="data.parquet",
+    ),
+    "a file of another format": Case(
+        data=lambda path: path.write_text("x,y\n1,2\n"),
+        pointer="/dataset",
+        says=("is not a Parquet file",),
+        hints=("text, such as CSV",),
+        file="data.parquet",
+    ),
+    "a file without rows": Case(
+        data=lambda path: pq.write_table(table()[:0], path), pointer="/dataset", says=("no rows",), file="data.parquet"
+    ),
+    "less data than a batch": Case(
+        data=parquet(),
+        dataset={"batch_size": 1000},
+        pointer="/dataset/batch_size",
+        says=("64 rows", "one batch of 1,000"),
+        hints=("lower batch_size",),
+        file="job.json",
+    ),
+    "a column that is not there": Case(
+        data=parquet(price=pa.array(range(64))),
+        dataset={"columns": ["x", "prize"]},
+        pointer="/dataset/columns/1",
+        says=("no column 'prize'",),
+        hints=("Did you mean 'price'?",),
+        file="data.parquet",
+    ),
+    "a type that cannot become a tensor": Case(
+        trainer=trainer(TENSORS),
+        data=parquet(name=pa.array(["a"] * 64)),
+        pointer="/dataset",
+        says=("column 'name' is of type string, which cannot become a tensor",),
+        hints=("Encode it as numbers", "dataset.columns"),
+        file="job.json",
+    ),
+    "a null among numbers": Case(
+        data=parquet(y=pa.array([None] + [1.0] * 63)),
+        pointer="/dataset",
+        says=("column 'y' has 1 null",),
+        hints=("allow_nulls",),
+        file="job.json",
+    ),
+    "a key that the data source does not have": Case(
+        data=parquet(),
+        dataset={"batchsize": 8},
+        pointer="/dataset/batchsize",
+        says=('unknown key "batchsize"',),
+        hints=('did you mean "batch_size"?',),
+        file="job.json",
+    ),
+    "a device that is not there": Case(
+        job={"device": "cuda:7"},
+        pointer="/device",
+        says=("there is no device 'cuda:7' here",),
+        hints=("this machine has:", "cpu"),
+        file="job.json",
+    ),
+}
+#: Those of the command for people, and of ``validate``, which ask the same worker.
+ALSO_VALIDATED = {"a trainer without a method", "a truncated file", "a device that is not there"}
+
+
+def attempt(case: Case, workplace: Any) -> Any:
+    """Run it, for programs; validate some of them, for people."""
+    workplace.write(case.trainer, "mine.py")
+    job: dict[str, Any] = {"trainer": "mine:Trainer", "run_id": "new", "max_steps": 2, "reporters": []}
+    if case.data is None:
+        job["mock_batches"] = [1, 2]
+    else:
+        case.data(workplace.folder / "data.parquet")
+        job["dataset"] = {"parquet_paths": ["data.parquet"], "batch_size": 8, **case.dataset}
+    workplace.write({**job, **case.job})
+    ran = workplace.hostcore("run", "job.json", "--json")
+    validated = workplace.hostcore("validate", "job.json") if case in map(CASES.get, ALSO_VALIDATED) else None
+    return ran, workplace.tree(), validated
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_cannot_be_used_is_refused_with_one_clear_error(case: Case, outcome: Any) -> None:
+    if "device" in case.job and Path("/dev/nvidia7").exists():
+        pytest.skip("this machine has an eighth GPU")
+    ran, left, validated = outcome
+    error = ran.error
+    assert (error["pointer"], Path(error["file"]).name) == (case.pointer, case.file)
+    for part in case.says:
+        assert part in error["message"]
+    for part in case.hints:
+        assert part in error["hint"]
+    assert left == {}
+    if validated:
+        assert error["message"] in validated.told
+        assert f"at: {case.pointer}" in validated.told
+
+
+def test_the_faults_of_several_plugins_are_told_at_once(workplace: Any) -> None:
+    workplace.write(trainer(train_step="train_step(self, batch): pass #"), "mine.py")
+    workplace.write("class Quiet:\n    def on_batch_ended(self): pass\n", "calls.py")
+    job = {"trainer": "mine:Trainer", "callbacks": ["calls:Quiet"], "mock_batches": [1], "device": "cuda:7"}
+    job["dataset"] = {"parquet_paths": ["none.parquet"]}
+    del job["mock_batches"]
+    workplace.write(job)
+    answer = workplace.hostcore("run", "job.json", "--json")
+    assert {error["pointer"] for error in answer.errors} >= {"/trainer", "/callbacks/0", "/dataset/parquet_paths/0"}
+    assert workplace.tree() == {}
+
+
+def test_verbose_adds_the_traceback_of_the_plugin_alone(workplace: Any) -> None:
+    workplace.write(trainer("    def __init__(self): raise RuntimeError('no licence')"), "mine.py")
+    workplace.write({"trainer": "mine:Trainer", "mock_batches": [1]})
+    answer = workplace.hostcore("run", "job.json", "-v")
+    assert answer.code == 2
+    traceback = answer.err[answer.err.index("Traceback") :]
+    assert "mine.py" in traceback
+    assert "hostcore/" not in traceback
+    assert workplace.tree() == {}

@@ -1,0 +1,143 @@
+"""Job files that are none, and jobs with wrong keys and values: found before any plugin is imported."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+GOOD: dict[str, Any] = {"trainer": "some-trainer", "max_steps": 1}
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """A bad job file, and what is said about it."""
+
+    #: None: there is no file.
+    job: object
+    name: str = "job.json"
+    pointer: str | None = None
+    #: Parts of the message and of the hint.
+    says: tuple[str, ...]
+    hints: tuple[str, ...] = ()
+
+
+def with_(**keys: Any) -> dict[str, Any]:
+    return {**GOOD, **keys}
+
+
+CASES = {
+    "missing": Case(job=None, says=("no such job file",)),
+    "empty": Case(job="", says=("empty",), hints=("trainer",)),
+    "not JSON": Case(job="trainer = some-trainer", says=("not valid JSON", "line 1, column 1")),
+    "JSON with single quotes": Case(job="{'trainer': 1}", says=("line 1, column 2",), hints=("double quotes",)),
+    "not an object": Case(job=[GOOD], pointer="", says=("must be an object", "a list of 1")),
+    "10,000 levels deep": Case(job='{"a":' * 10_000 + "1" + "}" * 10_000, says=("nested too deep",)),
+    "50 MB": Case(job=b'{"trainer":"x"}' + b" " * 50 * 1024**2, says=("too large", "16 MB"), hints=("files",)),
+    "duplicate keys": Case(
+        job='{"trainer": "x", "max_steps": 1, "max_steps": 2}',
+        pointer="/max_steps",
+        says=('"max_steps"', "more than once"),
+        hints=("keep one",),
+    ),
+    "NaN": Case(
+        job='{"trainer": "x", "max_steps": 1, "hyperparams": {"learning_rate": NaN}}',
+        pointer="/hyperparams/learning_rate",
+        says=("NaN is not a JSON number",),
+        hints=("leave the key out",),
+    ),
+    "not UTF-8": Case(job=b'{"trainer": "caf\xe9"}', says=("not UTF-8", "byte 16"), hints=("UTF-8",)),
+    "YAML that is none": Case(job="trainer: [a\n", name="job.yaml", says=("not valid YAML", "line")),
+    "no trainer": Case(job={"max_steps": 1}, pointer="/trainer", says=('"trainer" is missing',)),
+    "unknown key": Case(
+        job=with_(max_step=1), pointer="/max_step", says=('unknown key "max_step"',), hints=("did you mean", "max_steps")
+    ),
+    "wrong type": Case(
+        job=with_(metric_every="10"),
+        pointer="/metric_every",
+        says=("expected an integer", 'found "10"'),
+        hints=("without the quotes",),
+    ),
+    "a bool for a number": Case(job=with_(seed=True), pointer="/seed", says=("expected an integer", "found true")),
+    "negative batch size": Case(
+        job=with_(dataset={"parquet_paths": ["x.parquet"], "batch_size": -4}),
+        pointer="/dataset/batch_size",
+        says=("at least 1", "found -4"),
+    ),
+    "run_id ../x": Case(job=with_(run_id="../x"), pointer="/run_id", says=("expected a run id", 'found "../x"')),
+    "neither data nor steps": Case(job={"trainer": "x"}, pointer="/max_steps", says=("max_steps",)),
+    "unknown version of the contract": Case(
+        job=with_(trainer_api_version="v9"), pointer="/trainer_api_version", says=('"v9"', '"v1"')
+    ),
+}
+
+
+def attempt(case: Case, workplace: Any) -> Any:
+    """Validate it, for people, and run it, for programs."""
+    if case.job is not None:
+        workplace.write(case.job, case.name)
+    return workplace.hostcore("validate", case.name), workplace.hostcore("run", case.name, "--json"), workplace.tree()
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_bad_job_file_is_refused_with_one_clear_error(case: Case, outcome: Any) -> None:
+    validated, ran, left = outcome
+    error = ran.error
+    assert (error["pointer"], error["file"]) == (case.pointer, case.name)
+    for part in case.says:
+        assert part in error["message"]
+        assert part in validated.told
+    for part in case.hints:
+        assert part in error["hint"]
+        assert part in validated.told
+    assert f"file: {case.name}" in validated.told
+    assert left == {}
+
+
+def test_everything_that_is_wrong_with_a_job_is_told_at_once(workplace: Any) -> None:
+    job = with_(run_id="../x", max_step=1, metric_every=-1, seed="7", labels={"a": 1})
+    job["dataset"] = {"parquet_paths": ["x.parquet"], "batch_size": 0, "shuffle": "yes"}
+    job["validate_every"] = 5
+    workplace.write(job)
+    answer = workplace.hostcore("run", "job.json", "--json")
+    assert {error["pointer"] for error in answer.errors} == {
+        "/run_id",
+        "/max_step",
+        "/metric_every",
+        "/seed",
+        "/labels/a",
+        "/dataset/batch_size",
+        "/dataset/shuffle",
+        "/validate_every",
+    }
+    assert len(answer.errors) == 8
+    assert workplace.tree() == {}
+    assert workplace.hostcore("run", "job.json").err.count("error: ") == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "pointer", "says"),
+    [
+        (["--set", "seed"], None, "--set takes key=value"),
+        (["--set", "seed=abc"], "/seed", 'found "abc"'),
+        (["--set", "trainer.name=x"], "/trainer", "which has no keys"),
+        (["--profile", "fast"], "/profiles", 'no profile "fast"'),
+    ],
+)
+def test_a_bad_option_is_refused_like_a_bad_job(
+    workplace: Any, options: list[str], pointer: str | None, says: str
+) -> None:
+    workplace.write(GOOD)
+    error = workplace.hostcore("run", "job.json", *options, "--json").error
+    assert says in error["message"]
+    assert error["pointer"] == pointer
+    assert workplace.tree() == {}
+
+
+def test_resuming_and_beginning_anew_at_once_is_a_usage_error(workplace: Any) -> None:
+    workplace.write(GOOD)
+    answer = workplace.hostcore("run", "job.json", "--resume", "--from", "runs/x/checkpoints/step-000001")
+    assert answer.code == 2
+    assert "exclude each other" in answer.err
+    assert workplace.tree() == {}

@@ -1,0 +1,145 @@
+"""What a step returns: which metrics are recorded, when, and what else a result asks for."""
+
+import json
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hostcore.events.codec import encode_event
+
+
+def one(outcome: Any) -> dict[str, float | None]:
+    """The metrics of the only metrics event."""
+    (event,) = outcome.of("metrics")
+    return dict(event.payload.metrics)
+
+
+@pytest.fixture
+def step(run: Callable) -> Callable:
+    """``step("plain")``: a run whose steps return that one of ``recording_trainer.RESULTS``."""
+
+    def start(kind: str, **keys: Any) -> Any:
+        job = {"trainer": "recording_trainer:Required", "mock_batches": [kind], "metric_every": 1, "max_steps": 1}
+        return run({**job, **keys})
+
+    return start
+
+
+class TestNames:
+    def test_are_mapped_as_documented_and_others_stay(self, step: Callable) -> None:
+        recorded = one(step("names"))
+        assert recorded == {"train/loss": 1, "train/lr": 2, "grad_norm": 3, "train/x": 4, "val/loss": 5, "": 6}
+
+    def test_have_synonyms(self, step: Callable) -> None:
+        assert one(step("other names")) == {"train/loss": 1, "train/lr": 2}
+
+
+class TestValues:
+    def test_are_read_from_tensors_of_one_element(self, step: Callable) -> None:
+        assert one(step("tensors")) == {"train/loss": 1.0, "grad": 0.5}
+
+    def test_that_are_not_finite_are_null_and_named(self, step: Callable) -> None:
+        outcome = step("nan")
+        (event,) = outcome.of("metrics")
+        assert event.payload.metrics == {"train/loss": None, "grad": None, "ok": 1.0}
+        assert list(event.payload.nonfinite) == ["train/loss", "grad"]
+        json.loads(encode_event(event), parse_constant=pytest.fail)
+        assert outcome.result.status == "succeeded"
+        assert outcome.result.metrics == {"train/loss": None, "grad": None, "ok": 1.0}
+
+    def test_may_be_missing(self, step: Callable) -> None:
+        assert one(step("empty")) == {}
+
+    def test_come_with_the_throughput_of_the_host(self, step: Callable) -> None:
+        (event,) = step("plain").of("metrics")
+        payload = event.payload
+        assert payload.samples_per_second > 0
+        assert payload.step_seconds >= payload.data_wait_seconds >= 0
+
+    @pytest.mark.parametrize(
+        ("kind", "message"),
+        [
+            ("none", "train_step returned NoneType at step 1, which has no `metrics`"),
+            ("dictionary", "train_step returned dict at step 1, which has no `metrics`"),
+            ("no mapping", "train_step returned StepResult at step 1, which has no mapping `metrics`"),
+            ("text", "the metric 'loss' at step 1 is not a number: expected a number, got '0.5' of class str"),
+            ("vector", "the metric 'loss' at step 1 is not a number: expected one number, got a tensor of shape (3,)"),
+            ("boolean", "the metric 'done' at step 1 is not a number"),
+            ("huge", "the metric 'loss' at step 1 is not a number: int too large"),
+            ("numbered", "the name of a metric at step 1 is not text: 1"),
+        ],
+    )
+    def test_that_are_none_fail_the_run_with_an_error_that_explains_itself(
+        self, step: Callable, kind: str, message: str
+    ) -> None:
+        error = step(kind).result.error
+        assert error.type == "InvalidStepResult"
+        assert error.message.startswith(message)
+        assert error.traceback == ""
+
+    def test_of_none_are_an_error_before_a_callback_gets_it(self, step: Callable) -> None:
+        outcome = step("none", callbacks=["recording_trainer:TwoHooks"], metric_every=0)
+        assert outcome.result.error.message.startswith("train_step returned NoneType at step 1")
+        assert outcome.calls == []
+
+
+class TestOtherClasses:
+    def test_with_metrics_are_accepted(self, step: Callable) -> None:
+        outcome = step("duck", max_steps=2)
+        assert outcome.losses == {1: 1.0, 2: 2.0}
+
+    def test_may_have_wishes_too(self, step: Callable) -> None:
+        outcome = step("duck with control")
+        assert (outcome.of("metrics"), outcome.result.status) == ([], "succeeded")
+
+    def test_come_to_callbacks_as_they_are(self, step: Callable) -> None:
+        outcome = step("duck", callbacks=["recording_trainer:TwoHooks"])
+        assert outcome.calls[0] == "on_batch_end SimpleNamespace"
+
+
+class TestCadence:
+    @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4]), (5, [5]), (6, []), (0, [])])
+    def test_decides_at_which_steps_metrics_are_recorded(self, step: Callable, every: int, steps: list[int]) -> None:
+        assert list(step("plain", max_steps=5, metric_every=every).losses) == steps
+
+    def test_goes_by_steps_of_the_run_and_not_of_the_epoch_or_attempt(self, step: Callable) -> None:
+        step("plain", max_steps=3, metric_every=2)
+        assert list(step("plain", max_steps=8, metric_every=2).losses) == [4, 6, 8]
+
+    def test_leaves_metrics_unread_between_its_steps(self, step: Callable, recorder: ModuleType) -> None:
+        step("counted", max_steps=20, metric_every=10)
+        assert recorder._CountingMetrics.looked_at == 2
+
+    def test_without_metrics_reads_none(self, step: Callable, recorder: ModuleType) -> None:
+        step("counted", max_steps=20, metric_every=0)
+        assert recorder._CountingMetrics.looked_at == 0
+
+    def test_is_what_history_and_last_metrics_follow(self, step: Callable) -> None:
+        outcome = step("plain", max_steps=5, metric_every=2, callbacks=["recording_trainer:TwoHooks"])
+        assert outcome.calls[-3:] == ["history [(2, 2.0), (4, 4.0)]", "metrics {'train/loss': 4.0}", "seen 5"]
+        assert outcome.result.metrics == {"train/loss": 4.0}
+
+    def test_history_goes_on_after_a_resume(self, step: Callable) -> None:
+        step("plain", max_steps=3, metric_every=2)
+        outcome = step("plain", max_steps=5, metric_every=2, callbacks=[])
+        assert outcome.result.metrics == {"train/loss": 4.0}
+
+
+class TestWishes:
+    def test_to_skip_leave_out_metrics_and_never_a_checkpoint(self, run: Callable) -> None:
+        outcome = run(max_steps=4, metric_every=1, checkpoint_every=2, hyperparams={"skip_at": [2, 4]})
+        assert list(outcome.losses) == [1, 3]
+        assert [event.step for event in outcome.of("checkpoint_saved")] == [2, 4]
+
+    def test_to_back_off_are_followed(self, step: Callable) -> None:
+        assert step("short backoff", max_steps=3).result.step == 3
+
+    def test_to_back_off_end_when_somebody_asks_to_stop(self, step: Callable) -> None:
+        """The trainer asks for an hour."""
+        outcome = step("backoff", max_steps=3, callbacks=["recording_trainer:StopFromAnotherThread"])
+        assert (outcome.result.step, outcome.result.reason) == (1, "called off")
+
+    def test_to_back_off_after_the_last_step_are_not_waited_for(self, step: Callable) -> None:
+        assert step("backoff", max_steps=1).result.status == "succeeded"
