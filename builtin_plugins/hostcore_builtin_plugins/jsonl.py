@@ -22,8 +22,7 @@ class JsonlReporter:
     class Settings:
         """Where it writes."""
 
-        #: Created with its folder if it is not there.
-        path: Path
+        path: Path = attrs.field(metadata={"help": "The file to append to; made, with its folder, if it is not there."})
 
     def __init__(self, *, settings: Settings) -> None:
         self._path = settings.path

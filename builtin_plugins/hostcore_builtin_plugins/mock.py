@@ -29,12 +29,16 @@ class MockSource:
     class Settings:
         """What a job says about the rows."""
 
-        num_rows: Annotated[int, Ge(1)] = 1024
-        num_shards: Annotated[int, Ge(1)] = 8
-        #: The columns with their types. ``float32`` is uniform in [0, 1), ``int64`` in 0 to 1023, ``string`` such as
-        #: ``x-17``.
-        types: Mapping[str, Literal["float32", "int64", "string"]] = attrs.field(factory=_default_types)
-        seed: Annotated[int, Ge(0)] = 0
+        num_rows: Annotated[int, Ge(1)] = attrs.field(default=1024, metadata={"help": "Rows, over all shards."})
+        num_shards: Annotated[int, Ge(1)] = attrs.field(default=8, metadata={"help": "Shards; they decide the lanes."})
+        types: Mapping[str, Literal["float32", "int64", "string"]] = attrs.field(
+            factory=_default_types,
+            metadata={
+                "help": "The columns with their types. `float32` is uniform in [0, 1), `int64` in 0 to 1023, "
+                "`string` is such as `x-17`."
+            },
+        )
+        seed: Annotated[int, Ge(0)] = attrs.field(default=0, metadata={"help": "Decides the values."})
 
     def __init__(self, *, settings: Settings) -> None:
         if not settings.types:

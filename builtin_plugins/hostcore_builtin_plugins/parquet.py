@@ -38,12 +38,13 @@ class ParquetSource:
     class Settings:
         """What a job says about the files."""
 
-        #: Files, folders (searched for ``*.parquet``), globs and URIs.
-        parquet_paths: tuple[str, ...] | str
-        #: For the file systems of URIs, as fsspec takes them.
-        storage_options: Mapping[str, Any] = attrs.field(factory=dict)
-        #: Let nulls in numeric columns through.
-        allow_nulls: bool = False
+        parquet_paths: tuple[str, ...] | str = attrs.field(
+            metadata={"help": "Files, folders (searched for `*.parquet`), globs and URIs."}
+        )
+        storage_options: Mapping[str, Any] = attrs.field(
+            factory=dict, metadata={"help": "For the file systems of URIs, as fsspec takes them."}
+        )
+        allow_nulls: bool = attrs.field(default=False, metadata={"help": "Let nulls in numeric columns through."})
 
     def __init__(self, *, settings: Settings) -> None:
         if not settings.parquet_paths:

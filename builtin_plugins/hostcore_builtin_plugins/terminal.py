@@ -31,8 +31,9 @@ class TerminalReporter:
     class Settings:
         """How it reports."""
 
-        #: Where there is no terminal: the time from one line to the next.
-        every_seconds: Annotated[float, Ge(0)] = 5.0
+        every_seconds: Annotated[float, Ge(0)] = attrs.field(
+            default=5.0, metadata={"help": "Where there is no terminal: the time from one line to the next."}
+        )
 
     def __init__(self, *, settings: Settings | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings or self.Settings()

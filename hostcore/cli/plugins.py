@@ -1,5 +1,8 @@
 """``hostcore plugins``."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 import click
 
@@ -107,5 +110,13 @@ def _print(plugin: dict[str, object]) -> None:
         click.echo("  settings")
         for name, about in schema["properties"].items():
             default = f" = {about['default']!r}" if "default" in about else ""
-            kind = about.get("type", "any")
-            click.echo(f"    {name}: {kind}{default}  {about.get('description', '')}".rstrip())
+            click.echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """The type that a JSON Schema allows, in a word or two."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(arm) for arm in schema["anyOf"]))
+    if "enum" in schema:
+        return " or ".join(map(repr, schema["enum"]))
+    return str(schema.get("type", "any"))

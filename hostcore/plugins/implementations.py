@@ -83,7 +83,8 @@ def implementations(
         elif name in hooks_of(reader.kind.name) or name in reader.kind.own_methods:
             _read(reader, name, attribute, hook=name, kind=reader.kind)
         elif not name.startswith("_") and _is_method_of_module(owner, name, attribute):
-            check_unmarked(name, reader.kind, declared, reader.refuse)
+            meant = check_unmarked(name, reader.kind, declared, reader.refuse)
+            reader.attempted.update([meant] if meant else [])
     _check_once(reader)
     _check_required(reader)
     if reader.errors:
@@ -217,9 +218,7 @@ def _check_required(reader: _Reader) -> None:
         f"{reader.owner.__qualname__} lacks the required method{'s' * (len(missing) > 1)} {', '.join(missing)}",
         "Methods that only __getattr__ provides do not count: write them in the class, or assign them in __init__."
         if dynamic
-        else "`hostcore new trainer NAME` writes a complete one to start from."
-        if reader.kind.name == "trainer"
-        else None,
+        else f"A {reader.kind.label} has the methods {', '.join(reader.kind.required)}.",
     )
 
 

@@ -16,11 +16,12 @@ def hooks_of(kind: str) -> tuple[str, ...]:
     return KINDS[kind].hooks
 
 
-def check_unmarked(name: str, kind: Kind, declared: Collection[str], refuse: Callable[..., None]) -> None:
+def check_unmarked(name: str, kind: Kind, declared: Collection[str], refuse: Callable[..., None]) -> str | None:
     """Look at a public method without a marker that is not of the component's own contract.
 
     :param declared: The names of all attributes of the component.
     :param refuse: Called with code, message and hint when the method looks like a hook.
+    :return: The hook of the component's own kind that was meant, if one was.
     """
     others = [other for other in KINDS.values() if kind.room == other.room == "worker" and name in hooks_of(other.name)]
     if others:
@@ -31,18 +32,20 @@ def check_unmarked(name: str, kind: Kind, declared: Collection[str], refuse: Cal
             f"{name} is a hook of {other.label}s; in a {kind.label} it is not called without a marker",
             f"Mark it {marker}, or @not_a_hook if it only happens to have that name.",
         )
-        return
+        return None
     lacks = [hook for hook in (*hooks_of(kind.name), *kind.own_methods) if hook not in declared]
     near = difflib.get_close_matches(name, lacks, n=1, cutoff=_CLOSE)
     if near:
         refuse("plugin.near_miss", f"{name} is not a hook and is never called; did you mean {near[0]!r}?", _SILENCE)
-    elif kind.name == "callback" and name.startswith("on_"):
+        return near[0]
+    if kind.name == "callback" and name.startswith("on_"):
         closest = difflib.get_close_matches(name, hooks_of(kind.name), n=1, cutoff=0.0)[0]
         refuse(
             "plugin.near_miss",
             f"{name} is not a lifecycle hook and is never called; the closest is {closest!r}",
             _SILENCE,
         )
+    return None
 
 
 def unknown_hook(

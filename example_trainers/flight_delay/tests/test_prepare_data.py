@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from flight_delay.features import (
     ARRIVAL_DELAY,
     CARRIERS,

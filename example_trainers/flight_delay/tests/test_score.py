@@ -7,23 +7,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-
-import hostcore
 from flight_delay.features import ARRIVAL_DELAY, DEPARTURE_DELAY
 from flight_delay.score import main
+
+import hostcore
+
+JOB = Path(__file__).parents[1] / "job.json"
 
 
 @pytest.fixture(scope="module")
 def run_dir(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of four steps."""
+    """A run of the package's own job, on few flights: one epoch of four steps."""
     runs = tmp_path_factory.mktemp("runs")
-    job = {
-        "run_id": "short",
-        "trainer": "flight_delay",
-        "dataset": {"parquet_paths": [str(prepared / "train.parquet")], "batch_size": 50, "shuffle": True},
-        "max_steps": 4,
-        "device": "cpu",
-    }
+    job = json.loads(JOB.read_text()) | {"run_id": "short", "epochs": 1, "device": "cpu"}
+    job["dataset"] |= {"parquet_paths": [str(prepared / "train.parquet")], "batch_size": 50}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOSTCORE_RUNS_DIR", str(runs))
         result = hostcore.run(job)

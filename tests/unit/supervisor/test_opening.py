@@ -1,0 +1,273 @@
+"""Opening a run: a new one, or the next attempt of one that exists. A run is never overwritten."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.errors import Errors
+from hostcore.runs.attempts import claim_attempt, newest_attempt
+from hostcore.runs.lease import Lease, ProcessIdentity
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor import opening as opening_module
+from hostcore.supervisor.opening import Opening, RunConflict, RunUnwritable, examine_run, open_run
+
+
+class TestANewRun:
+    def test_gets_its_directory_attempt_1_and_a_lease_of_this_process(self, plan: Callable) -> None:
+        opened = open_run(plan())
+        assert (opened.attempt, opened.is_new, opened.start_from, opened.parent) == (1, True, "", "")
+        lease = Lease.read(opened.directory.lease)
+        assert (lease.process, lease.attempt, lease.is_live) == (ProcessIdentity.current(), 1, True)
+        assert newest_attempt(opened.directory.attempts) == 1
+
+    def test_leaves_nothing_when_it_is_withdrawn(self, plan: Callable) -> None:
+        opened = open_run(plan())
+        opened.withdraw()
+        assert not opened.directory.path.exists()
+
+    def test_that_must_be_resumed_is_an_error(self, plan: Callable) -> None:
+        with pytest.raises(RunConflict, match="there is no run 'a' to resume") as caught:
+            open_run(plan(resume_from_checkpoint=True))
+        assert caught.value.pointer == "/resume_from_checkpoint"
+        assert not plan().directory.path.exists()
+
+    def test_is_not_made_by_looking(self, plan: Callable) -> None:
+        assert examine_run(plan()) is None
+        assert not plan().directory.path.parent.exists()
+
+    def test_where_a_folder_of_somebody_else_lies_is_an_error(self, plan: Callable) -> None:
+        plan().directory.path.mkdir(parents=True)
+        (plan().directory.path / "thesis.tex").write_text("x")
+        with pytest.raises(RunConflict, match="'a' exists in the runs folder but is no run of hostcore's"):
+            open_run(plan())
+        assert os.listdir(plan().directory.path) == ["thesis.tex"]
+
+    def test_whose_runs_folder_is_a_file_is_an_error_that_says_so(self, plan: Callable, tmp_path: Path) -> None:
+        (tmp_path / "runs").write_text("x")
+        with pytest.raises(RunUnwritable, match=r"cannot be written: .*is not a folder") as caught:
+            open_run(plan())
+        assert "HOSTCORE_RUNS_DIR" in caught.value.hint
+
+
+class TestARunFromACheckpointOfAnother:
+    @pytest.fixture
+    def other(self, plan: Callable, past: Callable) -> Path:
+        """A checkpoint of a run ``b``."""
+        run = past(plan(run_id="b"))
+        run.attempt()
+        return run.checkpoint(3)
+
+    def test_begins_there_and_remembers_it(self, plan: Callable, other: Path) -> None:
+        opened = open_run(plan(resume_from_checkpoint=str(other)))
+        assert (opened.start_from, opened.parent, opened.is_new) == (str(other), str(other), True)
+
+    def test_may_name_the_commit_record(self, plan: Callable, other: Path) -> None:
+        record = f"{other}.json"
+        assert open_run(plan(resume_from_checkpoint=record)).start_from == record
+
+    @pytest.mark.parametrize("name", ["runs/b/checkpoints/step-000004", "runs/b", "nowhere"])
+    def test_that_is_not_there_is_an_error_and_makes_nothing(
+        self, plan: Callable, other: Path, tmp_path: Path, name: str
+    ) -> None:
+        with pytest.raises(CheckpointError) as caught:
+            open_run(plan(resume_from_checkpoint=str(tmp_path / name)))
+        assert caught.value.pointer == "/resume_from_checkpoint"
+        assert not plan().directory.path.exists()
+
+    def test_must_have_a_run_id_of_its_own(self, plan: Callable, past: Callable, other: Path) -> None:
+        past(plan()).attempt()
+        with pytest.raises(RunConflict, match="the run 'a' exists already") as caught:
+            open_run(plan(resume_from_checkpoint=str(other)))
+        assert caught.value.pointer == "/run_id"
+
+    def test_begins_there_again_when_it_died_before_its_first_checkpoint(
+        self, plan: Callable, past: Callable, other: Path
+    ) -> None:
+        past(plan(resume_from_checkpoint=str(other))).attempt()
+        opened = open_run(plan())
+        assert (opened.attempt, opened.start_from, opened.parent) == (2, str(other), str(other))
+
+    def test_goes_on_from_its_own_once_it_has_one(self, plan: Callable, past: Callable, other: Path) -> None:
+        run = past(plan(resume_from_checkpoint=str(other)))
+        run.attempt()
+        run.checkpoint(5)
+        opened = open_run(plan())
+        assert (opened.attempt, opened.start_from, opened.parent) == (2, "", str(other))
+
+
+class TestARunThatExists:
+    def test_goes_on_with_the_next_attempt(self, plan: Callable, past: Callable) -> None:
+        past(plan()).attempt()
+        opened = open_run(plan())
+        assert (opened.attempt, opened.is_new) == (2, False)
+
+    def test_is_as_it_was_when_an_attempt_is_withdrawn(self, plan: Callable, past: Callable) -> None:
+        run = past(plan())
+        run.attempt()
+        run.checkpoint(3)
+        run.result("preempted")
+        before = run.tree()
+        opened = open_run(plan(max_steps=50))
+        RunRecord(job=plan(max_steps=50).spec.to_json(), job_dir="/elsewhere").write(opened.directory.record)
+        opened.directory.rank_output(2, 0).write_text("x")
+        opened.directory.contract(2, 0).write_text("{}")
+        opened.withdraw()
+        assert run.tree() == before
+
+    def test_keeps_its_checkpoints_when_an_attempt_is_withdrawn_whatever_its_number(
+        self, plan: Callable, past: Callable
+    ) -> None:
+        """A run directory that was copied without its attempts."""
+        run = past(plan())
+        run.attempt()
+        run.checkpoint(3)
+        (run.plan.directory.attempts / "1.json").unlink()
+        opened = open_run(plan())
+        assert (opened.attempt, opened.is_new) == (1, False)
+        opened.withdraw()
+        assert (run.plan.checkpoints_dir / "step-000003.json").exists()
+
+    def test_that_must_be_new_is_an_error(self, plan: Callable, past: Callable) -> None:
+        past(plan()).attempt()
+        with pytest.raises(RunConflict, match="the run 'a' exists already"):
+            open_run(plan(resume_from_checkpoint=False))
+
+    def test_that_must_have_a_checkpoint_and_has_none_is_an_error(self, plan: Callable, past: Callable) -> None:
+        past(plan()).attempt()
+        with pytest.raises(RunConflict, match="has no checkpoint to resume from"):
+            open_run(plan(resume_from_checkpoint=True))
+
+    def test_that_must_have_a_checkpoint_and_has_one_goes_on(self, plan: Callable, past: Callable) -> None:
+        run = past(plan())
+        run.attempt()
+        run.checkpoint(3)
+        assert open_run(plan(resume_from_checkpoint=True)).attempt == 2
+
+    @pytest.mark.parametrize(
+        ("keys", "named"),
+        [
+            ({"seed": 1}, "seed"),
+            ({"trainer": "elsewhere:Trainer"}, "trainer"),
+            ({"hyperparams": {"lr": 0.1}}, "hyperparams"),
+            ({"mock_batches": [1]}, "mock_batches"),
+            ({"callbacks": ["somewhere:Callback"], "seed": 1}, "seed, callbacks"),
+        ],
+        ids=str,
+    )
+    def test_of_another_job_is_an_error_that_names_the_keys_and_changes_nothing(
+        self, plan: Callable, past: Callable, keys: dict, named: str
+    ) -> None:
+        run = past(plan())
+        run.attempt()
+        run.checkpoint(3)
+        before = run.tree()
+        with pytest.raises(RunConflict, match=f"belongs to another job: {named} differ"):
+            open_run(plan(**keys))
+        assert run.tree() == before
+
+    @pytest.mark.parametrize("keys", [{"max_steps": 99}, {"metric_every": 1}, {"checkpoint_every": 3}, {"labels": {"a": "b"}}])
+    def test_of_the_same_job_with_other_limits_goes_on(self, plan: Callable, past: Callable, keys: dict) -> None:
+        past(plan()).attempt()
+        assert open_run(plan(**keys)).attempt == 2
+
+    def test_that_is_running_is_an_error_that_says_where_and_changes_nothing(
+        self, plan: Callable, past: Callable, living: ProcessIdentity
+    ) -> None:
+        run = past(plan())
+        run.attempt()
+        lease = Lease.read(run.plan.directory.lease)
+        attrs.evolve(lease, process=living, step=7).write(run.plan.directory.lease)
+        before = run.tree()
+        with pytest.raises(RunConflict, match=rf"is running \(process {living.pid} on .*, attempt 1, step 7\)"):
+            open_run(plan())
+        assert run.tree() == before
+
+    def test_that_two_start_at_once_is_opened_by_one(
+        self, plan: Callable, past: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Both have seen a dead lease; the other one is quicker to claim."""
+        past(plan()).attempt()
+        real = examine_run
+
+        def overtaken(*args: object) -> object:
+            found = real(*args)
+            claim_attempt(plan().directory.attempts, 2, process=ProcessIdentity.current(), started_ms=0)
+            return found
+
+        monkeypatch.setattr(opening_module, "examine_run", overtaken)
+        with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by somebody else"):
+            open_run(plan())
+        assert newest_attempt(plan().directory.attempts) == 2
+
+    def test_with_a_damaged_record_is_an_error_that_names_it(self, plan: Callable, past: Callable) -> None:
+        run = past(plan())
+        run.attempt()
+        run.plan.directory.record.write_text("{")
+        with pytest.raises(Exception, match="not a JSON document") as caught:
+            open_run(plan())
+        assert caught.value.file == str(run.plan.directory.record)
+
+
+class TestAFinishedRun:
+    def test_is_not_opened_again(self, plan: Callable, past: Callable) -> None:
+        run = past(plan())
+        run.attempt()
+        result = run.result("succeeded")
+        before = run.tree()
+        assert open_run(plan()) == result
+        assert run.tree() == before
+
+    @pytest.mark.parametrize(
+        ("first", "then", "goes_on"),
+        [
+            ({"max_steps": 10}, {"max_steps": 11}, True),
+            ({"max_steps": 10}, {"max_steps": 9}, False),
+            ({"max_steps": 0, "epochs": 2}, {"max_steps": 0, "epochs": 3}, True),
+            ({"max_steps": 0, "epochs": 2}, {"max_steps": 5, "epochs": 2}, False),
+            ({"max_steps": 5, "epochs": 2}, {"max_steps": 5}, True),
+            ({"max_steps": 5, "epochs": 2}, {"max_steps": 0, "epochs": 2}, True),
+            ({"max_steps": 0}, {"max_steps": 0, "epochs": 1}, False),
+            ({"max_steps": 0}, {"max_steps": 7}, True),
+        ],
+        ids=str,
+    )
+    def test_goes_on_when_more_is_asked_for(
+        self, plan: Callable, past: Callable, first: dict, then: dict, goes_on: bool
+    ) -> None:
+        run = past(plan(mock_batches=["a"], **first))
+        run.attempt()
+        run.result("succeeded")
+        assert isinstance(open_run(plan(mock_batches=["a"], **then)), Opening) is goes_on
+
+    @pytest.mark.parametrize("status", ["failed", "cancelled", "preempted"])
+    def test_that_did_not_succeed_goes_on(self, plan: Callable, past: Callable, status: str) -> None:
+        run = past(plan())
+        run.attempt()
+        run.result(status)
+        assert open_run(plan()).attempt == 2
+
+    def test_whose_extension_died_goes_on(self, plan: Callable, past: Callable) -> None:
+        run = past(plan())
+        run.attempt()
+        run.result("succeeded")
+        past(plan(max_steps=50)).attempt(2)  # no result: its supervisor was killed
+        assert open_run(plan(max_steps=50)).attempt == 3
+
+    def test_whose_extension_was_withdrawn_can_still_be_extended(self, plan: Callable, past: Callable) -> None:
+        run = past(plan())
+        run.attempt()
+        run.result("succeeded")
+        opened = open_run(plan(max_steps=50))
+        RunRecord(job=plan(max_steps=50).spec.to_json(), job_dir="/").write(opened.directory.record)
+        opened.withdraw()
+        assert open_run(plan(max_steps=50)).attempt == 2
+
+
+def test_a_job_that_cannot_be_planned_leaves_nothing(plan: Callable, tmp_path: Path) -> None:
+    with pytest.raises(Errors):
+        plan(max_steps=-1)
+    assert not (tmp_path / "runs").exists()
