@@ -51,6 +51,7 @@ test: $(VENV)/test.installed ## Lint, types, documentation, tests with coverage
 	$(PY) -m coverage erase
 	$(PY) -m coverage run -m pytest tests/unit tests/integration $(EXAMPLE) $(PYTEST_ARGS)
 	$(PY) -m coverage combine --quiet
+	@rm -f build/coverage/data.* # torn, of processes that a test killed or let run out of disk
 	$(PY) -m coverage report
 
 .PHONY: docs

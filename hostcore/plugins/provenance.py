@@ -34,7 +34,7 @@ def provenance(ref: PluginRef, *, job_dir: Path | None = None) -> Provenance:
     """
     record = _record(ref.dist) if ref.dist is not None else None
     if record is not None:
-        sha256: str | None = hashlib.sha256(record.encode()).hexdigest()
+        sha256: str | None = hashlib.sha256(record).hexdigest()
     else:
         sha256 = _of_sources(ref.value.partition(":")[0].partition(".")[0], job_dir if ref.dist is None else None)
     return Provenance(
@@ -42,7 +42,7 @@ def provenance(ref: PluginRef, *, job_dir: Path | None = None) -> Provenance:
     )
 
 
-def _record(distribution: str) -> str | None:
+def _record(distribution: str) -> bytes | None:
     """The RECORD of a regular installation; None for an editable one, whose RECORD does not know the code."""
     try:
         found = metadata.distribution(distribution)
@@ -54,7 +54,12 @@ def _record(distribution: str) -> str | None:
             return None
     except (ValueError, AttributeError):  # not pip's own; then RECORD is as good as ever
         pass
-    return found.read_text("RECORD") or None
+    text = found.read_text("RECORD")
+    if not text:
+        return None
+    # pip ends its lines with \r\n, which read_text() turns into \n; the hash is that of the file, as sha256sum has it.
+    info = getattr(found, "_path", None)
+    return text.encode() if info is None else bytes((info / "RECORD").read_bytes())
 
 
 def _of_sources(package: str, job_dir: Path | None) -> str | None:

@@ -122,7 +122,8 @@ def open_run(plan: RunPlan) -> Opening | RunResult:
     """
     directory = plan.directory
     # Before the lease is looked at: of two that find nobody running it, only one can claim this number.
-    attempt = newest_attempt(directory.attempts) + 1
+    with _file_errors(directory):
+        attempt = newest_attempt(directory.attempts) + 1
     finished = examine_run(plan)
     if finished is not None:
         return finished
@@ -262,7 +263,7 @@ def unwritable(path: Path, error: OSError) -> RunUnwritable:
     """The error for a run directory that cannot be written."""
     folder = _nearest(path)
     hint = f"set {RUNS_DIR_VARIABLE} to a folder that you may write to"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         hint = f"make room, or set {RUNS_DIR_VARIABLE} to a folder on another disk"
     elif not os.access(folder, os.W_OK):
         hint = f"{folder} is not writable for this user; {hint}"

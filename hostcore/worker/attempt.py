@@ -250,7 +250,7 @@ class _Attempt:
     def fail(self, error: BaseException, channel: Channel) -> None:
         """Write the failure into the log; or tell it over the line, where the log cannot take it."""
         culprit = attribute(error, self._prepared.components)
-        if culprit is None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if culprit is None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             error = DiskFull(
                 f"the run directory cannot be written: {error.strerror}", hint="make room, then run the job again"
             )

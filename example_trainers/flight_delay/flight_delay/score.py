@@ -66,7 +66,7 @@ def score(run_dir: Path, data: Path, train: Path) -> Score:
 
 
 def mean_gain(train: Path) -> float:
-    """How many minutes later than it left, against the schedule, a flight arrives on average. Negative: earlier."""
+    """The mean of arrival delay minus departure delay, in minutes; negative when flights make up time."""
     flights = _read(train, [ARRIVAL_DELAY, DEPARTURE_DELAY])
     return float(pc.mean(_gain(flights)).as_py())
 
@@ -98,7 +98,7 @@ def _final_model(run_dir: Path) -> tuple[int, Path]:
             f"no result of a run: {error}", file=str(path), hint="Give the folder of a run that has ended: runs/RUN_ID"
         ) from error
     if not result["final_checkpoint"]:
-        raise HostcoreError(f"the run {result['status']} without a checkpoint", file=str(path))
+        raise HostcoreError("the run ended without a checkpoint", file=str(path))
     return result["step"], run_dir / result["final_checkpoint"] / "trainer"
 
 

@@ -56,10 +56,12 @@ class FlightDelayTrainer:
 
     def setup(self, ctx: StepContext) -> None:
         """Refuse data that the model cannot read, before anything is built."""
-        missing = set(COLUMN_NAMES) - set(ctx.dataset.schema.names) if ctx.dataset is not None else set()
+        if ctx.dataset is None:
+            return
+        missing = [name for name in COLUMN_NAMES if name not in ctx.dataset.schema.names]
         if missing:
             raise InvalidData(
-                f"the data lacks the columns {', '.join(sorted(missing))}",
+                f"the data lacks {len(missing)} of the {len(COLUMN_NAMES)} columns it should have: {missing[0]}, …",
                 pointer="/dataset",
                 hint="Prepare it with: python -m flight_delay.prepare_data --out DIR",
             )

@@ -1,7 +1,5 @@
 """What somebody with a job has at hand: a folder, trainers good and bad, and the command line."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -102,6 +100,12 @@ class Workplace:
 def workplace(tmp_path: Path) -> Workplace:
     """An empty folder."""
     return Workplace(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def workplace_at() -> Any:
+    """Makes a workplace of an empty folder."""
+    return Workplace
 
 
 @pytest.fixture(scope="module")

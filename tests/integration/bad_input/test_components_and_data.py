@@ -1,6 +1,4 @@
-"""Trainers, data and devices that cannot be used: found by the worker before the run begins, and nothing of it stays."""
-
-from __future__ import annotations
+"""Trainers, data and devices that cannot be used: found by the worker before the run begins; nothing of it stays."""
 
 import textwrap
 from collections.abc import Callable
@@ -102,12 +100,6 @@ CASES = {
         pointer="/trainer",
         says=("train_stpe", "never called", "did you mean 'train_step'?"),
     ),
-    "an async method": Case(
-        trainer=TRAINER.replace("def setup", "async def setup"),
-        pointer="/trainer",
-        says=("setup is async",),
-        hints=("plain def",),
-    ),
     "a constructor that raises": Case(
         trainer=trainer("    def __init__(self): raise RuntimeError('no licence')"),
         pointer="/trainer",
@@ -123,11 +115,6 @@ CASES = {
         pointer="/trainer",
         says=("could not be imported", "SystemExit"),
     ),
-    "a syntax error": Case(
-        trainer=trainer(before="def broken(:"),
-        pointer="/trainer",
-        says=("could not be imported", "SyntaxError", "mine.py:1"),
-    ),
     "an import of what is not installed": Case(
         trainer=trainer(before="import no_such_module_anywhere"),
         pointer="/trainer",
@@ -136,13 +123,6 @@ CASES = {
     ),
     "an import path to nothing": Case(
         job={"trainer": "mine:Trainr"}, pointer="/trainer", says=("mine has no 'Trainr'", "did you mean 'Trainer'?")
-    ),
-    "an import path to no module": Case(
-        job={"trainer": "yours:Trainer"},
-        pointer="/trainer",
-        says=("there is no module 'yours'",),
-        hints=("yours.py",),
-        file="job.json",
     ),
     "a hyperparameter that there is not": Case(
         trainer=trainer(STRICT),
@@ -160,17 +140,18 @@ CASES = {
         hints=("0.1 is usual",),
         file="job.json",
     ),
-    "a callback that is a trainer": Case(
-        job={"callbacks": ["mine:Trainer"]},
+    "a callback with a mistyped hook": Case(
+        trainer=TRAINER + "class Calls:\n    def on_batch_ended(self): pass\n",
+        job={"callbacks": ["mine:Calls"]},
         pointer="/callbacks/0",
-        says=("setup is a hook of trainers",),
-        hints=("hookimpl",),
+        says=("on_batch_ended", "never called", "did you mean 'on_batch_end'?"),
+        hints=("@not_a_hook",),
     ),
     "data that is not there": Case(
         data=lambda path: path.with_name("date.parquet").touch(),
         pointer="/dataset/parquet_paths/0",
         says=("data.parquet does not exist",),
-        hints=("Did you mean date.parquet",),
+        hints=("did you mean date.parquet",),
         file="data.parquet",
     ),
     "an empty file": Case(
@@ -180,18 +161,15 @@ CASES = {
         data=truncated,
         pointer="/dataset",
         says=("truncated or damaged Parquet file",),
-        hints=("Copy or write it again",),
+        hints=("copy or write it again",),
         file="data.parquet",
     ),
     "a file of another format": Case(
         data=lambda path: path.write_text("x,y\n1,2\n"),
         pointer="/dataset",
         says=("is not a Parquet file",),
-        hints=("text, such as CSV",),
+        hints=("text, such as csv",),
         file="data.parquet",
-    ),
-    "a file without rows": Case(
-        data=lambda path: pq.write_table(table()[:0], path), pointer="/dataset", says=("no rows",), file="data.parquet"
     ),
     "less data than a batch": Case(
         data=parquet(),
@@ -206,7 +184,7 @@ CASES = {
         dataset={"columns": ["x", "prize"]},
         pointer="/dataset/columns/1",
         says=("no column 'prize'",),
-        hints=("Did you mean 'price'?",),
+        hints=("did you mean 'price'?",),
         file="data.parquet",
     ),
     "a type that cannot become a tensor": Case(
@@ -214,7 +192,7 @@ CASES = {
         data=parquet(name=pa.array(["a"] * 64)),
         pointer="/dataset",
         says=("column 'name' is of type string, which cannot become a tensor",),
-        hints=("Encode it as numbers", "dataset.columns"),
+        hints=("encode it as numbers", "dataset.columns"),
         file="job.json",
     ),
     "a null among numbers": Case(
@@ -269,7 +247,7 @@ def test_what_cannot_be_used_is_refused_with_one_clear_error(case: Case, outcome
     for part in case.says:
         assert part in error["message"]
     for part in case.hints:
-        assert part in error["hint"]
+        assert part in error["hint"].lower()
     assert left == {}
     if validated:
         assert error["message"] in validated.told
@@ -278,13 +256,11 @@ def test_what_cannot_be_used_is_refused_with_one_clear_error(case: Case, outcome
 
 def test_the_faults_of_several_plugins_are_told_at_once(workplace: Any) -> None:
     workplace.write(trainer(train_step="train_step(self, batch): pass #"), "mine.py")
-    workplace.write("class Quiet:\n    def on_batch_ended(self): pass\n", "calls.py")
-    job = {"trainer": "mine:Trainer", "callbacks": ["calls:Quiet"], "mock_batches": [1], "device": "cuda:7"}
-    job["dataset"] = {"parquet_paths": ["none.parquet"]}
-    del job["mock_batches"]
+    workplace.write("class Calls:\n    def on_batch_ended(self): pass\n", "calls.py")
+    job = {"trainer": "mine:Trainer", "callbacks": ["calls:Calls"], "dataset": {"parquet_paths": ["none.parquet"]}}
     workplace.write(job)
     answer = workplace.hostcore("run", "job.json", "--json")
-    assert {error["pointer"] for error in answer.errors} >= {"/trainer", "/callbacks/0", "/dataset/parquet_paths/0"}
+    assert [error["pointer"] for error in answer.errors] == ["/trainer", "/callbacks/0", "/dataset/parquet_paths/0"]
     assert workplace.tree() == {}
 
 

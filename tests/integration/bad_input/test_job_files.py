@@ -1,7 +1,5 @@
 """Job files that are none, and jobs with wrong keys and values: found before any plugin is imported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import attrs
@@ -51,7 +49,10 @@ CASES = {
     "YAML that is none": Case(job="trainer: [a\n", name="job.yaml", says=("not valid YAML", "line")),
     "no trainer": Case(job={"max_steps": 1}, pointer="/trainer", says=('"trainer" is missing',)),
     "unknown key": Case(
-        job=with_(max_step=1), pointer="/max_step", says=('unknown key "max_step"',), hints=("did you mean", "max_steps")
+        job=with_(max_step=1),
+        pointer="/max_step",
+        says=('unknown key "max_step"',),
+        hints=("did you mean", "max_steps"),
     ),
     "wrong type": Case(
         job=with_(metric_every="10"),

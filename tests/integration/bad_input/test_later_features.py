@@ -1,7 +1,5 @@
 """What a later version will do is refused, never ignored: a run must not look like what it is not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -39,10 +39,13 @@ class Distribution:
 
     @property
     def package_files(self) -> set[str]:
-        """Every file of the package in the checkout, as a wheel names it."""
-        folder = self.source / self.package
-        files = (file for file in folder.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
-        return {file.relative_to(self.source).as_posix() for file in files}
+        """Every file of the package in the checkout, caches apart, as a wheel names it."""
+        files = (file.relative_to(self.source) for file in (self.source / self.package).rglob("*") if file.is_file())
+        return {
+            file.as_posix()
+            for file in files
+            if not any(part == "__pycache__" or part.startswith(".") for part in file.parts)
+        }
 
 
 DISTRIBUTIONS = (

@@ -1,0 +1,112 @@
+"""Names of plugins that stand for nothing, for too much, or for something made for another contract."""
+
+from typing import Any
+
+import pytest
+
+TRAINER = """
+from hostcore_hookspecs import StepResult
+
+class Trainer:
+    def setup(self): pass
+    def configure(self): return {}
+    def prepare_batch(self, raw_batch): return raw_batch
+    def train_step(self, prepared_batch): return StepResult(metrics={"loss": 1.0})
+    def state_dict(self, state): return state
+    def load_state_dict(self, state, payload): state.update(payload)
+"""
+
+
+def install(site: Any, distribution: str, name: str = "flight_delay", **how: Any) -> None:
+    module = f"{distribution.replace('-', '_')}_code"
+    site.install(
+        distribution,
+        modules={f"{module}.py": f"print('imported')\n{TRAINER}"},
+        entry_points={"hostcore.trainers": {name: f"{module}:Trainer"}},
+        **how,
+    )
+
+
+@pytest.fixture
+def refused(workplace: Any) -> Any:
+    """What is said, by each command that could, about a job with one mistake."""
+
+    def said(**job: Any) -> tuple[dict[str, Any], str]:
+        workplace.write({"trainer": "flight_delay", "mock_batches": [1], **job})
+        ran, validated = workplace.hostcore("run", "job.json", "--json"), workplace.hostcore("validate", "job.json")
+        assert ran.error["message"] in validated.told
+        assert workplace.tree() == {}
+        return ran.error, validated.told
+
+    return said
+
+
+def test_an_unknown_trainer_is_answered_with_the_nearest_name_and_how_to_get_it(site: Any, refused: Any) -> None:
+    install(site, "flights")
+    error, told = refused(trainer="flight_dealy")
+    assert error["pointer"] == "/trainer"
+    assert "no trainer is called 'flight_dealy'; did you mean 'flight_delay'?" in error["message"]
+    for part in ("hostcore plugins", "pypi.org", "pip install"):
+        assert part in error["hint"]
+        assert part in told
+
+
+def test_a_reporter_in_place_of_a_trainer_is_answered_with_what_it_is(refused: Any) -> None:
+    error, _ = refused(trainer="terminal")
+    assert "no trainer is called 'terminal'" in error["message"]
+    assert "terminal (hostcore-builtin-plugins" in error["hint"]
+    assert "is a reporter; those are named under 'reporters'" in error["hint"]
+
+
+def test_an_unknown_distribution_is_answered_with_how_to_install_it(refused: Any) -> None:
+    error, _ = refused(trainer="flights/flight_delay")
+    assert "no installed distribution 'flights' has plugins" in error["message"]
+    assert "pip install flights" in error["hint"]
+
+
+def test_two_distributions_with_one_name_are_both_named(site: Any, refused: Any) -> None:
+    install(site, "flights-a", version="1.0")
+    install(site, "flights-b", version="2.1")
+    error, told = refused()
+    assert error["pointer"] == "/trainer"
+    assert "flights-a 1.0, flights-b 2.1" in error["message"]
+    assert "flights-a/flight_delay or flights-b/flight_delay" in error["message"]
+    assert "uninstall" in told
+
+
+def test_a_plugin_for_another_contract_is_refused_without_importing_it(site: Any, refused: Any) -> None:
+    install(site, "flights", requires=("hostcore-hookspecs>=2,<3",))
+    error, told = refused()
+    assert error["pointer"] == "/trainer"
+    assert "flights 1.0 requires hostcore-hookspecs" in error["message"]
+    assert "but hostcore-hookspecs 1." in error["message"]
+    assert "pip install --upgrade flights" in error["hint"]
+    assert "imported" not in told
+
+
+def test_a_reporter_that_cannot_be_constructed_is_refused(site: Any, refused: Any) -> None:
+    code = (
+        "class Broken:\n    def __init__(self): raise ValueError('no token')\n    def report_event(self, event): pass\n"
+    )
+    site.install(
+        "trackers", modules={"tracker.py": code}, entry_points={"hostcore.reporters": {"tracker": "tracker:Broken"}}
+    )
+    install(site, "flights")
+    error, _ = refused(reporters=["hostcore-builtin-plugins/terminal", "tracker"])
+    assert error["pointer"] == "/reporters/1"
+    assert "the reporter tracker (trackers 1.0, tracker:Broken) could not be constructed" in error["message"]
+    assert "ValueError: no token" in error["message"]
+    assert error["file"].endswith("tracker.py")
+
+
+def test_a_malformed_entry_points_file_of_somebody_else_disturbs_nobody(site: Any, workplace: Any) -> None:
+    site.install("garbage", modules={}, entry_points="no group = here\n\x00[half")
+    install(site, "flights")
+    workplace.write({"trainer": "flight_delay", "mock_batches": [1], "run_id": "new", "reporters": []})
+    ran = workplace.hostcore("run", "job.json")
+    assert (ran.code, ran.err) == (0, "")
+    listed = workplace.hostcore("plugins")
+    assert listed.code == 0
+    assert "flight_delay" in listed.out
+    assert "garbage is broken: entry_points.txt, line 1" in listed.err
+    assert "Traceback" not in listed.err

@@ -1,0 +1,172 @@
+"""Runs by the installed command, in processes of their own; and runs in this process, where a process is not the point."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+COMMAND = str(Path(sys.executable).with_name("hostcore"))
+HERE = Path(__file__).parent
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
+    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s in vain for: {what}")
+
+
+@attrs.frozen(kw_only=True)
+class Finished:
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output, which must be one JSON document and nothing else."""
+        return json.loads(self.out)
+
+
+@attrs.frozen
+class Command:
+    """A command that was started."""
+
+    process: "subprocess.Popen[str]"
+
+    def end(self) -> Finished:
+        """Wait for its end."""
+        out, err = self.process.communicate(timeout=180)
+        return Finished(code=self.process.returncode, out=out, err=err)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+
+@attrs.frozen
+class RunFiles:
+    """What lies in a run directory."""
+
+    path: Path
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return orjson.loads((self.path / "result.json").read_bytes())
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [orjson.loads(line) for line in (self.path / "logs" / "events.jsonl").read_bytes().splitlines()]
+
+    def names(self, *, attempt: int | None = None) -> list[str]:
+        return [event["event"] for event in self.events if attempt in (None, event["attempt"])]
+
+    def metric(self, name: str = "train/loss") -> dict[int, float | None]:
+        return {event["step"]: event["metrics"][name] for event in self.events if event["event"] == "metrics"}
+
+    def rank_log(self, attempt: int = 1) -> str:
+        path = self.path / "logs" / f"rank-0.attempt-{attempt}.jsonl"
+        return path.read_text() if path.exists() else ""
+
+    def output(self, attempt: int = 1) -> str:
+        return (self.path / "logs" / f"rank-0.attempt-{attempt}.log").read_text()
+
+    @property
+    def worker_pid(self) -> int:
+        """The process of the worker, as its trainer wrote it down."""
+        return int((self.path.parent.parent / f"{self.path.name}.pid").read_text())
+
+    def tree(self) -> dict[str, bytes | None]:
+        return {
+            str(path.relative_to(self.path)): path.read_bytes() if path.is_file() else None
+            for path in sorted(self.path.rglob("*"))
+        }
+
+
+@attrs.frozen
+class Project:
+    """A user's folder: a trainer in a file, jobs, and ``runs``."""
+
+    path: Path
+    environment: Mapping[str, str]
+
+    def job(self, name: str = "job.json", **keys: Any) -> Path:
+        """Write a job file of ``small_trainer:Trainer``."""
+        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "run_id": "a", "reporters": [], **keys}
+        path = self.path / name
+        path.write_text(json.dumps(job))
+        return path
+
+    def start(self, *arguments: str | Path, **environment: str) -> Command:
+        """Start ``hostcore`` in the folder."""
+        return Command(
+            subprocess.Popen(
+                [COMMAND, *map(str, arguments)],
+                cwd=self.path,
+                env={**self.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+
+    def command(self, *arguments: str | Path, **environment: str) -> Finished:
+        """Run ``hostcore`` in the folder."""
+        return self.start(*arguments, **environment).end()
+
+    def run(self, run_id: str = "a") -> RunFiles:
+        return RunFiles(self.path / "runs" / run_id)
+
+
+def make_project(path: Path, environment: Mapping[str, str] | None = None) -> Project:
+    path.mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "small_trainer.py", path)
+    clean = {name: value for name, value in (environment or os.environ).items() if not name.startswith("HOSTCORE_")}
+    return Project(path, clean)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A folder that the tests of a module share; each of them has run ids of its own."""
+    return make_project(tmp_path_factory.mktemp("project"))
+
+
+@pytest.fixture
+def own_project(tmp_path: Path) -> Callable[..., Project]:
+    """``own_project(site.environment)``: a folder of the test's own."""
+    return lambda environment=None: make_project(tmp_path / "project", environment)
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., Any]:
+    """See ``wait_until``."""
+    return wait_until
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of runs in this process, which finds the trainers of this suite; shared by the tests of a module."""
+    folder = tmp_path_factory.mktemp("here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOSTCORE_RUNS_DIR", str(folder / "runs"))
+        patch.chdir(folder)
+        patch.syspath_prepend(str(HERE))
+        yield folder / "runs"
+    for name in ("exact_trainer", "small_trainer"):
+        sys.modules.pop(name, None)

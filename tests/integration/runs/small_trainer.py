@@ -1,0 +1,95 @@
+"""A trainer that dies, hangs or dawdles where its hyperparameters say so."""
+
+import ctypes
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import attrs
+import torch
+
+from hostcore_hookspecs import InvalidData, StepResult
+
+
+class Trainer:
+    """Finds the square root of 2."""
+
+    @attrs.frozen(kw_only=True)
+    class Hyperparams:
+        #: What happens in step ``at``: ``raise``, ``segfault``, ``exit``, ``sys.exit``, ``hang``, ``invalid``.
+        how: str = ""
+        at: int = 0
+        #: Of every step.
+        seconds: float = 0.0
+
+    def setup(self, ctx: Any) -> None:
+        torch.set_num_threads(1)
+        print("hello from the trainer")
+        print("a word on standard error", file=sys.stderr)
+
+    def configure(self, ctx: Any) -> dict[str, torch.Tensor]:
+        return {"x": torch.tensor(3.0), "noise": torch.tensor(0.0)}
+
+    def prepare_batch(self, raw_batch: Any, state: Any, ctx: Any) -> Any:
+        if ctx.hyperparams.how == "invalid" and ctx.run_state.step + 1 == ctx.hyperparams.at:
+            raise InvalidData("the labels are all the same")
+        return raw_batch
+
+    def train_step(self, prepared_batch: Any, state: dict[str, torch.Tensor], ctx: Any) -> StepResult:
+        step, wishes = ctx.run_state.step + 1, ctx.hyperparams
+        if step == wishes.at:
+            _misbehave(wishes.how, ctx)
+        time.sleep(wishes.seconds)
+        state["x"] = (state["x"] + 2 / state["x"]) / 2
+        state["noise"] = torch.rand(()) + random.random()
+        return StepResult(metrics={"loss": (state["x"] ** 2 - 2) ** 2, "noise": state["noise"]})
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        return dict(state)
+
+    def load_state_dict(self, state: Any, payload: Any) -> None:
+        state.update(payload)
+
+
+class Slow(Trainer):
+    """Says in a file which process it is, when it has made three steps, and goes on slowly."""
+
+    def train_step(self, prepared_batch: Any, state: dict[str, torch.Tensor], ctx: Any) -> StepResult:
+        if ctx.run_state.step >= 3:
+            _tell(ctx, "pid", str(os.getpid()))
+            time.sleep(0.02)
+        return super().train_step(prepared_batch, state, ctx)
+
+
+def _misbehave(how: str, ctx: Any) -> None:
+    if how == "raise":
+        _deep(3)
+    elif how == "segfault":
+        ctypes.string_at(0)
+    elif how == "exit":
+        os._exit(3)
+    elif how == "sys.exit":
+        sys.exit("I have had enough")
+    elif how == "hang":
+        _tell(ctx, "pid", str(os.getpid()))
+        while True:
+            if ctx.is_canceled():
+                _tell(ctx, "canceled", "yes")
+            time.sleep(0.02)
+
+
+def _deep(levels: int) -> None:
+    if levels:
+        _deep(levels - 1)
+    raise ValueError("the loss has exploded")
+
+
+def _tell(ctx: Any, what: str, text: str) -> None:
+    """Write ``<run_id>.<what>`` beside the job, whole or not at all."""
+    path = Path(f"{ctx.job.run_id}.{what}")
+    if not path.exists():
+        path.with_suffix(".tmp").write_text(text)
+        path.with_suffix(".tmp").rename(path)

@@ -1,0 +1,128 @@
+"""However a worker dies, the run has an honest end: one terminal event, result.json, an exit code."""
+
+import os
+import signal
+from collections.abc import Mapping
+
+import pytest
+
+ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
+DEATHS = ("raise", "segfault", "exit", "sys.exit")
+
+
+@pytest.fixture(scope="module")
+def dead(project, until) -> Mapping:
+    """The finished commands, by the way in which the worker died in step 137. They run beside each other."""
+    started = {}
+    for how in DEATHS:
+        job = project.job(f"{how}.json", run_id=how, max_steps=200, hyperparams={"how": how, "at": 137})
+        started[how] = project.start("run", job)
+    slow = project.job("killed.json", run_id="killed", trainer="small_trainer:Slow", max_steps=10**6, metric_every=1)
+    started["killed"] = project.start("run", slow)
+    until(lambda: (project.path / "killed.pid").exists(), "the third step of the run that will be killed")
+    os.kill(project.run("killed").worker_pid, signal.SIGKILL)
+    return {how: command.end() for how, command in started.items()}
+
+
+@pytest.fixture(params=[*DEATHS, "killed"])
+def how(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def test_the_command_exits_1(dead: Mapping, how: str) -> None:
+    assert dead[how].code == 1
+
+
+def test_there_is_one_terminal_event_and_it_is_the_last(dead: Mapping, project, how: str) -> None:
+    names = project.run(how).names()
+    assert [name for name in names if name in ENDS] == ["run_failed"]
+    assert names[-1] == "run_failed"
+
+
+def test_the_result_says_failed_with_the_error_of_the_event(dead: Mapping, project, how: str) -> None:
+    result = project.run(how).result
+    assert (result["status"], result["exit_code"], result["attempt"]) == ("failed", 1, 1)
+    assert result["error"] == project.run(how).events[-1]["error"]
+
+
+def test_nobody_holds_the_run_any_more(dead: Mapping, project, how: str) -> None:
+    assert not (project.run(how).path / "lease.json").exists()
+
+
+def test_the_error_is_shown_on_standard_error(dead: Mapping, project, how: str) -> None:
+    error = project.run(how).result["error"]
+    assert f"error: {error['type']}: {error['message']}" in dead[how].err
+    assert f"failed  {how}" in dead[how].out
+
+
+class TestATrainerThatRaises:
+    def test_is_shown_with_its_own_traceback_and_nothing_of_the_host(self, dead: Mapping, project) -> None:
+        error = project.run("raise").result["error"]
+        assert (error["type"], error["message"], error["rank"]) == ("ValueError", "the loss has exploded", 0)
+        assert error["traceback"].startswith("Traceback (most recent call last):\n")
+        assert "in train_step" in error["traceback"]
+        assert error["traceback"].count("in _deep") == 4
+        assert "/hostcore/" not in error["traceback"]
+        assert error["traceback"].rstrip().endswith("ValueError: the loss has exploded")
+
+    def test_is_named(self, dead: Mapping, project) -> None:
+        assert "small_trainer:Trainer" in project.run("raise").result["error"]["plugin"]
+
+    def test_has_its_traceback_on_standard_error_once(self, dead: Mapping) -> None:
+        assert dead["raise"].err.count("Traceback") == 1
+        assert "/hostcore/" not in dead["raise"].err
+
+    def test_stands_at_the_last_finished_step(self, dead: Mapping, project) -> None:
+        assert project.run("raise").result["step"] == 136
+
+
+class TestAWorkerThatIsGone:
+    @pytest.mark.parametrize(
+        ("how", "words"),
+        [
+            ("segfault", "was killed by SIGSEGV"),
+            ("exit", "exited with code 3"),
+            ("killed", "was killed by SIGKILL"),
+        ],
+    )
+    def test_is_told_as_what_it_died_of(self, dead: Mapping, project, how: str, words: str) -> None:
+        error = project.run(how).result["error"]
+        assert error["type"] == "WorkerDied"
+        assert error["message"].startswith(f"the worker {words} after step ")
+        assert error["hint"]
+
+    def test_by_a_segmentation_fault_shows_where_it_was(self, dead: Mapping, project) -> None:
+        error = project.run("segfault").result["error"]
+        assert "Segmentation fault" in error["traceback"]
+        assert "_misbehave" in error["traceback"]
+
+    def test_has_its_metrics_up_to_the_end(self, dead: Mapping, project) -> None:
+        for how in ("segfault", "exit"):
+            assert list(project.run(how).metric()) == list(range(10, 131, 10))
+        assert 3 in project.run("killed").metric()
+
+
+def test_sys_exit_is_a_failure_like_any_other(dead: Mapping, project) -> None:
+    error = project.run("sys.exit").result["error"]
+    assert (error["type"], error["message"]) == ("SystemExit", "I have had enough")
+    assert "in train_step" in error["traceback"]
+
+
+def test_what_the_worker_printed_is_in_its_log_and_not_on_the_terminal(dead: Mapping, project, how: str) -> None:
+    output = project.run(how).output()
+    assert "hello from the trainer\n" in output
+    assert "a word on standard error\n" in output
+    assert "hello from the trainer" not in dead[how].out
+
+
+def test_the_events_are_numbered_without_a_gap(dead: Mapping, project, how: str) -> None:
+    events = project.run(how).events
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert [event["event"] for event in events][:3] == ["run_submitted", "run_started", "epoch_started"]
+
+
+def test_a_failed_run_is_started_again_by_the_same_command(dead: Mapping, project) -> None:
+    again = project.command("run", project.path / "exit.json", "--set", "max_steps=100", "--json")
+    assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, 100)
+    assert project.run("exit").names(attempt=1)[-1] == "run_failed"
+    assert project.run("exit").names(attempt=2)[-1] == "run_succeeded"
