@@ -1,6 +1,8 @@
 """The command line. Each command group is a module, imported when it is used: ``hostcore --help`` stays quick."""
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import click
@@ -70,4 +72,8 @@ def cli() -> None:
 
 def main() -> None:
     """The ``hostcore`` command."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        sys.exit("error: the working directory does not exist any more; change to one that does")
     cli(prog_name="hostcore")

@@ -1,9 +1,7 @@
 """One attempt in the worker: start up, wait for the word, train, and end honestly."""
 
-import errno
 import os
 import threading
-import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,17 +10,14 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore.checkpoints.errors import CheckpointError
 from hostcore.events.writer import RankLog
-from hostcore.plugins.attribution import attribute, plugin_traceback
-from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
 from hostcore.runs.channel import Channel, errors_as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.toolkit import seed_everything
 from hostcore.worker.checkpointing import Checkpointer, TrainerCalls, stateful
-from hostcore.worker.feed.feed import DataChanged
+from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_error
 from hostcore.worker.loop import Hooks, Training, nothing, train
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
@@ -30,22 +25,14 @@ from hostcore.worker.startup import Prepared, prepare
 from hostcore.worker.stop import StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
-from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
+from hostcore_hookspecs.errors import HostcoreError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-#: Makes the job invalid if it is raised before the first step: its data, its settings, the checkpoint to go on from.
-_INVALID = (InvalidData, InvalidSettings, DataChanged, CheckpointError)
 _ENDS: dict[str, Callable[..., events.Payload]] = {
     "succeeded": events.RunSucceeded,
     "cancelled": events.RunCancelled,
     "preempted": events.RunPreempted,
 }
-
-
-class DiskFull(HostcoreError):
-    """The log cannot take the run's events any more."""
-
-    code = "run.unwritable"
 
 
 def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
@@ -76,8 +63,8 @@ def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
     except KeyboardInterrupt:
         attempt.interrupted()
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the run has to end in its log
-        if attempt.made_no_step and isinstance(error, _INVALID):
-            _report_invalid(channel, attempt.located(error))
+        if attempt.made_no_step and isinstance(error, INVALID_BEFORE_FIRST_STEP):
+            _report_invalid(channel, located(error, prepared))
             return INVALID
         attempt.fail(error, channel)
         return FAILED
@@ -99,11 +86,6 @@ def _listen(channel: Channel, stop: StopSwitch) -> None:
             stop.request("the supervisor is gone", "host", status="preempted")
             return
         stop.request(request["reason"], request["requested_by"], status=request["status"])
-
-
-def _traceback(error: BaseException, culprit: Component | None) -> str:
-    """As the plugin's author wants to see it: without the host's frames, if it is the plugin's."""
-    return plugin_traceback(error, culprit) if culprit else "".join(traceback.format_exception(error))
 
 
 class _Attempt:
@@ -231,38 +213,13 @@ class _Attempt:
             emit=self._emit,
         )
 
-    def located(self, error: HostcoreError) -> HostcoreError:
-        """What a component found wrong with the job once it was called, with the component and the place in the job."""
-        culprit = attribute(error, self._prepared.components)
-        if culprit is None:
-            return error
-        error.plugin = error.plugin or culprit.ref.provenance
-        if isinstance(error, InvalidSettings):
-            error.pointer = self._prepared.pointers[culprit.use] + (error.pointer or "")
-        elif self._prepared.dataset is not None:
-            error.pointer = error.pointer or "/dataset"
-        return error
-
     def interrupted(self) -> None:
         """A second Ctrl-C: end at once."""
         self._emit(events.RunCancelled(reason="interrupted twice by the user, without a last checkpoint"))
 
     def fail(self, error: BaseException, channel: Channel) -> None:
         """Write the failure into the log; or tell it over the line, where the log cannot take it."""
-        culprit = attribute(error, self._prepared.components)
-        if culprit is None and isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            error = DiskFull(
-                f"the run directory cannot be written: {error.strerror}", hint="make room, then run the job again"
-            )
-        expected = isinstance(error, HostcoreError)
-        failure = RunError(
-            type=type(error).__name__,
-            message=str(error),
-            traceback="" if expected else _traceback(error, culprit),
-            plugin=culprit.ref.provenance if culprit else None,
-            rank=self._ctx.rank,
-            hint=error.hint if isinstance(error, HostcoreError) else None,
-        )
+        failure = run_error(error, self._prepared, rank=self._ctx.rank)
         try:
             self._emit(events.RunFailed(error=failure))
         except OSError:

@@ -1,0 +1,161 @@
+"""Callbacks from other distributions: when they are called, what they wrap, what they remember."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DIARY = """
+    from pathlib import Path
+    import attrs
+
+    class Diary:
+        '''Writes down every call.'''
+
+        @attrs.frozen
+        class Settings:
+            path: Path
+
+        def __init__(self, *, settings):
+            self.path = settings.path
+
+        def note(self, *words):
+            with self.path.open("a") as file:
+                print(*words, file=file)
+
+        def select_device(self, available): self.note("select_device", "cpu" in available); return "cpu"
+        def on_train_begin(self, run_state): self.note("on_train_begin", run_state.step)
+        def on_train_end(self, run_state): self.note("on_train_end", run_state.step)
+        def on_epoch_begin(self, run_state): self.note("on_epoch_begin", run_state.epoch)
+        def on_epoch_end(self, run_state): self.note("on_epoch_end", run_state.epoch)
+        def on_batch_begin(self, batch, run_state): self.note("on_batch_begin", batch, run_state.step)
+        def on_batch_end(self, result, run_state): self.note("on_batch_end", result.metrics["loss"], run_state.step)
+        def on_checkpoint_saved(self, checkpoint): self.note("on_checkpoint_saved", checkpoint.step, checkpoint.final)
+        def on_stop_requested(self, reason, requested_by): self.note("on_stop_requested", reason)
+        def on_exception(self, error): self.note("on_exception", error)
+"""
+SCALING = """
+    import attrs
+    from hostcore_hookspecs import hookimpl
+
+    class Scale:
+        '''Multiplies the loss that a trainer reports, and counts its steps.'''
+
+        @attrs.frozen
+        class Settings:
+            factor: float
+            plus: float = 0.0
+
+        def __init__(self, *, settings):
+            self.settings = settings
+            self.steps = 0
+
+        @hookimpl(wrapper=True)
+        def train_step(self, ctx):
+            result = yield
+            self.steps += 1
+            loss = result.metrics["loss"] * self.settings.factor + self.settings.plus
+            return attrs.evolve(result, metrics={"loss": loss, "wrapped_steps": self.steps})
+
+        def callback_state(self): return {"steps": self.steps}
+        def load_callback_state(self, payload): self.steps = payload["steps"]
+
+    class Stop:
+        def on_batch_end(self, run_state, ctx):
+            if run_state.step == 3:
+                ctx.request_stop("three are enough")
+"""
+
+
+@pytest.fixture
+def diary(site: Any, tmp_path: Path) -> Path:
+    """The file of the callback ``diary``; ``scale`` and ``stop`` are another distribution's."""
+    site.install(
+        "diaries", modules={"diaries.py": DIARY}, entry_points={"hostcore.callbacks": {"diary": "diaries:Diary"}}
+    )
+    entry_points = {"hostcore.callbacks": {"scale": "scaling:Scale", "stop": "scaling:Stop"}}
+    site.install("scaling", modules={"scaling.py": SCALING}, entry_points=entry_points)
+    return tmp_path / "diary.txt"
+
+
+USE_DIARY = {"use": "diary", "path": "diary.txt"}
+
+
+def test_callbacks_are_called_at_every_point_of_a_run(environment: Any, halving: Any, diary: Path) -> None:
+    answer = environment.run(**halving, checkpoint_every=2, callbacks=[USE_DIARY])
+    assert answer.returncode == 0, answer.stderr
+    assert diary.read_text().splitlines() == [
+        "select_device True",
+        "on_train_begin 0",
+        "on_epoch_begin 0",
+        "on_batch_begin 1 0",
+        "on_batch_end 4.0 1",
+        "on_batch_begin 2 1",
+        "on_batch_end 2.0 2",
+        "on_checkpoint_saved 2 False",
+        "on_epoch_end 0",
+        "on_epoch_begin 1",
+        "on_batch_begin 1 2",
+        "on_batch_end 1.0 3",
+        "on_batch_begin 2 3",
+        "on_batch_end 0.5 4",
+        "on_checkpoint_saved 4 True",
+        "on_epoch_end 1",
+        "on_train_end 4",
+    ]
+
+
+def test_wrappers_of_the_train_step_nest_in_the_order_of_the_job(environment: Any, halving: Any, diary: Path) -> None:
+    plus_first = [{"use": "scale", "factor": 1, "plus": 1}, {"use": "scale", "factor": 10}]
+    answer = environment.run(**halving, metric_every=1, callbacks=[USE_DIARY, *plus_first])
+    assert answer.returncode == 0, answer.stderr
+    losses = [event["metrics"]["train/loss"] for event in environment.events("try") if event["event"] == "metrics"]
+    assert losses == [41, 21, 11, 6]  # the trainer's 4, 2, 1, 0.5: inside times 10, outside plus 1
+    assert "on_batch_end 41.0 1" in diary.read_text()
+
+
+def test_a_callback_that_stops_a_run_is_named_and_its_state_comes_back(
+    environment: Any, halving: Any, diary: Path
+) -> None:
+    callbacks = [USE_DIARY, {"use": "scale", "factor": 1}, "stop"]
+    assert environment.run(**halving, metric_every=1, callbacks=callbacks).returncode == 0
+    result = environment.document("try/result.json")
+    assert (result["status"], result["step"], result["reason"]) == ("succeeded", 3, "three are enough")
+    assert "stop" in result["requested_by"]
+    assert diary.read_text().splitlines()[-3:] == [
+        "on_stop_requested three are enough",
+        "on_checkpoint_saved 3 True",
+        "on_train_end 3",
+    ]
+
+    assert environment.run(**{**halving, "epochs": 3}, metric_every=1, callbacks=callbacks).returncode == 0
+    metrics = [event for event in environment.events("try") if event["event"] == "metrics"]
+    assert [(event["attempt"], event["metrics"]["wrapped_steps"]) for event in metrics] == [
+        (1, 1), (1, 2), (1, 3), (2, 4), (2, 5), (2, 6)
+    ]  # fmt: skip
+
+
+def test_a_failing_run_is_told_to_callbacks_and_blamed_on_the_right_plugin(
+    environment: Any, halving: Any, diary: Path
+) -> None:
+    job = {**halving, "mock_batches": [1, "bad"]}
+    answer = environment.run(**job, callbacks=[USE_DIARY, {"use": "scale", "factor": 10}])
+    assert answer.returncode == 1
+    assert diary.read_text().splitlines()[-2:] == ["on_batch_begin bad 1", "on_exception a bad batch"]
+    error = environment.document("try/result.json")["error"]
+    assert error["plugin"] == "halving (halvers 1.2)"
+    assert "halvers.py" in error["traceback"]
+
+
+def test_every_plugin_of_the_worker_is_recorded_with_its_distribution(
+    environment: Any, halving: Any, diary: Path
+) -> None:
+    assert environment.run(**halving, callbacks=[USE_DIARY, {"use": "scale", "factor": 10}]).returncode == 0
+    plugins = environment.document("try/config/run.json")["plugins"]
+    assert [(plugin["kind"], plugin["name"], plugin["distribution"], plugin["version"]) for plugin in plugins] == [
+        ("trainer", "halving", "halvers", "1.2"),
+        ("callback", "diary", "diaries", "1.0"),
+        ("callback", "scale", "scaling", "1.0"),
+    ]
+    assert len({plugin["sha256"] for plugin in plugins}) == 3
+    assert all(len(plugin["sha256"]) == 64 for plugin in plugins)

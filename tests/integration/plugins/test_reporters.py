@@ -1,0 +1,75 @@
+"""Reporters from other distributions: readers of the events, who cannot hurt the run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPORTERS = """
+    import json
+    from pathlib import Path
+    import attrs
+
+    class Scribe:
+        @attrs.frozen
+        class Settings:
+            path: Path
+            fail_at: str = ""
+
+        def __init__(self, *, settings):
+            self.settings = settings
+
+        def write(self, value):
+            with self.settings.path.open("a") as file:
+                file.write(json.dumps(value) + "\\\\n")
+
+        def open(self, ctx):
+            self.write(["open", ctx.run_id, ctx.attempt, ctx.job.trainer, ctx.last_seq])
+
+        def report_event(self, event):
+            if event.name == self.settings.fail_at:
+                raise ConnectionError("the tracker is gone")
+            self.write(event.as_dict())
+
+        def close(self):
+            self.write(["close"])
+"""
+
+
+@pytest.fixture
+def scribe(site: Any) -> None:
+    """The reporter ``scribe``, of another distribution than the trainer."""
+    entry_points = {"hostcore.reporters": {"scribe": "scribes:Scribe"}}
+    site.install("scribes", version="0.2", modules={"scribes.py": REPORTERS}, entry_points=entry_points)
+
+
+def written(path: Path) -> list[Any]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_reporter_is_told_every_event_of_the_log_in_order(environment: Any, halving: Any, scribe: None) -> None:
+    answer = environment.run(**{**halving, "reporters": [{"use": "scribe", "path": "notes"}]})
+    assert answer.returncode == 0, answer.stderr
+    opened, *told, closed = written(environment.folder / "notes")
+    assert opened == ["open", "try", 1, "halving", 0]
+    assert told == environment.events("try")
+    assert [event["seq"] for event in told] == list(range(1, len(told) + 1))
+    assert (told[0]["event"], told[-1]["event"]) == ("run_submitted", "run_succeeded")
+    assert closed == ["close"]
+    (recorded,) = [one for one in environment.document("try/config/run.json")["plugins"] if one["kind"] == "reporter"]
+    assert (recorded["name"], recorded["distribution"], recorded["version"]) == ("scribe", "scribes", "0.2")
+
+
+def test_a_reporter_that_raises_is_left_out_and_the_others_go_on(environment: Any, halving: Any, scribe: None) -> None:
+    failing = {"use": "scribe", "path": "failing", "fail_at": "run_started"}
+    answer = environment.run(**{**halving, "reporters": [failing, {"use": "scribe", "path": "healthy"}]})
+    assert answer.returncode == 0
+    assert "Traceback" not in answer.stderr
+    assert environment.document("try/result.json")["status"] == "succeeded"
+    healthy = written(environment.folder / "healthy")
+    assert healthy[1:-1] == environment.events("try")
+    (failure,) = [event for event in healthy[1:-1] if event["event"] == "reporter_failed"]
+    assert failure["reporter"] == "scribe (scribes 0.2)"
+    assert failure["message"] == "ConnectionError: the tracker is gone"
+    assert [event["event"] for event in written(environment.folder / "failing")[1:]] == ["run_submitted"]

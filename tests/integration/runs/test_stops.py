@@ -1,0 +1,138 @@
+"""Stopping a run from outside: Ctrl-C once and twice, SIGTERM, and the death of the supervisor."""
+
+import os
+import signal
+from collections.abc import Mapping
+
+import pytest
+
+ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
+SLOW = {"trainer": "small_trainer:Slow", "max_steps": 10**6, "metric_every": 1}
+HANG = {"max_steps": 10, "hyperparams": {"how": "hang", "at": 3}}
+JOBS = {"ctrl-c": SLOW, "sigterm": SLOW, "sigusr1": SLOW, "orphan": SLOW, "twice": HANG}
+
+
+@pytest.fixture(scope="module")
+def stopped(project, until) -> Mapping:
+    """The finished commands, by what was done to them. They run beside each other."""
+    started = {}
+    for run_id, keys in JOBS.items():
+        started[run_id] = project.start("run", project.job(f"{run_id}.json", run_id=run_id, **keys))
+    for run_id in JOBS:
+        until(lambda run_id=run_id: (project.path / f"{run_id}.pid").exists(), f"the third step of {run_id}")
+    started["ctrl-c"].signal(signal.SIGINT)
+    started["sigterm"].signal(signal.SIGTERM)
+    started["sigusr1"].signal(signal.SIGUSR1)
+    started["orphan"].signal(signal.SIGKILL)
+    started["twice"].signal(signal.SIGINT)
+    until(lambda: (project.path / "twice.canceled").exists(), "the trainer to hear of the first Ctrl-C")
+    started["twice"].signal(signal.SIGINT)
+    return {run_id: command.end() for run_id, command in started.items()}
+
+
+class TestAskedOnce:
+    @pytest.fixture(params=["ctrl-c", "sigterm", "sigusr1"])
+    def run_id(self, request: pytest.FixtureRequest) -> str:
+        return request.param
+
+    @pytest.mark.parametrize(
+        ("run_id", "code", "status", "reason", "by"),
+        [
+            ("ctrl-c", 130, "cancelled", "interrupted by the user", "user"),
+            ("sigterm", 75, "preempted", "received SIGTERM", "signal:SIGTERM"),
+            ("sigusr1", 75, "preempted", "received SIGUSR1", "signal:SIGUSR1"),
+        ],
+    )
+    def test_a_run_ends_with_who_asked_and_why(
+        self, stopped: Mapping, project, run_id: str, code: int, status: str, reason: str, by: str
+    ) -> None:
+        assert stopped[run_id].code == code
+        result = project.run(run_id).result
+        assert (result["exit_code"], result["status"]) == (code, status)
+        assert (result["reason"], result["requested_by"], result["error"]) == (reason, by, None)
+        (request,) = [event for event in project.run(run_id).events if event["event"] == "stop_requested"]
+        assert (request["reason"], request["requested_by"]) == (reason, by)
+
+    def test_it_writes_a_checkpoint_of_its_last_step(self, stopped: Mapping, project, run_id: str) -> None:
+        result = project.run(run_id).result
+        name = f"checkpoints/step-{result['step']:06d}"
+        assert result["final_checkpoint"] == name
+        (saved,) = [event for event in project.run(run_id).events if event["event"] == "checkpoint_saved"]
+        assert (saved["path"], saved["step"], saved["final"]) == (name, result["step"], False)
+        assert (project.run(run_id).path / f"{name}.json").exists()
+
+    def test_it_has_one_terminal_event_and_it_is_the_last(self, stopped: Mapping, project, run_id: str) -> None:
+        names = project.run(run_id).names()
+        assert [name in ENDS for name in names] == [False] * (len(names) - 1) + [True]
+
+    def test_its_worker_is_gone(self, stopped: Mapping, project, run_id: str) -> None:
+        with pytest.raises(ProcessLookupError):
+            os.kill(project.run(run_id).worker_pid, 0)
+
+    def test_it_shows_no_error(self, stopped: Mapping, project, run_id: str) -> None:
+        assert "Traceback" not in stopped[run_id].err
+        assert stopped[run_id].out.startswith(project.run(run_id).result["status"])
+
+
+class TestAskedTwice:
+    def test_a_worker_that_hangs_is_killed(self, stopped: Mapping, project) -> None:
+        assert stopped["twice"].code == 130
+        result = project.run("twice").result
+        assert (result["status"], result["step"], result["requested_by"]) == ("cancelled", 0, "user")
+        assert "second Ctrl-C" in result["reason"]
+        with pytest.raises(ProcessLookupError):
+            os.kill(project.run("twice").worker_pid, 0)
+
+    def test_there_is_one_terminal_event(self, stopped: Mapping, project) -> None:
+        assert [name for name in project.run("twice").names() if name in ENDS] == ["run_cancelled"]
+
+
+class TestAWorkerWhoseSupervisorWasKilled:
+    @pytest.fixture(scope="class")
+    def alone(self, stopped: Mapping, project, until) -> None:
+        """The worker has stopped by itself."""
+        until(lambda: "run_preempted" in project.run("orphan").rank_log(), "the orphan to stop by itself")
+
+        def gone() -> bool:
+            try:
+                os.kill(project.run("orphan").worker_pid, 0)
+            except ProcessLookupError:
+                return True
+            return False
+
+        until(gone, "the orphan's process to end")
+
+    def test_writes_a_checkpoint_and_stops_by_itself(self, alone: None, project) -> None:
+        log = project.run("orphan").rank_log()
+        assert log.index("stop_requested") < log.index("checkpoint_saved") < log.index("run_preempted")
+        assert "the supervisor is gone" in log
+        assert list((project.run("orphan").path / "checkpoints").glob("step-*.json"))
+
+    def test_leaves_a_run_that_is_lost_and_has_no_result(self, alone: None, project) -> None:
+        assert not (project.run("orphan").path / "result.json").exists()
+        status = project.command("status", "orphan", "--json").json
+        assert (status["status"], status["ended_ms"]) == ("lost", None)
+
+    def test_is_gone_on_with_and_its_last_events_are_in_the_log_once(self, alone: None, project) -> None:
+        (record,) = (project.run("orphan").path / "checkpoints").glob("step-*.json")
+        step = int(record.stem.removeprefix("step-"))
+        again = project.command("run", project.path / "orphan.json", "--set", f"max_steps={step + 5}", "--json")
+        assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, step + 5)
+        run = project.run("orphan")
+        assert [event["seq"] for event in run.events] == list(range(1, len(run.events) + 1))
+        assert run.names(attempt=1)[-3:] == ["stop_requested", "checkpoint_saved", "run_preempted"]
+        assert run.names(attempt=2)[:3] == ["run_submitted", "run_resumed", "run_started"]
+        steps = [event["step"] for event in run.events if event["event"] == "metrics"]
+        assert steps == list(range(1, step + 6)), "every step once, over the death of the supervisor"
+
+
+def test_what_was_stopped_goes_on_where_it_was_left(stopped: Mapping, project) -> None:
+    before = project.run("ctrl-c").result["step"]
+    again = project.command("run", project.path / "ctrl-c.json", "--set", f"max_steps={before + 4}", "--json")
+    assert (again.code, again.json["status"], again.json["step"]) == (0, "succeeded", before + 4)
+    run = project.run("ctrl-c")
+    assert list(run.metric()) == list(range(1, before + 5))
+    whole = project.command("run", project.job("whole.json", run_id="whole", **SLOW), "--set", f"max_steps={before + 4}")
+    assert whole.code == 0
+    assert run.metric("noise") == project.run("whole").metric("noise")
+    assert run.metric() == project.run("whole").metric()
