@@ -62,12 +62,12 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="hostcore")
 def cli() -> None:
-    r"""Run training jobs with trainers that were installed with pip.
+    """Run training jobs with trainers that were installed with pip.
 
     \b
         pip install my-trainer-plugin
         hostcore run job.json
-    """
+    """  # noqa: D301 - click wants the character itself
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """Which component an exception came from, and the part of its traceback that its author can do something about."""
 
+import sys
 import traceback as tracebacks
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
@@ -29,6 +30,17 @@ def attribute(error: BaseException, components: "Sequence[Component]") -> "Compo
                 candidates, first = fitting, first or fitting[0]
                 break
     return first
+
+
+def calling(components: "Sequence[Component]") -> "Component | None":
+    """The component whose method is running right now, the innermost one; None if none is."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        for component in components:
+            if _is_method(frame, component):
+                return component
+        frame = frame.f_back
+    return None
 
 
 def plugin_traceback(error: BaseException, component: "Component") -> str:

@@ -11,6 +11,7 @@ import attrs
 import torch
 
 from hostcore.events.writer import RankLog
+from hostcore.plugins.attribution import calling
 from hostcore.plugins.errors import one_line
 from hostcore.runs.channel import Channel, errors_as_content
 from hostcore.runs.contract import WorkerContract
@@ -22,7 +23,7 @@ from hostcore.worker.loop import Hooks, Training, nothing, train
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
 from hostcore.worker.startup import Prepared, prepare
-from hostcore.worker.stop import StopSwitch
+from hostcore.worker.stop import ComponentStop, StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
@@ -106,8 +107,12 @@ class _Attempt:
             run_state=self._progress.state,
             model_handles={"weights": prepared.spec.weights} if prepared.spec.weights else {},
             dataset=prepared.dataset,
-            stop=stop,
+            stop=ComponentStop(stop, self._name_of_asker),
         )
+
+    def _name_of_asker(self) -> str:
+        component = calling(self._prepared.components)
+        return component.ref.provenance if component else "component"
 
     @property
     def made_no_step(self) -> bool:

@@ -69,3 +69,23 @@ class StopSwitch:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class ComponentStop:
+    """The switch as components have it in their context: a request says which of them asked.
+
+    :param asker: Names the component that is running.
+    """
+
+    def __init__(self, switch: StopSwitch, asker: Callable[[], str]) -> None:
+        self._switch = switch
+        self._asker = asker
+
+    @property
+    def requested(self) -> bool:
+        """Whether anybody has asked."""
+        return self._switch.requested
+
+    def request(self, reason: str, requested_by: str) -> None:  # noqa: ARG002 - a component does not know its name
+        """Ask the run to stop."""
+        self._switch.request(reason, self._asker())

@@ -1,5 +1,6 @@
 """Callbacks from other distributions: when they are called, what they wrap, what they remember."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def test_a_callback_that_stops_a_run_is_named_and_its_state_comes_back(
     assert environment.run(**halving, metric_every=1, callbacks=callbacks).returncode == 0
     result = environment.document("try/result.json")
     assert (result["status"], result["step"], result["reason"]) == ("succeeded", 3, "three are enough")
-    assert "stop" in result["requested_by"]
+    assert result["requested_by"] == "stop (scaling 1.0)"
     assert diary.read_text().splitlines()[-3:] == [
         "on_stop_requested three are enough",
         "on_checkpoint_saved 3 True",
@@ -147,7 +148,7 @@ def test_a_failing_run_is_told_to_callbacks_and_blamed_on_the_right_plugin(
     assert "halvers.py" in error["traceback"]
 
 
-def test_every_plugin_of_the_worker_is_recorded_with_its_distribution(
+def test_every_plugin_is_recorded_with_its_distribution(
     environment: Any, halving: Any, diary: Path
 ) -> None:
     assert environment.run(**halving, callbacks=[USE_DIARY, {"use": "scale", "factor": 10}]).returncode == 0
@@ -156,6 +157,7 @@ def test_every_plugin_of_the_worker_is_recorded_with_its_distribution(
         ("trainer", "halving", "halvers", "1.2"),
         ("callback", "diary", "diaries", "1.0"),
         ("callback", "scale", "scaling", "1.0"),
+        ("launcher", "local", "hostcore-builtin-plugins", version("hostcore-builtin-plugins")),
     ]
-    assert len({plugin["sha256"] for plugin in plugins}) == 3
+    assert len({plugin["sha256"] for plugin in plugins}) == 4
     assert all(len(plugin["sha256"]) == 64 for plugin in plugins)

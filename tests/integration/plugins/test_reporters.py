@@ -22,7 +22,7 @@ REPORTERS = """
 
         def write(self, value):
             with self.settings.path.open("a") as file:
-                file.write(json.dumps(value) + "\\\\n")
+                file.write(json.dumps(value) + "\\n")
 
         def open(self, ctx):
             self.write(["open", ctx.run_id, ctx.attempt, ctx.job.trainer, ctx.last_seq])

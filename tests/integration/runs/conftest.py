@@ -76,7 +76,7 @@ class RunFiles:
     def names(self, *, attempt: int | None = None) -> list[str]:
         return [event["event"] for event in self.events if attempt in (None, event["attempt"])]
 
-    def metric(self, name: str = "train/loss") -> dict[int, float | None]:
+    def metric(self, name: str = "error") -> dict[int, float | None]:
         return {event["step"]: event["metrics"][name] for event in self.events if event["event"] == "metrics"}
 
     def rank_log(self, attempt: int = 1) -> str:

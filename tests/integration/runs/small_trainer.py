@@ -45,7 +45,7 @@ class Trainer:
         time.sleep(wishes.seconds)
         state["x"] = (state["x"] + 2 / state["x"]) / 2
         state["noise"] = torch.rand(()) + random.random()
-        return StepResult(metrics={"loss": (state["x"] ** 2 - 2) ** 2, "noise": state["noise"]})
+        return StepResult(metrics={"error": (state["x"] ** 2 - 2) ** 2, "noise": state["noise"]})
 
     def state_dict(self, state: Any) -> dict[str, Any]:
         return dict(state)

@@ -30,6 +30,21 @@ def stopped(project, until) -> Mapping:
     return {run_id: command.end() for run_id, command in started.items()}
 
 
+@pytest.fixture(scope="module")
+def alone(stopped: Mapping, project, until) -> None:
+    """The worker whose supervisor was killed has stopped by itself."""
+    until(lambda: "run_preempted" in project.run("orphan").rank_log(), "the orphan to stop by itself")
+
+    def gone() -> bool:
+        try:
+            os.kill(project.run("orphan").worker_pid, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    until(gone, "the orphan's process to end")
+
+
 class TestAskedOnce:
     @pytest.fixture(params=["ctrl-c", "sigterm", "sigusr1"])
     def run_id(self, request: pytest.FixtureRequest) -> str:
@@ -88,20 +103,6 @@ class TestAskedTwice:
 
 
 class TestAWorkerWhoseSupervisorWasKilled:
-    @pytest.fixture(scope="class")
-    def alone(self, stopped: Mapping, project, until) -> None:
-        """The worker has stopped by itself."""
-        until(lambda: "run_preempted" in project.run("orphan").rank_log(), "the orphan to stop by itself")
-
-        def gone() -> bool:
-            try:
-                os.kill(project.run("orphan").worker_pid, 0)
-            except ProcessLookupError:
-                return True
-            return False
-
-        until(gone, "the orphan's process to end")
-
     def test_writes_a_checkpoint_and_stops_by_itself(self, alone: None, project) -> None:
         log = project.run("orphan").rank_log()
         assert log.index("stop_requested") < log.index("checkpoint_saved") < log.index("run_preempted")

@@ -154,9 +154,9 @@ def test_an_unknown_protocol_is_refused_with_the_nearest_one() -> None:
 
 
 def test_options_that_a_file_system_does_not_take_are_refused() -> None:
-    error = error_of("github://a.parquet")
-    assert error.message.startswith("storage_options do not fit github://a.parquet: ")
-    assert "'org' and 'repo'" in error.message
+    error = error_of("reference://a.parquet")
+    assert error.message.startswith("storage_options do not fit reference://a.parquet: ")
+    assert "'fo'" in error.message
 
 
 def test_a_store_that_does_not_answer_is_one_error() -> None:

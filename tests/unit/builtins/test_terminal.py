@@ -1,6 +1,7 @@
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -183,7 +184,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def on_terminal(*args: str, columns: int = 100, **environment: str) -> str:
     inherited = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
     shown, status = pexpect.run(
-        f"{sys.executable} -c '{PROGRAM.replace(chr(39), chr(34))}' {' '.join(args)}",
+        shlex.join([sys.executable, "-c", PROGRAM.replace("'", '"'), *args]),
         withexitstatus=True,
         env={**inherited, "TERM": "xterm-256color", **environment},
         dimensions=(24, columns),
@@ -233,7 +234,7 @@ def test_standard_output_is_left_alone(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     shown, status = pexpect.run(
-        f"/bin/sh -c '{sys.executable} {program} 100 succeeds > {tmp_path}/out'",
+        shlex.join(["/bin/sh", "-c", '"$0" "$1" 100 succeeds > "$2"', sys.executable, str(program), f"{tmp_path}/out"]),
         withexitstatus=True,
         env={**os.environ, "TERM": "xterm"},
     )

@@ -370,7 +370,7 @@ def test_an_annotation_that_cannot_be_resolved_names_the_class() -> None:
     assert "TYPE_CHECKING" in (error.hint or "")
 
 
-@pytest.mark.parametrize("form", [bytes, complex, type, dict[str, complex], object()], ids=str)
+@pytest.mark.parametrize("form", [bytes, complex, type, dict[str, complex], object()], ids="bctdo")
 def test_a_type_that_json_cannot_give_is_an_error_of_the_class(form: Any) -> None:
     value = {"a": 1} if form == dict[str, complex] else 1
     assert only_error_of(form, value).code == "settings.class"

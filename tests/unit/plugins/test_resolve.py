@@ -25,14 +25,14 @@ def found(site):
     for dist in ("dist-a", "dist-b"):
         site.install(dist, modules={}, entry_points={TRAINERS: {"x": "m:T"}})
     site.install(
-        "flights", modules={}, entry_points={TRAINERS: {"flight_delay": "m:T"}, "hostcore.callbacks": {"ema": "m:E"}}
+        "flights", modules={}, entry_points={TRAINERS: {"late_flights": "m:T"}, "hostcore.callbacks": {"ema": "m:E"}}
     )
     site.install("broken-dist", modules={}, entry_points="nonsense")
     return discover([str(site.path)])
 
 
 def test_a_name_resolves(found):
-    assert resolve("flight_delay", "trainer", found).dist == "flights"
+    assert resolve("late_flights", "trainer", found).dist == "flights"
 
 
 @pytest.mark.parametrize("name", ["dist-b/x", "Dist_B/x"])
@@ -59,11 +59,11 @@ def test_one_distribution_with_one_name_twice_is_told_as_its_mistake(site):
     assert "'m:T'" in error.hint
 
 
-@pytest.mark.parametrize("name", ["flight-delay", "flight_dely", "Flight_Delay"])
+@pytest.mark.parametrize("name", ["late-flights", "late_flihgts", "Late_Flights"])
 def test_an_unknown_name_gets_the_nearest_and_how_to_find_what_brings_it(found, name):
     error = _error(name, "trainer", found)
     assert error.code == "plugin.unknown"
-    assert "did you mean 'flight_delay'?" in error.message
+    assert "did you mean 'late_flights'?" in error.message
     assert "hostcore plugins list" in error.hint
     assert "pip install" in error.hint
     assert "broken_dist" in error.hint
@@ -100,7 +100,7 @@ def test_an_import_path_for_the_supervisor_is_refused_with_the_group_to_register
 def _spec(**changes):
     return attrs.evolve(
         JobSpec(
-            trainer="flight_delay",
+            trainer="late_flights",
             hyperparams={"lr": 0.1},
             dataset=DatasetSpec(source="hostcore-builtin-plugins/parquet", settings={"parquet_paths": ["a"]}),
             reporters=(ComponentUse(use="hostcore-builtin-plugins/terminal"),),
@@ -114,7 +114,7 @@ def _spec(**changes):
 @pytest.fixture
 def installed(site_here):
     site_here.install(
-        "flights", modules={}, entry_points={TRAINERS: {"flight_delay": "m:T"}, "hostcore.callbacks": {"ema": "m:E"}}
+        "flights", modules={}, entry_points={TRAINERS: {"late_flights": "m:T"}, "hostcore.callbacks": {"ema": "m:E"}}
     )
     return discover()
 
@@ -122,7 +122,7 @@ def installed(site_here):
 def test_everything_a_job_names_is_selected_with_pointers_and_labels(installed):
     selected = select(_spec(validation=DatasetSpec(source="hostcore-builtin-plugins/mock")), installed)
     assert [(use.use, use.pointer, use.named_at) for use in selected] == [
-        ("trainer:flight_delay", "/hyperparams", "/trainer"),
+        ("trainer:late_flights", "/hyperparams", "/trainer"),
         ("data_source:parquet#train", "/dataset", "/dataset/source"),
         ("data_source:mock#validation", "/validation", "/validation/source"),
         ("callback:0:ema", "/callbacks/0", "/callbacks/0"),

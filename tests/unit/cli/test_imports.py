@@ -1,0 +1,23 @@
+"""``hostcore --help`` is quick because it imports next to nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"torch", "pyarrow", "cattrs", "rich", "matplotlib", "numpy", "pandas", "fsspec", "ruamel", "safetensors"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["xyzzy"]])
+def test_help_imports_nothing_heavy(imported: Callable, arguments: list[str]) -> None:
+    assert imported(*arguments) & HEAVY == set()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["status", "none"], ["plugins"], ["list", "--json"]])
+def test_a_look_at_runs_and_plugins_imports_neither_torch_nor_pyarrow(imported: Callable, arguments: list[str]) -> None:
+    assert imported(*arguments) & {"torch", "pyarrow", "rich", "matplotlib", "numpy", "pandas"} == set()
+
+
+def test_an_invalid_job_is_refused_without_torch(imported: Callable, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"trainer": "a:B", "max_steps": -1}')
+    assert imported("run", "job.json") & {"torch", "pyarrow", "matplotlib"} == set()
