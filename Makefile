@@ -46,10 +46,10 @@ demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print
 test: $(VENV)/test.installed ## Lint, types, documentation, tests with coverage
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore
+	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore $(EXAMPLE)/flight_delay
 	$(BUILD_DOCS)
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest tests/unit tests/integration $(EXAMPLE) $(PYTEST_ARGS)
+	$(PY) -m coverage run -m pytest -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLE) $(PYTEST_ARGS)
 	$(PY) -m coverage combine --quiet
 	@rm -f build/coverage/data.* # torn, of processes that a test killed or let run out of disk
 	$(PY) -m coverage report

@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any, NoReturn, ParamSpec
 
 import click
@@ -24,6 +25,11 @@ _FAILURES = frozenset({"worker.died"})
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
     click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+
+
+def plugins_print_aside(as_json: bool) -> AbstractContextManager[object]:
+    """While it is entered, what plugins print goes to standard error, if standard output is for one JSON document."""
+    return redirect_stdout(sys.stderr) if as_json else nullcontext()
 
 
 def print_error(error: HostcoreError, *, verbose: bool = False) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from hostcore.cli.job_options import job_argument, job_options, plan_of
-from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
+from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.opening import open_run
@@ -28,7 +28,9 @@ def run_command(job: Path, in_process: bool, as_json: bool, verbose: bool, **opt
     Exits 0 when the run succeeded, 1 when it failed, 2 when the job is invalid (nothing was started then), 3 when a
     policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed.
     """
-    sys.exit(run_plan(plan_of(job, options), in_process=in_process, as_json=as_json))
+    with plugins_print_aside(as_json):
+        plan = plan_of(job, options)
+    sys.exit(run_plan(plan, in_process=in_process, as_json=as_json))
 
 
 def run_plan(plan: RunPlan, *, in_process: bool = False, as_json: bool = False) -> int:
@@ -40,12 +42,13 @@ def run_plan(plan: RunPlan, *, in_process: bool = False, as_json: bool = False) 
     if isinstance(opened, RunResult):
         _report(opened, plan.directory, as_json=as_json, finished_before=True)
         return SUCCEEDED
-    if in_process:
-        from hostcore.in_process import run_here
+    with plugins_print_aside(as_json):
+        if in_process:
+            from hostcore.in_process import run_here
 
-        result = run_here(plan, opened)
-    else:
-        result = supervise(plan, opened)
+            result = run_here(plan, opened)
+        else:
+            result = supervise(plan, opened)
     _report(result, plan.directory, as_json=as_json)
     return result.exit_code
 

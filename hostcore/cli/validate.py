@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hostcore.cli.job_options import job_argument, job_options, plan_of
-from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
+from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.check import check_job
 from hostcore.supervisor.opening import examine_run
@@ -25,7 +25,8 @@ def validate_command(job: Path, as_json: bool, verbose: bool, **options: object)
 
     Imports the plugins and opens the data in a process of its own. Shows the plan, or all errors at once (exit code 2).
     """
-    plan = plan_of(job, options)
+    with plugins_print_aside(as_json):
+        plan = plan_of(job, options)
     finished = examine_run(plan)
     checked = check_job(plan)
     if as_json:

@@ -37,7 +37,7 @@ from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.reporting import Audience, Listener, listeners_of
 from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
 from hostcore_hookspecs import events
-from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.errors import HostcoreError, RunError
 
 #: How long to wait for the worker's next word before looking around. Its end is noticed at once.
 TICK_SECONDS = 0.1
@@ -68,6 +68,10 @@ def supervise(
                 return attempt.break_off(error)
             opening.withdraw()
             raise unwritable(plan.directory.path, error) from error
+        except HostcoreError:
+            if not attempt.submitted:
+                opening.withdraw()
+            raise
         finally:
             if attempt.worker:
                 attempt.worker.kill()  # nothing to kill, unless something went wrong here

@@ -135,7 +135,8 @@ class _Attempt:
         """
         job = self._prepared.job
         seed_everything(job.seed)
-        torch.use_deterministic_algorithms(job.deterministic)
+        if job.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch._dynamo: 1.8 s
+            torch.use_deterministic_algorithms(job.deterministic)
         teardown: Callable[..., Any] = nothing
         try:
             self._of_trainer("setup")(self._ctx)

@@ -4,6 +4,7 @@ import ctypes
 import os
 import random
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore_hookspecs import InvalidData, StepResult
+from hostcore_hookspecs import InvalidData, StepResult, hookimpl
 
 
 class Trainer:
@@ -93,3 +94,62 @@ def _tell(ctx: Any, what: str, text: str) -> None:
     if not path.exists():
         path.with_suffix(".tmp").write_text(text)
         path.with_suffix(".tmp").rename(path)
+
+
+class Unstorable(Trainer):
+    """Has a state that no checkpoint can hold."""
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        return {"model": [threading.Lock()]}
+
+
+class FailOnce:
+    """Raises in the first attempt."""
+
+    def on_batch_end(self, run_state: Any, ctx: Any) -> None:
+        marker = Path(f"{ctx.job.run_id}.failed")
+        if not marker.exists():
+            marker.touch()
+            raise RuntimeError("only once")
+
+
+class BlockStepTwo:
+    """Lies a file where the folder of checkpoints should be, in step 2 alone."""
+
+    def on_batch_end(self, run_state: Any, ctx: Any) -> None:
+        folder = _checkpoints(ctx)
+        if run_state.step == 2:
+            folder.rename(folder.with_name("aside"))
+            folder.touch()
+        elif run_state.step == 3:
+            folder.unlink()
+            folder.with_name("aside").rename(folder)
+
+
+class Overtake:
+    """Claims the next attempt in step 3, as another process would that takes this one for dead."""
+
+    def on_batch_end(self, run_state: Any, ctx: Any) -> None:
+        if run_state.step == 3:
+            (_checkpoints(ctx).parent / "attempts" / "2.json").write_text("{}")
+
+
+def _checkpoints(ctx: Any) -> Path:
+    return Path("runs", ctx.job.run_id, "checkpoints")
+
+
+class LeavesAThread(Trainer):
+    """Starts a thread that never ends, and then cannot be made."""
+
+    def __init__(self) -> None:
+        threading.Thread(target=threading.Event().wait, daemon=False).start()
+        raise RuntimeError("the constructor gave up")
+
+
+class Loss:
+    """Calls the error a loss, so that there is something to draw."""
+
+    @hookimpl(wrapper=True)
+    def train_step(self) -> Any:
+        result = yield
+        return StepResult(metrics={"loss": result.metrics["error"]})

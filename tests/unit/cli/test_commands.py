@@ -16,6 +16,7 @@ from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.events import PAYLOADS
 
 RUN_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
@@ -201,6 +202,31 @@ class TestPlugins:
         said = hostcore("plugins", "show", "parket", "--json")
         assert said.code == 2
         assert "parquet" in said.json["errors"][0]["hint"]
+
+
+    def test_are_shown_with_their_settings(self, hostcore: Callable) -> None:
+        said = hostcore("plugins", "show", "mock", "--json")
+        assert said.code == 0
+        (plugin,) = said.json["plugins"]
+        assert (plugin["kind"], plugin["ref"]["dist"]) == ("data_source", "hostcore-builtin-plugins")
+        assert {"num_rows", "num_shards"} <= set(plugin["settings_schema"]["properties"])
+
+
+class TestSchema:
+    def test_of_job_files_has_every_key_of_a_job(self, hostcore: Callable) -> None:
+        said = hostcore("schema")
+        assert (said.code, said.err) == (0, "")
+        assert said.json["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+        assert {"trainer", "dataset", "max_steps", "resume_from_checkpoint"} <= set(said.json["properties"])
+
+    def test_of_events_names_every_event(self, hostcore: Callable) -> None:
+        text = hostcore("schema", "--events").out
+        assert [name for name in PAYLOADS if f'"{name}"' not in text] == []
+
+    def test_with_an_unknown_plugin_exits_2(self, hostcore: Callable) -> None:
+        said = hostcore("schema", "parket")
+        assert (said.code, said.out) == (2, "")
+        assert "parquet" in said.err
 
 
 class TestErrors:

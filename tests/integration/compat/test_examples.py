@@ -1,0 +1,69 @@
+"""Their trainer skeleton and their job file, with new names and paths, under ``hostcore run``."""
+
+from pathlib import Path
+from typing import Any
+
+#: Writes into its folder what it was given, and counts on after a restart.
+COUNTING = """
+import os
+
+class Counting:
+    def setup(self, ctx): pass
+    def configure(self, ctx): return {"step": 0}
+    def prepare_batch(self, raw_batch, state, ctx):
+        assert raw_batch.schema.names == ["image_ref", "caption"]
+        assert raw_batch.num_rows == 32
+        return raw_batch["caption"][0].as_py()
+    def train_step(self, prepared_batch, state, ctx):
+        from hostcore_hookspecs import StepResult
+        state["step"] += 1
+        if state["step"] == int(os.environ.get("DIE_AT", "0")):
+            os._exit(1)
+        return StepResult(metrics={"train/loss": 1 / state["step"], "lr": ctx.hyperparams["learning_rate"]})
+    def state_dict(self, state): return dict(state)
+    def load_state_dict(self, state, payload, ctx): state.update(payload)
+    def save_checkpoint(self, *, state, step, output_dir, final, ctx):
+        with open(os.path.join(output_dir, "weights.txt"), "w") as file:
+            file.write(str(step))
+        return {"primary_path": "weights.txt"}
+    def load_checkpoint(self, *, state, checkpoint_dir, payload, ctx):
+        with open(os.path.join(checkpoint_dir, "weights.txt")) as file:
+            assert int(file.read()) == state["step"] == payload["step"]
+"""
+
+
+def test_the_skeleton_runs_their_job_to_its_last_step(mount: Any) -> None:
+    answer = mount.start("hostcore", "run", "trainer_job.json")
+    assert answer.returncode == 0, answer.stderr
+    result = mount.document("runs/run_123/result.json")
+    assert (result["status"], result["step"], result["metrics"]) == ("succeeded", 1000, {"train/loss": 0.0})
+    assert result["final_checkpoint"] == "checkpoints/step-001000"
+    events = mount.lines("runs/run_123/logs/events.jsonl")
+    metrics = [event["step"] for event in events if event["event"] == "metrics"]
+    assert metrics == list(range(10, 1001, 10))
+    saved = [event["path"] for event in events if event["event"] == "checkpoint_saved"]
+    assert saved == [f"checkpoints/step-{step:06d}" for step in (200, 400, 600, 800, 1000)]
+    job = mount.document("runs/run_123/config/run.json")["job"]
+    assert (job["owner"], job["release_ref"], job["trainer_api_version"]) == ("org_id", "org/repo:latest", "v1")
+
+
+def test_a_trainer_gets_their_columns_hyperparameters_and_checkpoints(mount: Any) -> None:
+    (mount.folder / "counting.py").write_text(COUNTING)
+    mount.changed(trainer="counting:Counting")
+    died = mount.start("hostcore", "run", "trainer_job.json", DIE_AT="250")
+    assert died.returncode == 1
+    assert mount.document("runs/run_123/result.json")["error"]["type"] == "WorkerDied"
+    answer = mount.start("hostcore", "run", "trainer_job.json")
+    assert answer.returncode == 0, answer.stderr
+    result = mount.document("runs/run_123/result.json")
+    assert (result["attempt"], result["step"]) == (2, 1000)
+    assert result["metrics"] == {"train/loss": 0.001, "train/lr": 0.0001}
+    events = mount.lines("runs/run_123/logs/events.jsonl")
+    assert [event["path"] for event in events if event["event"] == "run_resumed"] == ["checkpoints/step-000200"]
+    assert Path(mount.folder / "runs/run_123/checkpoints/step-001000/trainer/weights.txt").read_text() == "1000"
+
+
+def test_mock_batches_run_without_data(mount: Any) -> None:
+    mount.changed(dataset=None, mock_batches=[1, 2, 3, 4, 5], max_steps=5, metric_every=0)
+    assert mount.start("hostcore", "run", "trainer_job.json").returncode == 0
+    assert mount.document("runs/run_123/result.json")["step"] == 5

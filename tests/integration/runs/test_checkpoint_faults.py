@@ -1,0 +1,267 @@
+"""Damaged, foreign and unwritable checkpoints, as a run sees them. In this process, where a process is not the point."""
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hostcore
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import committed
+from hostcore.errors import Errors
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs import Event
+
+
+@attrs.frozen
+class Outcome:
+    """A run that is over."""
+
+    result: RunResult
+    events: list[Event]
+
+    def of(self, name: str) -> list[Any]:
+        return [event.payload for event in self.events if event.name == name]
+
+
+@pytest.fixture
+def start(here: Path, request: pytest.FixtureRequest) -> Callable[..., Outcome]:
+    """``start(max_steps=4)``: run the test's own job in this process."""
+
+    def run(**keys: Any) -> Outcome:
+        events: list[Event] = []
+        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "reporters": [], "metric_every": 1}
+        run_id = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+        return Outcome(hostcore.run({**job, "run_id": run_id, **keys}, on_event=events.append), events)
+
+    return run
+
+
+@pytest.fixture
+def folder(here: Path, request: pytest.FixtureRequest) -> Path:
+    """The checkpoints of the test's own run."""
+    return here / "".join(letter if letter.isalnum() else "-" for letter in request.node.name) / "checkpoints"
+
+
+@pytest.fixture
+def steps(folder: Path) -> Callable[[], list[int]]:
+    """The steps of which there are checkpoints."""
+    return lambda: [record.step for record in committed(folder)]
+
+
+def metric(outcomes: list[Outcome], name: str = "noise") -> Mapping[int, float]:
+    return {
+        event.step: event.payload.metrics[name]
+        for outcome in outcomes
+        for event in outcome.events
+        if event.name == "metrics"
+    }
+
+
+def flip(path: Path) -> None:
+    """Change one byte."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    path.write_bytes(content)
+
+
+class TestADamagedCheckpoint:
+    @pytest.mark.parametrize(
+        ("damage", "reason"),
+        [
+            (lambda folder: flip(folder / "state.json"), "SHA-256"),
+            (lambda folder: (folder / "host.json").unlink(), "host.json is missing"),
+            (lambda folder: (folder / "rank-0.json").write_bytes(b""), "has 0 bytes"),
+            (lambda folder: Path(f"{folder}.json").write_text("{"), "commit record"),
+            (lambda folder: Path(f"{folder}.json").unlink(), "no commit record"),
+        ],
+        ids=["content", "missing", "truncated", "record", "uncommitted"],
+    )
+    def test_is_passed_over_for_an_older_one_and_the_run_ends_the_same(
+        self, start: Callable, folder: Path, damage: Callable, reason: str
+    ) -> None:
+        whole = start(run_id=f"whole-{folder.parent.name}", max_steps=8)
+        first = start(max_steps=6, checkpoint_every=2)
+        damage(folder / "step-000006")
+        second = start(max_steps=8)
+        (skipped,) = second.of("checkpoint_skipped")
+        assert skipped.path == "checkpoints/step-000006"
+        assert reason in skipped.reason
+        assert second.of("run_resumed")[0].path == "checkpoints/step-000004"
+        assert metric([first, second]) == metric([whole])
+        assert second.result.step == 8
+
+    def test_when_all_are_damaged_the_run_begins_again(self, start: Callable, folder: Path) -> None:
+        start(max_steps=6, checkpoint_every=2)
+        for step in (2, 4, 6):
+            flip(folder / f"step-{step:06d}" / "state.json")
+        again = start(max_steps=8)
+        assert [skip.path[-1] for skip in again.of("checkpoint_skipped")] == ["6", "4", "2"]
+        assert again.of("run_resumed") == []
+        assert list(metric([again])) == list(range(1, 9))
+
+    def test_that_a_dead_attempt_left_half_written_is_removed(self, start: Callable, folder: Path) -> None:
+        start(max_steps=2)
+        (folder / ".step-000003.attempt-1.tmp").mkdir()
+        (folder / ".step-000003.attempt-1.tmp" / "state.json").touch()
+        start(max_steps=3)
+        assert sorted(path.name for path in folder.iterdir()) == [
+            *("step-000002", "step-000002.json", "step-000003", "step-000003.json")
+        ]
+
+
+class TestOtherData:
+    @pytest.fixture
+    def data(self, folder: Path) -> Callable[..., dict]:
+        """``data(rows=40)``: the ``dataset`` of a job, after these rows were written."""
+
+        def write(rows: int, **keys: Any) -> dict:
+            path = folder.parent.parent / "data" / f"{folder.parent.name}.parquet"
+            path.parent.mkdir(exist_ok=True)
+            pq.write_table(pa.table({"x": list(range(rows))}), path)
+            return {"parquet_paths": [str(path)], "batch_size": 4, **keys}
+
+        return write
+
+    def test_under_the_same_run_is_refused_with_what_changed(self, start: Callable, data: Callable, steps: Callable) -> None:
+        start(dataset=data(40), max_steps=3)
+        result = start(dataset=data(41), max_steps=6).result
+        assert (result.status, result.exit_code, result.attempt) == ("failed", 1, 2)
+        error = result.error
+        assert "the number of rows, the files changed" in error.message
+        assert error.hint
+        assert error.traceback == ""
+        assert steps() == [3]
+
+    def test_does_not_spoil_the_run_for_the_right_data(self, start: Callable, data: Callable) -> None:
+        dataset = data(40)
+        file = Path(dataset["parquet_paths"][0])
+        aside = file.rename(file.with_suffix(".aside"))
+        start_from_aside = {**dataset, "parquet_paths": [str(aside)]}
+        assert start(dataset=start_from_aside, max_steps=3).result.step == 3
+        content, times = aside.read_bytes(), aside.stat()
+        data(41)
+        file.replace(aside)
+        assert start(dataset=start_from_aside, max_steps=6).result.status == "failed"
+        aside.write_bytes(content)
+        os.utime(aside, ns=(times.st_atime_ns, times.st_mtime_ns))
+        outcome = start(dataset=start_from_aside, max_steps=6)
+        assert (outcome.result.status, outcome.result.step, outcome.result.attempt) == ("succeeded", 6, 3)
+
+    def test_in_batches_of_another_size_is_refused(self, start: Callable, data: Callable, folder: Path) -> None:
+        start(dataset=data(40), max_steps=3)
+        dataset = {**data(40), "batch_size": 5}
+        with pytest.raises(Errors, match="the batch size, the files changed") as caught:
+            start(run_id="other-batches", dataset=dataset, resume_from_checkpoint=str(folder / "step-000003"))
+        assert [error.code for error in caught.value.errors] == ["data.changed"]
+        assert not (folder.parent.parent / "other-batches").exists()
+
+
+class TestFromACheckpointOfAnotherRun:
+    def test_a_run_goes_on_from_there_and_records_its_parent(self, start: Callable, folder: Path, here: Path) -> None:
+        whole = start(run_id="parent-whole", max_steps=7)
+        first = start(max_steps=4)
+        child = start(run_id="child", max_steps=7, resume_from_checkpoint=str(folder / "step-000004.json"))
+        assert child.result.status == "succeeded"
+        assert child.of("run_resumed")[0].path == str(folder / "step-000004")
+        assert metric([first, child]) == metric([whole])
+        record = orjson.loads((here / "child" / "config" / "run.json").read_bytes())
+        assert record["parent"] == str(folder / "step-000004.json")
+
+    def test_its_parent_stays_recorded_in_later_attempts(self, start: Callable, folder: Path, here: Path) -> None:
+        start(max_steps=4)
+        parent = str(folder / "step-000004")
+        start(run_id="child-2", max_steps=5, resume_from_checkpoint=parent)
+        again = start(run_id="child-2", max_steps=6)
+        assert again.of("run_resumed")[0].path == "checkpoints/step-000005"
+        assert orjson.loads((here / "child-2" / "config" / "run.json").read_bytes())["parent"] == parent
+
+    def test_a_run_that_failed_before_its_first_checkpoint_begins_there_again(self, start: Callable, folder: Path) -> None:
+        start(max_steps=4)
+        parent = str(folder / "step-000004")
+        fails = {"run_id": "child-3", "max_steps": 7, "callbacks": ["small_trainer:FailOnce"]}
+        assert start(**fails, resume_from_checkpoint=parent).result.status == "failed"
+        again = start(**fails)
+        assert again.of("run_resumed")[0].path == parent
+        assert list(metric([again])) == [5, 6, 7]
+
+    def test_one_that_is_not_there_is_an_error_and_starts_nothing(self, start: Callable, here: Path, folder: Path) -> None:
+        with pytest.raises(CheckpointError) as caught:
+            start(max_steps=7, resume_from_checkpoint=str(here / "none" / "step-000004"))
+        assert caught.value.pointer == "/resume_from_checkpoint"
+        assert not folder.parent.exists()
+
+    def test_one_that_is_damaged_is_an_error_and_leaves_no_run(self, start: Callable, folder: Path, here: Path) -> None:
+        start(max_steps=4)
+        flip(folder / "step-000004" / "state.json")
+        with pytest.raises(Errors, match="SHA-256 differs") as caught:
+            start(run_id="child-4", max_steps=7, resume_from_checkpoint=str(folder / "step-000004"))
+        assert [error.code for error in caught.value.errors] == ["checkpoint.damaged"]
+        assert not (here / "child-4").exists()
+
+
+class TestKeeping:
+    @pytest.mark.parametrize(
+        ("keep", "kept"), [(3, [6, 8, 9]), (1, [9]), (0, [9]), (10, [2, 4, 6, 8, 9])], ids=lambda value: str(value)
+    )
+    def test_the_newest_stay_and_the_last_one_always(
+        self, start: Callable, steps: Callable, folder: Path, keep: int, kept: list[int]
+    ) -> None:
+        outcome = start(max_steps=9, checkpoint_every=2, keep_checkpoints=keep)
+        assert steps() == kept
+        assert outcome.result.final_checkpoint == "checkpoints/step-000009"
+        folders = [path.name for path in folder.iterdir() if path.is_dir()]
+        assert sorted(folders) == [f"step-{step:06d}" for step in kept]
+
+    def test_one_that_cannot_be_removed_is_a_warning(
+        self, start: Callable, steps: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A full or read-only disk in the middle of a prune cannot be had here: the tests may run as root."""
+
+        def refuse(*args: Any, **keys: Any) -> None:
+            raise OSError(errno.EROFS, "Read-only file system")
+
+        monkeypatch.setattr("hostcore.worker.checkpointing.prune", refuse)
+        outcome = start(max_steps=4, checkpoint_every=2, keep_checkpoints=1)
+        assert outcome.result.status == "succeeded"
+        assert {warning.code for warning in outcome.of("warning")} == {"checkpoint.not_removed"}
+        assert [saved.path for saved in outcome.of("checkpoint_saved")] == [
+            *("checkpoints/step-000002", "checkpoints/step-000004")
+        ]
+        assert steps() == [2, 4]
+
+
+class TestWriting:
+    def test_one_on_the_way_that_cannot_be_written_is_a_warning_and_training_goes_on(
+        self, start: Callable, steps: Callable
+    ) -> None:
+        outcome = start(max_steps=6, checkpoint_every=2, callbacks=["small_trainer:BlockStepTwo"])
+        assert outcome.result.status == "succeeded"
+        (warning,) = outcome.of("warning")
+        assert warning.code == "checkpoint.not_written"
+        assert "step 2 could not be written" in warning.message
+        assert steps() == [4, 6]
+
+    def test_the_last_one_that_cannot_be_written_fails_the_run(self, start: Callable, steps: Callable) -> None:
+        outcome = start(max_steps=2, callbacks=["small_trainer:BlockStepTwo"])
+        assert (outcome.result.status, outcome.result.error.type) == ("failed", "CheckpointError")
+        assert "could not be written" in outcome.result.error.message
+        assert steps() == []
+
+    def test_a_state_that_cannot_be_stored_fails_the_run_with_its_place(self, start: Callable) -> None:
+        error = start(trainer="small_trainer:Unstorable", max_steps=2, checkpoint_every=1).result.error
+        assert error.type == "UnstorableState"
+        assert "/model/0" in error.message
+
+    def test_an_attempt_that_was_overtaken_writes_nothing_more(self, start: Callable, steps: Callable) -> None:
+        outcome = start(max_steps=6, checkpoint_every=2, callbacks=["small_trainer:Overtake"])
+        assert outcome.result.error.type == "Superseded"
+        assert "attempt 2 of this run has started; attempt 1 may not write any more" in outcome.result.error.message
+        assert steps() == [2]

@@ -1,0 +1,199 @@
+"""The command line around real runs: what it prints where, what it refuses, what it leaves."""
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+RESULT_KEYS = [
+    *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "metrics", "best"),
+    *("final_checkpoint", "error", "started_ms", "ended_ms"),
+]
+STATUS_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
+
+REPORTERS = """
+    import json, sys
+
+    class Spy:
+        def open(self, ctx):
+            self.seen = []
+            self.out = open(ctx.run_dir + "/../../spy.json", "w")
+        def report_event(self, event):
+            print("a reporter that prints")
+            self.seen.append(event.name)
+        def close(self):
+            heavy = [name for name in sys.modules if name.split(".")[0] in ("torch", "small_trainer")]
+            json.dump({"seen": self.seen, "heavy": heavy}, self.out)
+            self.out.close()
+
+    class FailsInOpen:
+        def open(self, ctx): raise RuntimeError("no connection")
+        def report_event(self, event): raise AssertionError("told after it had failed")
+        def close(self): raise AssertionError("closed after it had failed")
+
+    class FailsInReport:
+        def report_event(self, event): sys.exit("the tracker wants to quit")
+
+    class FailsInClose:
+        def report_event(self, event): pass
+        def close(self): raise RuntimeError("no goodbye")
+"""
+
+
+class TestARunWithReporters:
+    @pytest.fixture
+    def told(self, site: Any, own_project: Callable) -> Any:
+        """A project after a run with good and faulty reporters; the finished command beside it."""
+        names = {"spy": "Spy", "open": "FailsInOpen", "report": "FailsInReport", "close": "FailsInClose"}
+        site.install(
+            "trackers",
+            modules={"trackers.py": REPORTERS},
+            entry_points={"hostcore.reporters": {name: f"trackers:{symbol}" for name, symbol in names.items()}},
+        )
+        project = own_project(site.environment)
+        job = project.job(reporters=["terminal", *names], max_steps=5, metric_every=1)
+        return project, project.command("run", job, "--json")
+
+    def test_is_not_hurt_by_those_that_raise_and_names_them_and_imports_no_torch(self, told: Any) -> None:
+        project, finished = told
+        assert (finished.code, finished.json["status"]) == (0, "succeeded")
+        assert "a reporter that prints" in finished.err
+        failures = {
+            event["message"]: event["reporter"]
+            for event in project.run().events
+            if event["event"] == "reporter_failed"
+        }
+        assert set(failures) == {
+            "RuntimeError: no connection",
+            "SystemExit: the tracker wants to quit",
+            "RuntimeError: no goodbye",
+        }
+        assert all("trackers 1.0" in reporter for reporter in failures.values())
+        spied = json.loads((project.path / "spy.json").read_text())
+        assert spied["heavy"] == []
+        names = project.run().names()
+        assert spied["seen"] == names[: names.index("run_succeeded") + 1]
+
+
+class TestARun:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def finished(cls, project: Any) -> Any:
+        """A run with the usual reporter whose metric is called loss."""
+        job = project.job("plain.json", run_id="plain", max_steps=20, reporters=["terminal"], callbacks=["small_trainer:Loss"])
+        return project.command("run", job, "--json")
+
+    def test_prints_result_json_on_standard_output_and_nothing_else(self, finished: Any, project: Any) -> None:
+        assert finished.code == 0
+        assert finished.json == project.run("plain").result
+        assert list(finished.json) == RESULT_KEYS
+
+    def test_shows_its_progress_on_standard_error(self, finished: Any) -> None:
+        assert "plain" in finished.err
+        assert "Traceback" not in finished.err
+
+    def test_that_is_finished_says_so_and_does_nothing(self, finished: Any, project: Any) -> None:
+        before = project.run("plain").tree()
+        again = project.command("run", project.path / "plain.json")
+        assert again.code == 0
+        assert again.out.startswith("succeeded  plain  (finished before: nothing to do)")
+        assert project.command("run", project.path / "plain.json", "--json").json == finished.json
+        assert project.run("plain").tree() == before
+
+    def test_of_another_job_under_its_name_exits_2_and_changes_nothing(self, finished: Any, project: Any) -> None:
+        before = project.run("plain").tree()
+        other = project.command("run", project.path / "plain.json", "--set", "seed=1", "--json")
+        assert other.code == 2
+        (error,) = other.json["errors"]
+        assert error["code"] == "run.conflict"
+        assert "seed" in error["message"]
+        assert project.run("plain").tree() == before
+
+    def test_draws_its_loss(self, finished: Any, project: Any) -> None:
+        assert (project.run("plain").path / "plots" / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_leaves_the_documented_files_and_no_others(self, finished: Any, project: Any) -> None:
+        files = {path for path, content in project.run("plain").tree().items() if content is not None}
+        checkpoint = {path for path in files if path.startswith("checkpoints/step-000020/")}
+        assert files - checkpoint == {
+            "attempts/1.json",
+            "checkpoints/step-000020.json",
+            "config/contract.attempt-1.rank-0.json",
+            "config/run.json",
+            "logs/events.jsonl",
+            "logs/rank-0.attempt-1.jsonl",
+            "logs/rank-0.attempt-1.log",
+            "plots/loss.png",
+            "result.json",
+        }
+        assert {"host.json", "rank-0.json", "state.json"} <= {path.rpartition("/")[2] for path in checkpoint}
+
+    def test_records_what_it_ran_with(self, finished: Any, project: Any) -> None:
+        record = json.loads((project.run("plain").path / "config" / "run.json").read_text())
+        assert record["schema"] == "hostcore.run/1"
+        assert record["job"]["max_steps"] == 20
+        assert set(record["environment"]) >= {"hostcore", "python", "torch", "threads"}
+        plugins = {plugin["name"]: plugin for plugin in record["plugins"]}
+        assert len(plugins["small_trainer:Trainer"]["sha256"]) == 64
+        assert plugins["terminal"]["distribution"] == "hostcore-builtin-plugins"
+
+
+class TestARunningRun:
+    @pytest.fixture(scope="class")
+    @classmethod
+    def running(cls, project: Any, until: Callable) -> Iterator[Any]:
+        """A run in the middle of its steps."""
+        slow = {"trainer": "small_trainer:Slow", "max_steps": 10**6}
+        command = project.start("run", project.job("running.json", run_id="running", **slow))
+        until(lambda: (project.path / "running.pid").exists(), "the third step")
+        yield command
+        command.signal(signal.SIGINT)
+        assert command.end().code == 130
+
+    def test_is_refused_a_second_time(self, running: Any, project: Any) -> None:
+        second = project.command("run", project.path / "running.json", "--json")
+        assert second.code == 2
+        (error,) = second.json["errors"]
+        assert (error["code"], error["pointer"]) == ("run.conflict", "/run_id")
+        assert f"process {running.process.pid} on" in error["message"]
+        assert (project.run("running").path / "attempts" / "2.json").exists() is False
+
+    def test_is_listed_as_running(self, running: Any, project: Any) -> None:
+        listed = {run["run_id"]: run for run in project.command("list", "--json").json["runs"]}
+        assert (listed["running"]["status"], listed["running"]["ended_ms"]) == ("running", None)
+        status = project.command("status", "running", "--json").json
+        assert list(status) == [*STATUS_KEYS, "metrics", "checkpoints"]
+        assert status["status"] == "running"
+
+
+def test_validate_shows_the_plan_and_starts_nothing(project: Any) -> None:
+    dataset = {"source": "mock", "num_rows": 100, "batch_size": 10, "shuffle": True}
+    job = project.job("valid.json", run_id="valid", dataset=dataset, epochs=3)
+    said = project.command("validate", job, "--json")
+    assert (said.code, said.err) == (0, "")
+    assert (said.json["device"], said.json["num_rows"]) == ("cpu", 100)
+    assert (said.json["total_steps"], said.json["steps_per_epoch"]) == (30, 10)
+    assert said.json["job"]["run_id"] == "valid"
+    assert [plugin["name"] for plugin in said.json["plugins"]][0] == "small_trainer:Trainer"
+    assert not project.run("valid").path.exists()
+
+
+def test_data_that_is_wrong_from_the_start_exits_2_and_leaves_no_run(project: Any) -> None:
+    job = project.job("labels.json", run_id="labels", hyperparams={"how": "invalid", "at": 1}, max_steps=5)
+    said = project.command("run", job, "--json")
+    assert said.code == 2
+    (error,) = said.json["errors"]
+    assert (error["code"], error["message"]) == ("data.invalid", "the labels are all the same")
+    assert "Traceback" not in said.err
+    assert not project.run("labels").path.exists()
+
+
+def test_a_plugin_s_thread_does_not_keep_a_refused_job_from_ending(project: Any) -> None:
+    job = project.job("thread.json", run_id="thread", trainer="small_trainer:LeavesAThread", max_steps=5)
+    started = [project.start(command, job, "--json") for command in ("run", "validate")]
+    for said in [command.end() for command in started]:
+        assert said.code == 2
+        assert "the constructor gave up" in said.json["errors"][0]["message"]
+    assert not project.run("thread").path.exists()
