@@ -5,7 +5,7 @@ along.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.reporting import Listener
@@ -33,17 +34,19 @@ def run(
     :raises HostcoreError: When the job is invalid; nothing was started then.
     """
     plan = make_plan(job if isinstance(job, Mapping) else Path(job))
-    opened = open_run(plan)
-    if isinstance(opened, RunResult):
-        return opened
-    return run_here(plan, opened, [Listener(label="on_event", report_event=on_event)] if on_event else [])
+    with Interrupts() as interrupts:
+        opened = open_run(plan)
+        if isinstance(opened, RunResult):
+            return opened
+        listeners = [Listener(label="on_event", report_event=on_event)] if on_event else []
+        return run_here(plan, opened, interrupts, listeners)
 
 
-def run_here(plan: RunPlan, opening: Opening, listeners: list[Listener] | None = None) -> RunResult:
+def run_here(plan: RunPlan, opening: Opening, interrupts: Interrupts, listeners: Sequence[Listener] = ()) -> RunResult:
     """Run an opened attempt in this process."""
     seat = _Seat()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hostcore supervisor") as threads:
-        supervised = threads.submit(supervise, plan, opening, listeners=listeners or (), spawn=seat.spawn)
+        supervised = threads.submit(supervise, plan, opening, interrupts, listeners=listeners, spawn=seat.spawn)
         worker = seat.wait_for(supervised)
         if worker is not None:
             worker.work()
@@ -104,4 +107,4 @@ class _WorkerHere:
 
     def kill(self) -> None:
         """A thread cannot be killed: hang up, upon which it stops after its step."""
-        self.channel.close()
+        self.channel.hang_up()

@@ -10,6 +10,7 @@ from hostcore.cli.job_options import job_argument, job_options, plan_of
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import SUCCEEDED, RunResult
+from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.supervise import supervise
@@ -38,19 +39,19 @@ def run_plan(plan: RunPlan, *, in_process: bool = False, as_json: bool = False) 
 
     :return: The exit code.
     """
-    opened = open_run(plan)
-    if isinstance(opened, RunResult):
-        _report(opened, plan.directory, as_json=as_json, finished_before=True)
-        return SUCCEEDED
-    with plugins_print_aside(as_json):
-        if in_process:
+    with Interrupts() as interrupts, plugins_print_aside(as_json):
+        opened = open_run(plan)
+        if isinstance(opened, RunResult):
+            result = opened
+        elif in_process:
             from hostcore.in_process import run_here
 
-            result = run_here(plan, opened)
+            result = run_here(plan, opened, interrupts)
         else:
-            result = supervise(plan, opened)
-    _report(result, plan.directory, as_json=as_json)
-    return result.exit_code
+            result = supervise(plan, opened, interrupts)
+    finished_before = result is opened
+    _report(result, plan.directory, as_json=as_json, finished_before=finished_before)
+    return SUCCEEDED if finished_before else result.exit_code
 
 
 def _report(result: RunResult, directory: RunDirectory, *, as_json: bool, finished_before: bool = False) -> None:

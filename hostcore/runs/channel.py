@@ -6,6 +6,7 @@ a checkpoint and stops.
 """
 
 import socket
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -72,6 +73,11 @@ class Channel:
         line, _, self._buffer = self._buffer.partition(b"\n")
         ((kind, content),) = orjson.loads(line).items()
         return kind, content
+
+    def hang_up(self) -> None:
+        """Say nothing more, so that the other side's line ends; what it still says can be heard."""
+        with suppress(OSError):  # the other side is gone
+            self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close this end."""

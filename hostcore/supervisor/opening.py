@@ -96,7 +96,7 @@ def _examine(plan: RunPlan) -> RunResult | None:
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
         _require_checkpoint(_named_checkpoint(plan.spec))
-        _require_writable(directory)
+        _require_writable(plan)
         return None
     recorded = _refuse_foreign(plan, directory)
     result = RunResult.read(directory.result)
@@ -110,6 +110,7 @@ def _examine(plan: RunPlan) -> RunResult | None:
             file=str(plan.checkpoints_dir),
             hint='"auto" starts it again from the beginning',
         )
+    _require_writable(plan)
     return None
 
 
@@ -237,9 +238,23 @@ def _require_checkpoint(named: str | None) -> None:
         raise
 
 
-def _require_writable(directory: RunDirectory) -> None:
-    """See that a new run directory could be made."""
-    folder = _nearest(directory.path)
+def _require_writable(plan: RunPlan) -> None:
+    """See that everything that the run writes could be written: better now than at the first checkpoint."""
+    _require_folder(plan.directory.path)
+    for what, path in (("checkpoints", plan.checkpoints_dir), ("generated samples", plan.samples_dir)):
+        try:
+            _require_folder(path)
+        except OSError as error:
+            raise RunUnwritable(
+                f"{what} cannot be written to {path}: {error.strerror}",
+                file=str(path),
+                hint="name a folder for them that you may write to",
+            ) from error
+
+
+def _require_folder(path: Path) -> None:
+    """See that a folder could be made, and files in it."""
+    folder = _nearest(path)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder", str(folder))
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -46,6 +46,7 @@ TICK_SECONDS = 0.1
 def supervise(
     plan: RunPlan,
     opening: Opening,
+    interrupts: Interrupts,
     *,
     listeners: Sequence[Listener] = (),
     spawn: Spawn = WorkerProcess,
@@ -53,28 +54,28 @@ def supervise(
 ) -> RunResult:
     """Run one attempt to its end.
 
+    :param interrupts: Entered before the attempt was opened, so that no signal leaves it half open.
     :param listeners: Told every event, beside the job's reporters.
     :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
     :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
         leaves no trace either. Later that is a failure of the run.
     """
-    with Interrupts() as interrupts:
-        journal = Journal(opening, plan.job, Audience([*listeners_of(plan.reporters), *listeners]))
-        attempt = _Attempt(plan, opening, journal, interrupts, clock)
-        try:
-            return attempt.run(spawn)
-        except OSError as error:
-            if attempt.submitted:
-                return attempt.break_off(error)
+    journal = Journal(opening, plan.job, Audience([*listeners_of(plan.reporters), *listeners]))
+    attempt = _Attempt(plan, opening, journal, interrupts, clock)
+    try:
+        return attempt.run(spawn)
+    except OSError as error:
+        if attempt.submitted:
+            return attempt.break_off(error)
+        opening.withdraw()
+        raise unwritable(plan.directory.path, error) from error
+    except HostcoreError:
+        if not attempt.submitted:
             opening.withdraw()
-            raise unwritable(plan.directory.path, error) from error
-        except HostcoreError:
-            if not attempt.submitted:
-                opening.withdraw()
-            raise
-        finally:
-            if attempt.worker:
-                attempt.worker.kill()  # nothing to kill, unless something went wrong here
+        raise
+    finally:
+        if attempt.worker:
+            attempt.worker.kill()  # nothing to kill, unless something went wrong here
 
 
 class _Attempt:

@@ -41,8 +41,6 @@ from hostcore_hookspecs.step import StepResult
 
 Call = Callable[..., Any]
 
-PROGRESS_SECONDS = 5.0
-
 
 class Saver(Protocol):
     """Writes checkpoints; see ``hostcore.worker.checkpointing``."""
@@ -135,7 +133,6 @@ def _train_batches(training: Training) -> None:
     cursor = Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step)
 
     asked = clock()
-    next_sign_of_life = asked + PROGRESS_SECONDS
     for raw_batch in training.feed.batches(cursor):
         arrived = clock()
         meter.data_wait += arrived - asked
@@ -150,10 +147,8 @@ def _train_batches(training: Training) -> None:
 
         if metric_every and step % metric_every == 0 and not (control and control.skip_cadence_emit):
             _record(training, result)
-            next_sign_of_life = arrived + PROGRESS_SECONDS
-        elif arrived > next_sign_of_life:
-            training.emit(events.Progress(samples_per_second=meter.rate(run_state.samples_seen)))
-            next_sign_of_life = arrived + PROGRESS_SECONDS
+        elif arrived > meter.sign_due:
+            training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))
         if step == total_steps:
             training.saver.save(final=True)
             return

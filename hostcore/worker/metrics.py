@@ -10,6 +10,7 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import MetricPoint
 
 HISTORY_POINTS: Final = 10_000
+PROGRESS_SECONDS: Final = 5.0
 
 #: Recorded values by metric, oldest first.
 History = dict[str, deque[MetricPoint]]
@@ -60,17 +61,24 @@ class Meter:
         self.clock = clock
         #: Seconds spent waiting for data since the last reading.
         self.data_wait = 0.0
-        self._since = clock()
-        self._step = 0
-        self._samples = 0
+        #: When a sign of life is due, by the clock, if there is no reading before.
+        self.sign_due = 0.0
+        self.start(0, 0)
 
     def start(self, step: int, samples: int) -> None:
         """Begin to count, at a step and a number of rows seen."""
         self.data_wait, self._since, self._step, self._samples = 0.0, self.clock(), step, samples
+        self._note_sign(self._since, samples)
 
-    def rate(self, samples: int) -> float:
-        """Rows per second since the last reading, which goes on."""
-        return (samples - self._samples) / max(self.clock() - self._since, 1e-9)
+    def sign_of_life(self, samples: int) -> float:
+        """Rows per second since the last reading or sign of life; the reading goes on."""
+        now = self.clock()
+        rate = (samples - self._sign_samples) / max(now - self._sign, 1e-9)
+        self._note_sign(now, samples)
+        return rate
+
+    def _note_sign(self, now: float, samples: int) -> None:
+        self._sign, self._sign_samples, self.sign_due = now, samples, now + PROGRESS_SECONDS
 
     def read(self, step: int, samples: int) -> dict[str, float]:
         """Throughput since the last reading, by the names of the ``metrics`` event; begins anew."""

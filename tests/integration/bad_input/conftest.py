@@ -5,8 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,34 +105,3 @@ def workplace(tmp_path: Path) -> Workplace:
 def workplace_at() -> Any:
     """Makes a workplace of an empty folder."""
     return Workplace
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """As many commands at once as there are cores."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield pool
-
-
-@pytest.fixture(scope="module")
-def _started(
-    request: pytest.FixtureRequest, pool: ThreadPoolExecutor, tmp_path_factory: pytest.TempPathFactory
-) -> Mapping[str, Future[Any]]:
-    cases = {
-        item.callspec.id: item.callspec.params["case"]
-        for item in request.session.items
-        if item.path == request.path and "outcome" in item.fixturenames
-    }
-    return {
-        id_: pool.submit(request.module.attempt, case, Workplace(tmp_path_factory.mktemp("workplace")))
-        for id_, case in cases.items()
-    }
-
-
-@pytest.fixture
-def outcome(request: pytest.FixtureRequest, _started: Mapping[str, Future[Any]]) -> Any:
-    """What the module's ``attempt(case, workplace)`` returned for the case of the test.
-
-    Commands mostly wait for Python to import things, so those of all cases to be tested are started at once.
-    """
-    return _started[request.node.callspec.id].result()

@@ -17,7 +17,7 @@ class Trainer:
 """
 
 
-def install(site: Any, distribution: str, name: str = "flight_delay", **how: Any) -> None:
+def install(site: Any, distribution: str, name: str = "tide_table", **how: Any) -> None:
     module = f"{distribution.replace('-', '_')}_code"
     site.install(
         distribution,
@@ -32,7 +32,7 @@ def refused(workplace: Any) -> Any:
     """What is said, by each command that could, about a job with one mistake."""
 
     def said(**job: Any) -> tuple[dict[str, Any], str]:
-        workplace.write({"trainer": "flight_delay", "mock_batches": [1], **job})
+        workplace.write({"trainer": "tide_table", "mock_batches": [1], **job})
         ran, validated = workplace.hostcore("run", "job.json", "--json"), workplace.hostcore("validate", "job.json")
         assert ran.error["message"] in validated.told
         assert workplace.tree() == {}
@@ -42,10 +42,10 @@ def refused(workplace: Any) -> Any:
 
 
 def test_an_unknown_trainer_is_answered_with_the_nearest_name_and_how_to_get_it(site: Any, refused: Any) -> None:
-    install(site, "flights")
-    error, told = refused(trainer="flight_dealy")
+    install(site, "tides")
+    error, told = refused(trainer="tide_tabel")
     assert error["pointer"] == "/trainer"
-    assert "no trainer is called 'flight_dealy'; did you mean 'flight_delay'?" in error["message"]
+    assert "no trainer is called 'tide_tabel'; did you mean 'tide_table'?" in error["message"]
     for part in ("hostcore plugins", "pypi.org", "pip install"):
         assert part in error["hint"]
         assert part in told
@@ -59,28 +59,28 @@ def test_a_reporter_in_place_of_a_trainer_is_answered_with_what_it_is(refused: A
 
 
 def test_an_unknown_distribution_is_answered_with_how_to_install_it(refused: Any) -> None:
-    error, _ = refused(trainer="flights/flight_delay")
-    assert "no installed distribution 'flights' has plugins" in error["message"]
-    assert "pip install flights" in error["hint"]
+    error, _ = refused(trainer="tides/tide_table")
+    assert "no installed distribution 'tides' has plugins" in error["message"]
+    assert "pip install tides" in error["hint"]
 
 
 def test_two_distributions_with_one_name_are_both_named(site: Any, refused: Any) -> None:
-    install(site, "flights-a", version="1.0")
-    install(site, "flights-b", version="2.1")
+    install(site, "tides-a", version="1.0")
+    install(site, "tides-b", version="2.1")
     error, told = refused()
     assert error["pointer"] == "/trainer"
-    assert "flights-a 1.0, flights-b 2.1" in error["message"]
-    assert "flights-a/flight_delay or flights-b/flight_delay" in error["message"]
+    assert "tides-a 1.0, tides-b 2.1" in error["message"]
+    assert "tides-a/tide_table or tides-b/tide_table" in error["message"]
     assert "uninstall" in told
 
 
 def test_a_plugin_for_another_contract_is_refused_without_importing_it(site: Any, refused: Any) -> None:
-    install(site, "flights", requires=("hostcore-hookspecs>=2,<3",))
+    install(site, "tides", requires=("hostcore-hookspecs>=2,<3",))
     error, told = refused()
     assert error["pointer"] == "/trainer"
-    assert "flights 1.0 requires hostcore-hookspecs" in error["message"]
+    assert "tides 1.0 requires hostcore-hookspecs" in error["message"]
     assert "but hostcore-hookspecs 1." in error["message"]
-    assert "pip install --upgrade flights" in error["hint"]
+    assert "pip install --upgrade tides" in error["hint"]
     assert "imported" not in told
 
 
@@ -91,7 +91,7 @@ def test_a_reporter_that_cannot_be_constructed_is_refused(site: Any, refused: An
     site.install(
         "trackers", modules={"tracker.py": code}, entry_points={"hostcore.reporters": {"tracker": "tracker:Broken"}}
     )
-    install(site, "flights")
+    install(site, "tides")
     error, _ = refused(reporters=["hostcore-builtin-plugins/terminal", "tracker"])
     assert error["pointer"] == "/reporters/1"
     assert "the reporter tracker (trackers 1.0, tracker:Broken) could not be constructed" in error["message"]
@@ -101,12 +101,12 @@ def test_a_reporter_that_cannot_be_constructed_is_refused(site: Any, refused: An
 
 def test_a_malformed_entry_points_file_of_somebody_else_disturbs_nobody(site: Any, workplace: Any) -> None:
     site.install("garbage", modules={}, entry_points="no group = here\n\x00[half")
-    install(site, "flights")
-    workplace.write({"trainer": "flight_delay", "mock_batches": [1], "run_id": "new", "reporters": []})
+    install(site, "tides")
+    workplace.write({"trainer": "tide_table", "mock_batches": [1], "run_id": "new", "reporters": []})
     ran = workplace.hostcore("run", "job.json")
     assert (ran.code, ran.err) == (0, "")
     listed = workplace.hostcore("plugins")
     assert listed.code == 0
-    assert "flight_delay" in listed.out
+    assert "tide_table" in listed.out
     assert "garbage is broken: entry_points.txt, line 1" in listed.err
     assert "Traceback" not in listed.err

@@ -81,6 +81,17 @@ def test_a_missing_job_file_is_one_clear_error(mount: Any) -> None:
     assert "file: /app/.cozy/trainer_job.json" in mount.entrypoint(TRAINER_JOB_SPEC_PATH="").stderr
 
 
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run_begins(mount: Any) -> None:
+    (mount.folder / "file").write_text("in the way")
+    for name, what in (("CHECKPOINTS", "checkpoints"), ("SAMPLES", "generated samples")):
+        answer = mount.entrypoint(**{f"TRAINER_{name}_DIR": "file/folder"})
+        assert answer.returncode == 2
+        assert "Traceback" not in answer.stderr
+        assert f"error: {what} cannot be written to {mount.folder / 'file/folder'}" in answer.stderr
+        assert "is not a folder" in answer.stderr
+    assert not (mount.folder / "runs").exists()
+
+
 def test_another_mode_is_refused(mount: Any) -> None:
     answer = mount.entrypoint(WORKER_MODE="inference")
     assert answer.returncode == 2

@@ -148,9 +148,7 @@ def test_a_failing_run_is_told_to_callbacks_and_blamed_on_the_right_plugin(
     assert "halvers.py" in error["traceback"]
 
 
-def test_every_plugin_is_recorded_with_its_distribution(
-    environment: Any, halving: Any, diary: Path
-) -> None:
+def test_every_plugin_is_recorded_with_its_distribution(environment: Any, halving: Any, diary: Path) -> None:
     assert environment.run(**halving, callbacks=[USE_DIARY, {"use": "scale", "factor": 10}]).returncode == 0
     plugins = environment.document("try/config/run.json")["plugins"]
     assert [(plugin["kind"], plugin["name"], plugin["distribution"], plugin["version"]) for plugin in plugins] == [

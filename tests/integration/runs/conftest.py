@@ -1,4 +1,4 @@
-"""Runs by the installed command, in processes of their own; and runs in this process, where a process is not the point."""
+"""Runs by the installed command, in processes of their own; and runs in this one, where a process is not the point."""
 
 import json
 import os
@@ -104,6 +104,7 @@ class Project:
 
     path: Path
     environment: Mapping[str, str]
+    started: list["subprocess.Popen[str]"] = attrs.field(factory=list)
 
     def job(self, name: str = "job.json", **keys: Any) -> Path:
         """Write a job file of ``small_trainer:Trainer``."""
@@ -114,17 +115,17 @@ class Project:
 
     def start(self, *arguments: str | Path, **environment: str) -> Command:
         """Start ``hostcore`` in the folder."""
-        return Command(
-            subprocess.Popen(
-                [COMMAND, *map(str, arguments)],
-                cwd=self.path,
-                env={**self.environment, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+        process = subprocess.Popen(
+            [COMMAND, *map(str, arguments)],
+            cwd=self.path,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        self.started.append(process)
+        return Command(process)
 
     def command(self, *arguments: str | Path, **environment: str) -> Finished:
         """Run ``hostcore`` in the folder."""
@@ -132,6 +133,18 @@ class Project:
 
     def run(self, run_id: str = "a") -> RunFiles:
         return RunFiles(self.path / "runs" / run_id)
+
+    def copy(self, run_id: str, name: str) -> RunFiles:
+        """A copy of a run, to go on with without changing the run that other tests look at."""
+        shutil.copytree(self.run(run_id).path, self.run(name).path)
+        return self.run(name)
+
+    def clean_up(self) -> None:
+        """End what a failed test has left; its workers end by themselves then."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
 
 def make_project(path: Path, environment: Mapping[str, str] | None = None) -> Project:
@@ -142,15 +155,25 @@ def make_project(path: Path, environment: Mapping[str, str] | None = None) -> Pr
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
     """A folder that the tests of a module share; each of them has run ids of its own."""
-    return make_project(tmp_path_factory.mktemp("project"))
+    made = make_project(tmp_path_factory.mktemp("project"))
+    yield made
+    made.clean_up()
 
 
 @pytest.fixture
-def own_project(tmp_path: Path) -> Callable[..., Project]:
+def own_project(tmp_path: Path) -> Iterator[Callable[..., Project]]:
     """``own_project(site.environment)``: a folder of the test's own."""
-    return lambda environment=None: make_project(tmp_path / "project", environment)
+    made: list[Project] = []
+
+    def make(environment: Mapping[str, str] | None = None) -> Project:
+        made.append(make_project(tmp_path / "project", environment))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.clean_up()
 
 
 @pytest.fixture(scope="session")

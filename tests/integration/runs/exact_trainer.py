@@ -14,6 +14,8 @@ from hostcore_hookspecs import StepResult
 
 #: The step in which a machine is taken away; 0: none. Not a setting, since it must not make another job.
 PREEMPT_AT = 0
+#: The step in which there is no memory left; 0: none.
+DIE_AT = 0
 #: The weights of every run, when it ended.
 WEIGHTS: dict[str, dict[str, torch.Tensor]] = {}
 #: What ``Average`` had seen when a run ended.
@@ -51,6 +53,8 @@ class Trainer:
         error.backward()
         state["optimizer"].step()
         state["scheduler"].step()
+        if ctx.run_state.step + 1 == DIE_AT:
+            raise MemoryError
         if ctx.run_state.step + 1 == PREEMPT_AT:
             os.kill(os.getpid(), signal.SIGTERM)
         return StepResult(metrics={"error": error.detach(), "lr": state["scheduler"].get_last_lr()[0]})

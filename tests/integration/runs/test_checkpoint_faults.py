@@ -1,4 +1,4 @@
-"""Damaged, foreign and unwritable checkpoints, as a run sees them. In this process, where a process is not the point."""
+"""Damaged, foreign and unwritable checkpoints, as a run in this process sees them."""
 
 import errno
 import os
@@ -130,7 +130,9 @@ class TestOtherData:
 
         return write
 
-    def test_under_the_same_run_is_refused_with_what_changed(self, start: Callable, data: Callable, steps: Callable) -> None:
+    def test_under_the_same_run_is_refused_with_what_changed(
+        self, start: Callable, data: Callable, steps: Callable
+    ) -> None:
         start(dataset=data(40), max_steps=3)
         result = start(dataset=data(41), max_steps=6).result
         assert (result.status, result.exit_code, result.attempt) == ("failed", 1, 2)
@@ -183,7 +185,9 @@ class TestFromACheckpointOfAnotherRun:
         assert again.of("run_resumed")[0].path == "checkpoints/step-000005"
         assert orjson.loads((here / "child-2" / "config" / "run.json").read_bytes())["parent"] == parent
 
-    def test_a_run_that_failed_before_its_first_checkpoint_begins_there_again(self, start: Callable, folder: Path) -> None:
+    def test_a_run_that_failed_before_its_first_checkpoint_begins_there_again(
+        self, start: Callable, folder: Path
+    ) -> None:
         start(max_steps=4)
         parent = str(folder / "step-000004")
         fails = {"run_id": "child-3", "max_steps": 7, "callbacks": ["small_trainer:FailOnce"]}
@@ -192,7 +196,9 @@ class TestFromACheckpointOfAnotherRun:
         assert again.of("run_resumed")[0].path == parent
         assert list(metric([again])) == [5, 6, 7]
 
-    def test_one_that_is_not_there_is_an_error_and_starts_nothing(self, start: Callable, here: Path, folder: Path) -> None:
+    def test_one_that_is_not_there_is_an_error_and_starts_nothing(
+        self, start: Callable, here: Path, folder: Path
+    ) -> None:
         with pytest.raises(CheckpointError) as caught:
             start(max_steps=7, resume_from_checkpoint=str(here / "none" / "step-000004"))
         assert caught.value.pointer == "/resume_from_checkpoint"
@@ -208,9 +214,7 @@ class TestFromACheckpointOfAnotherRun:
 
 
 class TestKeeping:
-    @pytest.mark.parametrize(
-        ("keep", "kept"), [(3, [6, 8, 9]), (1, [9]), (0, [9]), (10, [2, 4, 6, 8, 9])], ids=lambda value: str(value)
-    )
+    @pytest.mark.parametrize(("keep", "kept"), [(3, [6, 8, 9]), (1, [9]), (0, [9]), (10, [2, 4, 6, 8, 9])], ids=str)
     def test_the_newest_stay_and_the_last_one_always(
         self, start: Callable, steps: Callable, folder: Path, keep: int, kept: list[int]
     ) -> None:

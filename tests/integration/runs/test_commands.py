@@ -61,9 +61,7 @@ class TestARunWithReporters:
         assert (finished.code, finished.json["status"]) == (0, "succeeded")
         assert "a reporter that prints" in finished.err
         failures = {
-            event["message"]: event["reporter"]
-            for event in project.run().events
-            if event["event"] == "reporter_failed"
+            event["message"]: event["reporter"] for event in project.run().events if event["event"] == "reporter_failed"
         }
         assert set(failures) == {
             "RuntimeError: no connection",
@@ -82,7 +80,9 @@ class TestARun:
     @classmethod
     def finished(cls, project: Any) -> Any:
         """A run with the usual reporter whose metric is called loss."""
-        job = project.job("plain.json", run_id="plain", max_steps=20, reporters=["terminal"], callbacks=["small_trainer:Loss"])
+        job = project.job(
+            "plain.json", run_id="plain", max_steps=20, reporters=["terminal"], callbacks=["small_trainer:Loss"]
+        )
         return project.command("run", job, "--json")
 
     def test_prints_result_json_on_standard_output_and_nothing_else(self, finished: Any, project: Any) -> None:
@@ -147,7 +147,7 @@ class TestARunningRun:
         """A run in the middle of its steps."""
         slow = {"trainer": "small_trainer:Slow", "max_steps": 10**6}
         command = project.start("run", project.job("running.json", run_id="running", **slow))
-        until(lambda: (project.path / "running.pid").exists(), "the third step")
+        until((project.path / "running.pid").exists, "the third step")
         yield command
         command.signal(signal.SIGINT)
         assert command.end().code == 130
@@ -176,7 +176,7 @@ def test_validate_shows_the_plan_and_starts_nothing(project: Any) -> None:
     assert (said.json["device"], said.json["num_rows"]) == ("cpu", 100)
     assert (said.json["total_steps"], said.json["steps_per_epoch"]) == (30, 10)
     assert said.json["job"]["run_id"] == "valid"
-    assert [plugin["name"] for plugin in said.json["plugins"]][0] == "small_trainer:Trainer"
+    assert said.json["plugins"][0]["name"] == "small_trainer:Trainer"
     assert not project.run("valid").path.exists()
 
 

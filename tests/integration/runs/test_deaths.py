@@ -19,7 +19,7 @@ def dead(project, until) -> Mapping:
         started[how] = project.start("run", job)
     slow = project.job("killed.json", run_id="killed", trainer="small_trainer:Slow", max_steps=10**6, metric_every=1)
     started["killed"] = project.start("run", slow)
-    until(lambda: (project.path / "killed.pid").exists(), "the third step of the run that will be killed")
+    until((project.path / "killed.pid").exists, "the third step of the run that will be killed")
     os.kill(project.run("killed").worker_pid, signal.SIGKILL)
     return {how: command.end() for how, command in started.items()}
 
@@ -122,7 +122,10 @@ def test_the_events_are_numbered_without_a_gap(dead: Mapping, project, how: str)
 
 
 def test_a_failed_run_is_started_again_by_the_same_command(dead: Mapping, project) -> None:
-    again = project.command("run", project.path / "exit.json", "--set", "max_steps=100", "--json")
+    run = project.copy("exit", "exit-again")
+    again = project.command(
+        "run", project.path / "exit.json", "--set", "max_steps=100", "--set", "run_id=exit-again", "--json"
+    )
     assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, 100)
-    assert project.run("exit").names(attempt=1)[-1] == "run_failed"
-    assert project.run("exit").names(attempt=2)[-1] == "run_succeeded"
+    assert run.names(attempt=1)[-1] == "run_failed"
+    assert run.names(attempt=2)[-1] == "run_succeeded"

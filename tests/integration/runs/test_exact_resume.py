@@ -1,9 +1,9 @@
 """A run that was stopped anywhere and resumed is, bit for bit, the run that was not."""
 
 import itertools
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import attrs
@@ -36,32 +36,41 @@ def assert_equal(one: Trace, other: Trace) -> None:
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in other.weights)
 
 
+def job(run_id: str, **keys: Any) -> dict[str, Any]:
+    return {
+        "trainer": "exact_trainer:Trainer",
+        "callbacks": ["exact_trainer:Average"],
+        "dataset": MOCK,
+        "epochs": 2,
+        "metric_every": 1,
+        "reporters": [],
+        "device": "cpu",
+        "run_id": run_id,
+        **keys,
+    }
+
+
 @pytest.fixture(scope="module")
-def train(here: Path) -> Callable[..., Trace]:
+def trainer(here: Path) -> ModuleType:
+    """The module ``exact_trainer``, as jobs of this process import it."""
+    import exact_trainer
+
+    return exact_trainer
+
+
+@pytest.fixture(scope="module")
+def train(trainer: ModuleType) -> Callable[..., Trace]:
     """``train(preempt_at=[3], …)``: a run of all steps, with a machine taken away in these."""
     numbers = itertools.count()
 
-    def start(*, run_id: str = "", preempt_at: list[int] = [], limits: list[dict] = [{}], **keys: Any) -> Trace:  # noqa: B006
-        run_id = run_id or f"run-{next(numbers)}"
-        job = {
-            "trainer": "exact_trainer:Trainer",
-            "callbacks": ["exact_trainer:Average"],
-            "dataset": MOCK,
-            "epochs": 2,
-            "metric_every": 1,
-            "reporters": [],
-            "device": "cpu",
-            "run_id": run_id,
-            **keys,
-        }
+    def start(preempt_at: Sequence[int] = (), limits: Sequence[Mapping[str, Any]] = ({},), **keys: Any) -> Trace:
+        run_id = f"run-{next(numbers)}"
         events: list[Any] = []
         for number, step in enumerate([*preempt_at, 0]):
-            import exact_trainer
-
-            exact_trainer.PREEMPT_AT = step
+            trainer.PREEMPT_AT = step
             for limit in limits:
                 torch.rand(number + 3)  # another state of the generators than the run had left
-                result = hostcore.run({**job, **limit}, on_event=events.append)
+                result = hostcore.run(job(run_id, **{**keys, **limit}), on_event=events.append)
             assert result.status == ("preempted" if step else "succeeded"), result
             assert result.step == (step or STEPS)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -70,8 +79,8 @@ def train(here: Path) -> Callable[..., Trace]:
         return Trace(
             {event.step: event.payload.metrics["error"] for event in metrics},
             {event.step: event.payload.metrics["train/lr"] for event in metrics},
-            exact_trainer.WEIGHTS[run_id],
-            exact_trainer.AVERAGES[run_id],
+            trainer.WEIGHTS[run_id],
+            trainer.AVERAGES[run_id],
         )
 
     return start
@@ -122,26 +131,16 @@ def test_parquet_in_several_row_groups_is_taken_up_where_it_was_left(
         assert_equal(train(dataset=dataset, preempt_at=[step]), whole)
 
 
-def test_a_run_killed_after_a_checkpoint_repeats_the_steps_behind_it(train: Callable, uninterrupted: Trace) -> None:
-    """The run dies in step 9; the newest checkpoint is of step 8."""
-    import exact_trainer
-
-    job = {"checkpoint_every": 4, "callbacks": ["exact_trainer:Average"]}
-    real = exact_trainer.Trainer.train_step
-
-    def dies(self: Any, prepared_batch: Any, state: Any, ctx: Any) -> Any:
-        if ctx.run_state.step == 10:
-            raise MemoryError
-        return real(self, prepared_batch, state, ctx)
-
-    exact_trainer.Trainer.train_step = dies
-    with pytest.raises(AssertionError):
-        train(run_id="died", **job)
-    exact_trainer.Trainer.train_step = real
+def test_a_run_that_died_repeats_the_steps_behind_its_newest_checkpoint(
+    trainer: ModuleType, uninterrupted: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events: list[Any] = []
-    again = {"trainer": "exact_trainer:Trainer", "dataset": MOCK, "epochs": 2, "metric_every": 1, "reporters": []}
-    result = hostcore.run({**again, **job, "device": "cpu", "run_id": "died"}, on_event=events.append)
-    assert (result.status, result.attempt) == ("succeeded", 2)
-    errors = {event.step: event.payload.metrics["error"] for event in events if event.name == "metrics"}
-    assert errors == {step: uninterrupted.errors[step] for step in range(9, STEPS + 1)}
-    assert sys.modules["exact_trainer"].AVERAGES["died"] == uninterrupted.average
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "DIE_AT", 11)
+        assert hostcore.run(job("died", checkpoint_every=4), on_event=events.append).status == "failed"
+    assert hostcore.run(job("died", checkpoint_every=4), on_event=events.append).step == STEPS
+    metrics = [event for event in events if event.name == "metrics"]
+    assert [event.step for event in metrics] == [*range(1, 11), *range(9, 13)]
+    assert {event.step: event.payload.metrics["error"] for event in metrics} == uninterrupted.errors
+    assert trainer.AVERAGES["died"] == uninterrupted.average
+    assert all(torch.equal(value, uninterrupted.weights[name]) for name, value in trainer.WEIGHTS["died"].items())

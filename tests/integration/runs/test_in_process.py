@@ -12,6 +12,7 @@ import pytest
 
 import hostcore
 from hostcore.errors import Errors
+from hostcore.supervisor.opening import open_run
 from hostcore_hookspecs import Event, HostcoreError
 
 JOB = {"trainer": "small_trainer:Trainer", "device": "cpu", "reporters": [], "metric_every": 2, "max_steps": 6}
@@ -115,6 +116,22 @@ def test_ctrl_c_cancels_the_run_with_a_checkpoint(job: Callable) -> None:
     assert result.final_checkpoint == f"checkpoints/step-{result.step:06d}"
 
 
+def test_ctrl_c_right_after_the_run_was_opened_is_a_cancelled_run(
+    here: Path, job: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(plan: Any) -> Any:
+        opened = open_run(plan)
+        os.kill(os.getpid(), signal.SIGINT)
+        return opened
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hostcore.in_process.open_run", interrupted)
+        result = hostcore.run(job())
+    assert (result.status, result.exit_code, result.step, result.requested_by) == ("cancelled", 130, 0, "user")
+    again = hostcore.run(job())
+    assert (again.status, again.attempt) == ("succeeded", 2)
+
+
 def test_signals_are_handled_as_before_afterwards(job: Callable) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     hostcore.run(job())
@@ -123,7 +140,7 @@ def test_signals_are_handled_as_before_afterwards(job: Callable) -> None:
 
 def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> None:
     def count() -> tuple[int, int]:
-        return threading.active_count(), len(os.listdir("/proc/self/fd"))
+        return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
     hostcore.run(job(run_id="leak-0"))
     until(lambda: threading.active_count() == 1, "threads of the run before to end")

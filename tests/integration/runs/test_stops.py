@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -19,15 +20,24 @@ def stopped(project, until) -> Mapping:
     for run_id, keys in JOBS.items():
         started[run_id] = project.start("run", project.job(f"{run_id}.json", run_id=run_id, **keys))
     for run_id in JOBS:
-        until(lambda run_id=run_id: (project.path / f"{run_id}.pid").exists(), f"the third step of {run_id}")
+        until((project.path / f"{run_id}.pid").exists, f"the third step of {run_id}")
     started["ctrl-c"].signal(signal.SIGINT)
     started["sigterm"].signal(signal.SIGTERM)
     started["sigusr1"].signal(signal.SIGUSR1)
     started["orphan"].signal(signal.SIGKILL)
     started["twice"].signal(signal.SIGINT)
-    until(lambda: (project.path / "twice.canceled").exists(), "the trainer to hear of the first Ctrl-C")
+    until((project.path / "twice.canceled").exists, "the trainer to hear of the first Ctrl-C")
     started["twice"].signal(signal.SIGINT)
+    started["early"] = project.start("run", project.job("early.json", run_id="early", **SLOW))
+    until((project.run("early").path / "lease.json").exists, "the run to be opened")
+    started["early"].signal(signal.SIGINT)
     return {run_id: command.end() for run_id, command in started.items()}
+
+
+def go_on(project, run_id: str, max_steps: int) -> Any:
+    """Go on with the copy of a run."""
+    changes = ("--set", f"max_steps={max_steps}", "--set", f"run_id={run_id}-again")
+    return project.command("run", project.path / f"{run_id}.json", *changes, "--json")
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +127,9 @@ class TestAWorkerWhoseSupervisorWasKilled:
     def test_is_gone_on_with_and_its_last_events_are_in_the_log_once(self, alone: None, project) -> None:
         (record,) = (project.run("orphan").path / "checkpoints").glob("step-*.json")
         step = int(record.stem.removeprefix("step-"))
-        again = project.command("run", project.path / "orphan.json", "--set", f"max_steps={step + 5}", "--json")
+        run = project.copy("orphan", "orphan-again")
+        again = go_on(project, "orphan", step + 5)
         assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, step + 5)
-        run = project.run("orphan")
         assert [event["seq"] for event in run.events] == list(range(1, len(run.events) + 1))
         assert run.names(attempt=1)[-3:] == ["stop_requested", "checkpoint_saved", "run_preempted"]
         assert run.names(attempt=2)[:3] == ["run_submitted", "run_resumed", "run_started"]
@@ -127,13 +137,20 @@ class TestAWorkerWhoseSupervisorWasKilled:
         assert steps == list(range(1, step + 6)), "every step once, over the death of the supervisor"
 
 
+def test_a_ctrl_c_while_the_worker_is_starting_is_a_cancelled_run(stopped: Mapping, project) -> None:
+    assert stopped["early"].code == 130
+    result = project.run("early").result
+    assert (result["status"], result["requested_by"], result["step"]) == ("cancelled", "user", 0)
+    assert project.run("early").names() == ["run_cancelled"]
+
+
 def test_what_was_stopped_goes_on_where_it_was_left(stopped: Mapping, project) -> None:
     before = project.run("ctrl-c").result["step"]
-    again = project.command("run", project.path / "ctrl-c.json", "--set", f"max_steps={before + 4}", "--json")
+    run = project.copy("ctrl-c", "ctrl-c-again")
+    again = go_on(project, "ctrl-c", before + 4)
     assert (again.code, again.json["status"], again.json["step"]) == (0, "succeeded", before + 4)
-    run = project.run("ctrl-c")
     assert list(run.metric()) == list(range(1, before + 5))
-    whole = project.command("run", project.job("whole.json", run_id="whole", **SLOW), "--set", f"max_steps={before + 4}")
-    assert whole.code == 0
+    whole = project.job("whole.json", run_id="whole", **{**SLOW, "max_steps": before + 4})
+    assert project.command("run", whole).code == 0
     assert run.metric("noise") == project.run("whole").metric("noise")
     assert run.metric() == project.run("whole").metric()

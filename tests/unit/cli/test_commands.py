@@ -166,7 +166,10 @@ class TestStatus:
         directory.result.write_text("{}")
         said = hostcore("status", "a", "--json")
         assert said.code == 2
-        assert (said.json["errors"][0]["code"], said.json["errors"][0]["file"]) == ("run.corrupt", str(directory.result))
+        assert (said.json["errors"][0]["code"], said.json["errors"][0]["file"]) == (
+            "run.corrupt",
+            str(directory.result),
+        )
 
 
 class TestPlugins:
@@ -202,7 +205,6 @@ class TestPlugins:
         said = hostcore("plugins", "show", "parket", "--json")
         assert said.code == 2
         assert "parquet" in said.json["errors"][0]["hint"]
-
 
     def test_are_shown_with_their_settings(self, hostcore: Callable) -> None:
         said = hostcore("plugins", "show", "mock", "--json")

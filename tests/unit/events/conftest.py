@@ -6,7 +6,9 @@ from hostcore_hookspecs import events
 from hostcore_hookspecs.events import RunError
 
 EXAMPLES = [
-    events.RunSubmitted(trainer="mine", max_steps=10, epochs=2, total_steps=8, num_rows=256, batch_size=32, devices=["cpu"]),
+    events.RunSubmitted(
+        trainer="mine", max_steps=10, epochs=2, total_steps=8, num_rows=256, batch_size=32, devices=["cpu"]
+    ),
     events.RunSubmitted(trainer="mine", max_steps=10),
     events.RunStarted(device="cuda:1", world_size=2),
     events.RunResumed(path="checkpoints/step-000200"),
@@ -31,7 +33,9 @@ EXAMPLES = [
     events.Warning(code="x", message="naïve \u2028 line \n break"),
     events.StopRequested(reason="enough", requested_by="user"),
     events.RunSucceeded(),
-    events.RunFailed(error=RunError(type="ValueError", message="no", traceback="Traceback…", plugin="p", rank=0, hint="h")),
+    events.RunFailed(
+        error=RunError(type="ValueError", message="no", traceback="Traceback…", plugin="p", rank=0, hint="h")
+    ),
     events.RunCancelled(reason="interrupted by the user"),
     events.RunPreempted(reason=None),
 ]

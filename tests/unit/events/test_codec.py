@@ -13,7 +13,9 @@ from hostcore_hookspecs.events import PAYLOADS, Event, Metrics, Payload, RunErro
 
 
 def event(payload: Payload, **envelope: object) -> Event:
-    return Event(**{"seq": 3, "time_ms": 1_700_000_000_000, "run_id": "a", "attempt": 2, "payload": payload, **envelope})
+    return Event(
+        **{"seq": 3, "time_ms": 1_700_000_000_000, "run_id": "a", "attempt": 2, "payload": payload, **envelope}
+    )
 
 
 def plain(value: object) -> object:

@@ -56,7 +56,9 @@ def numbered(shard_rows: Sequence[int]) -> list[pa.RecordBatch]:
 def memory() -> Callable[..., MemoryDataset]:
     """``memory([3, 4], piece=2)``: a dataset of numbered rows; ``memory(batches=[…])``: of one's own."""
 
-    def make(shard_rows: Sequence[int] = (), *, batches: Sequence[pa.RecordBatch] = (), **about: object) -> MemoryDataset:
+    def make(
+        shard_rows: Sequence[int] = (), *, batches: Sequence[pa.RecordBatch] = (), **about: object
+    ) -> MemoryDataset:
         return MemoryDataset(batches or numbered(shard_rows), **about)
 
     return make

@@ -35,7 +35,11 @@ class TestCut:
 
     def test_a_batch_across_blocks_holds_the_rows_of_both(self) -> None:
         first, second, third = cut([block(0, 5), block(5, 4)], 3)
-        assert [first["n"].to_pylist(), second["n"].to_pylist(), third["n"].to_pylist()] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+        assert [first["n"].to_pylist(), second["n"].to_pylist(), third["n"].to_pylist()] == [
+            [0, 1, 2],
+            [3, 4, 5],
+            [6, 7, 8],
+        ]
 
     def test_blocks_are_taken_one_at_a_time(self) -> None:
         taken = []
@@ -82,7 +86,9 @@ class TestReading:
             list(read(in_file_order([7, 7], 0)))
 
     @pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.bool_()], ids=str)
-    def test_a_null_in_a_numeric_column_is_an_error_that_names_column_and_shard(self, memory: Callable, kind: pa.DataType) -> None:
+    def test_a_null_in_a_numeric_column_is_an_error_that_names_column_and_shard(
+        self, memory: Callable, kind: pa.DataType
+    ) -> None:
         values = pa.array([1, None, 0], pa.int64()).cast(kind)
         dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array(["a", "b", "c"]), values], names=["text", "y"])])
         read = range_reader(dataset, dataset.shards(), None)

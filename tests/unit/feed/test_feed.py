@@ -1,7 +1,7 @@
 """The feed of a run: batches in order, from any position, epoch after epoch."""
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import orjson
@@ -170,7 +170,7 @@ class TestIdentity:
         ids=str,
     )
     def test_of_other_data_is_refused_with_what_differs(self, memory: Callable, changed: dict, named: str) -> None:
-        def feed(shard_rows: list[int] = [20, 20], seed: int = 5, **keys: object) -> DatasetFeed:  # noqa: B006
+        def feed(shard_rows: Sequence[int] = (20, 20), seed: int = 5, **keys: object) -> DatasetFeed:
             return feed_of(memory(shard_rows), seed=seed, **{"batch_size": 10, **keys})
 
         with pytest.raises(DataChanged, match=f"was written with: {named}$") as caught:

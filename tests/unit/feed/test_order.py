@@ -98,7 +98,21 @@ class TestTheLayoutIsPinned:
 
     @pytest.mark.parametrize(
         ("shards", "lanes"),
-        [(0, 1), (1, 1), (4, 1), (7, 1), (8, 2), (15, 2), (16, 4), (31, 4), (32, 8), (47, 8), (48, 12), (95, 12), (96, 24)],
+        [
+            (0, 1),
+            (1, 1),
+            (4, 1),
+            (7, 1),
+            (8, 2),
+            (15, 2),
+            (16, 4),
+            (31, 4),
+            (32, 8),
+            (47, 8),
+            (48, 12),
+            (95, 12),
+            (96, 24),
+        ],
     )
     def test_the_lanes_follow_from_the_number_of_shards(self, shards: int, lanes: int) -> None:
         assert default_lanes(shards) == lanes

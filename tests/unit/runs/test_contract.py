@@ -67,7 +67,9 @@ class TestTheContract:
             WorkerContract.read(path)
         assert caught.value.pointer == f"/{field}"
 
-    @pytest.mark.parametrize(("field", "value"), [("run_dir", 5), ("attempt", "1"), ("attempt", True), ("attempt", None)])
+    @pytest.mark.parametrize(
+        ("field", "value"), [("run_dir", 5), ("attempt", "1"), ("attempt", True), ("attempt", None)]
+    )
     def test_with_a_wrong_type_is_refused(self, path: Path, field: str, value: object) -> None:
         change(path, **{field: value})
         with pytest.raises(InvalidContract, match=f"{field} must be (str|int), not"):
@@ -128,6 +130,17 @@ class TestTheLine:
         assert right.receive(5) == ("ready", {})
         with pytest.raises(EOFError):
             right.receive(5)
+
+    def test_that_was_hung_up_ends_for_the_other_side_which_can_still_be_heard(self) -> None:
+        left, right = Channel.pair()
+        left.hang_up()
+        with pytest.raises(EOFError):
+            right.receive(5)
+        right.send("failed", {})
+        assert left.receive(5) == ("failed", {})
+        left.send("stop", {})  # nobody hears it
+        right.close()
+        left.hang_up()
 
     def test_to_nobody_takes_messages_without_an_error(self) -> None:
         left, right = Channel.pair()

@@ -1,6 +1,5 @@
 """Documents, attempts, records and results: there whole, or not at all."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -27,14 +26,14 @@ class TestADocument:
         write_document(tmp_path / "a.json", {"version": 1})
         write_document(tmp_path / "a.json", {"version": 2})
         assert read_document(tmp_path / "a.json") == {"version": 2}
-        assert os.listdir(tmp_path) == ["a.json"]
+        assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
     def test_that_cannot_be_encoded_leaves_the_old_one(self, tmp_path: Path) -> None:
         write_document(tmp_path / "a.json", {"version": 1})
         with pytest.raises(TypeError):
             write_document(tmp_path / "a.json", {"version": object()})
         assert read_document(tmp_path / "a.json") == {"version": 1}
-        assert os.listdir(tmp_path) == ["a.json"]
+        assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
     def test_that_does_not_fit_on_the_disk_leaves_the_old_one(self, tmp_path: Path) -> None:
         write_document(tmp_path / "a.json", {"version": 1})
@@ -53,7 +52,7 @@ class TestADocument:
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         assert run.stdout == "File too large\n"
         assert read_document(tmp_path / "a.json") == {"version": 1}
-        assert os.listdir(tmp_path) == ["a.json"]
+        assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
     def test_that_does_not_exist_is_a_missing_file(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
@@ -149,8 +148,9 @@ class TestTheRecord:
         write_document(tmp_path / "run.json", {**read_document(tmp_path / "run.json"), "newer": 1})
         assert RunRecord.read(tmp_path / "run.json") == record
 
-
-    @pytest.mark.parametrize("document", [{}, {"job": {}, "job_dir": "/"}, {"job": None, "job_dir": "/"}, {"job_dir": "/"}])
+    @pytest.mark.parametrize(
+        "document", [{}, {"job": {}, "job_dir": "/"}, {"job": None, "job_dir": "/"}, {"job_dir": "/"}]
+    )
     def test_that_holds_no_job_is_an_error_that_names_the_file(self, tmp_path: Path, document: dict) -> None:
         write_document(tmp_path / "run.json", document)
         with pytest.raises(CorruptDocument) as caught:

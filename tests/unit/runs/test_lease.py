@@ -37,14 +37,16 @@ class TestALease:
     @pytest.mark.parametrize("content", ["{}", '{"process": {}}', '{"process": null}', '{"process": {"pid": 1}}'])
     def test_that_is_something_else_is_an_error_that_names_the_file(self, tmp_path, content: str) -> None:
         (tmp_path / "lease.json").write_text(content)
-        with pytest.raises(CorruptDocument, match="not a (Lease|ProcessIdentity)") as caught:
+        with pytest.raises(CorruptDocument, match=r"not a (Lease|ProcessIdentity)") as caught:
             Lease.read(tmp_path / "lease.json")
         assert caught.value.file == str(tmp_path / "lease.json")
 
     def test_of_a_newer_hostcore_is_read_without_what_is_new(self, tmp_path) -> None:
         written = lease(ProcessIdentity.current())
         document = attrs.asdict(written)
-        write_document(tmp_path / "lease.json", {**document, "newer": 1, "process": {**document["process"], "newer": 1}})
+        write_document(
+            tmp_path / "lease.json", {**document, "newer": 1, "process": {**document["process"], "newer": 1}}
+        )
         assert Lease.read(tmp_path / "lease.json") == written
 
     def test_of_a_process_that_runs_is_live(self, holder) -> None:

@@ -97,7 +97,13 @@ class TestTheListOfRuns:
         run_folder("no-result").directory.result.write_text('{"status":1}')
         runs, broken = list_runs(tmp_path / "runs")
         assert [run.run_id for run in runs] == ["good"]
-        assert [Path(one["path"]).name for one in broken] == ["no-job", "no-json", "no-lease", "no-result", "no-trainer"]
+        assert [Path(one["path"]).name for one in broken] == [
+            "no-job",
+            "no-json",
+            "no-lease",
+            "no-result",
+            "no-trainer",
+        ]
         assert all(one["error"] for one in broken)
 
     def test_passes_over_what_is_no_run(self, run_folder: Callable, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Plans of small jobs, and runs in every state that a run can be left in, without a worker."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -91,9 +90,3 @@ def living() -> Iterator[ProcessIdentity]:
     yield attrs.evolve(ProcessIdentity.current(), pid=process.pid, start_time=int(start))
     process.kill()
     process.wait()
-
-
-@pytest.fixture
-def python() -> str:
-    """The interpreter."""
-    return sys.executable

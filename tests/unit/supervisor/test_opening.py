@@ -1,6 +1,5 @@
 """Opening a run: a new one, or the next attempt of one that exists. A run is never overwritten."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,7 +43,7 @@ class TestANewRun:
         (plan().directory.path / "thesis.tex").write_text("x")
         with pytest.raises(RunConflict, match="'a' exists in the runs folder but is no run of hostcore's"):
             open_run(plan())
-        assert os.listdir(plan().directory.path) == ["thesis.tex"]
+        assert [path.name for path in plan().directory.path.iterdir()] == ["thesis.tex"]
 
     def test_whose_runs_folder_is_a_file_is_an_error_that_says_so(self, plan: Callable, tmp_path: Path) -> None:
         (tmp_path / "runs").write_text("x")
@@ -169,7 +168,9 @@ class TestARunThatExists:
             open_run(plan(**keys))
         assert run.tree() == before
 
-    @pytest.mark.parametrize("keys", [{"max_steps": 99}, {"metric_every": 1}, {"checkpoint_every": 3}, {"labels": {"a": "b"}}])
+    @pytest.mark.parametrize(
+        "keys", [{"max_steps": 99}, {"metric_every": 1}, {"checkpoint_every": 3}, {"labels": {"a": "b"}}]
+    )
     def test_of_the_same_job_with_other_limits_goes_on(self, plan: Callable, past: Callable, keys: dict) -> None:
         past(plan()).attempt()
         assert open_run(plan(**keys)).attempt == 2

@@ -1,5 +1,6 @@
 """A trainer and callbacks that write down every call; what they do beside that, the job says."""
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ class Trainer:
 
     def setup(self, ctx: Any) -> None:
         CALLS.append("setup")
-        self._hyperparams, self._steps = ctx.hyperparams, 0
+        self._hyperparams = ctx.hyperparams
         self._maybe_raise("setup")
 
     def _maybe_raise(self, method: str) -> None:
@@ -76,7 +77,7 @@ class Trainer:
 
 
 class Required:
-    """The six required methods, and no more. ``steps`` of the module decides what a step returns."""
+    """The six required methods, and no more. The batch decides what a step returns: see ``RESULTS``."""
 
     def setup(self, ctx: Any) -> None:
         pass
@@ -216,11 +217,9 @@ class TwoHooks:
 
 
 class StopFromAnotherThread:
-    """Asks to stop from a thread, when step 1 is done: while the trainer's backoff is being waited for."""
+    """Asks to stop from a thread, when a step is done: while the trainer's backoff is being waited for."""
 
     def on_batch_end(self, run_state: Any, ctx: Any) -> None:
-        import threading
-
         threading.Timer(0.05, ctx.request_stop, args=("called off",)).start()
 
 
@@ -231,3 +230,26 @@ class StopTwice:
         if run_state.step == 1:
             ctx.request_stop("first")
             ctx.request_stop("second")
+
+
+class NoOpinion:
+    """Leaves the device to others."""
+
+    def select_device(self, available: Any) -> None:
+        CALLS.append("select_device none")
+
+
+class ChoosesCpu:
+    """Is for the CPU."""
+
+    def select_device(self, job: Any, available: Any, local_rank: int) -> str:
+        CALLS.append("select_device cpu")
+        return "cpu"
+
+
+class ChoosesNonsense:
+    """Is for a device that is not there."""
+
+    def select_device(self, job: Any) -> str:
+        CALLS.append("select_device nonsense")
+        return "cuda:99"

@@ -153,7 +153,7 @@ def test_of_a_stop_that_the_trainer_asked_for(run: Callable) -> None:
         on_batch_begin b 1
         train_step 2
         on_batch_end 2
-        on_stop_requested it is enough by component
+        on_stop_requested it is enough by recording_trainer:Trainer
         state_dict
         save_checkpoint 2 final
         callback_state 2
@@ -162,7 +162,11 @@ def test_of_a_stop_that_the_trainer_asked_for(run: Callable) -> None:
         teardown
     """)
     result = outcome.result
-    assert (result.status, result.reason, result.requested_by) == ("succeeded", "it is enough", "component")
+    assert (result.status, result.reason, result.requested_by) == (
+        "succeeded",
+        "it is enough",
+        "recording_trainer:Trainer",
+    )
     assert (result.step, result.exit_code) == (2, 0)
 
 
@@ -171,7 +175,7 @@ def test_of_a_stop_at_the_end_of_an_epoch(run: Callable) -> None:
     assert outcome.calls[-9:] == lines("""
         on_batch_end 3
         on_epoch_end 0
-        on_stop_requested it is enough by component
+        on_stop_requested it is enough by recording_trainer:Trainer
         state_dict
         save_checkpoint 3 final
         callback_state 3
@@ -188,7 +192,7 @@ def test_of_a_stop_in_the_last_step_is_that_of_a_whole_run(run: Callable) -> Non
         callback_state 3
         on_checkpoint_saved 3 final
         on_epoch_end 0
-        on_stop_requested it is enough by component
+        on_stop_requested it is enough by recording_trainer:Trainer
         on_train_end 3
         teardown
     """)
@@ -198,8 +202,8 @@ def test_of_a_stop_in_the_last_step_is_that_of_a_whole_run(run: Callable) -> Non
 def test_of_two_stops_tells_of_both_and_ends_once(run: Callable) -> None:
     outcome = run(**THREE, callbacks=["recording_trainer:Watch", "recording_trainer:StopTwice"], max_steps=6)
     assert [call for call in outcome.calls if "stop" in call] == [
-        "on_stop_requested first by component",
-        "on_stop_requested second by component",
+        "on_stop_requested first by recording_trainer:StopTwice",
+        "on_stop_requested second by recording_trainer:StopTwice",
     ]
     assert (outcome.result.step, outcome.result.reason) == (1, "first")
     assert [event.payload.reason for event in outcome.of("stop_requested")] == ["first", "second"]

@@ -20,8 +20,10 @@ class TestTheMeter:
         now = [0.0]
         meter = Meter(lambda: now[0])
         meter.start(10, 1000)
+        now[0], meter.data_wait = 1.0, 0.25
+        assert meter.sign_of_life(1050) == 50
         now[0], meter.data_wait = 2.0, 0.5
-        assert meter.rate(1200) == 100
+        assert meter.sign_of_life(1200) == 150
         reading = meter.read(14, 1400)
         assert reading == {"samples_per_second": 200.0, "step_seconds": 0.5, "data_wait_seconds": 0.125}
         now[0] = 3.0
@@ -110,7 +112,7 @@ class TestDevices:
         assert checked_device("cpu", available_devices()) == torch.device("cpu")
 
     def test_cuda_is_the_first_gpu(self) -> None:
-        with pytest.raises(DeviceUnavailable, match="the device 'cuda' does not work|there is no device 'cuda'"):
+        with pytest.raises(DeviceUnavailable, match=r"the device 'cuda' does not work|there is no device 'cuda'"):
             checked_device("cuda", ("cpu",))
 
     def test_one_that_is_not_there_is_an_error_that_says_what_is(self) -> None:

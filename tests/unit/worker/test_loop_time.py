@@ -1,0 +1,102 @@
+"""What the loop does with time: waiting for data apart from steps, and signs of life. The clock is the test's."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+from hostcore.events.writer import RankLog
+from hostcore.worker.feed.feed import Cursor, MockFeed
+from hostcore.worker.loop import Hooks, Training, nothing, train
+from hostcore.worker.metrics import Meter
+from hostcore.worker.progress import Progress
+from hostcore.worker.stop import StopSwitch
+from hostcore_hookspecs import Job, StepContext, StepResult
+
+
+@attrs.define
+class Clock:
+    """Moves when it is told to."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Unsaved:
+    """Saves nothing."""
+
+    def save(self, *, final: bool) -> None:
+        pass
+
+
+@attrs.frozen(kw_only=True)
+class SlowFeed(MockFeed):
+    """Batches that take their time."""
+
+    clock: Clock
+    wait: float
+
+    def batches(self, cursor: Cursor) -> Iterator[Any]:
+        for batch in super().batches(cursor):
+            self.clock.now += self.wait
+            yield batch
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Callable[..., list[dict]]:
+    """``lines(steps=10, step=1.0, wait=0.5)``: the events of a run whose steps and data take so many seconds."""
+
+    def run(*, steps: int, step: float, wait: float = 0.0, metric_every: int = 0) -> list[dict]:
+        clock, progress = Clock(), Progress()
+
+        def train_step(batch: Any, state: Any, ctx: Any) -> StepResult:
+            clock.now += step
+            return StepResult(metrics={"loss": 1.0})
+
+        log = RankLog(tmp_path / "rank.jsonl")
+        training = Training(
+            job=Job(metric_every=metric_every),
+            ctx=StepContext(run_state=progress.state),
+            state=None,
+            hooks=Hooks(prepare_batch=lambda raw_batch, state, ctx: raw_batch, train_step=train_step),
+            feed=SlowFeed(mock_batches=[None] * 3, clock=clock, wait=wait),
+            progress=progress,
+            total_steps=steps,
+            saver=Unsaved(),
+            stop=StopSwitch(),
+            log=log,
+            meter=Meter(clock),
+        )
+        train(training, nothing)
+        return [orjson.loads(line) for line in log.path.read_bytes().splitlines()]
+
+    return run
+
+
+def test_waiting_for_data_is_told_apart_from_steps(lines: Callable) -> None:
+    metrics = [line for line in lines(steps=8, step=1.0, wait=0.25, metric_every=4) if line["event"] == "metrics"]
+    for line in metrics:
+        assert line["step_seconds"] == pytest.approx(1.25)
+        assert line["data_wait_seconds"] == pytest.approx(0.25)
+        assert line["samples_per_second"] == pytest.approx(0.8)
+
+
+def test_a_sign_of_life_comes_every_few_seconds_without_metrics(lines: Callable) -> None:
+    """Also where the epochs are shorter: here they have three steps."""
+    signs = [line for line in lines(steps=30, step=1.0) if line["event"] == "progress"]
+    assert [line["step"] for line in signs] == [7, 14, 21, 28]
+    assert all(line["samples_per_second"] == pytest.approx(1.0) for line in signs)
+
+
+def test_metrics_are_signs_of_life_themselves(lines: Callable) -> None:
+    events = {line["event"] for line in lines(steps=30, step=1.0, metric_every=4)}
+    assert events == {"epoch_started", "metrics"}
+
+
+def test_a_quick_run_needs_none(lines: Callable) -> None:
+    assert {line["event"] for line in lines(steps=30, step=0.01)} == {"epoch_started"}

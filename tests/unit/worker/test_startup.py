@@ -1,0 +1,79 @@
+"""What is checked before a run begins, and the device that it gets."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostcore.errors import Errors
+
+
+def test_everything_that_is_wrong_is_told_at_once(run: Callable, tmp_path: Path) -> None:
+    with pytest.raises(Errors) as caught:
+        run(
+            trainer="recording_trainer:Nobody",
+            callbacks=["recording_trainer:Watch", "recording_trainer:Nothing"],
+            device="cuda:99",
+            dataset={"parquet_paths": ["none.parquet"]},
+        )
+    assert {error.pointer for error in caught.value.errors} >= {"/trainer", "/callbacks/1"}
+    assert not (tmp_path / "runs" / "a").exists()
+
+
+def test_device_and_data_are_told_at_once(run: Callable) -> None:
+    with pytest.raises(Errors) as caught:
+        run(device="cuda:99", dataset={"parquet_paths": ["none.parquet"]})
+    assert {error.code for error in caught.value.errors} == {"device.unavailable", "data.invalid"}
+
+
+def test_the_first_callback_with_an_opinion_chooses_the_device(run: Callable) -> None:
+    callbacks = ["recording_trainer:NoOpinion", "recording_trainer:ChoosesCpu", "recording_trainer:ChoosesNonsense"]
+    outcome = run(max_steps=1, device="auto", callbacks=callbacks)
+    (started,) = outcome.of("run_started")
+    assert started.payload.device == "cpu"
+    assert [call for call in outcome.calls if call.startswith("select_device")] == [
+        *("select_device none", "select_device cpu")
+    ]
+
+
+def test_a_chosen_device_that_is_not_there_is_an_error(run: Callable) -> None:
+    with pytest.raises(Errors, match="there is no device 'cuda:99' here"):
+        run(max_steps=1, device="auto", callbacks=["recording_trainer:ChoosesNonsense"])
+
+
+def test_nobody_is_asked_when_the_job_names_the_device(run: Callable) -> None:
+    outcome = run(max_steps=1, device="cpu", callbacks=["recording_trainer:ChoosesNonsense"])
+    assert outcome.result.status == "succeeded"
+
+
+def test_what_was_submitted_tells_how_long_the_run_will_be(run: Callable) -> None:
+    dataset = {"source": "mock", "num_rows": 103, "batch_size": 10}
+    outcome = run(dataset=dataset, epochs=2, max_steps=100, trainer="recording_trainer:Trainer")
+    submitted = outcome.of("run_submitted")[0].payload
+    assert (submitted.total_steps, submitted.num_rows, submitted.batch_size) == (20, 103, 10)
+    assert outcome.result.step == 20
+
+
+@pytest.mark.parametrize(
+    ("keys", "steps"),
+    [
+        ({"max_steps": 4}, 4),
+        ({"max_steps": 2, "mock_batches": ["a", "b", "c"]}, 2),
+        ({"max_steps": 5, "mock_batches": ["a", "b", "c"]}, 5),
+        ({"mock_batches": ["a", "b", "c"]}, 3),
+        ({"mock_batches": ["a", "b", "c"], "epochs": 2}, 6),
+        ({"mock_batches": ["a", "b", "c"], "epochs": 2, "max_steps": 4}, 4),
+        ({"mock_batches": ["a", "b", "c"], "epochs": 1, "max_steps": 4}, 3),
+    ],
+    ids=str,
+)
+def test_whichever_of_steps_and_epochs_ends_first_ends_the_run(run: Callable, keys: dict, steps: int) -> None:
+    assert run(**keys).result.step == steps
+
+
+def test_a_run_that_is_complete_already_makes_no_step(run: Callable) -> None:
+    """More epochs are asked for, but the steps still end it where it ended."""
+    run(mock_batches=["a", "b", "c"], epochs=1, max_steps=3)
+    outcome = run(mock_batches=["a", "b", "c"], epochs=2, max_steps=3)
+    assert (outcome.result.status, outcome.result.step, outcome.result.attempt) == ("succeeded", 3, 2)
+    assert [call for call in outcome.calls if call.startswith("train_step")] == []
