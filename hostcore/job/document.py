@@ -98,8 +98,12 @@ def _read_text(path: Path, limit: int) -> str:
 
 def _neighbours(path: Path) -> str | None:
     try:
-        names = [entry.name for entry in path.parent.iterdir() if entry.suffix.lower() in (".json", *_YAML)]
+        entries = [entry for entry in path.parent.iterdir() if entry.suffix.lower() in (".json", *_YAML)]
     except OSError:
         return None
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    # Without the endings, which make any two names alike.
+    stems = difflib.get_close_matches(path.stem, {entry.stem for entry in entries}, n=3, cutoff=0.6)
+    near = sorted(
+        (entry.name for entry in entries if entry.stem in stems), key=lambda name: stems.index(Path(name).stem)
+    )
     return f"did you mean {one_of(near)}?" if near else None

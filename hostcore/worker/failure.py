@@ -52,9 +52,16 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
         shown = "".join(traceback.format_exception(error))
     return RunError(
         type=type(error).__name__,
-        message=str(error),
+        message=_message(error),
         traceback=shown,
         plugin=culprit.ref.provenance if culprit else None,
         rank=rank,
         hint=error.hint if isinstance(error, HostcoreError) else None,
     )
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a plugin's own __str__
+        return "<exception str() failed>"  # as Python's own tracebacks have it

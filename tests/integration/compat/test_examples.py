@@ -61,9 +61,3 @@ def test_a_trainer_gets_their_columns_hyperparameters_and_checkpoints(mount: Any
     events = mount.lines("runs/run_123/logs/events.jsonl")
     assert [event["path"] for event in events if event["event"] == "run_resumed"] == ["checkpoints/step-000200"]
     assert Path(mount.folder / "runs/run_123/checkpoints/step-001000/trainer/weights.txt").read_text() == "1000"
-
-
-def test_mock_batches_run_without_data(mount: Any) -> None:
-    mount.changed(dataset=None, mock_batches=[1, 2, 3, 4, 5], max_steps=5, metric_every=0)
-    assert mount.start("hostcore", "run", "trainer_job.json").returncode == 0
-    assert mount.document("runs/run_123/result.json")["step"] == 5

@@ -146,10 +146,7 @@ def test_a_failing_run_is_told_to_callbacks_and_blamed_on_the_right_plugin(
     error = environment.document("try/result.json")["error"]
     assert error["plugin"] == "halving (halvers 1.2)"
     assert "halvers.py" in error["traceback"]
-
-
-def test_every_plugin_is_recorded_with_its_distribution(environment: Any, halving: Any, diary: Path) -> None:
-    assert environment.run(**halving, callbacks=[USE_DIARY, {"use": "scale", "factor": 10}]).returncode == 0
+    # What ran is on record, whatever became of it.
     plugins = environment.document("try/config/run.json")["plugins"]
     assert [(plugin["kind"], plugin["name"], plugin["distribution"], plugin["version"]) for plugin in plugins] == [
         ("trainer", "halving", "halvers", "1.2"),

@@ -192,8 +192,10 @@ def test_data_that_is_wrong_from_the_start_exits_2_and_leaves_no_run(project: An
 
 def test_a_plugin_s_thread_does_not_keep_a_refused_job_from_ending(project: Any) -> None:
     job = project.job("thread.json", run_id="thread", trainer="small_trainer:LeavesAThread", max_steps=5)
-    started = [project.start(command, job, "--json") for command in ("run", "validate")]
+    started = [
+        project.start(command, job, "--set", f"run_id={command}-thread", "--json") for command in ("run", "validate")
+    ]
     for said in [command.end() for command in started]:
         assert said.code == 2
         assert "the constructor gave up" in said.json["errors"][0]["message"]
-    assert not project.run("thread").path.exists()
+    assert not project.run("run-thread").path.exists()
