@@ -107,7 +107,7 @@ class CheckpointSaved:
 
 @attrs.frozen(kw_only=True)
 class CheckpointSkipped:
-    """A checkpoint did not verify and was passed over, or could not be written."""
+    """A checkpoint did not verify and was passed over when the run resumed."""
 
     path: str
     reason: str
@@ -226,7 +226,8 @@ PAYLOADS: Final[Mapping[str, type[Payload]]] = MappingProxyType(
 
 NAMES: Final[Mapping[type[Payload], str]] = MappingProxyType({cls: name for name, cls in PAYLOADS.items()})
 
-#: The events that end an attempt; each attempt has exactly one.
+#: The events that end an attempt; each attempt has exactly one. Nothing comes after it but the failures of reporters to
+#: close.
 ENDS: Final = frozenset({"run_succeeded", "run_failed", "run_cancelled", "run_preempted"})
 
 

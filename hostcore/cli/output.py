@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any, NoReturn, ParamSpec
 
 import click
-import orjson
 
 from hostcore.errors import all_errors
+from hostcore.events.strict_json import dump
 from hostcore.runs.result import FAILED, INVALID
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -24,7 +24,7 @@ _FAILURES = frozenset({"worker.died"})
 
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
-    click.echo(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+    click.echo(dump(document, indent=True), nl=False)
 
 
 def plugins_print_aside(as_json: bool) -> AbstractContextManager[object]:

@@ -8,7 +8,6 @@ import click
 
 from hostcore.cli.job_options import job_argument, job_options, plan_of
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
-from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import open_run
@@ -50,11 +49,11 @@ def run_plan(plan: RunPlan, *, in_process: bool = False, as_json: bool = False) 
         else:
             result = supervise(plan, opened, interrupts)
     finished_before = result is opened
-    _report(result, plan.directory, as_json=as_json, finished_before=finished_before)
+    _report(result, plan, as_json=as_json, finished_before=finished_before)
     return SUCCEEDED if finished_before else result.exit_code
 
 
-def _report(result: RunResult, directory: RunDirectory, *, as_json: bool, finished_before: bool = False) -> None:
+def _report(result: RunResult, plan: RunPlan, *, as_json: bool, finished_before: bool = False) -> None:
     """Say how it ended: an error on standard error, the summary on standard output."""
     if result.error and not as_json:
         _print_error(result)
@@ -64,7 +63,7 @@ def _report(result: RunResult, directory: RunDirectory, *, as_json: bool, finish
     color = {"succeeded": "green", "failed": "red"}.get(result.status, "yellow")
     head = click.style(result.status, fg=color, bold=True)
     click.echo(f"{head}  {result.run_id}{'  (finished before: nothing to do)' if finished_before else ''}")
-    for name, value in _summary(result, directory):
+    for name, value in _summary(result, plan):
         click.echo(f"  {name:<12}{value}")
 
 
@@ -79,7 +78,8 @@ def _print_error(result: RunResult) -> None:
         click.echo(f"    hint: {error.hint}", err=True)
 
 
-def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:
+def _summary(result: RunResult, plan: RunPlan) -> list[tuple[str, str]]:
+    directory = plan.directory
     seconds = (result.ended_ms - result.started_ms) / 1000
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
@@ -91,8 +91,15 @@ def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]
         lines.append(("loss curve", str(directory.loss_plot)))
     lines.append(("everything", str(directory.path)))
     if result.status in ("cancelled", "preempted") and result.final_checkpoint:
-        lines.append(("to go on", f"the same command with --set run_id={result.run_id}"))
+        lines.append(("to go on", _go_on(result, plan)))
     return [(name, _relative(value)) for name, value in lines]
+
+
+def _go_on(result: RunResult, plan: RunPlan) -> str:
+    advice = f"the same command with --set run_id={result.run_id}"
+    if plan.spec.resume_from_checkpoint in (True, "auto"):
+        return advice
+    return f"{advice} --set resume_from_checkpoint=auto"
 
 
 def _relative(text: str) -> str:

@@ -1,11 +1,13 @@
 """``hostcore list`` and ``hostcore status``."""
 
 import time
+from pathlib import Path
 
 import click
 
 from hostcore.checkpoints.find import committed
 from hostcore.cli.output import json_option, print_json, print_table, reports_errors
+from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import RunSummary, UnknownRun, list_runs, summarize
@@ -41,7 +43,9 @@ def status_command(run: str, as_json: bool) -> None:
     directory = RunDirectory(runs_dir() / run)
     summary = summarize(directory)
     result = RunResult.read(directory.result)
-    checkpoints = committed(directory.checkpoints)
+    if result and result.attempt != summary.attempt:
+        result = None  # it tells of an attempt before
+    checkpoints = committed(_checkpoints(directory, summary.attempt))
     if as_json:
         steps = [{"step": one.step, "epoch": one.epoch, "final": one.final} for one in checkpoints]
         print_json({**summary.as_dict(), "metrics": result.metrics if result else {}, "checkpoints": steps})
@@ -51,7 +55,7 @@ def status_command(run: str, as_json: bool) -> None:
     lines.append(("submitted", _when(summary.submitted_ms)))
     if summary.ended_ms:
         lines.append(("ended", _when(summary.ended_ms)))
-    if result and result.attempt == summary.attempt:
+    if result:
         lines += [("reason", result.reason)] if result.reason else []
         lines += [("error", f"{result.error.type}: {result.error.message}")] if result.error else []
         lines += [(name, "nan" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
@@ -59,6 +63,12 @@ def status_command(run: str, as_json: bool) -> None:
     lines.append(("everything", str(directory.path)))
     for name, value in lines:
         click.echo(f"  {name:<12}{value}")
+
+
+def _checkpoints(directory: RunDirectory, attempt: int) -> Path:
+    """Where an attempt wrote its checkpoints: its environment may have said so."""
+    contract = directory.contract(attempt, 0)
+    return Path(WorkerContract.read(contract).checkpoints_dir) if contract.exists() else directory.checkpoints
 
 
 def _steps(run: RunSummary) -> str:

@@ -1,6 +1,5 @@
 """Events as lines of JSON, and back."""
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +8,7 @@ import attrs
 import cattrs
 import orjson
 
+from hostcore.events.strict_json import dump
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import NAMES, PAYLOADS, SCHEMA, Event, Payload
 
@@ -24,21 +24,12 @@ class CorruptLog(HostcoreError):
 def encode_payload(payload: Payload, *, time_ms: int, step: int | None, epoch: int | None) -> bytes:
     """A line of a rank log: an event without the envelope that the supervisor adds."""
     line = {"time_ms": time_ms, "event": NAMES[type(payload)], "step": step, "epoch": epoch, **attrs.asdict(payload)}
-    return _dump(line)
+    return dump(line)
 
 
 def encode_event(event: Event) -> bytes:
     """A line of ``events.jsonl``."""
-    return _dump(event.as_dict())
-
-
-def _dump(line: Mapping[str, Any]) -> bytes:
-    try:
-        return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
-    except orjson.JSONEncodeError:
-        # A message may name a file whose name is not UTF-8; Python holds it with surrogates, which JSON cannot carry.
-        text = json.dumps(line, ensure_ascii=False).encode(errors="replace")
-        return orjson.dumps(json.loads(text), option=orjson.OPT_APPEND_NEWLINE)
+    return dump(event.as_dict())
 
 
 def decode_payload(line: Mapping[str, Any]) -> Payload:

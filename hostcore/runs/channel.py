@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from hostcore.errors import Errors, all_errors
+from hostcore.events.strict_json import dump
 from hostcore.plugins.errors import PluginError
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -49,7 +50,7 @@ class Channel:
     def send(self, kind: str, content: Any) -> None:
         """Send a message; nothing happens if the other side is gone."""
         try:
-            self._socket.sendall(orjson.dumps({kind: content}) + b"\n")
+            self._socket.sendall(dump({kind: content}))
         except (BrokenPipeError, ConnectionResetError):
             return  # the reader of this end sees the end of the line
 

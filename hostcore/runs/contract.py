@@ -37,8 +37,10 @@ class WorkerContract:
     attempt: int = 1
     #: The newest attempt's number decides who may commit checkpoints: the folder of claims.
     attempts_dir: str = ""
-    #: A checkpoint of another run to start from: its record or its folder; empty for none.
+    #: A checkpoint of another run to start from, while this one has none: its record or its folder; empty for none.
     start_from: str = ""
+    #: Whether to refuse to start without a checkpoint.
+    must_resume: bool = False
 
     def write(self, path: Path) -> None:
         """Write the contract file."""

@@ -6,11 +6,19 @@ from pathlib import Path
 import attrs
 
 RUNS_DIR_VARIABLE = "HOSTCORE_RUNS_DIR"
+CACHE_DIR_VARIABLE = "HOSTCORE_CACHE_DIR"
 
 
 def runs_dir() -> Path:
     """The folder of all runs: ``HOSTCORE_RUNS_DIR``, or ``runs`` in the working directory; absolute."""
     return Path(os.environ.get(RUNS_DIR_VARIABLE) or "runs").absolute()
+
+
+def cache_dir() -> Path:
+    """The folder for downloads: ``HOSTCORE_CACHE_DIR``, or ``hostcore`` in the user's cache (XDG); absolute."""
+    chosen = os.environ.get(CACHE_DIR_VARIABLE)
+    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(chosen or f"{user}/hostcore").expanduser().absolute()
 
 
 @attrs.frozen

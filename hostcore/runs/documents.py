@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import attrs
 import orjson
 
+from hostcore.events.strict_json import dump
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
@@ -32,7 +33,7 @@ def write_document(path: Path, value: object) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+            file.write(dump(value, indent=True))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

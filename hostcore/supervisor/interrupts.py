@@ -30,6 +30,8 @@ class Interrupts:
         self.first: Asked | None = None
         #: Whether a Ctrl-C came after another request to stop.
         self.forced = False
+        #: Whether a scheduler has asked, first or later: it will not wait.
+        self.hurried = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -42,6 +44,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
+        self.hurried = self.hurried or number != signal.SIGINT
         if self.first is None:
             status, reason, requested_by = _MEANING[signal.Signals(number)]
             self.first = Asked(status=status, reason=reason, requested_by=requested_by)

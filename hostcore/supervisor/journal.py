@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from hostcore.events.codec import CorruptLog
 from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
+from hostcore.runs.result import RunResult
 from hostcore.supervisor.ending import is_end
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.reporting import Audience, Failure
@@ -30,13 +32,16 @@ class Journal:
             rank=0,
             attempt=opening.attempt,
         )
-        #: Finished steps, as far as events told of them.
-        self.step = 0
-        self.epoch = 0
+        before = RunResult.read(opening.directory.result)
+        #: Finished steps, as far as events told of them; to begin with, where the attempt before ended.
+        self.step = before.step if before else 0
+        self.epoch = before.epoch if before else 0
         #: When the step last advanced, in milliseconds since 1970.
         self.last_progress_ms = now_ms()
         #: The metrics recorded last.
-        self.metrics: Mapping[str, float | None] = {}
+        self.metrics: Mapping[str, float | None] = before.metrics if before else {}
+        #: The step of the checkpoint saved last, or begun from.
+        self.checkpoint_step: int | None = None
         #: Who asked first to stop.
         self.requested_by: str | None = None
         #: The worker's terminal event, held back until the worker is gone.
@@ -69,13 +74,20 @@ class Journal:
         """Move into the log what workers of earlier attempts wrote after their supervisor had died."""
         for attempt in range(1, self._opening.attempt):
             path = self._opening.directory.rank_events(attempt, 0)
-            for entry in RankTail(path, rank=0, attempt=attempt, after=log.merged.get((0, attempt))).read():
-                self.write(entry)
+            try:
+                for entry in RankTail(path, rank=0, attempt=attempt, after=log.merged.get((0, attempt))).read():
+                    self.write(entry)
+            except CorruptLog as error:
+                lost = f"the rest of {path.name} is lost: {error.message}"
+                self.note(events.Warning(code="events.corrupt", message=lost))
 
     def write(self, entry: Entry) -> None:
         """Number an event, write it, and tell everybody."""
         assert self._log is not None
-        self._note_failures(self._audience.tell(self._log.append(entry)))
+        event = self._log.append(entry)
+        if isinstance(entry.payload, events.CheckpointSaved):
+            self._log.sync()
+        self._note_failures(self._audience.tell(event))
 
     def note(self, payload: events.Payload) -> None:
         """Write an event of the supervisor's own, at the step where the run stands."""
@@ -109,6 +121,8 @@ class Journal:
         self.epoch = self.epoch if entry.epoch is None else entry.epoch
         if isinstance(entry.payload, events.Metrics):
             self.metrics = entry.payload.metrics
+        elif isinstance(entry.payload, events.CheckpointSaved | events.RunResumed):
+            self.checkpoint_step = entry.step
         elif isinstance(entry.payload, events.StopRequested):
             self.requested_by = self.requested_by or entry.payload.requested_by
         elif is_end(entry):

@@ -46,8 +46,6 @@ class Opening:
     attempt: int
     #: The checkpoint of another run that this run began from; empty for none.
     parent: str = ""
-    #: The checkpoint of another run that this attempt begins from; empty: the run's own newest.
-    start_from: str = ""
     #: The run's record before this attempt; None for a new run.
     record_before: Mapping[str, Any] | None = None
 
@@ -137,7 +135,6 @@ def open_run(plan: RunPlan) -> Opening | RunResult:
             directory=directory,
             attempt=attempt,
             parent=parent,
-            start_from="" if committed(plan.checkpoints_dir) else parent,
             record_before=record,
         )
         _claim(directory, attempt)
@@ -158,7 +155,7 @@ def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
             raise RunConflict(
                 f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
             ) from error
-        opening = Opening(directory=directory, attempt=1, parent=parent, start_from=parent)
+        opening = Opening(directory=directory, attempt=1, parent=parent)
         try:
             _claim(directory, 1)
         except BaseException:

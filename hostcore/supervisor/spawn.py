@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -101,6 +102,6 @@ class WorkerProcess:
         return WorkerExit(self._process.wait())
 
     def kill(self) -> None:
-        """Kill its whole session."""
-        if self._process.poll() is None:
+        """Kill it and everything of its session: what it started may outlive it, with a device in its hands."""
+        with suppress(ProcessLookupError, PermissionError):  # all are gone
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
 from hostcore.plugins.provenance import provenance
 from hostcore.plugins.resolve import in_room
+from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
@@ -36,11 +38,20 @@ from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.reporting import Audience, Listener, listeners_of
 from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
+from hostcore.supervisor.stopping import Stopping
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 #: How long to wait for the worker's next word before looking around. Its end is noticed at once.
 TICK_SECONDS = 0.1
+#: A worker that has closed its line is about to end.
+_EXIT_POLL_SECONDS = 0.01
+
+
+class RunTakenOver(HostcoreError):
+    """A newer attempt of the run has started elsewhere; this one must not write any more."""
+
+    code = "run.broken"
 
 
 def supervise(
@@ -69,13 +80,16 @@ def supervise(
             return attempt.break_off(error)
         opening.withdraw()
         raise unwritable(plan.directory.path, error) from error
-    except HostcoreError:
-        if not attempt.submitted:
-            opening.withdraw()
+    except RunTakenOver:
+        raise
+    except HostcoreError as error:
+        if attempt.submitted:
+            return attempt.break_off(error)
+        opening.withdraw()
         raise
     finally:
         if attempt.worker:
-            attempt.worker.kill()  # nothing to kill, unless something went wrong here
+            attempt.worker.kill()  # what is left of it: processes that it started, or all of it after an error here
 
 
 class _Attempt:
@@ -102,10 +116,7 @@ class _Attempt:
         self.submitted = False
         #: The worker's own account of its failure, when its log could not take it.
         self._failure: RunError | None = None
-        self._stop_sent = False
-        self._kill_due: float | None = None
-        #: Why the worker was killed, if it was.
-        self._killed: str | None = None
+        self._stopping = Stopping(interrupts, grace_seconds=plan.spec.grace_seconds, clock=clock)
 
     def run(self, spawn: Spawn) -> RunResult:
         """Start the worker and watch it to its end."""
@@ -145,7 +156,8 @@ class _Attempt:
             run_dir=str(self._directory.path),
             attempt=attempt,
             attempts_dir=str(self._directory.attempts),
-            start_from=self._opening.start_from,
+            start_from=self._opening.parent,
+            must_resume=plan.spec.resume_from_checkpoint is True,
         )
 
     def _watch(self, worker: Worker) -> WorkerExit:
@@ -155,16 +167,20 @@ class _Attempt:
             try:
                 kind, content = worker.channel.receive(TICK_SECONDS)
             except TimeoutError:
-                exit_ = worker.poll()
+                pass
             except EOFError:
-                exit_ = worker.wait()
+                exit_ = worker.poll()
+                time.sleep(0 if exit_ else _EXIT_POLL_SECONDS)
             else:
                 self._hear(worker, kind, content)
             self._journal.merge()
             if exit_ is not None:
                 return exit_
-            self._renew_lease()
-            self._pass_on_stop(worker)
+            self._keep_lease()
+            if self._journal.said is not None:
+                self._stopping.see_off(worker)
+            else:
+                self._stopping.pass_on(worker, submitted=self.submitted)
 
     def _hear(self, worker: Worker, kind: str, content: Any) -> None:
         """Act on what the worker says over the line."""
@@ -209,8 +225,13 @@ class _Attempt:
         self.submitted = True
         worker.channel.send("go", {})
 
-    def _renew_lease(self) -> None:
+    def _keep_lease(self) -> None:
+        """Renew the lease when it is time, unless a newer attempt has taken the run over.
+
+        :raises RunTakenOver: Then nothing more may be written.
+        """
         if self._clock() >= self._lease_due:
+            self._require_newest()
             self._lease_due = self._clock() + RENEW_SECONDS
             Lease(
                 process=ProcessIdentity.current(),
@@ -220,29 +241,18 @@ class _Attempt:
                 renewed_ms=now_ms(),
             ).write(self._directory.lease)
 
-    def _pass_on_stop(self, worker: Worker) -> None:
-        """Tell the worker of a signal; kill it at the second Ctrl-C, or when the grace of a preemption is over."""
-        asked, grace_seconds = self._interrupts.first, self._plan.spec.grace_seconds
-        if asked is None or self._killed:
-            return
-        if not self.submitted:
-            self._kill(worker, f"{asked.reason} before the run had started")
-        elif self._interrupts.forced:
-            self._kill(worker, "killed by a second Ctrl-C, without a last checkpoint")
-        elif self._kill_due is not None and self._clock() >= self._kill_due:
-            self._kill(worker, f"{asked.reason}; killed after {grace_seconds:g} s, without a last checkpoint")
-        elif not self._stop_sent:
-            self._stop_sent = True
-            worker.channel.send("stop", attrs.asdict(asked))
-            if asked.status == "preempted":  # a person may wait as long as they like, a scheduler will not
-                self._kill_due = self._clock() + grace_seconds
-
-    def _kill(self, worker: Worker, reason: str) -> None:
-        self._killed = reason
-        worker.kill()
+    def _require_newest(self) -> None:
+        newest = newest_attempt(self._directory.attempts)
+        if newest > self._opening.attempt:
+            raise RunTakenOver(
+                f"attempt {newest} of run {self._directory.run_id!r} has taken it over from attempt "
+                f"{self._opening.attempt}, which has stopped",
+                file=str(self._directory.lease),
+            )
 
     def _end(self, exit_: WorkerExit) -> RunResult:
         """Write the end: plot, terminal event, result, and no lease any more."""
+        self._require_newest()
         if not self._journal.is_open:
             self._journal.open()
         self._draw()
@@ -253,12 +263,12 @@ class _Attempt:
         self._directory.lease.unlink(missing_ok=True)
         return result
 
-    def break_off(self, error: OSError) -> RunResult:
-        """End a run whose directory cannot be written any more, and write of its end what can be written."""
+    def break_off(self, error: OSError | HostcoreError) -> RunResult:
+        """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
         if self.worker:
             self.worker.kill()
             self.worker.wait()
-        told = unwritable(self._directory.path, error)
+        told = unwritable(self._directory.path, error) if isinstance(error, OSError) else error
         said = self._journal.said.payload if self._journal.said else None
         failure = said.error if isinstance(said, events.RunFailed) else self._failure
         own = RunError(type=type(told).__name__, message=told.message, hint=told.hint)
@@ -276,31 +286,37 @@ class _Attempt:
         """How it ended: what the worker said; what was done to it; or that it died."""
         if self._journal.said is not None:
             return self._journal.said.payload  # type: ignore[return-value]
-        if self._killed is not None and self._interrupts.first is not None:
-            return forced(self._interrupts.first.status, self._killed)
+        if self._stopping.killed is not None and self._interrupts.first is not None:
+            return forced(self._interrupts.first.status, self._stopping.killed)
         output = self._directory.rank_output(self._opening.attempt, 0)
         return events.RunFailed(error=self._failure or died(exit_, step=self._journal.step, output=output))
 
     def _result(self, payload: End) -> RunResult:
         status = STATUS[type(payload)]
-        asked = self._interrupts.first
-        checkpoints = committed(self._plan.checkpoints_dir)
-        newest = self._plan.checkpoints_dir / checkpoints[-1].folder_name if checkpoints else None
+        asked_by = self._interrupts.first.requested_by if self._interrupts.first else None
+        reason = getattr(payload, "reason", None)
+        checkpoint = self._newest_checkpoint()
         return RunResult(
             run_id=self._directory.run_id,
             status=status,
             exit_code=EXIT_CODES[status],
-            reason=getattr(payload, "reason", None),
-            requested_by=self._journal.requested_by or (asked.requested_by if asked and self._killed else None),
+            reason=reason,
+            requested_by=(self._journal.requested_by or asked_by) if reason else None,
             attempt=self._opening.attempt,
             step=self._journal.step,
             epoch=self._journal.epoch,
             metrics=self._journal.metrics,
-            final_checkpoint=os.path.relpath(newest, self._directory.path) if newest else None,
+            final_checkpoint=os.path.relpath(checkpoint, self._directory.path) if checkpoint else None,
             error=payload.error if isinstance(payload, events.RunFailed) else None,
             started_ms=self._started_ms,
             ended_ms=now_ms(),
         )
+
+    def _newest_checkpoint(self) -> Path | None:
+        """The newest that this attempt saved or began from; else the newest there is. None of these is read."""
+        records = committed(self._plan.checkpoints_dir)
+        known = [one for one in records if one.step == self._journal.checkpoint_step] or records[-1:]
+        return self._plan.checkpoints_dir / known[0].folder_name if known else None
 
     def _draw(self) -> None:
         """Draw the loss curve. A picture that fails is a warning."""

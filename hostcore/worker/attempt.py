@@ -164,7 +164,7 @@ class _Attempt:
         """
         bind, job = self._prepared.hooks.bind, self._prepared.job
         saver = self._checkpointer(state)
-        restore_randomness = saver.restore(self._contract.start_from) or nothing
+        restore_randomness = saver.restore(self._contract.start_from, required=self._contract.must_resume) or nothing
         self._started_at = self._progress.state.step
         self._emit(events.RunStarted(device=str(self._prepared.device), world_size=self._ctx.world_size))
         training = Training(
@@ -217,6 +217,7 @@ class _Attempt:
             feed=prepared.feed,
             progress=self._progress,
             emit=self._emit,
+            sync_log=self._log.sync,
         )
 
     def interrupted(self) -> None:

@@ -8,7 +8,7 @@ import attrs
 
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.errors import CheckpointError
-from hostcore.checkpoints.find import committed, load_record, newest, verify
+from hostcore.checkpoints.find import Found, committed, load_record, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord
@@ -65,6 +65,8 @@ class Checkpointer:
     feed: Feed
     progress: Progress
     emit: Emit
+    #: Waits until the log is on the disk: a checkpoint must not be ahead of its own metrics.
+    sync_log: Callable[[], None]
     #: Step and ``final`` of the checkpoint written last.
     _saved: tuple[int, bool] | None = None
 
@@ -101,6 +103,7 @@ class Checkpointer:
         saved = self._describe(record)
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
         self.emit(events.CheckpointSaved(path=self._shown(record), bytes=saved.bytes, final=final))
+        self.sync_log()
         self.on_checkpoint_saved(saved, run_state, self.ctx)
 
     def _prune(self, newest_step: int) -> None:
@@ -119,6 +122,7 @@ class Checkpointer:
             own.mkdir()
             info = self.trainer.save_checkpoint(self.state, self.progress.state.step, str(own), final, self.ctx)
         host = {
+            "run_id": self.ctx.job.run_id,
             "progress": self.progress.stored(),
             "data": dict(self.feed.identity()),
             "callbacks": {use: callback.callback_state() for use, callback in self.callbacks.items()},
@@ -134,25 +138,59 @@ class Checkpointer:
                 f"attempt {newest_claim} of this run has started; attempt {self.attempt} may not write any more"
             )
 
-    def restore(self, start_from: str) -> Callable[[], None] | None:
-        """Load the newest checkpoint that verifies, or the given one.
+    def restore(self, start_from: str, *, required: bool) -> Callable[[], None] | None:
+        """Load this run's newest checkpoint that verifies; without one, the given one.
 
-        :param start_from: A checkpoint of another run; empty: this run's own.
+        :param start_from: A checkpoint of another run; empty for none.
+        :param required: Whether there must be one.
         :return: What restores the random states, to be called right before the first batch; None without a checkpoint.
-        :raises HostcoreError: When the given checkpoint does not verify, or belongs to other data.
+        :raises CheckpointError: When there must be one and none verifies, or it belongs to another run.
+        :raises DataChanged: When it belongs to other data.
         """
-        if start_from:
+        found = self._newest()
+        if found is None and start_from:
             found = load_record(Path(start_from))
             verify(found.folder.parent, found.record)
-        else:
-            remove_uncommitted(self.folder, self.attempt)
-            search = newest(self.folder)
-            for skip in search.skipped:
-                path = f"{self.folder.name}/{skip.path.name}"
-                self.emit(events.CheckpointSkipped(path=path, reason=skip.reason))
-            if search.found is None:
-                return None
-            found = search.found
+        if found is None:
+            if required:
+                raise CheckpointError(
+                    "the run has no checkpoint that verifies",
+                    pointer="/resume_from_checkpoint",
+                    file=str(self.folder),
+                    hint='"auto" starts it again from the beginning',
+                )
+            return None
+        return self._load(found)
+
+    def _newest(self) -> Found | None:
+        """The newest of this run's own that verifies."""
+        self._refuse_foreign()
+        remove_uncommitted(self.folder, self.attempt)
+        search = newest(self.folder)
+        for skip in search.skipped:
+            path = f"{self.folder.name}/{skip.path.name}"
+            self.emit(events.CheckpointSkipped(path=path, reason=skip.reason))
+        if search.skipped and search.found is None:
+            lost = f"none of the {len(search.skipped)} checkpoints verifies"
+            self.emit(events.Warning(code="checkpoint.none", message=lost))
+        return search.found
+
+    def _refuse_foreign(self) -> None:
+        """Another run's checkpoints may lie here, where the environment and not the run's name chose the folder."""
+        for record in reversed(committed(self.folder)):
+            try:
+                owner = read_state(self.folder / record.folder_name, "host")["run_id"]
+            except CheckpointError:
+                continue  # damaged: an older one tells
+            if owner != self.ctx.job.run_id:
+                raise CheckpointError(
+                    f"the checkpoints here belong to the run {owner!r}, not to {self.ctx.job.run_id!r}",
+                    file=str(self.folder),
+                    hint=f"choose another folder, or give the job the run_id {owner!r}",
+                )
+            return
+
+    def _load(self, found: Found) -> Callable[[], None]:
         folder = found.folder
         host = read_state(folder, "host")
         check_identity(host["data"], self.feed, checkpoint=str(folder))
@@ -166,7 +204,8 @@ class Checkpointer:
         self.progress.load(host["progress"])
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
         own_random = read_state(folder, f"rank-{self.rank}")["random"]
-        self.emit(events.RunResumed(path=str(folder) if start_from else self._shown(found.record)))
+        own = folder.parent == self.folder
+        self.emit(events.RunResumed(path=self._shown(found.record) if own else str(folder)))
         return lambda: randomness.restore(own_random)
 
     def _describe(self, record: CommitRecord) -> Checkpoint:

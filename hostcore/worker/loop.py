@@ -24,6 +24,7 @@ cadence steps nothing reads a tensor.
 """
 
 from collections.abc import Callable
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import attrs
@@ -95,34 +96,36 @@ class Training:
 def train(training: Training, restore_randomness: Callable[[], None]) -> None:
     """Run the loop from where the run stands to its end, or to a request to stop.
 
-    :param restore_randomness: Called right before the first batch.
+    :param restore_randomness: Called right before the first batch is prepared: reading it may have drawn.
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     hooks.on_train_begin(run_state, ctx)
-    restore_randomness()
     training.meter.start(run_state.step, run_state.samples_seen)
     while not (_hear_requests(training) or run_state.step >= training.total_steps):
-        _train_epoch(training)
-    if training.stop.first and run_state.step < training.total_steps:
+        _train_epoch(training, restore_randomness)
+        restore_randomness = nothing
+    if run_state.step >= training.total_steps:
+        training.saver.save(final=True)  # it has been, unless the run was asked for less than it had done
+    elif training.stop.first:
         training.saver.save(final=training.stop.first.status == "succeeded")
     hooks.on_train_end(run_state, ctx)
 
 
-def _train_epoch(training: Training) -> None:
+def _train_epoch(training: Training, before_first: Callable[[], None]) -> None:
     """Train to the end of the current epoch, of the run, or to a request to stop."""
     hooks, ctx, progress, feed = training.hooks, training.ctx, training.progress, training.feed
     run_state = progress.state
     if run_state.batch_in_epoch == 0:
         training.emit(events.EpochStarted())
         hooks.on_epoch_begin(run_state, ctx)
-    _train_batches(training)
+    _train_batches(training, before_first)
     if run_state.batch_in_epoch == feed.steps_per_epoch:
         hooks.on_epoch_end(run_state, ctx)
         if run_state.step < training.total_steps:
             progress.next_epoch()
 
 
-def _train_batches(training: Training) -> None:
+def _train_batches(training: Training, before_first: Callable[[], None]) -> None:
     """The innermost loop: everything it needs is a local name."""
     job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
     progress, total_steps, clock = training.progress, training.total_steps, training.meter.clock
@@ -133,7 +136,10 @@ def _train_batches(training: Training) -> None:
     cursor = Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step)
 
     asked = clock()
-    for raw_batch in training.feed.batches(cursor):
+    batches = training.feed.batches(cursor)
+    first = list(islice(batches, 1))
+    before_first()
+    for raw_batch in chain(first, batches):
         arrived = clock()
         meter.data_wait += arrived - asked
         batch = prepare_batch(raw_batch, state, ctx)

@@ -44,8 +44,14 @@ def read_metrics(result: Any, step: int) -> dict[str, float]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise InvalidStepResult(f"the name of a metric at step {step} is not text: {name!r}")
+        recorded = _TRAINING_NAMES.get(name, name)
+        if recorded in read:
+            raise InvalidStepResult(
+                f"two metrics at step {step} are recorded as {recorded!r}; one of them is {name!r}",
+                hint="`loss` and `train_loss` are one metric, and so are `lr` and `learning_rate`",
+            )
         try:
-            read[_TRAINING_NAMES.get(name, name)] = to_float_scalar(value)
+            read[recorded] = to_float_scalar(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidStepResult(
                 f"the metric {name!r} at step {step} is not a number: {error}",

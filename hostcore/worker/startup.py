@@ -15,17 +15,20 @@ import torch
 from hostcore.errors import Errors, all_errors
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec, job_view
+from hostcore.plugins.attribution import attribute
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.importing import from_exception
 from hostcore.plugins.provenance import provenance
-from hostcore.plugins.resolve import in_room, select
+from hostcore.plugins.resolve import Selected, in_room, select
 from hostcore.runs.contract import WorkerContract
+from hostcore.runs.directory import cache_dir
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.worker.devices import available_devices, checked_device
 from hostcore.worker.feed.feed import Feed, MockFeed, dataset_feed
-from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, Job
+from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings, Job
 from hostcore_hookspecs.data_source import Dataset
 
 T = TypeVar("T")
@@ -70,15 +73,23 @@ class Prepared:
 class _Collector:
     """Runs checks one after the other and keeps their errors, so that all are reported at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, selected: Sequence[Selected]) -> None:
         self.errors: list[HostcoreError] = []
+        self._named_at = {one.use: one.named_at for one in selected}
 
-    def check(self, action: Callable[[], T]) -> T | None:
+    def check(self, action: Callable[[], T], components: Sequence[Component] = ()) -> T | None:
+        """Do something that may raise: the host's errors, and anything that one of the components raises."""
         try:
             return action()
         except HostcoreError as error:
             self.errors += all_errors(error)
-            return None
+        except (Exception, SystemExit) as error:
+            culprit = attribute(error, components)
+            if culprit is None:
+                raise
+            pointer = self._named_at[culprit.use]
+            self.errors.append(from_exception("started", error, code="plugin.start", ref=culprit.ref, pointer=pointer))
+        return None
 
     def raise_errors(self) -> None:
         if self.errors:
@@ -103,14 +114,14 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     """
     spec, job_dir = read_job(contract)
     job = job_view(spec)
-    found = _Collector()
-    found.check(lambda: _require_weights(spec))
     selected = in_room(select(spec, discover()), "worker")
+    found = _Collector(selected)
+    found.check(lambda: _require_weights(spec))
     loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
     hooks = found.check(lambda: Hooks(components))
-    device = found.check(lambda: _select_device(spec, job, hooks, local_rank)) if hooks else None
-    opened = found.check(lambda: _open_feed(spec, job, hooks, components)) if hooks else None
+    device = found.check(lambda: _select_device(spec, job, hooks, local_rank), components) if hooks else None
+    opened = found.check(lambda: _open_feed(spec, job, hooks, components), components) if hooks else None
     found.raise_errors()
     assert hooks is not None
     assert device is not None
@@ -163,8 +174,14 @@ def _open_feed(
     open_dataset = hooks.bind("open_dataset", of=source)
     assert open_dataset is not None
     try:
-        dataset = open_dataset(spec.dataset.to_json(), DataContext(seed=job.seed, split="train"))
+        dataset = open_dataset(
+            spec.dataset.to_json(), DataContext(seed=job.seed, cache_dir=str(cache_dir()), split="train")
+        )
         return dataset, dataset_feed(dataset, spec.dataset, seed=job.seed, pointer="/dataset")
+    except InvalidSettings as error:
+        error.pointer = f"/dataset{error.pointer or ''}"
+        error.plugin = error.plugin or source.ref.provenance
+        raise
     except InvalidData as error:
         error.pointer = error.pointer or "/dataset"
         error.plugin = error.plugin or source.ref.provenance

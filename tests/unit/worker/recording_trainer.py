@@ -1,5 +1,6 @@
 """A trainer and callbacks that write down every call; what they do beside that, the job says."""
 
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore_hookspecs import StepControl, StepResult
+from hostcore_hookspecs import InvalidSettings, StepControl, StepResult
 
 #: Every call since the test began.
 CALLS: list[str] = []
@@ -253,3 +254,42 @@ class ChoosesNonsense:
     def select_device(self, job: Any) -> str:
         CALLS.append("select_device nonsense")
         return "cuda:99"
+
+
+class Hesitates:
+    """Cannot choose a device."""
+
+    def select_device(self, job: Any) -> str:
+        raise ValueError("hard to say")
+
+
+class BrokenSource:
+    """A data source that raises."""
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        how: str = ""
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._how = settings.how
+
+    def open_dataset(self, dataset: Any) -> Any:
+        if self._how == "quit":
+            sys.exit(3)
+        if self._how == "settings":
+            raise InvalidSettings("/how", "that is not how")
+        return {}["index"]
+
+
+class Mute(Exception):
+    """An exception without a text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class RaisesMute:
+    """A callback that raises it."""
+
+    def on_batch_end(self) -> None:
+        raise Mute

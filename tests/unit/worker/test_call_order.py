@@ -264,6 +264,12 @@ def test_of_a_second_failure_after_a_failure_shows_the_first_and_warns_of_the_se
     assert outcome.calls[-1] == "teardown"
 
 
+def test_of_a_failure_without_a_text_is_that_of_any_other(run: Callable) -> None:
+    outcome = run(**THREE, callbacks=["recording_trainer:RaisesMute"])
+    assert (outcome.result.error.type, outcome.result.error.message) == ("Mute", "<exception str() failed>")
+    assert outcome.calls[-1] == "teardown"
+
+
 def test_of_several_callbacks_is_that_of_the_job(run: Callable) -> None:
     callbacks = [{"use": "recording_trainer:Watch", "name": name} for name in ("one", "two")]
     outcome = run(mock_batches=["a"], callbacks=callbacks)

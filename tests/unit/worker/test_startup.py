@@ -41,6 +41,44 @@ def test_a_chosen_device_that_is_not_there_is_an_error(run: Callable) -> None:
         run(max_steps=1, device="auto", callbacks=["recording_trainer:ChoosesNonsense"])
 
 
+@pytest.mark.parametrize(
+    ("keys", "pointer", "message"),
+    [
+        (
+            {"device": "auto", "callbacks": ["recording_trainer:Hesitates"]},
+            "/callbacks/0",
+            "the callback recording_trainer:Hesitates could not be started: ValueError: hard to say",
+        ),
+        (
+            {"dataset": {"source": "recording_trainer:BrokenSource"}},
+            "/dataset/source",
+            "the data source recording_trainer:BrokenSource could not be started: KeyError: 'index'",
+        ),
+        (
+            {"dataset": {"source": "recording_trainer:BrokenSource", "how": "quit"}},
+            "/dataset/source",
+            "the data source recording_trainer:BrokenSource could not be started: SystemExit: 3",
+        ),
+        (
+            {"dataset": {"source": "recording_trainer:BrokenSource", "how": "settings"}},
+            "/dataset/how",
+            "that is not how",
+        ),
+    ],
+    ids=["callback", "data source", "sys.exit", "settings"],
+)
+def test_a_plugin_that_raises_before_the_run_makes_the_job_invalid(
+    run: Callable, tmp_path: Path, keys: dict, pointer: str, message: str
+) -> None:
+    with pytest.raises(Errors) as caught:
+        run(max_steps=1, **keys)
+    (error,) = caught.value.errors
+    assert error.message.startswith(message)
+    assert error.pointer == pointer
+    assert error.plugin
+    assert not (tmp_path / "runs" / "a").exists()
+
+
 def test_nobody_is_asked_when_the_job_names_the_device(run: Callable) -> None:
     outcome = run(max_steps=1, device="cpu", callbacks=["recording_trainer:ChoosesNonsense"])
     assert outcome.result.status == "succeeded"
