@@ -17,6 +17,26 @@ class Errors(HostcoreError):
         super().__init__("\n".join(error.message for error in errors))
         self.errors = tuple(errors)
 
+    def __str__(self) -> str:
+        """All of them as :func:`described`, so that a traceback says where and what to do."""
+        return "\n".join(described(error) for error in self.errors)
+
+
+#: An error of an option's value says so in ``file``: ``--set seed``.
+_OPTION = "--"
+
+
+def described(error: HostcoreError) -> str:
+    """The message of a single error; under it, a line each, the plugin, the place in the job, the file and the hint."""
+    origin = "from" if error.file and error.file.startswith(_OPTION) else "file"
+    details = {
+        "plugin": error.plugin if error.plugin and error.plugin not in error.message else None,
+        "at": error.pointer,
+        origin: error.file,
+        "hint": error.hint,
+    }
+    return "\n".join([error.message, *(f"{label:>8}: {text}" for label, text in details.items() if text)])
+
 
 def all_errors(error: HostcoreError) -> tuple[HostcoreError, ...]:
     """The errors behind an error: itself, unless it is several."""

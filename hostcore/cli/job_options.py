@@ -7,7 +7,12 @@ from typing import Any, TypeVar
 
 import click
 
+from hostcore.errors import all_errors
+from hostcore.job.forms import object_form
+from hostcore.job.sections import dataset_keys
+from hostcore.job.spec import JobSpec
 from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore_hookspecs.errors import HostcoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +35,40 @@ def job_options(command: F) -> F:
     return command
 
 
+class JobCommand(click.Command):
+    """A command with the options of a job: for an unknown option that is a key of a job, it says ``--set``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            key = _key_of(error.option_name.lstrip("-"))
+            if key is None:
+                raise
+            value = _value_after(error.option_name, given)
+            message = f"No such option {error.option_name!r}. Keys of the job are set so: --set {key}={value}"
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+
+
+def _key_of(option: str) -> str | None:
+    """The key of a job that an option is called like: ``max_steps`` for ``max-steps``; None if there is none."""
+    name = option.replace("-", "_")
+    if name.partition(".")[0] in (keys := object_form(JobSpec).keys):
+        return name
+    return next((f"dataset.{key}" for key in dataset_keys() if key == name and key not in keys), None)
+
+
+def _value_after(option: str, args: list[str]) -> str:
+    """The value that an option was given, as ``--option value`` or ``--option=value``."""
+    for argument, following in zip(args, [*args[1:], "-"], strict=True):
+        name, equals, value = argument.partition("=")
+        if name == option:
+            return value if equals else "…" if following.startswith("-") else following
+    return "…"
+
+
 def plan_of(job: Path, options: dict[str, Any]) -> RunPlan:
     """The plan of a job file with the options applied.
 
@@ -39,13 +78,27 @@ def plan_of(job: Path, options: dict[str, Any]) -> RunPlan:
         raise click.UsageError(
             "--resume and --from exclude each other: one continues a run, the other begins a new one"
         )
-    overrides = list(options["overrides"])
+    overrides, origins = list(options["overrides"]), {}
+    for option, (key, value) in _shorthands(options).items():
+        overrides.append(f"{key}={json.dumps(value)}")
+        origins[f"--set {key}"] = option
+    try:
+        return make_plan(job, overrides=overrides, profile=options["profile"])
+    except HostcoreError as error:
+        for single in all_errors(error):
+            single.file = origins.get(single.file or "", single.file)
+        raise
+
+
+def _shorthands(options: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+    """The options given that stand for a ``--set``: its key and value."""
+    given: dict[str, tuple[str, Any]] = {}
     if options["devices"]:
-        overrides += ["device=null", f"devices={json.dumps(options['devices'].split(','))}"]
+        given["--devices"] = ("devices", options["devices"].split(","))
     if options["resume"]:
-        overrides.append("resume_from_checkpoint=true")
+        given["--resume"] = ("resume_from_checkpoint", True)
     if options["from_checkpoint"]:
-        overrides.append(f"resume_from_checkpoint={json.dumps(options['from_checkpoint'])}")
+        given["--from"] = ("resume_from_checkpoint", options["from_checkpoint"])
     if options["weights"]:
-        overrides.append(f"weights={json.dumps(options['weights'])}")
-    return make_plan(job, overrides=overrides, profile=options["profile"])
+        given["--weights"] = ("weights", options["weights"])
+    return given

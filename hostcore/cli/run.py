@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hostcore.cli.job_options import job_argument, job_options, plan_of
+from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.interrupts import Interrupts
@@ -15,7 +15,7 @@ from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.supervise import supervise
 
 
-@click.command("run")
+@click.command("run", cls=JobCommand)
 @job_argument
 @job_options
 @click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")

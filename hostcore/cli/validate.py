@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hostcore.cli.job_options import job_argument, job_options, plan_of
+from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.check import check_job
@@ -14,7 +14,7 @@ from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
 
 
-@click.command("validate")
+@click.command("validate", cls=JobCommand)
 @job_argument
 @job_options
 @json_option

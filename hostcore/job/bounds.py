@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import annotated_types as at
@@ -15,14 +15,21 @@ class Pattern:
 
     :param regex: In the dialect that Python and ECMA 262 share, so that the JSON Schema can carry it.
     :param what: What such a string is, in words: ``a run id of letters, digits, ".", "_" and "-"``.
+    :param guess: What somebody may have meant who wrote a string that does not match; None if there is no telling.
     """
 
     regex: str
     what: str
+    guess: Callable[[str], str | None] = lambda _: None
 
     def accepts(self, value: str) -> bool:
         """Whether the whole string matches."""
         return re.fullmatch(self.regex, value) is not None
+
+    def suggestion(self, value: str) -> str | None:
+        """The guess, if it matches."""
+        guessed = self.guess(value)
+        return guessed if guessed is not None and self.accepts(guessed) else None
 
 
 Bound = at.BaseMetadata | Pattern

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hostcore.job.json_values import Pairs, checked
+from hostcore.job.names import as_import_path
 from hostcore.job.wording import found, one_of
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -15,6 +16,11 @@ MAX_JSON_BYTES = 16 * 1024 * 1024
 MAX_YAML_BYTES = 256 * 1024
 
 _YAML = (".yaml", ".yml")
+#: A first line, after comments, that JSON cannot have.
+_YAML_KEY = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:---\s|[A-Za-z_]\w*:\s)")
+_LIKE_YAML = "this looks like YAML: let the file's name end in .yaml"
+#: Files that a hint lists.
+_MOST_LISTED = 5
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -23,6 +29,8 @@ def read_document(path: Path) -> dict[str, Any]:
     :raises HostcoreError: ``job.not_found``, ``job.unreadable``, ``job.too_large``, ``job.encoding``, ``job.empty``,
         ``job.syntax``, ``job.too_deep``, ``job.duplicate_key``, ``job.value`` or ``job.not_object``.
     """
+    if path.suffix == ".py" and path.is_file():
+        raise _python(path)
     yaml = path.suffix.lower() in _YAML
     text = _read_text(path, MAX_YAML_BYTES if yaml else MAX_JSON_BYTES)
     if not text.strip():
@@ -49,7 +57,8 @@ def parse_json(text: str) -> Any:
         return json.loads(text, object_pairs_hook=Pairs)
     except json.JSONDecodeError as error:
         message = f"not valid JSON: {error.msg}, line {error.lineno}, column {error.colno}"
-        raise HostcoreError(message, code="job.syntax", hint=_syntax_hint(text, error.pos)) from None
+        hint = _LIKE_YAML if _YAML_KEY.match(text) else _syntax_hint(text, error.pos)
+        raise HostcoreError(message, code="job.syntax", hint=hint) from None
     except RecursionError:
         raise HostcoreError("nested too deep to be a job", code="job.too_deep") from None
     except ValueError:  # Python refuses to read integers of more than 4,300 digits
@@ -79,7 +88,8 @@ def _read_text(path: Path, limit: int) -> str:
     except FileNotFoundError:
         raise HostcoreError("there is no such job file", code="job.not_found", hint=_neighbours(path)) from None
     except IsADirectoryError:
-        raise HostcoreError("this is a folder, not a job file", code="job.unreadable") from None
+        message = "this is a folder, not a job file"
+        raise HostcoreError(message, code="job.unreadable", hint=_contents(path)) from None
     except OSError as error:
         message = f"the job file cannot be read: {(error.strerror or str(error)).lower()}"
         raise HostcoreError(message, code="job.unreadable") from None
@@ -96,11 +106,30 @@ def _read_text(path: Path, limit: int) -> str:
         raise HostcoreError(message, code="job.encoding", hint="save it as UTF-8") from None
 
 
-def _neighbours(path: Path) -> str | None:
+def _python(path: Path) -> HostcoreError:
+    trainer = as_import_path(path.name)
+    hint = f'give a job file, which may name a trainer in it: "trainer": "{trainer}"'
+    return HostcoreError("this is Python, not a job", code="job.unreadable", hint=hint)
+
+
+def _job_files(folder: Path) -> list[Path]:
+    """The files in a folder that may be jobs, by their names; none if it cannot be read."""
     try:
-        entries = [entry for entry in path.parent.iterdir() if entry.suffix.lower() in (".json", *_YAML)]
+        return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in (".json", *_YAML))
     except OSError:
-        return None
+        return []
+
+
+def _contents(folder: Path) -> str:
+    files = [str(file) for file in _job_files(folder)]
+    if not files:
+        return "there is no job file in it, none that ends in .json or .yaml"
+    more = f", and {len(files) - _MOST_LISTED} more" if len(files) > _MOST_LISTED else ""
+    return f"in it: {', '.join(files[:_MOST_LISTED])}{more}"
+
+
+def _neighbours(path: Path) -> str | None:
+    entries = _job_files(path.parent)
     # Without the endings, which make any two names alike.
     stems = difflib.get_close_matches(path.stem, {entry.stem for entry in entries}, n=3, cutoff=0.6)
     near = sorted(

@@ -5,8 +5,11 @@ from typing import Any
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.document import parse_json
+from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
-from hostcore.job.pointers import escaped, moved, tokens
+from hostcore.job.pointers import dotted, escaped, moved, tokens
+from hostcore.job.shapes import json_types
+from hostcore.job.spec import JobSpec
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -40,26 +43,32 @@ def apply_override(document: Mapping[str, Any], override: str) -> dict[str, Any]
     """The job with one ``key=value`` set.
 
     The key is dotted (``dataset.batch_size``, ``callbacks.0.patience``) or a JSON pointer (``/labels/a.b``;
-    ``/callbacks/-`` appends). The value is JSON, or else a string.
+    ``/callbacks/-`` appends). The value is JSON, or else a string, unless it begins like JSON.
 
-    :raises HostcoreError: ``job.override``.
+    :raises HostcoreError: ``job.override``; its ``file`` is ``--set KEY``.
     """
     key, equals, text = override.partition("=")
-    path = tokens(key) if key.startswith("/") else key.split(".")
-    if not equals or not all(path):
-        raise HostcoreError(
-            f"--set takes key=value, found {found(override)}",
-            code="job.override",
-            hint="for example --set hyperparams.learning_rate=1e-4",
-        )
+    path = override_path(override)
     try:
+        if not equals or not all(path):
+            raise HostcoreError(
+                f"--set takes key=value, found {found(override)}",
+                code="job.override",
+                hint="for example --set hyperparams.learning_rate=1e-4",
+            )
         value = _value(text, "".join(f"/{escaped(step)}" for step in path))
         changed: dict[str, Any] = _set(_without_replaced(document, path[:1]), path, value)
     except HostcoreError as error:
         for single in all_errors(error):
-            single.message = f"--set {override}: {single.message}"
+            single.file = f"--set {key}"
         raise
     return changed
+
+
+def override_path(override: str) -> list[str]:
+    """The keys and indices of the place that an override names, outermost first; ``-`` appends to a list."""
+    key = override.partition("=")[0]
+    return tokens(key) if key.startswith("/") else key.split(".")
 
 
 def _value(text: str, pointer: str) -> Any:
@@ -68,6 +77,14 @@ def _value(text: str, pointer: str) -> Any:
     except HostcoreError as error:
         if error.code == "job.too_deep":
             raise
+        if text.startswith(("[", "{", '"')):
+            raise HostcoreError(
+                f"{found(text)} looks like JSON but is not: {error.message.removeprefix('not valid JSON: ')}",
+                code="job.override",
+                pointer=pointer,
+                hint="put it in single quotes, or the shell takes its double quotes away; "
+                f"a string that begins with {text[0]} is itself in double quotes",
+            ) from None
         value = text
     try:
         return checked(value)
@@ -80,7 +97,7 @@ def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
     if not path:
         return value
     step, *rest = path
-    if container is None and step == "-":
+    if container is None and (step == "-" or _is_list_of_jobs(at)):
         container = []
     if container is None or isinstance(container, Mapping):
         members = container or {}
@@ -98,11 +115,17 @@ def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
             f"{at} is {found(container)}, and {found(step)} is no index of it",
             code="job.override",
             pointer=at,
-            hint=f"use {f'0 to {size - 1}, or ' if size else ''}- to append",
+            hint=f"use {f'0 to {size - 1}, or ' if size else ''}- to append: --set {dotted(at)}.-=…",
         )
     index = size if step == "-" else int(step)
     old = container[index] if index < size else None
     return [*container[:index], _set(old, rest, value, f"{at}/{index}"), *container[index + 1 :]]
+
+
+def _is_list_of_jobs(pointer: str) -> bool:
+    """Whether a place is one of the lists of a job: callbacks, reporters and so on."""
+    key = object_form(JobSpec).keys.get(pointer.removeprefix("/"))
+    return key is not None and "array" in (types := json_types(key.form)) and "object" not in types
 
 
 def _merge(target: Any, patch: Any) -> Any:

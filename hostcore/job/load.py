@@ -13,7 +13,9 @@ from hostcore.job.document import read_document
 from hostcore.job.json_values import checked
 from hostcore.job.later import not_yet
 from hostcore.job.layers import apply_override, apply_profile
+from hostcore.job.misplaced import point_to_sections
 from hostcore.job.names import make_run_id
+from hostcore.job.origins import Origins, mark, with_origin
 from hostcore.job.path_keys import with_absolute_paths
 from hostcore.job.pointers import Problems
 from hostcore.job.spec import JobSpec
@@ -51,11 +53,15 @@ def load_job(
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
     """
     file = None if isinstance(source, Mapping) else Path(source)
+    origins: Origins = {}
     try:
         folder = (base_dir or (file.parent if file else Path.cwd())).absolute()
-        document = _document(source, folder, overrides, profile)
-        spec = _spec(document, folder)
+        document = _document(source, folder, profile)
+        document, origins = _overridden(document, overrides)
+        spec = attrs.evolve(_spec(document), base_dir=folder, origins=origins)
     except HostcoreError as error:
+        point_to_sections(all_errors(error))
+        mark(all_errors(error), origins)
         for single in all_errors(error):
             single.file = single.file or (str(file) if file else None)
         raise Errors(all_errors(error)) from error.__cause__
@@ -64,28 +70,33 @@ def load_job(
     return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token))
 
 
-def _document(
-    source: Path | Mapping[str, Any], folder: Path, overrides: Sequence[str], profile: str | None
-) -> dict[str, Any]:
+def _document(source: Path | Mapping[str, Any], folder: Path, profile: str | None) -> dict[str, Any]:
     document = checked(source) if isinstance(source, Mapping) else read_document(Path(source))
     if profile is not None:
         document = apply_profile(document, profile)
-    document = with_absolute_paths(document, folder)
+    return with_absolute_paths(document, folder)
+
+
+def _overridden(document: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Origins]:
     problems = Problems()
+    origins: Origins = {}
     for override in overrides:
         try:
-            document = apply_override(document, override)
+            changed = apply_override(document, override)
         except HostcoreError as error:
             problems.extend(all_errors(error))
+        else:
+            origins = with_origin(origins, override, document, changed)
+            document = changed
     problems.check()
-    return with_absolute_paths(document, Path.cwd())  # what is still relative came from an override
+    return with_absolute_paths(document, Path.cwd()), origins  # what is still relative came from an override
 
 
-def _spec(document: dict[str, Any], folder: Path) -> JobSpec:
+def _spec(document: dict[str, Any]) -> JobSpec:
     problems = Problems()
     spec = None
     try:
-        spec = attrs.evolve(structure(JobSpec, document, base_dir=folder), base_dir=folder)
+        spec = structure(JobSpec, document)
     except Errors as error:
         problems.extend(error.errors)
     told = [error.pointer or "" for error in problems.errors]

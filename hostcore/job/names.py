@@ -11,12 +11,32 @@ _NAME = r"[a-z0-9][a-z0-9._-]*"
 _DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
+
+def _import_path(text: str) -> str | None:
+    """``train.py`` and ``train.MyTrainer`` as import paths."""
+    if text.endswith(".py"):
+        return as_import_path(text)
+    module, dot, symbol = text.rpartition(".")
+    return f"{module}:{symbol}" if dot and symbol[:1].isupper() else None
+
+
+def as_import_path(file: str) -> str:
+    """The import path of whatever trainer is in a Python file: ``train:`` for ``./train.py``."""
+    return f"{file.removeprefix('./').removesuffix('.py').strip('/').replace('/', '.')}:"
+
+
+def _cuda(text: str) -> str:
+    """``gpu``, ``GPU:1`` and ``cuda1`` as devices."""
+    return re.sub(r"^(?:gpu|cuda):?(?=[0-9]|$)", lambda _: "cuda:", text.strip().casefold()).removesuffix(":")
+
+
 PluginName = Annotated[
     str,
     Pattern(
         rf"({_DISTRIBUTION}/)?{_NAME}|{_DOTTED}:({_DOTTED})?",
         'the name of a plugin: "name" (lower-case letters, digits, ".", "_", "-"), "distribution/name" '
         'or an import path "module:symbol"',
+        _import_path,
     ),
 ]
 
@@ -30,7 +50,7 @@ RunId = Annotated[
 
 DeviceName = Annotated[
     str,
-    Pattern(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", 'a device: "auto", "cpu", "mps", "cuda" or "cuda:N"'),
+    Pattern(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", 'a device: "auto", "cpu", "mps", "cuda" or "cuda:N"', _cuda),
 ]
 
 #: The host's own defaults are written qualified, so that no other distribution can stand in their way.

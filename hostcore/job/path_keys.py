@@ -8,7 +8,7 @@ from hostcore.job.paths import absolute, is_uri
 
 _DATASETS = ("dataset", "validation", "test")
 #: Keys of data sources that are a path or a list of paths.
-_SOURCE_PATHS = ("parquet_paths", "paths", "index")
+SOURCE_PATHS = ("parquet_paths", "paths", "index")
 
 
 def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
 
     changed = dict(document)
     for key in _DATASETS:
-        _change(changed, key, lambda data: _fixed(data, _SOURCE_PATHS, fix))
+        _change(changed, key, lambda data: _fixed(data, SOURCE_PATHS, fix))
     for key in ("weights", "checkpoint_base_uri"):
         _change(changed, key, fix)
     if changed.get("resume_from_checkpoint") != "auto":

@@ -20,6 +20,16 @@ def tokens(pointer: str) -> list[str]:
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
+def dotted(pointer: str) -> str:
+    """A pointer as a person gives it to ``--set``: ``dataset.batch_size``; itself if a key has a dot in it."""
+    return pointer if "." in pointer or "~" in pointer else pointer.removeprefix("/").replace("/", ".")
+
+
+def at_or_below(pointer: str, place: str) -> bool:
+    """Whether a pointer is a place or inside it."""
+    return pointer == place or pointer.startswith(f"{place}/")
+
+
 def moved(error: HostcoreError, prefix: str) -> tuple[HostcoreError, ...]:
     """The errors behind an error, with a prefix in front of their pointers.
 

@@ -18,7 +18,16 @@ from hostcore_hookspecs.api_version import TRAINER_API_VERSION
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import SampleRequest
 
-__all__ = ["ComponentUse", "DatasetSpec", "EnvironmentSpec", "JobSpec", "ResourcesSpec", "job_view", "same_job"]
+__all__ = [
+    "ComponentUse",
+    "DatasetSpec",
+    "EnvironmentSpec",
+    "JobSpec",
+    "ResourcesSpec",
+    "identity",
+    "job_view",
+    "same_job",
+]
 
 Cadence = Annotated[int, Ge(0)]
 Seconds = Annotated[float, Ge(0)]
@@ -145,6 +154,8 @@ class JobSpec:
     )
     #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
     base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
+    #: Where values came from that are not the file's: ``--set KEY`` by pointer; see :mod:`hostcore.job.origins`.
+    origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, metadata={"key": False})
 
     def __attrs_post_init__(self) -> None:
         check_rules(self)
@@ -207,11 +218,12 @@ def job_view(spec: JobSpec) -> Job:
 
 def same_job(a: JobSpec, b: JobSpec) -> list[str]:
     """The keys in which two jobs differ such that one cannot continue the other; empty if it can."""
-    one, other = _identity(a), _identity(b)
+    one, other = identity(a), identity(b)
     return [key for key in one if one[key] != other[key]]
 
 
-def _identity(spec: JobSpec) -> dict[str, Any]:
+def identity(spec: JobSpec) -> dict[str, Any]:
+    """What a job must have in common with another that continues it, by key."""
     dataset = spec.dataset
     if dataset is not None:
         # How the data is carried does not change what a step sees, as long as the global batch is the same.

@@ -29,6 +29,9 @@ __all__ = ["Pattern", "structure"]
 
 T = TypeVar("T")
 
+#: What YAML 1.1 and Python call true and false, in lower case.
+_BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
+
 #: Integers and floats that JSON readers and the event log agree on.
 _LARGEST_INTEGER = 2**63 - 1
 
@@ -113,8 +116,10 @@ class _Structurer:
             if error.pointer:
                 raise
             raise _Mismatch(form, value, code=error.code, hint=error.hint) from None  # say the bounds as well
-        if result is not None and not all(holds(bound, result) for bound in bounds):
-            raise _Mismatch(form, value, code="value.range")
+        broken = [bound for bound in bounds if result is not None and not holds(bound, result)]
+        if broken:
+            meant = [bound.suggestion(value) for bound in broken if isinstance(bound, Pattern)]
+            raise _Mismatch(form, value, code="value.range", hint=did_you_mean([guess for guess in meant if guess]))
         return result
 
     def _scalar(self, value: Any, form: Any) -> Any:
@@ -248,6 +253,8 @@ def _missing_key(name: str, form: Any) -> HostcoreError:
 def _rewrite(form: Any, value: Any) -> str | None:
     """How to write a value of a neighbouring type as what is expected; None if that cannot be guessed."""
     takes = json_types(form)
+    if isinstance(value, float) and value.is_integer() and "integer" in takes and abs(value) <= _LARGEST_INTEGER:
+        return f"write {int(value)}"
     if isinstance(value, str):
         if value and is_uri(value) and Path in _plain_arms(form):
             return "URIs are not taken here, only paths of this machine"
@@ -257,6 +264,8 @@ def _rewrite(form: Any, value: Any) -> str | None:
             read = "string"
         if read in takes - {"string"} or (read == "integer" and "number" in takes):
             return "write it without the quotes"
+        if "boolean" in takes and (meant := _BOOLEAN_WORDS.get(value.lower())):
+            return f"write {meant}" if meant == value.lower() else f"write {meant}; {value} is text, also in YAML 1.2"
         if any((array := array_of(arm)) and "string" in json_types(array.items[0]) for arm in _plain_arms(form)):
             return f"write [{found(value)}]"
     if isinstance(value, bool | int | float) and str in _plain_arms(form):

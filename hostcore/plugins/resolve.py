@@ -7,6 +7,8 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.names import as_import_path
+from hostcore.job.origins import mark
 from hostcore.plugins.discover import BrokenDistribution, Discovered, canonical
 from hostcore.plugins.entry_points import import_path
 from hostcore.plugins.errors import PluginError
@@ -28,7 +30,7 @@ JOB_KEYS = {
 }
 _LISTS = {kind: JOB_KEYS[kind] for kind in ("callback", "reporter", "uploader", "resolver", "policy")}
 _SPLITS = {"dataset": "train", "validation": "validation", "test": "test"}
-_HOW_TO_LOOK = "`hostcore plugins list` shows what is installed"
+_HOW_TO_LOOK = "`hostcore plugins` shows what is installed"
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -93,6 +95,7 @@ def select(spec: Any, discovered: Discovered) -> tuple[Selected, ...]:
             label = use.format(ref.name)
             selected.append(Selected(ref=ref, settings=settings, pointer=pointer, use=label, named_at=named_at))
     if errors:
+        mark(errors, spec.origins)
         raise Errors(errors)
     return tuple(selected)
 
@@ -127,8 +130,7 @@ def _import_path(name: str, kind: str, pointer: str | None) -> PluginRef:
         )
     module, _, symbol = name.partition(":")
     if import_path(name if symbol else name + "guess") is None:
-        as_module = module.removeprefix("./").removesuffix(".py").strip("/").replace("/", ".")
-        suggestion = f"{as_module}:{symbol}"
+        suggestion = f"{as_import_path(module)}{symbol}"
         fits = suggestion != name and import_path(suggestion if symbol else suggestion + "guess") is not None
         raise PluginError(
             f"{name!r} is not an import path: it has the form module:symbol, such as my_package.train:MyTrainer",
@@ -180,6 +182,8 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
         )
     if near:
         message += f"; did you mean {' or '.join(map(repr, near))}?"
+    if name.endswith(".py") and KINDS[kind].room == "worker":
+        message += f"; did you mean {as_import_path(name)!r}?"
     hints = [*_elsewhere(plain, kind, discovered), f"{_HOW_TO_LOOK}; {bring}.", *_what_is_broken(discovered.broken)]
     return PluginError(message, code="plugin.unknown", pointer=pointer, hint=" ".join(hints))
 
@@ -197,4 +201,4 @@ def _what_is_broken(broken: Sequence[BrokenDistribution]) -> list[str]:
     if not broken:
         return []
     names = ", ".join(dict.fromkeys(distribution.distribution for distribution in broken))
-    return [f"It may also come from a distribution that could not be read: {names} (`hostcore plugins list` says why)."]
+    return [f"It may also come from a distribution that could not be read: {names} (`hostcore plugins` says why)."]

@@ -51,7 +51,7 @@ _EXIT_POLL_SECONDS = 0.01
 class RunTakenOver(HostcoreError):
     """A newer attempt of the run has started elsewhere; this one must not write any more."""
 
-    code = "run.broken"
+    code = "run.taken_over"
 
 
 def supervise(
@@ -80,7 +80,7 @@ def supervise(
             return attempt.break_off(error)
         opening.withdraw()
         raise unwritable(plan.directory.path, error) from error
-    except RunTakenOver:
+    except (Errors, RunTakenOver):  # the job was refused, and the attempt withdrawn; or the run is another's now
         raise
     except HostcoreError as error:
         if attempt.submitted:
@@ -167,7 +167,9 @@ class _Attempt:
             try:
                 kind, content = worker.channel.receive(TICK_SECONDS)
             except TimeoutError:
-                pass
+                exit_ = worker.poll()
+                if exit_ is not None:
+                    self._hear_the_rest(worker)
             except EOFError:
                 exit_ = worker.poll()
                 time.sleep(0 if exit_ else _EXIT_POLL_SECONDS)
@@ -181,6 +183,12 @@ class _Attempt:
                 self._stopping.see_off(worker)
             else:
                 self._stopping.pass_on(worker, submitted=self.submitted)
+
+    def _hear_the_rest(self, worker: Worker) -> None:
+        """Hear what a worker said right before its end. What it started may still hold its end of the line."""
+        with suppress(TimeoutError, EOFError):
+            while True:
+                self._hear(worker, *worker.channel.receive(_EXIT_POLL_SECONDS))
 
     def _hear(self, worker: Worker, kind: str, content: Any) -> None:
         """Act on what the worker says over the line."""

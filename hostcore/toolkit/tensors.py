@@ -61,7 +61,9 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     raise InvalidData(
         f"the batch has no column {name!r}; it has {', '.join(map(repr, batch.schema.names)) or 'none'}",
         code="data.column",
-        hint=f"Did you mean {near[0]!r}?" if near else "See the job's dataset.columns.",
+        hint=f"Did you mean {near[0]!r}?"
+        if near
+        else f"Name one of these in prepare_batch, or add {name!r} to the job's dataset.columns.",
     )
 
 

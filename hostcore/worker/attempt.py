@@ -164,7 +164,7 @@ class _Attempt:
         """
         bind, job = self._prepared.hooks.bind, self._prepared.job
         saver = self._checkpointer(state)
-        restore_randomness = saver.restore(self._contract.start_from, required=self._contract.must_resume) or nothing
+        restore_randomness = saver.restore(self._prepared.resume) or nothing
         self._started_at = self._progress.state.step
         self._emit(events.RunStarted(device=str(self._prepared.device), world_size=self._ctx.world_size))
         training = Training(

@@ -8,15 +8,15 @@ import attrs
 
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.errors import CheckpointError
-from hostcore.checkpoints.find import Found, committed, load_record, newest, verify
-from hostcore.checkpoints.leftovers import remove_uncommitted
+from hostcore.checkpoints.find import committed
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.checkpoints.state import read_state, write_state
 from hostcore.runs.attempts import newest_attempt
 from hostcore.worker import randomness
-from hostcore.worker.feed.feed import Feed, check_identity
+from hostcore.worker.feed.feed import Feed
 from hostcore.worker.progress import Progress
+from hostcore.worker.resuming import Search
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
@@ -138,62 +138,20 @@ class Checkpointer:
                 f"attempt {newest_claim} of this run has started; attempt {self.attempt} may not write any more"
             )
 
-    def restore(self, start_from: str, *, required: bool) -> Callable[[], None] | None:
-        """Load this run's newest checkpoint that verifies; without one, the given one.
+    def restore(self, search: Search) -> Callable[[], None] | None:
+        """Load what was found to go on from.
 
-        :param start_from: A checkpoint of another run; empty for none.
-        :param required: Whether there must be one.
-        :return: What restores the random states, to be called right before the first batch; None without a checkpoint.
-        :raises CheckpointError: When there must be one and none verifies, or it belongs to another run.
-        :raises DataChanged: When it belongs to other data.
+        :return: What restores the random states, to be called before the first batch is prepared; None at step 0.
         """
-        found = self._newest()
-        if found is None and start_from:
-            found = load_record(Path(start_from))
-            verify(found.folder.parent, found.record)
-        if found is None:
-            if required:
-                raise CheckpointError(
-                    "the run has no checkpoint that verifies",
-                    pointer="/resume_from_checkpoint",
-                    file=str(self.folder),
-                    hint='"auto" starts it again from the beginning',
-                )
-            return None
-        return self._load(found)
-
-    def _newest(self) -> Found | None:
-        """The newest of this run's own that verifies."""
-        self._refuse_foreign()
-        remove_uncommitted(self.folder, self.attempt)
-        search = newest(self.folder)
         for skip in search.skipped:
             path = f"{self.folder.name}/{skip.path.name}"
             self.emit(events.CheckpointSkipped(path=path, reason=skip.reason))
-        if search.skipped and search.found is None:
-            lost = f"none of the {len(search.skipped)} checkpoints verifies"
-            self.emit(events.Warning(code="checkpoint.none", message=lost))
-        return search.found
-
-    def _refuse_foreign(self) -> None:
-        """Another run's checkpoints may lie here, where the environment and not the run's name chose the folder."""
-        for record in reversed(committed(self.folder)):
-            try:
-                owner = read_state(self.folder / record.folder_name, "host")["run_id"]
-            except CheckpointError:
-                continue  # damaged: an older one tells
-            if owner != self.ctx.job.run_id:
-                raise CheckpointError(
-                    f"the checkpoints here belong to the run {owner!r}, not to {self.ctx.job.run_id!r}",
-                    file=str(self.folder),
-                    hint=f"choose another folder, or give the job the run_id {owner!r}",
-                )
-            return
-
-    def _load(self, found: Found) -> Callable[[], None]:
-        folder = found.folder
-        host = read_state(folder, "host")
-        check_identity(host["data"], self.feed, checkpoint=str(folder))
+        if search.point is None:
+            if search.skipped:
+                lost = f"none of the {len(search.skipped)} checkpoints verifies: the run starts again at step 0"
+                self.emit(events.Warning(code="checkpoint.none", message=lost))
+            return None
+        folder, host = search.point.found.folder, search.point.host
         payload = read_state(folder, "state")
         self.trainer.load_state_dict(self.state, payload, self.ctx)
         if self.trainer.load_checkpoint is not None and (folder / "trainer").is_dir():
@@ -203,10 +161,10 @@ class Checkpointer:
                 callback.load_callback_state(host["callbacks"][use])
         self.progress.load(host["progress"])
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
-        own_random = read_state(folder, f"rank-{self.rank}")["random"]
+        states: Any = read_state(folder, f"rank-{self.rank}")
         own = folder.parent == self.folder
-        self.emit(events.RunResumed(path=self._shown(found.record) if own else str(folder)))
-        return lambda: randomness.restore(own_random)
+        self.emit(events.RunResumed(path=self._shown(search.point.found.record) if own else str(folder)))
+        return lambda: randomness.restore(states["random"])
 
     def _describe(self, record: CommitRecord) -> Checkpoint:
         return Checkpoint(

@@ -3,14 +3,12 @@
 import errno
 import traceback
 
-from hostcore.checkpoints.errors import CheckpointError
 from hostcore.plugins.attribution import attribute, plugin_traceback
-from hostcore.worker.feed.feed import DataChanged
 from hostcore.worker.startup import Prepared
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
-#: Makes the job invalid if it is raised before the first step: its data, its settings, the checkpoint to go on from.
-INVALID_BEFORE_FIRST_STEP = (InvalidData, InvalidSettings, DataChanged, CheckpointError)
+#: Makes the job invalid if it is raised before the first step: its data or its settings.
+INVALID_BEFORE_FIRST_STEP = (InvalidData, InvalidSettings)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

@@ -28,6 +28,7 @@ from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.worker.devices import available_devices, checked_device
 from hostcore.worker.feed.feed import Feed, MockFeed, dataset_feed
+from hostcore.worker.resuming import Search, find_resume_point
 from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings, Job
 from hostcore_hookspecs.data_source import Dataset
 
@@ -49,6 +50,8 @@ class Prepared:
     device: torch.device
     dataset: Dataset | None
     feed: Feed
+    #: What the run goes on from.
+    resume: Search
     total_steps: int
 
     def summary(self) -> dict[str, Any]:
@@ -122,10 +125,12 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     hooks = found.check(lambda: Hooks(components))
     device = found.check(lambda: _select_device(spec, job, hooks, local_rank), components) if hooks else None
     opened = found.check(lambda: _open_feed(spec, job, hooks, components), components) if hooks else None
+    resume = found.check(lambda: find_resume_point(contract, job.run_id, opened[1])) if opened else None
     found.raise_errors()
     assert hooks is not None
     assert device is not None
     assert opened is not None
+    assert resume is not None
     dataset, feed = opened
     (trainer,) = (one for one in components if one.ref.kind == "trainer")
     return Prepared(
@@ -139,6 +144,7 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
         device=device,
         dataset=dataset,
         feed=feed,
+        resume=resume,
         total_steps=_total_steps(spec, feed),
     )
 

@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,9 +14,8 @@ from typing import Any
 import attrs
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-GUIDES = {"csv_source.py": "data-sources", "my_callbacks.py": "callbacks", "time_batches.py": "callbacks"}
-GUIDES["my_reporters.py"] = "reporters"
+GUIDES = Path(__file__).resolve().parents[3] / "docs/how-to"
+FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
 
 TRAINER = """
 from hostcore_hookspecs import StepResult
@@ -29,31 +29,39 @@ class Constant:
     def load_state_dict(self, state, payload): state.update(payload)
 """
 
-ENTRY_POINTS = {
-    "hostcore.trainers": {"constant": "constant_trainer:Constant"},
-    "hostcore.data_sources": {"csv-file": "csv_source:CsvSource"},
-    "hostcore.callbacks": {"stop-when-flat": "my_callbacks:StopWhenFlat", "time-batches": "time_batches:TimeBatches"},
-    "hostcore.reporters": {"webhook": "my_reporters:Webhook"},
-}
+
+def packages(guide: str) -> list[dict[str, str]]:
+    """The packages of a guide, as it shows them: a module, and the pyproject.toml that comes next."""
+    files = FILE.findall((GUIDES / f"{guide}.md").read_text(encoding="utf-8"))
+    assert [name == "pyproject.toml" for name, _ in files] == [False, True] * (len(files) // 2)
+    return [dict(files[at : at + 2]) for at in range(0, len(files), 2)]
 
 
-def shown(file: str) -> str:
-    """A file as its guide shows it."""
-    text = (ROOT / f"docs/how-to/{GUIDES[file]}.md").read_text(encoding="utf-8")
-    found = re.search(rf"```\{{code-block\}} python\n:caption: {file}\n\n(.*?)```", text, re.DOTALL)
-    assert found, file
-    return found[1]
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packages of the guides, built and installed by pip; what they need is here already."""
+    sources = []
+    for guide in ("data-sources", "callbacks", "reporters"):
+        for package in packages(guide):
+            source = tmp_path_factory.mktemp("package")
+            for name, content in package.items():
+                (source / name).write_text(content)
+            sources.append(str(source))
+    site = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(site), *sources], check=True)
+    return site
 
 
 @attrs.frozen
 class Lab:
-    """A folder with a CSV file, and the plugins of the guides installed."""
+    """A folder with a trainer and a CSV file, and an environment with the plugins of the guides."""
 
     folder: Path
     environment: dict[str, str]
 
     def run(self, **job: Any) -> "subprocess.CompletedProcess[str]":
-        base = {"run_id": "guide", "trainer": "constant", "reporters": [], "metric_every": 1}
+        base = {"run_id": "guide", "trainer": "constant_trainer:Constant", "reporters": [], "metric_every": 1}
         dataset = {"source": "csv-file", "path": "rows.csv", "columns": ["a"], "batch_size": 2}
         (self.folder / "job.json").write_text(json.dumps({**base, "dataset": dataset, **job}))
         command = [sys.executable, "-c", "from hostcore.cli import main; main()", "run", "job.json"]
@@ -67,11 +75,10 @@ class Lab:
 
 
 @pytest.fixture
-def lab(site: Any, tmp_path: Path) -> Lab:
-    modules = {"constant_trainer.py": TRAINER, **{file: shown(file) for file in GUIDES}}
-    site.install("my-plugins", modules=modules, entry_points=ENTRY_POINTS)
+def lab(installed: Path, tmp_path: Path) -> Lab:
+    (tmp_path / "constant_trainer.py").write_text(TRAINER)
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 40)
-    return Lab(tmp_path, site.environment)
+    return Lab(tmp_path, {**os.environ, "PYTHONPATH": str(installed)})
 
 
 def test_the_data_source_of_the_guide_reads_its_csv_file(lab: Lab) -> None:

@@ -17,6 +17,7 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed
 from hostcore.errors import Errors
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.supervise import RunTakenOver
 from hostcore_hookspecs import Event
 
 
@@ -134,12 +135,14 @@ class TestOtherData:
         self, start: Callable, data: Callable, steps: Callable
     ) -> None:
         start(dataset=data(40), max_steps=3)
-        result = start(dataset=data(41), max_steps=6).result
-        assert (result.status, result.exit_code, result.attempt) == ("failed", 1, 2)
-        error = result.error
+        with pytest.raises(Errors) as caught:
+            start(dataset=data(41), max_steps=6)
+        (error,) = caught.value.errors
+        assert error.code == "data.changed"
         assert "the number of rows, the files changed" in error.message
         assert error.hint
-        assert error.traceback == ""
+        result = start(dataset=data(41), max_steps=3).result
+        assert (result.status, result.attempt) == ("succeeded", 1), "the run is as it was"
         assert steps() == [3]
 
     def test_does_not_spoil_the_run_for_the_right_data(self, start: Callable, data: Callable) -> None:
@@ -151,11 +154,12 @@ class TestOtherData:
         content, times = aside.read_bytes(), aside.stat()
         data(41)
         file.replace(aside)
-        assert start(dataset=start_from_aside, max_steps=6).result.status == "failed"
+        with pytest.raises(Errors, match="changed"):
+            start(dataset=start_from_aside, max_steps=6)
         aside.write_bytes(content)
         os.utime(aside, ns=(times.st_atime_ns, times.st_mtime_ns))
         outcome = start(dataset=start_from_aside, max_steps=6)
-        assert (outcome.result.status, outcome.result.step, outcome.result.attempt) == ("succeeded", 6, 3)
+        assert (outcome.result.status, outcome.result.step, outcome.result.attempt) == ("succeeded", 6, 2)
 
     def test_in_batches_of_another_size_is_refused(self, start: Callable, data: Callable, folder: Path) -> None:
         start(dataset=data(40), max_steps=3)
@@ -265,7 +269,6 @@ class TestWriting:
         assert "/model/0" in error.message
 
     def test_an_attempt_that_was_overtaken_writes_nothing_more(self, start: Callable, steps: Callable) -> None:
-        outcome = start(max_steps=6, checkpoint_every=2, callbacks=["small_trainer:Overtake"])
-        assert outcome.result.error.type == "Superseded"
-        assert "attempt 2 of this run has started; attempt 1 may not write any more" in outcome.result.error.message
+        with pytest.raises(RunTakenOver, match="attempt 2 of run .* has taken it over from attempt 1"):
+            start(max_steps=6, checkpoint_every=2, callbacks=["small_trainer:Overtake"])
         assert steps() == [2]

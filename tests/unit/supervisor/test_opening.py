@@ -18,7 +18,7 @@ from hostcore.supervisor.opening import Opening, RunConflict, RunUnwritable, exa
 class TestANewRun:
     def test_gets_its_directory_attempt_1_and_a_lease_of_this_process(self, plan: Callable) -> None:
         opened = open_run(plan())
-        assert (opened.attempt, opened.is_new, opened.start_from, opened.parent) == (1, True, "", "")
+        assert (opened.attempt, opened.is_new, opened.parent) == (1, True, "")
         lease = Lease.read(opened.directory.lease)
         assert (lease.process, lease.attempt, lease.is_live) == (ProcessIdentity.current(), 1, True)
         assert newest_attempt(opened.directory.attempts) == 1
@@ -62,11 +62,11 @@ class TestARunFromACheckpointOfAnother:
 
     def test_begins_there_and_remembers_it(self, plan: Callable, other: Path) -> None:
         opened = open_run(plan(resume_from_checkpoint=str(other)))
-        assert (opened.start_from, opened.parent, opened.is_new) == (str(other), str(other), True)
+        assert (opened.parent, opened.is_new) == (str(other), True)
 
     def test_may_name_the_commit_record(self, plan: Callable, other: Path) -> None:
         record = f"{other}.json"
-        assert open_run(plan(resume_from_checkpoint=record)).start_from == record
+        assert open_run(plan(resume_from_checkpoint=record)).parent == record
 
     @pytest.mark.parametrize("name", ["runs/b/checkpoints/step-000004", "runs/b", "nowhere"])
     def test_that_is_not_there_is_an_error_and_makes_nothing(
@@ -83,19 +83,10 @@ class TestARunFromACheckpointOfAnother:
             open_run(plan(resume_from_checkpoint=str(other)))
         assert caught.value.pointer == "/run_id"
 
-    def test_begins_there_again_when_it_died_before_its_first_checkpoint(
-        self, plan: Callable, past: Callable, other: Path
-    ) -> None:
+    def test_remembers_it_in_every_attempt(self, plan: Callable, past: Callable, other: Path) -> None:
         past(plan(resume_from_checkpoint=str(other))).attempt()
         opened = open_run(plan())
-        assert (opened.attempt, opened.start_from, opened.parent) == (2, str(other), str(other))
-
-    def test_goes_on_from_its_own_once_it_has_one(self, plan: Callable, past: Callable, other: Path) -> None:
-        run = past(plan(resume_from_checkpoint=str(other)))
-        run.attempt()
-        run.checkpoint(5)
-        opened = open_run(plan())
-        assert (opened.attempt, opened.start_from, opened.parent) == (2, "", str(other))
+        assert (opened.attempt, opened.parent) == (2, str(other))
 
 
 class TestARunThatExists:

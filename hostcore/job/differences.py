@@ -1,0 +1,90 @@
+"""In what two jobs differ such that one cannot continue the other."""
+
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final
+
+import attrs
+
+from hostcore.job.plain import to_plain
+from hostcore.job.pointers import escaped
+from hostcore.job.sections import ComponentUse
+from hostcore.job.spec import JobSpec, identity, same_job
+from hostcore.job.wording import found
+
+#: What a key is that a job does not have.
+ABSENT: Final = attrs.NOTHING
+
+_MOST_SHOWN = 5
+#: What the global batch is worked out from, unless a job gives it.
+_FACTORS = ("/dataset/batch_size", "/devices", "/accumulate")
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """One place in which two jobs differ."""
+
+    pointer: str
+    #: The value in either job; :data:`ABSENT` for none.
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        """``/dataset/batch_size: 32 -> 64``."""
+        return f"{self.pointer}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def job_differences(before: JobSpec, after: JobSpec) -> list[Difference]:
+    """What makes two jobs different, value by value; empty exactly if :func:`same_job` is."""
+    one, other = identity(before), identity(after)
+    differences: list[Difference] = []
+    for key in same_job(before, after):
+        if key != "global_batch_size":
+            differences += _leaves(f"/{key}", _plain(one[key]), _plain(other[key]))
+        elif (before.dataset is None) == (after.dataset is None):  # else it follows from that
+            differences += _of_global_batch(before, after)
+    return differences
+
+
+def in_words(differences: Sequence[Difference]) -> str:
+    """The first few of them in a line."""
+    shown = ", ".join(str(difference) for difference in differences[:_MOST_SHOWN])
+    more = len(differences) - _MOST_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _of_global_batch(before: JobSpec, after: JobSpec) -> list[Difference]:
+    sizes = (before.effective_global_batch, after.effective_global_batch)
+    if before.global_batch_size or after.global_batch_size:
+        return [Difference(pointer="/global_batch_size", before=sizes[0], after=sizes[1])]
+    factors = zip(_FACTORS, _factors(before), _factors(after), strict=True)
+    return [Difference(pointer=at, before=old, after=new) for at, old, new in factors if old != new]
+
+
+def _factors(spec: JobSpec) -> tuple[int, int, int]:
+    return (spec.batch_size, len(spec.requested_devices), spec.accumulate)
+
+
+def _plain(value: Any) -> Any:
+    """As plain JSON; components always as objects, so that two of them can be compared key by key."""
+    if isinstance(value, list) and all(isinstance(item, ComponentUse) for item in value):
+        return [{"use": item.use, **to_plain(item.settings)} for item in value]
+    return ABSENT if value is None else to_plain(value)
+
+
+def _leaves(pointer: str, before: Any, after: Any) -> list[Difference]:
+    """The innermost places in which two values differ."""
+    if before == after:
+        return []
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        members = [(key, before.get(key, ABSENT), after.get(key, ABSENT)) for key in {**before, **after}]
+    elif isinstance(before, list) and isinstance(after, list):
+        pairs = enumerate(zip_longest(before, after, fillvalue=ABSENT))
+        members = [(str(index), old, new) for index, (old, new) in pairs]
+    else:
+        return [Difference(pointer=pointer, before=before, after=after)]
+    return [leaf for key, old, new in members for leaf in _leaves(f"{pointer}/{escaped(key)}", old, new)]
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is ABSENT else found(value)

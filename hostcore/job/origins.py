@@ -1,0 +1,44 @@
+"""Which ``--set`` a value of a job came from, so that errors do not send people to the job file."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hostcore.job.layers import override_path
+from hostcore.job.pointers import at_or_below, dotted, escaped
+from hostcore_hookspecs.errors import HostcoreError
+
+#: ``--set KEY`` by the pointer to the place that it made or changed; the last one last.
+Origins = Mapping[str, str]
+
+
+def with_origin(origins: Origins, override: str, before: Any, after: Any) -> Origins:
+    """The origins with those of one override more.
+
+    :param before: The job before the override.
+    :param after: The job after it.
+    """
+    place = ""
+    for step in override_path(override):
+        if isinstance(after, list):
+            index = len(after) - 1 if step == "-" else int(step)
+            before, after = before[index] if index < len(before) else None, after[index]
+            place += f"/{index}"
+        else:
+            before, after = before.get(step), after[step]
+            place += f"/{escaped(step)}"
+        if before is None:  # made by the override, with all that is in it
+            break
+    kept = {pointer: origin for pointer, origin in origins.items() if not at_or_below(pointer, place)}
+    return {**kept, place: f"--set {override.partition('=')[0]}"}
+
+
+def mark(errors: Iterable[HostcoreError], origins: Origins) -> None:
+    """Put the ``--set`` that is to blame in the ``file`` of errors that have none yet."""
+    for error in errors:
+        pointer = error.pointer or ""
+        origin = next((origins[place] for place in reversed(list(origins)) if at_or_below(pointer, place)), None)
+        if error.file is not None or origin is None:
+            continue
+        error.file = origin
+        if error.code == "key.missing" and not error.hint:
+            error.hint = f"nothing was there to change; to append, set this as well: --set {dotted(pointer)}=…"

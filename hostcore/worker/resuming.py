@@ -1,0 +1,80 @@
+"""Where a run goes on from: chosen and checked before it starts, so that a wrong one changes nothing."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import Found, Skipped, committed, load_record, newest, verify
+from hostcore.checkpoints.leftovers import remove_uncommitted
+from hostcore.checkpoints.state import read_state
+from hostcore.runs.contract import WorkerContract
+from hostcore.worker.feed.feed import Feed, check_identity
+
+
+@attrs.frozen(kw_only=True)
+class ResumePoint:
+    """A verified checkpoint that fits the data."""
+
+    found: Found
+    #: What the host stored in it.
+    host: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Search:
+    """What was found to go on from."""
+
+    #: None: the run starts at step 0.
+    point: ResumePoint | None
+    #: The run's own checkpoints that do not verify, newest first.
+    skipped: Sequence[Skipped] = ()
+
+
+def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed) -> Search:
+    """This run's newest checkpoint that verifies; without one, the checkpoint of another run that it begins from.
+
+    :raises CheckpointError: When there must be one and none verifies, or the folder belongs to another run.
+    :raises DataChanged: When it belongs to other data.
+    """
+    folder = Path(contract.checkpoints_dir)
+    if folder.parent != Path(contract.run_dir):
+        _refuse_foreign(folder, run_id)
+    remove_uncommitted(folder, contract.attempt)
+    search = newest(folder)
+    found = search.found
+    if found is None and contract.start_from:
+        found = load_record(Path(contract.start_from))
+        verify(found.folder.parent, found.record)
+    if found is None:
+        if contract.must_resume:
+            raise CheckpointError(
+                "the run has no checkpoint that verifies",
+                pointer="/resume_from_checkpoint",
+                file=str(folder),
+                hint='"auto" starts it again from the beginning',
+            )
+        return Search(point=None, skipped=search.skipped)
+    host = read_state(found.folder, "host")
+    assert isinstance(host, Mapping)
+    check_identity(host["data"], feed, checkpoint=str(found.folder))
+    return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped)
+
+
+def _refuse_foreign(folder: Path, run_id: str) -> None:
+    """Neither continue nor remove the checkpoints of another run, where the environment chose the folder."""
+    for record in reversed(committed(folder)):
+        try:
+            host = read_state(folder / record.folder_name, "host")
+        except CheckpointError:
+            continue  # damaged: an older one tells
+        assert isinstance(host, Mapping)
+        if host["run_id"] != run_id:
+            raise CheckpointError(
+                f"the checkpoints here belong to the run {host['run_id']!r}, not to {run_id!r}",
+                file=str(folder),
+                hint=f"choose another folder, or give the job the run_id {host['run_id']!r}",
+            )
+        return
