@@ -25,15 +25,20 @@ from hostcore_hookspecs.events import Event
 def run(
     job: str | Path | Mapping[str, Any],
     on_event: Callable[[Event], object] | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    profile: str | None = None,
 ) -> RunResult:
     """Run a job in this process.
 
     :param job: The path of a job file, or the job itself.
     :param on_event: Called with every event, from another thread; an exception in it does not hurt the run.
+    :param overrides: ``key=value``, as with ``--set``.
+    :param profile: One of the job's ``profiles``.
     :return: The fields of ``result.json``. A run that failed is a result too, not an exception.
     :raises HostcoreError: When the job is invalid; nothing was started then.
     """
-    plan = make_plan(job if isinstance(job, Mapping) else Path(job))
+    plan = make_plan(job if isinstance(job, Mapping) else Path(job), overrides=overrides, profile=profile)
     with Interrupts() as interrupts:
         opened = open_run(plan)
         if isinstance(opened, RunResult):

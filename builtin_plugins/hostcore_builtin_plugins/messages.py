@@ -45,7 +45,8 @@ def message_of(event: Event) -> str | None:
             then = "it will be tried again" if will_retry else "it is given up"
             return f"warning: upload of {path} by {uploader} failed, {then}: {message}"
         case StopRequested(reason=reason, requested_by=requested_by):
-            return f"stopping: {reason} (asked by {requested_by})"
+            by_component = requested_by not in ("user", "host") and not requested_by.startswith("signal:")
+            return f"stopping: {reason}" + (f" (asked by {requested_by})" if by_component else "")
         case _:
             return _end(event)
 
@@ -56,7 +57,7 @@ def _end(event: Event) -> str | None:
         case RunSucceeded(reason=reason):
             return f"succeeded{at}" + (f": {reason}" if reason else "")
         case RunFailed(error=error):
-            return f"failed{at}: {error.type}: {error.message}"
+            return f"failed{at}: {error.type}: {error.message.partition(chr(10))[0]}"
         case RunCancelled(reason=reason):
             return f"cancelled{at}" + (f": {reason}" if reason else "")
         case RunPreempted(reason=reason):

@@ -36,7 +36,7 @@ def job_options(command: F) -> F:
 
 
 class JobCommand(click.Command):
-    """A command with the options of a job: for an unknown option that is a key of a job, it says ``--set``."""
+    """A command with the options of a job: for an unknown option that may be a key of the job, it says ``--set``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""
@@ -44,20 +44,20 @@ class JobCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            key = _key_of(error.option_name.lstrip("-"))
-            if key is None:
+            name = error.option_name.removeprefix("--").replace("-", "_")
+            key = _key_of(name) or (None if error.possibilities else f"hyperparams.{name}")
+            if key is None or not error.option_name.startswith("--"):
                 raise
             value = _value_after(error.option_name, given)
             message = f"No such option {error.option_name!r}. Keys of the job are set so: --set {key}={value}"
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
 
-def _key_of(option: str) -> str | None:
-    """The key of a job that an option is called like: ``max_steps`` for ``max-steps``; None if there is none."""
-    name = option.replace("-", "_")
-    if name.partition(".")[0] in (keys := object_form(JobSpec).keys):
+def _key_of(name: str) -> str | None:
+    """The key of a job behind a name: ``dataset.batch_size`` for ``batch_size``; None if there is none."""
+    if name.partition(".")[0] in object_form(JobSpec).keys:
         return name
-    return next((f"dataset.{key}" for key in dataset_keys() if key == name and key not in keys), None)
+    return f"dataset.{name}" if name in dataset_keys() else None
 
 
 def _value_after(option: str, args: list[str]) -> str:

@@ -1,6 +1,7 @@
 """``hostcore run``."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -30,6 +31,8 @@ def run_command(job: Path, in_process: bool, as_json: bool, verbose: bool, **opt
     """
     with plugins_print_aside(as_json):
         plan = plan_of(job, options)
+    if sys.stderr.isatty():
+        click.echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
     sys.exit(run_plan(plan, in_process=in_process, as_json=as_json))
 
 
@@ -84,22 +87,28 @@ def _summary(result: RunResult, plan: RunPlan) -> list[tuple[str, str]]:
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
         lines.insert(0, ("reason", result.reason))
-    lines += [(name, "nan" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
+    lines += [(name, "not finite" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
     if result.final_checkpoint:
         lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
     if directory.loss_plot.exists():
         lines.append(("loss curve", str(directory.loss_plot)))
+    output = directory.rank_output(result.attempt, 0)
+    if output.exists() and output.stat().st_size:
+        lines.append(("output", str(output)))
     lines.append(("everything", str(directory.path)))
-    if result.status in ("cancelled", "preempted") and result.final_checkpoint:
+    if result.status != "succeeded" and result.final_checkpoint:
         lines.append(("to go on", _go_on(result, plan)))
     return [(name, _relative(value)) for name, value in lines]
 
 
 def _go_on(result: RunResult, plan: RunPlan) -> str:
-    advice = f"the same command with --set run_id={result.run_id}"
-    if plan.spec.resume_from_checkpoint in (True, "auto"):
-        return advice
-    return f"{advice} --set resume_from_checkpoint=auto"
+    """The command that continues the run."""
+    command = ["hostcore", *sys.argv[1:]] if sys.argv[1:2] == ["run"] else ["the", "same", "again"]
+    if f"run_id={result.run_id}" not in command:
+        command += ["--set", f"run_id={result.run_id}"]
+    if plan.spec.resume_from_checkpoint not in (True, "auto"):
+        command += ["--set", "resume_from_checkpoint=auto"]
+    return shlex.join(command)
 
 
 def _relative(text: str) -> str:

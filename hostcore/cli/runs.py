@@ -58,7 +58,7 @@ def status_command(run: str, as_json: bool) -> None:
     if result:
         lines += [("reason", result.reason)] if result.reason else []
         lines += [("error", f"{result.error.type}: {result.error.message}")] if result.error else []
-        lines += [(name, "nan" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
+        lines += [(name, "not finite" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
     lines.append(("checkpoints", ", ".join(str(one.step) for one in checkpoints) or "none"))
     lines.append(("everything", str(directory.path)))
     for name, value in lines:

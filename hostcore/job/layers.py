@@ -15,6 +15,8 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: Keys that stand for one another: a layer that gives one takes away what a lower layer said with the other.
 _REPLACES = {"device": "devices", "devices": "device"}
+#: What begins like JSON is not taken for a string; and how it looks when it is JSON.
+_LOOKS = {"[": '["…", …]', "{": '{"…": …}', '"': '"…"'}
 
 
 def apply_profile(document: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -77,13 +79,13 @@ def _value(text: str, pointer: str) -> Any:
     except HostcoreError as error:
         if error.code == "job.too_deep":
             raise
-        if text.startswith(("[", "{", '"')):
+        if text.startswith(tuple(_LOOKS)):
             raise HostcoreError(
                 f"{found(text)} looks like JSON but is not: {error.message.removeprefix('not valid JSON: ')}",
                 code="job.override",
                 pointer=pointer,
-                hint="put it in single quotes, or the shell takes its double quotes away; "
-                f"a string that begins with {text[0]} is itself in double quotes",
+                hint=f"in a shell, with single quotes: --set '{dotted(pointer)}={_LOOKS[text[0]]}'; "
+                f"""for a text: --set '{dotted(pointer)}="{text[0]}…"'""".replace('""', '"'),
             ) from None
         value = text
     try:
@@ -104,7 +106,9 @@ def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
         return {**members, step: _set(members.get(step), rest, value, f"{at}/{escaped(step)}")}
     if not isinstance(container, list):
         hint = None
-        if isinstance(container, str):
+        if at == "/trainer":
+            hint = f"did you mean --set hyperparams.{'.'.join(path)}=…?"
+        elif isinstance(container, str):
             hint = f'a component with settings is an object: {{"use": {found(container)}, {found(step)}: …}}'
         raise HostcoreError(
             f"{at} is {found(container)}, which has no keys", code="job.override", pointer=at, hint=hint

@@ -49,6 +49,12 @@ def plugin_traceback(error: BaseException, component: "Component") -> str:
     return traceback_from(error, lambda frame: _is_method(frame, component) or _module(frame)[0] == package)
 
 
+def plugin_place(error: BaseException, component: "Component") -> str | None:
+    """File and line of the component's innermost frame, ``trainer.py:30``; None if there is none."""
+    found = place(error, in_package(_top_level(component)))
+    return f"{found[0]}:{found[1]}" if found else None
+
+
 def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -> str:
     """The exception's traceback as text, from the first frame that belongs on; all of it if none does."""
     start = error.__traceback__

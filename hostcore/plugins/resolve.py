@@ -70,6 +70,8 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
         if (ref.kind, ref.name) == (kind, plain)
         and (not distribution or canonical(ref.dist or "") == canonical(distribution))
     ]
+    if not matches and name.endswith(".py") and KINDS[kind].room == "worker":
+        raise _file(name, kind, pointer)
     if not matches:
         raise _unknown(name, kind, discovered, pointer)
     if len(matches) > 1:
@@ -163,6 +165,16 @@ def _conflict(name: str, matches: Sequence[PluginRef], pointer: str | None) -> P
     )
 
 
+def _file(name: str, kind: str, pointer: str | None) -> PluginError:
+    return PluginError(
+        f"no {KINDS[kind].label} is called {name!r}; did you mean {as_import_path(name)!r}?",
+        code="plugin.unknown",
+        pointer=pointer,
+        hint="Code in a file is named by its import path, module:symbol; modules are looked up in the job file's "
+        "folder, too.",
+    )
+
+
 def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) -> PluginError:
     distribution, _, plain = name.rpartition("/")
     installed = {canonical(ref.dist or "") for ref in discovered.refs}
@@ -182,8 +194,6 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
         )
     if near:
         message += f"; did you mean {' or '.join(map(repr, near))}?"
-    if name.endswith(".py") and KINDS[kind].room == "worker":
-        message += f"; did you mean {as_import_path(name)!r}?"
     hints = [*_elsewhere(plain, kind, discovered), f"{_HOW_TO_LOOK}; {bring}.", *_what_is_broken(discovered.broken)]
     return PluginError(message, code="plugin.unknown", pointer=pointer, hint=" ".join(hints))
 

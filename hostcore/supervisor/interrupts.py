@@ -11,6 +11,7 @@ _MEANING: Final = {
     signal.SIGINT: ("cancelled", "interrupted by the user", "user"),
     signal.SIGTERM: ("preempted", "received SIGTERM", "signal:SIGTERM"),
     signal.SIGUSR1: ("preempted", "received SIGUSR1", "signal:SIGUSR1"),
+    signal.SIGHUP: ("preempted", "the terminal was closed", "signal:SIGHUP"),
 }
 
 
@@ -36,7 +37,8 @@ class Interrupts:
 
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in _MEANING}
+            heard = [number for number in _MEANING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+            self._before = {number: signal.signal(number, self._note) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -14,8 +14,9 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, load_record
 from hostcore.events.writer import now_ms
+from hostcore.job.differences import in_words, job_differences
 from hostcore.job.load import load_job
-from hostcore.job.spec import JobSpec, same_job
+from hostcore.job.spec import JobSpec
 from hostcore.runs.attempts import claim_attempt, newest_attempt
 from hostcore.runs.directory import RUNS_DIR_VARIABLE, RunDirectory
 from hostcore.runs.documents import read_document, write_document
@@ -194,10 +195,10 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
             file=str(directory.path),
             hint="choose another run_id, or move that folder away",
         ) from error
-    different = same_job(recorded, plan.spec)
+    different = job_differences(recorded, plan.spec)
     if different:
         raise RunConflict(
-            f"the run_id {directory.run_id!r} belongs to another job: {', '.join(different)} differ",
+            f"the run_id {directory.run_id!r} belongs to another job: {in_words(different)}",
             pointer="/run_id",
             file=str(directory.record),
             hint="choose another run_id, or leave it out to have one made",

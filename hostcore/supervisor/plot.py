@@ -6,6 +6,8 @@ import orjson
 
 _MARK = b'"event":"metrics"'
 _LOSS = "train/loss"
+#: With fewer points the average lags so far behind that it looks worse than the run.
+_SMOOTHED_FROM = 60
 
 
 def loss_points(events: Path) -> list[tuple[int, float]]:
@@ -46,8 +48,11 @@ def plot_loss(events: Path, picture: Path, *, title: str) -> bool:
     steps, losses = [step for step, _ in points], [loss for _, loss in points]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    axes.plot(steps, losses, color="C0", alpha=0.3, linewidth=1, label="loss")
-    axes.plot(steps, smooth(losses, weight=0.9), color="C0", linewidth=1.8, label="smoothed")
+    if len(points) < _SMOOTHED_FROM:
+        axes.plot(steps, losses, color="C0", marker=".", label="loss")
+    else:
+        axes.plot(steps, losses, color="C0", alpha=0.3, linewidth=1, label="loss")
+        axes.plot(steps, smooth(losses, weight=0.9), color="C0", linewidth=1.8, label="smoothed")
     axes.set(title=title, xlabel="step", ylabel=_LOSS)
     axes.grid(alpha=0.3)
     axes.legend()

@@ -49,9 +49,9 @@ class Stopping:
         if not submitted:
             self._kill(worker, f"{asked.reason} before the run had started")
         elif self._interrupts.forced:
-            self._kill(worker, "killed by a second Ctrl-C, without a last checkpoint")
+            self._kill(worker, "killed by a second Ctrl-C")
         elif self._kill_due is not None and self._clock() >= self._kill_due:
-            self._kill(worker, f"{asked.reason}; killed after {self._grace_seconds:g} s, without a last checkpoint")
+            self._kill(worker, f"{asked.reason}; killed after {self._grace_seconds:g} s")
 
     def _kill(self, worker: Worker, reason: str) -> None:
         self.killed = reason

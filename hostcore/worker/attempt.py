@@ -222,7 +222,7 @@ class _Attempt:
 
     def interrupted(self) -> None:
         """A second Ctrl-C: end at once."""
-        self._emit(events.RunCancelled(reason="interrupted twice by the user, without a last checkpoint"))
+        self._emit(events.RunCancelled(reason="interrupted twice by the user"))
 
     def fail(self, error: BaseException, channel: Channel) -> None:
         """Write the failure into the log; or tell it over the line, where the log cannot take it."""

@@ -35,6 +35,12 @@ class Superseded(HostcoreError):
     code = "run.superseded"
 
 
+class InvalidState(HostcoreError):
+    """What a trainer returned as its state is none."""
+
+    code = "trainer.invalid_state"
+
+
 @attrs.frozen(kw_only=True)
 class TrainerCalls:
     """The trainer's methods that a checkpoint needs; None where it has none."""
@@ -116,7 +122,13 @@ class Checkpointer:
     def _fill(self, folder: Path, *, final: bool) -> None:
         """Write everything into a checkpoint's folder. The random states come last: what ran before may draw."""
         info = None
-        write_state(folder, "state", self.trainer.state_dict(self.state))
+        state = self.trainer.state_dict(self.state)
+        if not isinstance(state, dict):
+            raise InvalidState(
+                f"state_dict returned {type(state).__name__}, not a dictionary, so nothing could be resumed from it",
+                hint="return everything that is needed to continue: model, optimizer, scheduler",
+            )
+        write_state(folder, "state", state)
         if self.trainer.save_checkpoint is not None:
             own = folder / "trainer"
             own.mkdir()

@@ -3,7 +3,7 @@
 import errno
 import traceback
 
-from hostcore.plugins.attribution import attribute, plugin_traceback
+from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
 from hostcore.worker.startup import Prepared
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
@@ -25,6 +25,7 @@ def located(error: HostcoreError, prepared: Prepared) -> HostcoreError:
     if culprit is None:
         return error
     error.plugin = error.plugin or culprit.ref.provenance
+    error.file = error.file or plugin_place(error, culprit)
     if isinstance(error, InvalidSettings):
         error.pointer = prepared.pointers[culprit.use] + (error.pointer or "")
     elif prepared.dataset is not None:

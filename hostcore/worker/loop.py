@@ -10,9 +10,8 @@ What is called, in this order::
             on_batch_begin
             train_step
             on_batch_end
-            every metric_every steps:      the metrics event
-            every checkpoint_every steps,
-            and after the last step:       state_dict, save_checkpoint, on_checkpoint_saved
+            every metric_every steps, and after the last: the metrics event
+            every checkpoint_every steps, and after the last: state_dict, save_checkpoint, on_checkpoint_saved
         on_epoch_end                                    not for an epoch that was cut short
     if anybody asked to stop:
         on_stop_requested                               for each request
@@ -151,7 +150,8 @@ def _train_batches(training: Training, before_first: Callable[[], None]) -> None
         if on_batch_end is not None:
             on_batch_end(result, run_state, ctx)
 
-        if metric_every and step % metric_every == 0 and not (control and control.skip_cadence_emit):
+        due = metric_every and (step % metric_every == 0 or step == total_steps)
+        if due and not (control and control.skip_cadence_emit):
             _record(training, result)
         elif arrived > meter.sign_due:
             training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))

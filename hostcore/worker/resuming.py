@@ -34,7 +34,7 @@ class Search:
 
 
 def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed) -> Search:
-    """This run's newest checkpoint that verifies; without one, the checkpoint of another run that it begins from.
+    """Find the run's newest checkpoint that verifies; without one, the checkpoint of another run that it begins from.
 
     :raises CheckpointError: When there must be one and none verifies, or the folder belongs to another run.
     :raises DataChanged: When it belongs to other data.

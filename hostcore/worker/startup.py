@@ -125,7 +125,7 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     hooks = found.check(lambda: Hooks(components))
     device = found.check(lambda: _select_device(spec, job, hooks, local_rank), components) if hooks else None
     opened = found.check(lambda: _open_feed(spec, job, hooks, components), components) if hooks else None
-    resume = found.check(lambda: find_resume_point(contract, job.run_id, opened[1])) if opened else None
+    resume = found.check(lambda: _find_resume_point(contract, spec, opened[1])) if opened else None
     found.raise_errors()
     assert hooks is not None
     assert device is not None
@@ -147,6 +147,19 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
         resume=resume,
         total_steps=_total_steps(spec, feed),
     )
+
+
+def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed) -> Search:
+    search = find_resume_point(contract, spec.run_id, feed)
+    step = search.point.host["progress"]["step"] if search.point else 0
+    if step > _total_steps(spec, feed):
+        raise HostcoreError(
+            f"the run is at step {step:,} already, and the job ends at step {_total_steps(spec, feed):,}",
+            code="run.past_end",
+            pointer="/max_steps" if spec.max_steps else "/epochs",
+            hint="ask for more steps or epochs, or give a new run another run_id",
+        )
+    return search
 
 
 def _require_weights(spec: JobSpec) -> None:
