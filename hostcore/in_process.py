@@ -89,12 +89,12 @@ class _WorkerHere:
 
     def work(self) -> None:
         """Be the worker, to its end."""
-        from hostcore.worker.attempt import run_attempt
-        from hostcore.worker.stop import StopSwitch
-
-        stop = StopSwitch()
         in_main_thread = threading.current_thread() is threading.main_thread()
         try:
+            from hostcore.worker.attempt import run_attempt
+            from hostcore.worker.stop import StopSwitch
+
+            stop = StopSwitch()
             with stop.signals() if in_main_thread else nullcontext():
                 self._code = run_attempt(self._contract, self._own_end, stop)
         finally:

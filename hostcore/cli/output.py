@@ -8,7 +8,7 @@ from typing import Any, NoReturn, ParamSpec
 
 import click
 
-from hostcore.errors import all_errors
+from hostcore.errors import all_errors, described
 from hostcore.events.strict_json import dump
 from hostcore.runs.result import FAILED, INVALID
 from hostcore_hookspecs.errors import HostcoreError
@@ -34,15 +34,7 @@ def plugins_print_aside(as_json: bool) -> AbstractContextManager[object]:
 
 def print_error(error: HostcoreError, *, verbose: bool = False) -> None:
     """Print one error for people, on standard error."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error.message}", err=True)
-    if error.plugin and error.plugin not in error.message:
-        click.echo(f"  plugin: {error.plugin}", err=True)
-    if error.pointer:
-        click.echo(f"      at: {error.pointer}", err=True)
-    if error.file:
-        click.echo(f"    file: {error.file}", err=True)
-    if error.hint:
-        click.echo(f"    hint: {error.hint}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {described(error)}", err=True)
     traceback = getattr(error, "traceback", "")
     if verbose and traceback:
         click.echo(traceback, err=True)

@@ -16,8 +16,6 @@ from hostcore.job.wording import found
 ABSENT: Final = attrs.NOTHING
 
 _MOST_SHOWN = 5
-#: What the global batch is worked out from, unless a job gives it.
-_FACTORS = ("/dataset/batch_size", "/devices", "/accumulate")
 
 
 @attrs.frozen(kw_only=True)
@@ -57,12 +55,17 @@ def _of_global_batch(before: JobSpec, after: JobSpec) -> list[Difference]:
     sizes = (before.effective_global_batch, after.effective_global_batch)
     if before.global_batch_size or after.global_batch_size:
         return [Difference(pointer="/global_batch_size", before=sizes[0], after=sizes[1])]
-    factors = zip(_FACTORS, _factors(before), _factors(after), strict=True)
-    return [Difference(pointer=at, before=old, after=new) for at, old, new in factors if old != new]
+    factors = zip(_factors(before), _factors(after), strict=True)
+    return [Difference(pointer=at, before=old, after=new) for (at, m, old), (_, n, new) in factors if m != n]
 
 
-def _factors(spec: JobSpec) -> tuple[int, int, int]:
-    return (spec.batch_size, len(spec.requested_devices), spec.accumulate)
+def _factors(spec: JobSpec) -> list[tuple[str, int, Any]]:
+    """What the global batch is the product of, unless a job gives it: pointer, factor, and the value behind it."""
+    return [
+        ("/dataset/batch_size", spec.batch_size, spec.batch_size),
+        ("/devices", len(spec.requested_devices), list(spec.requested_devices)),
+        ("/accumulate", spec.accumulate, spec.accumulate),
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -87,4 +90,7 @@ def _leaves(pointer: str, before: Any, after: Any) -> list[Difference]:
 
 
 def _shown(value: Any) -> str:
-    return "not given" if value is ABSENT else found(value)
+    """A value in a few words; a component by its name."""
+    if value is ABSENT:
+        return "not given"
+    return found(value["use"] if isinstance(value, Mapping) and "use" in value else value)

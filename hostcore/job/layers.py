@@ -84,8 +84,8 @@ def _value(text: str, pointer: str) -> Any:
                 f"{found(text)} looks like JSON but is not: {error.message.removeprefix('not valid JSON: ')}",
                 code="job.override",
                 pointer=pointer,
-                hint=f"in a shell, with single quotes: --set '{dotted(pointer)}={_LOOKS[text[0]]}'; "
-                f"""for a text: --set '{dotted(pointer)}="{text[0]}…"'""".replace('""', '"'),
+                hint=f"in a shell, put it in single quotes: --set '{dotted(pointer)}={_LOOKS[text[0]]}'; "
+                "a string that begins so takes double quotes inside them",
             ) from None
         value = text
     try:

@@ -41,4 +41,4 @@ def mark(errors: Iterable[HostcoreError], origins: Origins) -> None:
             continue
         error.file = origin
         if error.code == "key.missing" and not error.hint:
-            error.hint = f"nothing was there to change; to append, set this as well: --set {dotted(pointer)}=…"
+            error.hint = f"to append it, set this as well: --set {dotted(pointer)}=…"

@@ -112,7 +112,7 @@ class JobSpec:
     )
     checkpoint_base_uri: Text | None = attrs.field(default=None, metadata={"help": "Where the run is mirrored to."})
     keep_checkpoints: Annotated[int, Ge(0)] = attrs.field(
-        default=3, metadata={"help": "How many of the newest checkpoints stay, besides the best and the final one."}
+        default=3, metadata={"help": "How many of the newest checkpoints stay, besides final ones."}
     )
     resume_from_checkpoint: bool | Text = attrs.field(
         default="auto",

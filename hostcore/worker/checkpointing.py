@@ -114,7 +114,8 @@ class Checkpointer:
 
     def _prune(self, newest_step: int) -> None:
         try:
-            prune(self.folder, keep=self.keep, protect={newest_step})
+            final = {record.step for record in committed(self.folder) if record.final}
+            prune(self.folder, keep=self.keep, protect={newest_step, *final})
         except OSError as error:
             reason = f"an old checkpoint could not be removed: {error}"
             self.emit(events.Warning(code="checkpoint.not_removed", message=reason))

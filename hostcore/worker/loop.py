@@ -30,6 +30,7 @@ import attrs
 
 from hostcore.events.codec import finite
 from hostcore.events.writer import RankLog
+from hostcore.worker import randomness
 from hostcore.worker.feed.feed import Cursor, Feed
 from hostcore.worker.metrics import InvalidStepResult, Meter, read_metrics
 from hostcore.worker.progress import Progress
@@ -95,14 +96,14 @@ class Training:
 def train(training: Training, restore_randomness: Callable[[], None]) -> None:
     """Run the loop from where the run stands to its end, or to a request to stop.
 
-    :param restore_randomness: Called right before the first batch is prepared: reading it may have drawn.
+    :param restore_randomness: Called right before the first epoch or batch.
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     hooks.on_train_begin(run_state, ctx)
+    restore_randomness()
     training.meter.start(run_state.step, run_state.samples_seen)
     while not (_hear_requests(training) or run_state.step >= training.total_steps):
-        _train_epoch(training, restore_randomness)
-        restore_randomness = nothing
+        _train_epoch(training)
     if run_state.step >= training.total_steps:
         training.saver.save(final=True)  # it has been, unless the run was asked for less than it had done
     elif training.stop.first:
@@ -110,21 +111,21 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> None:
     hooks.on_train_end(run_state, ctx)
 
 
-def _train_epoch(training: Training, before_first: Callable[[], None]) -> None:
+def _train_epoch(training: Training) -> None:
     """Train to the end of the current epoch, of the run, or to a request to stop."""
     hooks, ctx, progress, feed = training.hooks, training.ctx, training.progress, training.feed
     run_state = progress.state
     if run_state.batch_in_epoch == 0:
         training.emit(events.EpochStarted())
         hooks.on_epoch_begin(run_state, ctx)
-    _train_batches(training, before_first)
+    _train_batches(training)
     if run_state.batch_in_epoch == feed.steps_per_epoch:
         hooks.on_epoch_end(run_state, ctx)
         if run_state.step < training.total_steps:
             progress.next_epoch()
 
 
-def _train_batches(training: Training, before_first: Callable[[], None]) -> None:
+def _train_batches(training: Training) -> None:
     """The innermost loop: everything it needs is a local name."""
     job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
     progress, total_steps, clock = training.progress, training.total_steps, training.meter.clock
@@ -132,12 +133,11 @@ def _train_batches(training: Training, before_first: Callable[[], None]) -> None
     on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
     run_state, rows_per_step = progress.state, training.feed.rows_per_step
     metric_every, checkpoint_every = job.metric_every, job.checkpoint_every
-    cursor = Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step)
 
     asked = clock()
-    batches = training.feed.batches(cursor)
-    first = list(islice(batches, 1))
-    before_first()
+    batches = training.feed.batches(Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step))
+    with randomness.kept():  # finding a place in the data may draw
+        first = list(islice(batches, 1))
     for raw_batch in chain(first, batches):
         arrived = clock()
         meter.data_wait += arrived - asked

@@ -1,7 +1,8 @@
 """The global random generators: set at the start, stored in checkpoints, restored on resume."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,16 @@ def capture() -> dict[str, Any]:
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
     return states
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Leave the generators as they were: whatever draws meanwhile leaves no trace."""
+    states = capture()
+    try:
+        yield
+    finally:
+        restore(states)
 
 
 def restore(states: Mapping[str, Any]) -> None:

@@ -124,7 +124,7 @@ CASES = {
         pointer="/hyperparams/learning_rate",
         says=("is above 1",),
         hints=("0.1 is usual",),
-        file="job.json",
+        file="mine.py:20",
     ),
     "a callback with a mistyped hook": Case(
         trainer=TRAINER + "class Calls:\n    def on_batch_ended(self): pass\n",
@@ -172,7 +172,7 @@ CASES = {
         pointer="/dataset",
         says=("column 'name' is of type string, which cannot become a tensor",),
         hints=("encode it as numbers", "dataset.columns"),
-        file="job.json",
+        file="mine.py:16",
     ),
     "a null among numbers": Case(
         data=parquet(y=pa.array([None] + [1.0] * 63)),

@@ -59,10 +59,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory, workplace_at: Any) -> Any
 @pytest.mark.parametrize(
     ("changed", "differ"),
     [
-        ("hyperparams.learning_rate=3", "hyperparams"),
-        ("trainer=mine:", "trainer"),
-        ("seed=7", "seed"),
-        ('callbacks=["x:Y"]', "callbacks"),
+        ("hyperparams.learning_rate=3", "/hyperparams/learning_rate"),
+        ("trainer=mine:", "/trainer"),
+        ("seed=7", "/seed: 0 -> 7"),
+        ('callbacks=["x:Y"]', "/callbacks/0"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "validate"])
@@ -71,7 +71,7 @@ def test_a_run_id_of_another_job_is_refused_and_nothing_of_it_is_touched(
 ) -> None:
     before = finished.tree()
     error = finished.hostcore(command, "job.json", "--set", changed, "--json").error
-    assert f"the run_id 'first' belongs to another job: {differ} differ" in error["message"]
+    assert f"the run_id 'first' belongs to another job: {differ}" in error["message"]
     assert error["pointer"] == "/run_id"
     assert error["file"] == str(finished.runs / "first/config/run.json")
     assert "choose another run_id" in error["hint"]

@@ -269,6 +269,6 @@ class TestWriting:
         assert "/model/0" in error.message
 
     def test_an_attempt_that_was_overtaken_writes_nothing_more(self, start: Callable, steps: Callable) -> None:
-        with pytest.raises(RunTakenOver, match="attempt 2 of run .* has taken it over from attempt 1"):
+        with pytest.raises(RunTakenOver, match=r"attempt 2 of run .* has taken it over from attempt 1"):
             start(max_steps=6, checkpoint_every=2, callbacks=["small_trainer:Overtake"])
         assert steps() == [2]

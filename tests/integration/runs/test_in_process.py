@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -124,12 +125,26 @@ def test_ctrl_c_right_after_the_run_was_opened_is_a_cancelled_run(
         os.kill(os.getpid(), signal.SIGINT)
         return opened
 
+    slow = job(trainer="small_trainer:Slow", max_steps=10**6)
     with monkeypatch.context() as patch:
         patch.setattr("hostcore.in_process.open_run", interrupted)
-        result = hostcore.run(job())
-    assert (result.status, result.exit_code, result.step, result.requested_by) == ("cancelled", 130, 0, "user")
-    again = hostcore.run(job())
-    assert (again.status, again.attempt) == ("succeeded", 2)
+        result = hostcore.run(slow)
+    assert (result.status, result.exit_code, result.requested_by) == ("cancelled", 130, "user")
+    again = hostcore.run({**slow, "max_steps": result.step + 2})
+    assert (again.status, again.step, again.attempt) == ("succeeded", result.step + 2, 2)
+
+
+def test_a_worker_that_cannot_be_imported_is_an_exception_and_nothing_hangs(
+    here: Path, job: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with an installation of torch that is broken."""
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "hostcore.worker.attempt", None)
+        with pytest.raises(ImportError):
+            hostcore.run(job())
+    result = orjson.loads((here / job()["run_id"] / "result.json").read_bytes())
+    assert (result["status"], result["error"]["type"]) == ("failed", "WorkerDied")
+    assert hostcore.run(job()).status == "succeeded"
 
 
 def test_signals_are_handled_as_before_afterwards(job: Callable) -> None:

@@ -120,7 +120,7 @@ def test_what_happens_is_told_at_once(reporter: TerminalReporter, event: MakeEve
         "flights-1 lines",
         "flights-1 validation at step 300: val/loss 0.5, val/mae nan",
         "flights-1 checkpoint checkpoints/step-000300 saved (12.3 MB)",
-        "flights-1 stopping: Ctrl-C (asked by user)",
+        "flights-1 stopping: Ctrl-C",
         "flights-1 step 310",
         "flights-1 cancelled at step 310: Ctrl-C",
     ]

@@ -145,7 +145,12 @@ class TestStatus:
         run("a", status="failed", error=RunError(type="ValueError", message="no", traceback=""), reason=None)
         said = hostcore("status", "a")
         assert said.out.startswith("failed  a\n")
-        for line in ("steps       1,500/2,000", "error       ValueError: no", "train/loss  0.5", "grad        nan"):
+        for line in (
+            "steps       1,500/2,000",
+            "error       ValueError: no",
+            "train/loss  0.5",
+            "grad        not finite",
+        ):
             assert line in said.out
 
     @pytest.mark.parametrize("run_id", ["nothing", "..", ".", "../runs", "a/b", ""])

@@ -122,6 +122,62 @@ def test_a_missing_folder_is_a_missing_file(tmp_path: Path) -> None:
 def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
     (error,) = errors_of(tmp_path)
     assert (error.code, error.message) == ("job.unreadable", "this is a folder, not a job file")
+    assert error.hint == "there is no job file in it, none that ends in .json or .yaml"
+
+
+def test_a_folder_in_place_of_a_job_file_names_those_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("b.yaml", "a.json", "trainer.py"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    assert errors_of(Path())[0].hint == "in it: a.json, b.yaml"
+    here = Path("..") / tmp_path.name
+    assert errors_of(here)[0].hint == f"in it: {here / 'a.json'}, {here / 'b.yaml'}"
+    for number in range(4):
+        (tmp_path / f"c{number}.json").touch()
+    assert errors_of(Path())[0].hint == "in it: a.json, b.yaml, c0.json, c1.json, c2.json, and 1 more"
+
+
+@pytest.mark.parametrize("content", ["", "class CircleTrainer: pass"])
+def test_a_python_file_is_no_job_and_gets_the_trainer_it_may_hold(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "circle_trainer.py"
+    path.write_text(content)
+    (error,) = errors_of(path)
+    assert (error.code, error.message) == ("job.unreadable", "this is Python, not a job")
+    assert '"trainer": "circle_trainer:"' in str(error.hint)
+
+
+@pytest.mark.parametrize("text", ["trainer: x\n", "# a job\n\n  # of mine\ntrainer:\n", "---\na: 1\n"])
+def test_yaml_in_a_json_file_is_told_how_to_be_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "job.json"
+    path.write_text(text)
+    (error,) = errors_of(path)
+    assert (error.code, error.hint) == ("job.syntax", "this looks like YAML: let the file's name end in .yaml")
+
+
+def test_yes_in_yaml_is_told_to_be_true(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("{trainer: x, dataset: {parquet_paths: a, shuffle: yes}}")
+    assert errors_of(path)[0].hint == "write true; yes is text, also in YAML 1.2"
+    path.write_text("{trainer: x, max_steps: 1, deterministic: Off}")
+    assert errors_of(path)[0].hint == "write false; Off is text, also in YAML 1.2"
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("learning_rate", 'did you mean "hyperparams.learning_rate"?'),
+        ("lr", 'did you mean "hyperparams.lr"?'),
+        ("parquet_paths", 'did you mean "dataset.parquet_paths"?'),
+        ("batch_size", 'did you mean "dataset.batch_size"?'),
+        ("shufle", 'did you mean "dataset.shuffle"?'),
+        ("max_step", 'did you mean "max_steps"?'),
+    ],
+)
+def test_a_setting_at_the_top_of_a_job_is_told_where_it_belongs(key: str, hint: str) -> None:
+    (error,) = errors_of({**GOOD, key: 1})
+    assert (error.code, error.pointer) == ("key.unknown", f"/{key}")
+    assert str(error.hint).startswith(hint)
+    assert len(str(error.hint)) < 200
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -157,7 +157,7 @@ def test_overrides_come_after_the_profile_in_their_order() -> None:
         ('hyperparams={"a": [1]}', "hyperparams", {"a": [1]}),
         ("hyperparams.name=", "hyperparams", {"name": ""}),
         ("hyperparams.none=null", "hyperparams", {"none": None}),
-        ("hyperparams.text={oops", "hyperparams", {"text": "{oops"}),
+        ('hyperparams.text="{oops"', "hyperparams", {"text": "{oops"}),
         ("/labels/a.b~1c=x", "labels", {"a.b/c": "x"}),
     ],
 )
@@ -174,6 +174,8 @@ def test_set_reaches_into_lists_and_appends() -> None:
         ComponentUse(use="d"),
     )
     assert load_job(JOB, overrides=["callbacks.-=d"]).callbacks == (ComponentUse(use="d"),)
+    made = load_job(JOB, overrides=["callbacks.0.patience=3", "callbacks.0.use=d"]).callbacks
+    assert made == (ComponentUse(use="d", settings={"patience": 3}),)
 
 
 @pytest.mark.parametrize(
@@ -186,6 +188,10 @@ def test_set_reaches_into_lists_and_appends() -> None:
         ("callbacks.1.x=3", "/callbacks", '"1" is no index of it'),
         ("callbacks.x=3", "/callbacks", '"x" is no index of it'),
         ("seed=" + "[" * 10_000, None, "nested too deep"),
+        ("dataset=[1", "/dataset", '"[1" looks like JSON but is not: Expecting'),
+        ("callbacks=[ema]", "/callbacks", "looks like JSON but is not"),
+        ('hyperparams={"a": 1', "/hyperparams", "looks like JSON but is not"),
+        ('owner="me', "/owner", "looks like JSON but is not"),
         ('seed={"a": 1, "a": 2}', "/seed/a", "more than once"),
     ],
 )
@@ -193,12 +199,66 @@ def test_a_set_that_cannot_be_done_says_why(override: str, pointer: str | None, 
     error = only_error_of({**JOB, "callbacks": []}, overrides=[override])
     assert (error.pointer or None) == pointer
     assert fragment in error.message
+    assert error.file == f"--set {override.partition('=')[0]}"
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("dataset=[1", """single quotes: --set 'dataset=["…", …]'"""),
+        ("max_steps=1e3", "write 1000"),
+        ("deterministic=True", "write true"),
+        ("device=gpu", 'did you mean "cuda"?'),
+        ("device=GPU:1", 'did you mean "cuda:1"?'),
+        ("device=cuda1", 'did you mean "cuda:1"?'),
+        ("trainer=circle_trainer.CircleTrainer", 'did you mean "circle_trainer:CircleTrainer"?'),
+        ("trainer=./src/circle_trainer.py", 'did you mean "src.circle_trainer:"?'),
+        ("trainer.lr=3", "did you mean --set hyperparams.lr=…?"),
+        ("learning_rate=1", 'did you mean "hyperparams.learning_rate"?'),
+        ("batch_size=1", 'did you mean "dataset.batch_size"?'),
+        ("callbacks.0.x=1", "to append it, set this as well: --set callbacks.0.use=…"),
+        ("callbacks.1.x=1", "to append: --set callbacks.-=…"),
+    ],
+)
+@pytest.mark.parametrize("job", [JOB, {**JOB, "callbacks": []}], ids=["unset", "empty"])
+def test_a_frequent_slip_in_set_has_a_hint(job: Any, override: str, hint: str) -> None:
+    assert hint in str(only_error_of(job, overrides=[override]).hint)
 
 
 def test_a_set_of_a_wrong_value_is_told_like_one_of_the_file(tmp_path: Path) -> None:
     error = only_error_of(write(tmp_path / "job.json", JOB), overrides=["sede=7"])
     assert (error.code, error.pointer, error.hint) == ("key.unknown", "/sede", 'did you mean "seed"?')
     assert only_error_of(JOB, overrides=["hyperparams.lr=NaN"]).pointer == "/hyperparams/lr"
+
+
+def test_an_error_names_the_set_that_is_to_blame_or_else_the_file(tmp_path: Path) -> None:
+    job = {**JOB, "seed": "x", "callbacks": ["Bad", {"use": "b"}], "dataset": {"batch_size": 0}}
+    path = write(tmp_path / "job.json", job)
+    overrides = ["max_steps=no", "callbacks.-=Worse", "callbacks.1.use=Bad", 'validation={"lanes": 0}', "labels.a=1"]
+    with pytest.raises(Errors) as caught:
+        load_job(path, overrides=overrides)
+    assert {error.pointer: error.file for error in caught.value.errors} == {
+        "/seed": str(path),
+        "/callbacks/0": str(path),
+        "/dataset/batch_size": str(path),
+        "/max_steps": "--set max_steps",
+        "/callbacks/1/use": "--set callbacks.1.use",
+        "/callbacks/2": "--set callbacks.-",
+        "/validation/lanes": "--set validation",
+        "/labels/a": "--set labels.a",
+    }
+
+
+def test_of_two_sets_the_later_is_to_blame() -> None:
+    above_later = only_error_of(JOB, overrides=["hyperparams.lr=1", "hyperparams=3"])
+    below_later = only_error_of(JOB, overrides=['labels={"a": "b"}', "labels.a=3"])
+    assert (above_later.file, below_later.file) == ("--set hyperparams", "--set labels.a")
+
+
+def test_a_spec_knows_what_came_from_set() -> None:
+    spec = load_job({**JOB, "callbacks": ["a"]}, overrides=["/callbacks/-=b", "hyperparams.model.width=3"])
+    assert spec.origins == {"/callbacks/1": "--set /callbacks/-", "/hyperparams": "--set hyperparams.model.width"}
+    assert spec == load_job(spec.to_json()), "where values came from is not part of the job"
 
 
 def test_devices_from_above_take_the_place_of_the_device_below() -> None:

@@ -64,7 +64,7 @@ def test_an_unknown_name_gets_the_nearest_and_how_to_find_what_brings_it(found, 
     error = _error(name, "trainer", found)
     assert error.code == "plugin.unknown"
     assert "did you mean 'late_flights'?" in error.message
-    assert "hostcore plugins list" in error.hint
+    assert "`hostcore plugins` shows" in error.hint
     assert "pip install" in error.hint
     assert "broken_dist" in error.hint
 
@@ -89,6 +89,16 @@ def test_a_file_in_place_of_a_module_gets_the_module(path, better):
     error = _error(path, "trainer", Discovered(refs=()))
     assert error.code == "plugin.import_path"
     assert repr(better) in error.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), [("circle_trainer.py", "circle_trainer:"), ("src/circle_trainer.py", "src.circle_trainer:")]
+)
+def test_the_name_of_a_python_file_gets_its_import_path(found, name, path):
+    error = _error(name, "trainer", found)
+    assert error.code == "plugin.unknown"
+    assert error.message == f"no trainer is called {name!r}; did you mean {path!r}?"
+    assert "module:symbol" in error.hint
 
 
 def test_an_import_path_for_the_supervisor_is_refused_with_the_group_to_register_under():
@@ -138,6 +148,12 @@ def test_each_room_gets_its_own(installed):
     selected = select(_spec(), installed)
     assert [use.ref.kind for use in in_room(selected, "worker")] == ["trainer", "data_source", "callback", "callback"]
     assert [use.ref.kind for use in in_room(selected, "supervisor")] == ["reporter", "launcher"]
+
+
+def test_a_name_that_set_gave_is_told_as_such(installed):
+    with pytest.raises(Errors) as raised:
+        select(_spec(trainer="nope", origins={"/trainer": "--set trainer"}), installed)
+    assert [error.file for error in raised.value.errors] == ["--set trainer"]
 
 
 def test_everything_that_is_wrong_comes_at_once(installed, site_here):

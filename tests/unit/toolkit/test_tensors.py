@@ -177,6 +177,12 @@ def test_an_unknown_column_is_refused_with_the_nearest():
     assert caught.value.hint == "Did you mean 'arrival_delay'?"
 
 
+def test_a_column_like_no_other_is_refused_with_what_to_do():
+    with pytest.raises(InvalidData, match="no column 'z'; it has 'hour'") as caught:
+        to_tensors(batch(hour=[2]), ["z"])
+    assert caught.value.hint == "Name one of these in prepare_batch, or add 'z' to the job's dataset.columns."
+
+
 def test_two_columns_of_one_name_are_refused():
     doubled = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     with pytest.raises(InvalidData, match="2 columns named 'x'"):

@@ -107,6 +107,7 @@ def test_of_a_resume_in_the_middle_of_an_epoch(run: Callable) -> None:
         ("run_submitted", None),
         ("run_resumed", 4),
         ("run_started", 4),
+        ("metrics", 6),
         ("checkpoint_saved", 6),
         ("run_succeeded", 6),
     ]

@@ -100,8 +100,10 @@ class TestOtherClasses:
 
 
 class TestCadence:
-    @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4]), (5, [5]), (6, []), (0, [])])
-    def test_decides_at_which_steps_metrics_are_recorded(self, step: Callable, every: int, steps: list[int]) -> None:
+    @pytest.mark.parametrize(("every", "steps"), [(1, [1, 2, 3, 4, 5]), (2, [2, 4, 5]), (5, [5]), (6, [5]), (0, [])])
+    def test_decides_with_the_last_step_at_which_steps_metrics_are_recorded(
+        self, step: Callable, every: int, steps: list[int]
+    ) -> None:
         assert list(step("plain", max_steps=5, metric_every=every).losses) == steps
 
     def test_goes_by_steps_of_the_run_and_not_of_the_epoch_or_attempt(self, step: Callable) -> None:
@@ -118,13 +120,17 @@ class TestCadence:
 
     def test_is_what_history_and_last_metrics_follow(self, step: Callable) -> None:
         outcome = step("plain", max_steps=5, metric_every=2, callbacks=["recording_trainer:TwoHooks"])
-        assert outcome.calls[-3:] == ["history [(2, 2.0), (4, 4.0)]", "metrics {'train/loss': 4.0}", "seen 5"]
-        assert outcome.result.metrics == {"train/loss": 4.0}
+        assert outcome.calls[-3:] == [
+            "history [(2, 2.0), (4, 4.0), (5, 5.0)]",
+            "metrics {'train/loss': 5.0}",
+            "seen 5",
+        ]
+        assert outcome.result.metrics == {"train/loss": 5.0}
 
     def test_history_goes_on_after_a_resume(self, step: Callable) -> None:
-        step("plain", max_steps=3, metric_every=2)
-        outcome = step("plain", max_steps=5, metric_every=2, callbacks=[])
-        assert outcome.result.metrics == {"train/loss": 4.0}
+        history = {"callbacks": ["recording_trainer:TwoHooks"], "metric_every": 2}
+        step("plain", max_steps=4, **history)
+        assert step("plain", max_steps=6, **history).calls[-3] == "history [(2, 2.0), (4, 4.0), (6, 6.0)]"
 
 
 class TestWishes:
