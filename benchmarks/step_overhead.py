@@ -1,11 +1,13 @@
 """Host time per training step: hostcore's loop beside a bare PyTorch loop, in the same process, on the same model.
 
-Linear 16 -> 1, SGD, batch 32 in memory (the feed is measured apart), one thread. Every process times the bare loop,
-then the framework's, then the bare loop again; the overhead is the difference to the mean of the two. Processes of all
-ways are interleaved over rounds; medians are printed. Peers are measured if they are installed in this environment:
+Linear 16 -> 1, SGD, batch 32 in memory (the feed is measured apart), one thread. In every process, stretches of 500
+steps of the framework's loop and of the bare loop take turns, so that a drift of the machine's speed hits both alike; a
+stretch's overhead is its difference to the mean of the two bare ones beside it. Processes of all ways are interleaved
+over rounds; the median stretch of each process is taken, and the median of these printed. Peers are measured if they
+are installed in this environment:
 
     pip install lightning pytorch-ignite
-    python benchmarks/step_overhead.py [--steps 3000] [--rounds 5] [--only hostcore,ignite]
+    python benchmarks/step_overhead.py [--steps 10000] [--rounds 5] [--only hostcore,ignite]
 
 ====================  ===========================================================================
 ``hostcore``          ``hostcore run``, metric_every 10, default reporters: as users run it
@@ -34,32 +36,56 @@ RESULT = "STEP_OVERHEAD_RESULT"
 STEPS = "STEP_OVERHEAD_STEPS"
 
 
+STRETCH = 500
+
+
 class Source:
-    """An in-memory batch, handed out n times; notes the time from batch ``warm`` to the last."""
+    """An in-memory batch, handed out n times; runs the bare loop between two stretches of the framework's."""
 
     def __init__(self, steps: int) -> None:
         import torch
 
         torch.manual_seed(0)
         self.batch = (torch.randn(32, 16), torch.randn(32, 1))
-        self.steps, self.warm = steps, steps // 5
+        self.steps = steps
+        self.bare: list[float] = []
+        self.framework: list[float] = []
+        self._parts = parts()
 
     def __len__(self) -> int:
         return self.steps
 
     def __iter__(self) -> Iterator[Any]:
         for step in range(self.steps):
-            self.note(step)
+            self.tick(step)
             yield self.batch
 
-    def note(self, step: int) -> None:
-        if step == self.warm:
-            self.began = time.perf_counter()
-        elif step == self.steps - 1:
-            self.ended = time.perf_counter()
+    def tick(self, step: int) -> None:
+        """Called before every step."""
+        if step % STRETCH:
+            return
+        now = time.perf_counter()
+        if step:
+            self.framework.append((now - self._since) / STRETCH * 1e6)
+        self.bare.append(self._bare_stretch())
+        self._since = time.perf_counter()
 
-    def microseconds(self) -> float:
-        return (self.ended - self.began) / (self.steps - 1 - self.warm) * 1e6
+    def _bare_stretch(self) -> float:
+        model, optimizer, loss_fn = self._parts
+        began = time.perf_counter()
+        for _ in range(STRETCH):
+            x, y = self.batch
+            loss = loss_fn(model(x), y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return (time.perf_counter() - began) / STRETCH * 1e6
+
+    def answer(self) -> dict[str, float]:
+        """Microseconds a step: the bare loop's, and the framework's over it. The first stretches are for warming up."""
+        beside = [(before + after) / 2 for before, after in zip(self.bare, self.bare[1:], strict=False)]
+        over = [took - bare for took, bare in zip(self.framework, beside, strict=False)]
+        return {"bare": statistics.median(self.bare[2:]), "over": statistics.median(over[2:])}
 
 
 def parts() -> tuple[Any, Any, Callable[..., Any]]:
@@ -70,48 +96,35 @@ def parts() -> tuple[Any, Any, Callable[..., Any]]:
     return model, torch.optim.SGD(model.parameters(), lr=0.01), torch.nn.functional.mse_loss
 
 
-def bare(steps: int) -> float:
-    source = Source(steps)
-    model, optimizer, loss_fn = parts()
-    for x, y in source:
-        loss = loss_fn(model(x), y)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return source.microseconds()
-
-
 class Trainer:
-    """The same step as a hostcore trainer, which times the bare loop in its own process before and after."""
+    """The same step as a hostcore trainer."""
 
     def setup(self) -> None:
         import torch
 
+        from hostcore_hookspecs import StepResult  # the peers' environments may lack it
+
         torch.set_num_threads(1)
-        self.steps = int(os.environ[STEPS])
-        bare(self.steps)
-        self.before = bare(self.steps)
+        self.StepResult = StepResult
 
     def configure(self) -> Any:
-        self.source, self.step = Source(self.steps), -1
+        self.source, self.step = Source(int(os.environ[STEPS])), -1
         self.batch = self.source.batch
         return parts()
 
     def prepare_batch(self, raw_batch: Any, state: Any) -> Any:
         self.step = step = self.step + 1
-        self.source.note(step)
+        self.source.tick(step)
         return self.batch
 
     def train_step(self, prepared_batch: Any, state: Any) -> Any:
-        from hostcore_hookspecs import StepResult
-
         model, optimizer, loss_fn = state
         x, y = prepared_batch
         loss = loss_fn(model(x), y)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        return StepResult(metrics={"loss": loss})
+        return self.StepResult(metrics={"loss": loss.detach()})
 
     def state_dict(self, state: Any) -> dict[str, object]:
         return {"model": state[0].state_dict()}
@@ -120,8 +133,7 @@ class Trainer:
         raise NotImplementedError("this run is never resumed")
 
     def teardown(self) -> None:
-        answer = {"bare": [self.before, bare(self.steps)], "framework": self.source.microseconds()}
-        Path(os.environ[RESULT]).write_text(json.dumps(answer))
+        Path(os.environ[RESULT]).write_text(json.dumps(self.source.answer()))
 
 
 class BatchEnd:
@@ -177,7 +189,7 @@ def peer(name: str, steps: int) -> dict[str, Any]:
     return answer
 
 
-def ignite(steps: int) -> float:
+def ignite(steps: int) -> Source:
     from ignite.engine import Engine
 
     source = Source(steps)
@@ -191,10 +203,10 @@ def ignite(steps: int) -> float:
         return loss
 
     Engine(step).run(source, max_epochs=1)
-    return source.microseconds()
+    return source
 
 
-def lightning(steps: int) -> float:
+def lightning(steps: int) -> Source:
     import logging
 
     import lightning as pl
@@ -217,7 +229,7 @@ def lightning(steps: int) -> float:
     source = Source(steps)
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     pl.Trainer(max_epochs=1, accelerator="cpu", devices=1, enable_model_summary=False, **quiet).fit(Module(), source)
-    return source.microseconds()
+    return source
 
 
 PEERS = {"ignite": (ignite, "ignite"), "lightning": (lightning, "lightning")}
@@ -235,15 +247,12 @@ def run_peer(name: str, steps: int) -> None:
     import torch
 
     torch.set_num_threads(1)
-    bare(steps)
-    before = bare(steps)
-    framework = PEERS[name][0](steps)
-    print(json.dumps({"bare": [before, bare(steps)], "framework": framework}))
+    print(json.dumps(PEERS[name][0](steps).answer()))
 
 
 def main() -> None:
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ask.add_argument("--steps", type=int, default=3000)
+    ask.add_argument("--steps", type=int, default=10_000)
     ask.add_argument("--rounds", type=int, default=5)
     ask.add_argument("--only", default=",".join(WAYS), help="comma separated")
     ask.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
@@ -259,8 +268,8 @@ def main() -> None:
     for _ in range(options.rounds):
         for name in ways:
             answer = WAYS[name](options.steps)
-            loops += answer["bare"]
-            over[name].append(answer["framework"] - statistics.mean(answer["bare"]))
+            loops.append(answer["bare"])
+            over[name].append(answer["over"])
     print(f"bare loop: {statistics.median(loops):.0f} µs a step; {options.steps} steps, {options.rounds} rounds")
     print("| loop | overhead µs/step | min..max |\n|---|---|---|")
     for name, values in over.items():

@@ -26,7 +26,9 @@ UNPRIVILEGED = (
     "import ctypes, os, sys\n"
     "for capability in (1, 2):\n"  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
     "    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)\n"  # PR_CAPBSET_DROP
-    "os.execv(sys.argv[1], sys.argv[1:])",
+    # Whoever measures coverage would want to write, too.
+    "environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}\n"
+    "os.execve(sys.argv[1], sys.argv[1:], environment)",
 )
 #: Starts a command that cannot write a byte into a file. On a full disk the same calls fail, with another number.
 WITHOUT_ROOM = (
@@ -34,7 +36,9 @@ WITHOUT_ROOM = (
     "-c",
     "import os, resource, sys\n"
     "resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))\n"
-    "os.execv(sys.argv[1], sys.argv[1:])",
+    # Whoever measures coverage would want to write, too.
+    "environment = {name: value for name, value in os.environ.items() if not name.startswith('COVERAGE_')}\n"
+    "os.execve(sys.argv[1], sys.argv[1:], environment)",
 )
 
 
