@@ -137,8 +137,8 @@ def _train_batches(training: Training) -> None:
     asked = clock()
     batches = training.feed.batches(Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step))
     with randomness.kept():  # finding a place in the data may draw
-        first = list(islice(batches, 1))
-    for raw_batch in chain(first, batches):
+        batches = chain(list(islice(batches, 1)), batches)
+    for raw_batch in batches:
         arrived = clock()
         meter.data_wait += arrived - asked
         batch = prepare_batch(raw_batch, state, ctx)
