@@ -222,6 +222,8 @@ class _Attempt:
 
     def interrupted(self) -> None:
         """A second Ctrl-C: end at once."""
+        for request in self._stop.unheard():
+            self._emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))
         self._emit(events.RunCancelled(reason="interrupted twice by the user"))
 
     def fail(self, error: BaseException, channel: Channel) -> None:
