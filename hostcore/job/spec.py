@@ -134,7 +134,7 @@ class JobSpec:
         default=0, metadata={"help": "New attempts after a failure, each from the newest checkpoint."}
     )
     stall_seconds: Seconds = attrs.field(
-        default=600.0, metadata={"help": "End a run that makes no progress for so long; 0: never."}
+        default=600.0, metadata={"help": "End a run that makes no progress for so long; 0: never. Not enforced yet."}
     )
     grace_seconds: Seconds = attrs.field(
         default=25.0, metadata={"help": "How long a stopping run may take to write its checkpoint."}
