@@ -1,20 +1,113 @@
 """Writing a checkpoint: there whole, or not at all, whenever the power goes."""
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
+import attrs
+
 from hostcore.checkpoints import durable
-from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.errors import CheckpointError, writing
 from hostcore.checkpoints.leftovers import settle
 from hostcore.checkpoints.names import Claim, Purpose
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
+from hostcore.checkpoints.sealing import seal
 
 
 def _always() -> None:
     """Nobody objects."""
+
+
+@attrs.frozen(eq=False)
+class Draft:
+    """A checkpoint that is being written, replacing an older one of the same step.
+
+    The protocol, each line on the disk before the next begins::
+
+        begin    a hidden folder; the caller writes the files into it
+        commit   the files that are not sealed yet are, then the folder; the record is written to a hidden file
+                 an older version: rename its record to a hidden name (it is withdrawn), then its folder
+                 rename the folder to step-000200
+                 rename the record to step-000200.json          <- from here on the checkpoint exists
+                 remove the older version
+
+    After an error nothing has changed: the hidden files are gone and an older version is back in its place.
+    After a crash, ``remove_uncommitted`` of the next attempt does the same.
+
+    ``begin`` is cheap; ``commit`` waits for the disk, and may be called from another thread.
+    """
+
+    _claim: Claim
+
+    @classmethod
+    def begin(cls, directory: Path, *, step: int, attempt: int) -> "Draft":
+        """Make the hidden folder, after what an earlier draft of the same step and attempt may have left is undone.
+
+        :param directory: The run's ``checkpoints`` folder; created if missing.
+        :param step: Finished steps.
+        :param attempt: The attempt that writes, from 1.
+        :raises CheckpointError: When the file system refuses.
+        """
+        draft = cls(Claim(directory.absolute(), step, attempt))
+        try:
+            with draft._writing():
+                durable.make_folder(draft._claim.directory)
+                settle(draft._claim)
+                durable.make_hidden_folder(draft.folder)
+        except BaseException:
+            draft.discard()
+            raise
+        return draft
+
+    @property
+    def folder(self) -> Path:
+        """The folder for the files; absolute. It has another name once it is committed."""
+        return self._claim.hidden_folder("tmp")
+
+    def commit(
+        self,
+        *,
+        epoch: int,
+        final: bool,
+        sealed: Iterable[CommittedFile] = (),
+        may_commit: Callable[[], None] = _always,
+    ) -> CommitRecord:
+        """Make it a checkpoint. Called once; when it raises, the draft is discarded.
+
+        :param final: Whether it is the last checkpoint of the run.
+        :param sealed: The files that ``StateSnapshot.write`` wrote: they are on the disk and are not hashed again.
+        :param may_commit: Called once before anything that others can see is touched; raises to refuse, because a
+            higher attempt has taken over.
+        :raises CheckpointError: When the file system refuses, or the folder holds something that is not a regular
+            file, or a sealed file has changed.
+        """
+        claim = self._claim
+        try:
+            with self._writing():
+                files = seal(self.folder, sealed)
+                record = CommitRecord(step=claim.step, epoch=epoch, final=final, attempt=claim.attempt, files=files)
+                durable.write_file(claim.hidden_record("tmp"), [record.to_json()])
+                durable.fsync_folder(claim.directory)
+            may_commit()
+            with self._writing():
+                _publish(claim)
+        except BaseException:
+            self.discard()
+            raise
+        _remove(claim, "old")
+        return record
+
+    def discard(self) -> None:
+        """Remove what was written, unless it is committed. What cannot be removed now, the next attempt removes."""
+        claim = self._claim
+        if os.path.lexists(claim.hidden_folder("tmp")):
+            _remove(claim, "tmp")
+        # Else the folder has moved to its place. If an error kept it there, the hidden record says that it is no
+        # checkpoint, and an older version waits under its hidden name: the next attempt needs both.
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return writing(f"the checkpoint of step {self._claim.step}", self._claim.directory)
 
 
 def commit(
@@ -27,51 +120,21 @@ def commit(
     fill: Callable[[Path], None],
     may_commit: Callable[[], None] = _always,
 ) -> CommitRecord:
-    """Write the checkpoint of a step, replacing an older one of the same step.
+    """Write a checkpoint in one go; see :class:`Draft`.
 
-    The protocol, each line on the disk before the next begins::
-
-        write the files into a hidden folder; hash them; write the record to a hidden file
-        an older version: rename its record to a hidden name (it is withdrawn), then its folder
-        rename the folder to step-000200
-        rename the record to step-000200.json                   <- from here on the checkpoint exists
-        remove the older version
-
-    After an error nothing has changed: the hidden files are gone and an older version is back in its place.
-    After a crash, ``remove_uncommitted`` of the next attempt does the same.
-
-    :param directory: The run's ``checkpoints`` folder; created if missing.
-    :param step: Finished steps.
-    :param attempt: The attempt that writes, from 1.
     :param fill: Writes the files into the empty folder it is given. Its exceptions go through unchanged.
-    :param may_commit: Called once before anything that others can see is touched; raises to refuse, because a higher
-        attempt has taken over.
-    :raises CheckpointError: When the file system refuses, or ``fill`` left something that is not a regular file.
+    :raises CheckpointError: As :meth:`Draft.begin` and :meth:`Draft.commit` do.
     """
-    claim = Claim(directory.absolute(), step, attempt)
-    with _writing(claim):
-        durable.make_folder(claim.directory)
-        settle(claim)
+    draft = Draft.begin(directory, step=step, attempt=attempt)
     try:
-        with _writing(claim):
-            durable.make_folder(claim.hidden_folder("tmp"))
-        fill(claim.hidden_folder("tmp"))
-        with _writing(claim):
-            files = _seal(claim.hidden_folder("tmp"))
-            record = CommitRecord(step=step, epoch=epoch, final=final, attempt=attempt, files=files)
-            durable.write_file(claim.hidden_record("tmp"), record.to_json())
-            durable.fsync_folder(claim.directory)
-        may_commit()
-        with _writing(claim):
-            _publish(claim)
+        fill(draft.folder)
     except BaseException:
-        _discard(claim, "tmp")
+        draft.discard()
         raise
-    _discard(claim, "old")
-    return record
+    return draft.commit(epoch=epoch, final=final, may_commit=may_commit)
 
 
-def _discard(claim: Claim, purpose: Purpose) -> None:
+def _remove(claim: Claim, purpose: Purpose) -> None:
     # The record first: beside a missing folder it would say that the folder has moved to its place.
     # What cannot be removed now stays hidden, and the next attempt removes it.
     with suppress(OSError):
@@ -80,7 +143,7 @@ def _discard(claim: Claim, purpose: Purpose) -> None:
 
 
 def _publish(claim: Claim) -> None:
-    """Do the renames of the protocol; on an error, undo those that were done."""
+    """Do the renames of the protocol; on an error, undo those that were done, in their order."""
     moves = [
         *_make_room(claim),
         (claim.hidden_folder("tmp"), claim.folder),
@@ -122,62 +185,3 @@ def _unused(path: Path) -> Path:
     while os.path.lexists(candidate := path.with_name(f"{path.name}-{number}")):
         number += 1
     return candidate
-
-
-def _seal(folder: Path) -> tuple[CommittedFile, ...]:
-    """Bring all files and folders below a folder to the disk, and list the files with their hashes."""
-    files: list[CommittedFile] = []
-    for parent, subfolders, names in os.walk(folder, topdown=False, onerror=_raise):
-        for name in sorted([*names, *subfolders]):
-            path = Path(parent, name)
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise _not_a_file(path, folder)
-            if path.is_file():
-                files.append(_seal_file(path, folder))
-        durable.fsync_folder(Path(parent))
-    return tuple(sorted(files, key=lambda file: file.path))
-
-
-def _seal_file(path: Path, folder: Path) -> CommittedFile:
-    relative = path.relative_to(folder).as_posix()
-    if not _is_unicode(relative):
-        raise _not_a_file(path, folder)
-    durable.fsync_file(path)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return CommittedFile(path=relative, size=os.fstat(file.fileno()).st_size, sha256=digest)
-
-
-def _is_unicode(name: str) -> bool:
-    """Whether JSON can carry a name; Linux allows any bytes, which Python shows as lone surrogates."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _not_a_file(path: Path, folder: Path) -> CheckpointError:
-    return CheckpointError(
-        f"a checkpoint cannot hold {str(path.relative_to(folder))!r}: it holds regular files with UTF-8 names only",
-        code="checkpoint.content",
-        hint="Write a copy of what a link points to, under a plain name.",
-    )
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-@contextmanager
-def _writing(claim: Claim) -> Iterator[None]:
-    """Turn what the file system refuses into an error that says what was lost and what was not."""
-    try:
-        yield
-    except OSError as error:
-        raise CheckpointError(
-            f"the checkpoint of step {claim.step} could not be written: {error.strerror or error}",
-            code="checkpoint.write",
-            file=str(error.filename or claim.directory),
-            hint="Earlier checkpoints are intact. Make room or mend the permissions, then resume the run.",
-        ) from error

@@ -1,18 +1,23 @@
 """The file system calls of the commit protocol, each finished only when a power cut can no longer undo it.
 
-Everything in this room that changes the file system, apart from what fills a temporary folder, goes through here: what
-a test records here is the protocol.
+Everything in this room that changes the file system goes through here, and from here through ``os.open``, ``os.write``,
+``os.fsync``, ``os.rename``, ``os.unlink``, ``os.mkdir`` and ``os.rmdir``, looked up in this module's ``os`` at every
+call: what a test puts in its place sees the whole protocol, and can make any part of it fail.
 """
 
 import errno
 import os
-import shutil
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
+
+#: Large enough that a thread which writes seldom has to ask the training loop for the interpreter.
+_CHUNK_BYTES: Final = 16 << 20
 
 
 def fsync_file(path: Path) -> None:
     """Bring the content of a file to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -21,7 +26,7 @@ def fsync_file(path: Path) -> None:
 
 def fsync_folder(path: Path) -> None:
     """Bring the names in a folder to the disk: what was created, renamed or removed in it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -37,35 +42,66 @@ def make_folder(path: Path) -> None:
 
     :raises FileExistsError: When something else has the name.
     """
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    for folder in reversed(missing):
-        fsync_folder(folder.parent)
+    if path.is_dir():
+        return
+    if path != path.parent:
+        make_folder(path.parent)
+    try:
+        os.mkdir(path)  # noqa: PTH102
+    except FileExistsError:
+        if not path.is_dir():  # else somebody else was as fast
+            raise
+    fsync_folder(path.parent)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file that nobody looks at yet."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def make_hidden_folder(path: Path) -> None:
+    """Create a folder whose name need not survive a power cut: it gets another before it is worth anything.
+
+    :raises FileExistsError: When the name is taken.
+    """
+    os.mkdir(path)  # noqa: PTH102
+
+
+def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
+    """Write a file that nobody looks at yet, in place of one that may be there.
+
+    :param parts: Its content, in pieces of bytes; a memory view is one-dimensional and of bytes.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        for part in parts:
+            rest = memoryview(part)
+            while rest:
+                rest = rest[os.write(descriptor, rest[:_CHUNK_BYTES]) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def move(source: Path, target: Path) -> None:
     """Rename within a folder, atomically. A file replaces a file; a folder never replaces one that is not empty."""
-    source.rename(target)
+    os.rename(source, target)  # noqa: PTH104
     fsync_folder(target.parent)
 
 
 def remove_file(path: Path) -> None:
     """Remove a file, if it is there."""
     if os.path.lexists(path):
-        path.unlink(missing_ok=True)
+        os.unlink(path)  # noqa: PTH108
         fsync_folder(path.parent)
 
 
 def remove_folder(path: Path) -> None:
-    """Remove a folder with all it holds, if it is there."""
+    """Remove a folder with all it holds, if it is there: in each folder by name, what is inside before the folder."""
     if os.path.lexists(path):
-        shutil.rmtree(path)
+        _remove_tree(path)
         fsync_folder(path.parent)
+
+
+def _remove_tree(path: Path) -> None:
+    for entry in sorted(path.iterdir()):
+        if entry.is_dir() and not entry.is_symlink():
+            _remove_tree(entry)
+        else:
+            os.unlink(entry)  # noqa: PTH108
+    os.rmdir(path)  # noqa: PTH106

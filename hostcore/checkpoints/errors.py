@@ -1,5 +1,8 @@
 """What can be wrong with a checkpoint."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hostcore_hookspecs.errors import HostcoreError
@@ -23,3 +26,21 @@ class UnstorableState(CheckpointError):
     def __init__(self, pointer: str, what: str, **where: Any) -> None:
         place = f"at {pointer}" if pointer else "as a whole"
         super().__init__(f"the state {place} is {what}, which a checkpoint cannot store", pointer=pointer, **where)
+
+
+@contextmanager
+def writing(what: str, place: Path) -> Iterator[None]:
+    """Turn what the file system refuses into an error that says what was lost and what was not.
+
+    :param what: What is being written: ``the checkpoint of step 200``.
+    :param place: The file or folder to name where the file system names none.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CheckpointError(
+            f"{what} could not be written: {error.strerror or error}",
+            code="checkpoint.write",
+            file=str(error.filename or place),
+            hint="Earlier checkpoints are intact. Make room or mend the permissions, then resume the run.",
+        ) from error

@@ -1,5 +1,17 @@
-"""The commit record: the file that makes a folder a checkpoint."""
+"""The commit record: the file that makes a folder a checkpoint.
 
+Its file is JSON whose last line but one is the SHA-256 of everything above that line::
+
+    {
+      "step": 200,
+      ...
+      "sha256": "5f1c..."
+    }
+
+So a record is either, byte for byte, what hostcore wrote, or none.
+"""
+
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -13,6 +25,14 @@ from hostcore.checkpoints.names import folder_name
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _IN_WORDS: Final = {int: "a whole number", bool: "true or false", str: "a string", list: "a list"}
+
+
+def _with_checksum(above: bytes) -> bytes:
+    """The content of a record's file, from all that is above the line with the checksum."""
+    return above + f'  "sha256": "{hashlib.sha256(above).hexdigest()}"\n}}\n'.encode()
+
+
+_CHECKSUM_BYTES: Final = len(_with_checksum(b""))
 
 
 def _inside(_file: "CommittedFile", _attribute: "attrs.Attribute[str]", path: str) -> None:
@@ -67,7 +87,8 @@ class CommitRecord:
 
     def to_json(self) -> bytes:
         """The record as the content of its file."""
-        return orjson.dumps(attrs.asdict(self), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        fields = orjson.dumps(attrs.asdict(self), option=orjson.OPT_INDENT_2)
+        return _with_checksum(fields.removesuffix(b"\n}") + b",\n")
 
     @classmethod
     def from_json(cls, content: bytes, *, file: Path | None = None) -> "CommitRecord":
@@ -77,7 +98,11 @@ class CommitRecord:
         :raises CheckpointError: When it is not exactly what :meth:`to_json` writes.
         """
         try:
-            fields = _fields(orjson.loads(content), cls, "the record")
+            if content != _with_checksum(content[:-_CHECKSUM_BYTES]):
+                raise ValueError("it is not what was written (its own SHA-256 is missing or differs)")
+            document = orjson.loads(content)
+            del document["sha256"]
+            fields = _fields(document, cls, "the record")
             fields["files"] = tuple(
                 CommittedFile(**_fields(entry, CommittedFile, f"file {number}"))
                 for number, entry in enumerate(fields["files"], start=1)

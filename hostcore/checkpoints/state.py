@@ -16,7 +16,7 @@ Tensors that are the same view of the same memory, as tied weights are, are stor
 *different* views that overlap are each stored whole and come back apart, since safetensors knows no shared memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -26,59 +26,36 @@ import numpy as np
 import orjson
 import safetensors
 import torch
-from safetensors.torch import save_file
 
 from hostcore.checkpoints import tree
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
+from hostcore.checkpoints.layout import Entry
 from hostcore.checkpoints.tree import TAG, Json, Place, from_base64, to_base64
 
 FORMAT: Final = "hostcore.state/1"
 
-#: By name, since not every version of torch has them all.
-_DTYPES: Final = frozenset(
-    getattr(torch, name)
-    for name in (
-        "bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "bfloat16",
-        "float32", "float64", "complex64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
-        "float8_e8m0fnu", "float4_e2m1fn_x2",
-    )
+#: What safetensors calls the dtypes. By name: not every torch has them all.
+_SAFETENSORS_NAMES: Final[Mapping[torch.dtype, str]] = {
+    getattr(torch, name): stored
+    for name, stored in {
+        "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8",
+        "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
+        "float64": "F64", "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+        "float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
+        "float4_e2m1fn_x2": "F4",
+    }.items()
     if hasattr(torch, name)
-)  # fmt: skip
+}  # fmt: skip
 
-
-def write_state(folder: Path, name: str, value: object) -> None:
-    """Write a tree of values into a folder, as ``<name>.json`` and, if it holds tensors or arrays, ``.safetensors``.
-
-    Meant for the folder that ``commit`` hands out: nothing is fsynced here.
-
-    :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
-    :raises CheckpointError: When the files cannot be written.
-    """
-    leaves = _LeafEncoder()
-    document = {"format": FORMAT, **tree.encode(value, leaves)}
-    path = folder / f"{name}.json"
-    try:
-        path.write_bytes(orjson.dumps(document))
-        if leaves.tensors:
-            tensors_path = path.with_suffix(".safetensors")
-            save_file(leaves.tensors, tensors_path, metadata={"format": "pt"})
-            # safetensors makes files that only their owner can read, whatever the umask says.
-            tensors_path.chmod(path.stat().st_mode & 0o777)
-    except (OSError, safetensors.SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise CheckpointError(
-            f"the state {name!r} could not be written: {reason}",
-            code="checkpoint.write",
-            file=str(path),
-            hint="Earlier checkpoints are intact. Make room or mend the permissions, then resume the run.",
-        ) from error
+#: Integers of the same size as the items: they are copied bit for bit, whatever they mean.
+_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def read_state(folder: Path, name: str, *, device: torch.device | str = "cpu") -> Any:
-    """Read what :func:`write_state` wrote.
+    """Read what ``snapshot.write_state`` wrote.
 
     :param device: Where the tensors go; arrays stay in main memory. Each has memory of its own, not the file's.
-    :raises CheckpointError: When a file is missing, or not what :func:`write_state` wrote.
+    :raises CheckpointError: When a file is missing, or not what ``write_state`` wrote.
     """
     path = folder / f"{name}.json"
     try:
@@ -98,15 +75,77 @@ def read_state(folder: Path, name: str, *, device: torch.device | str = "cpu") -
         ) from error
 
 
+@attrs.frozen(kw_only=True, eq=False)
+class Leaf:
+    """A tensor or an array of a state, still where the training has it."""
+
+    entry: Entry
+    source: torch.Tensor | np.ndarray[Any, Any]
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether it is on a CUDA device (ROCm's are called so too)."""
+        return isinstance(self.source, torch.Tensor) and self.source.is_cuda
+
+    def copy_to(self, memory: torch.Tensor, begin: int) -> None:
+        """Copy the content into memory, contiguous.
+
+        :param memory: As from :func:`allocate`. From a CUDA device, the copy is complete when that is synchronized.
+        :param begin: Where in the memory, in bytes; a multiple of the entry's alignment.
+        """
+        if self.entry.size == 0:
+            return
+        if isinstance(self.source, np.ndarray):
+            target = np.ndarray(self.source.shape, self.source.dtype, memory.numpy(), begin)
+            np.copyto(target, self.source, casting="no")
+            return
+        plain = self.source.detach().resolve_conj().resolve_neg().view(_BITS[self.entry.alignment])
+        bits = memory[begin : begin + self.entry.size].view(plain.dtype).view(plain.shape)
+        bits.copy_(plain, non_blocking=self.on_cuda)
+
+
+def encode_state(value: object) -> tuple[bytes, Sequence[Leaf]]:
+    """Encode a tree of values: the content of its JSON file, and what is to be copied into the safetensors file.
+
+    :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
+    """
+    encoder = _LeafEncoder()
+    document = orjson.dumps({"format": FORMAT, **tree.encode(value, encoder)})
+    return document, list(encoder.leaves.values())
+
+
+def allocate(size: int, *, pinned: bool) -> torch.Tensor:
+    """Memory for the copy of a state: one-dimensional, uint8, on the CPU.
+
+    :param size: In bytes.
+    :param pinned: Whether a CUDA device will write into it.
+    :raises CheckpointError: When there is no more.
+    """
+    try:
+        return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"there is no memory for a copy of the state: {size / 1e9:.1f} GB are needed",
+            code="checkpoint.write",
+            hint="Give the run more memory, or a smaller state.",
+        ) from error
+
+
+def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Mapping[str, int]) -> None:
+    """Copy all leaves into memory, to their places; complete when this returns."""
+    for leaf in leaves:
+        leaf.copy_to(memory, begins[leaf.entry.key])
+    for device in {leaf.source.device for leaf in leaves if leaf.on_cuda}:
+        torch.cuda.synchronize(device)
+
+
 @attrs.define(eq=False)
 class _LeafEncoder:
     """Encodes tensors, arrays and their kin, and collects what goes into the safetensors file."""
 
-    #: By key, on the CPU, contiguous, no two in the same memory.
-    tensors: dict[str, torch.Tensor] = attrs.field(factory=dict)
+    leaves: dict[str, Leaf] = attrs.field(factory=dict)  # by key
     #: Keys by view; the tree keeps the tensors alive meanwhile, so addresses stay theirs.
     _views: dict[object, str] = attrs.field(factory=dict)
-    _storages: set[object] = attrs.field(factory=set)
 
     def encode(self, value: object, place: Place) -> dict[str, Json] | None:
         """See ``tree.LeafEncoder``."""
@@ -131,35 +170,33 @@ class _LeafEncoder:
     def _tensor(self, tensor: torch.Tensor, place: Place) -> str:
         if what := _unstorable(tensor):
             raise UnstorableState(place.pointer, what, hint="Store a plain, dense copy of it, or leave it out.")
-        storage = (tensor.device, tensor.untyped_storage().data_ptr())
         view: object = (
-            *storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.is_conj(),
-            tensor.is_neg(),
+            tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
+            tensor.dtype, tensor.is_conj(), tensor.is_neg(),
         )  # fmt: skip
         if tensor.numel() == 0:  # no memory to tell it by
             view = id(tensor)
-        if view in self._views:
-            return self._views[view]
-        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-        self._views[view] = key = self._add(plain.clone() if storage in self._storages else plain, place)
-        self._storages.add(storage)
-        return key
+        if view not in self._views:
+            dtype, shape = _SAFETENSORS_NAMES[tensor.dtype], list(tensor.shape)
+            if dtype == "F4":  # torch counts pairs
+                shape[-1] *= 2
+            self._views[view] = self._add(tensor, place, dtype=dtype, shape=shape, alignment=tensor.element_size())
+        return self._views[view]
 
     def _array(self, array: np.ndarray[Any, Any], place: Place) -> dict[str, Json] | None:
         if array.dtype.kind not in "biufcmMSU" or array.dtype.char in "gG":  # long doubles differ between machines
             return None
-        content = np.frombuffer(bytearray(array.tobytes()), dtype=np.uint8)
-        key = self._add(torch.from_numpy(content), place)
+        key = self._add(array, place, dtype="U8", shape=[array.nbytes], alignment=1)
         return {TAG: "numpy.array", "dtype": array.dtype.str, "shape": list(array.shape), "key": key}
 
-    def _add(self, tensor: torch.Tensor, place: Place) -> str:
+    def _add(self, source: torch.Tensor | np.ndarray[Any, Any], place: Place, **stored: Any) -> str:
         # 1 and "1" are different keys of a dictionary, and the same in a pointer.
         key = pointer = place.pointer or "/"
         number = 1
-        while key in self.tensors:
+        while key in self.leaves:
             number += 1
             key = f"{pointer}#{number}"
-        self.tensors[key] = tensor
+        self.leaves[key] = Leaf(entry=Entry(key=key, size=source.nbytes, **stored), source=source)
         return key
 
 
@@ -173,8 +210,10 @@ def _unstorable(tensor: torch.Tensor) -> str | None:
         return "a quantized tensor"
     if tensor.device.type == "meta":
         return "a tensor on the meta device, without content"
-    if tensor.dtype not in _DTYPES:
+    if tensor.dtype not in _SAFETENSORS_NAMES:
         return f"a tensor of {tensor.dtype}"
+    if _SAFETENSORS_NAMES[tensor.dtype] == "F4" and tensor.dim() == 0:
+        return f"a tensor of {tensor.dtype} without dimensions"
     return None
 
 

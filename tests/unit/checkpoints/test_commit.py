@@ -1,9 +1,8 @@
 """A checkpoint is there whole or not at all, whatever goes wrong, and whenever the process dies."""
 
 import hashlib
-import itertools
 import os
-import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import attrs
@@ -11,12 +10,17 @@ import numpy as np
 import pytest
 
 from hostcore.checkpoints import durable
+from hostcore.checkpoints.commit import Draft
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
+from hostcore.checkpoints.snapshot import write_state
 
-CALLS = ("fsync_file", "fsync_folder", "make_folder", "write_file", "move", "remove_file", "remove_folder")
+CALLS = (
+    "fsync_file", "fsync_folder", "make_folder", "make_hidden_folder", "write_file", "move", "remove_file",
+    "remove_folder",
+)  # fmt: skip
 
 
 def test_a_committed_checkpoint_lists_its_files_with_sizes_and_hashes(folder):
@@ -70,6 +74,113 @@ def test_a_record_that_is_not_ours_is_set_aside_with_its_folder(folder):
     assert folder.content(200) == "new"
 
 
+def test_a_draft_is_begun_in_one_thread_and_committed_in_another(folder):
+    draft = Draft.begin(folder.path, step=200, attempt=1)
+    sealed = write_state(draft.folder, "state", {"a": np.arange(3)})
+    (draft.folder / "own.bin").write_bytes(b"own")
+    with ThreadPoolExecutor(1) as thread:
+        record = thread.submit(draft.commit, epoch=3, final=True, sealed=sealed).result()
+    assert [file.path for file in record.files] == ["own.bin", "state.json", "state.safetensors"]
+    assert (record.step, record.epoch, record.final, record.attempt) == (200, 3, True, 1)
+    assert newest(folder.path).found.record == record
+    assert not newest(folder.path).skipped
+
+
+def test_a_draft_that_is_discarded_leaves_the_older_version(folder):
+    folder.commit(200, "old")
+    before = folder.tree()
+    draft = Draft.begin(folder.path, step=200, attempt=1)
+    write_state(draft.folder, "state", {"a": np.arange(3)})
+    draft.discard()
+    assert folder.tree() == before
+    draft.discard()
+    assert folder.tree() == before
+
+
+def test_to_discard_a_draft_that_is_committed_changes_nothing(folder):
+    draft = Draft.begin(folder.path, step=200, attempt=1)
+    record = draft.commit(epoch=0, final=False)
+    draft.discard()
+    assert newest(folder.path).found.record == record
+
+
+def test_to_begin_a_draft_does_not_wait_for_the_disk(folder, disk):
+    folder.commit(100)
+    synced = []
+    with disk(lambda count, name, *arguments: synced.append(arguments) if name == "fsync" else None):
+        Draft.begin(folder.path, step=200, attempt=1)
+    assert synced == []
+
+
+def test_sealed_files_are_neither_synced_nor_hashed_again(folder, monkeypatch):
+    draft = Draft.begin(folder.path, step=200, attempt=1)
+    sealed = write_state(draft.folder, "state", {"a": np.arange(3)})
+    (draft.folder / "own.bin").write_bytes(b"own")
+    synced = []
+    monkeypatch.setattr(durable, "fsync_file", lambda path: synced.append(path.name))
+    made_up = [attrs.evolve(file, sha256="0" * 64) for file in sealed]
+    record = draft.commit(epoch=0, final=False, sealed=made_up)
+    assert synced == ["own.bin"]
+    assert [file.sha256 for file in record.files[1:]] == ["0" * 64] * 2
+
+
+SPOILS = {
+    "removed": (lambda path: path.unlink(), "state.json was changed .* is missing"),
+    "longer": (lambda path: path.write_bytes(path.read_bytes() + b" "), "state.json was changed .* has .* bytes"),
+    "a folder": (lambda path: (path.unlink(), path.mkdir()), "state.json was changed .* is missing"),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_a_sealed_file_that_was_changed_is_one_clear_error_and_changes_nothing(folder, spoil):
+    folder.commit(200, "old")
+    before = folder.tree()
+    draft = Draft.begin(folder.path, step=200, attempt=2)
+    sealed = write_state(draft.folder, "state", {"a": 1})
+    change, message = SPOILS[spoil]
+    change(draft.folder / "state.json")
+    with pytest.raises(CheckpointError, match=message) as caught:
+        draft.commit(epoch=0, final=False, sealed=sealed)
+    assert caught.value.code == "checkpoint.content"
+    assert caught.value.file == str(draft.folder / "state.json")
+    assert folder.tree() == before
+
+
+def test_whoever_replays_the_calls_has_the_same_files(folder, disk, tmp_path):
+    """All that changes the file system goes through ``durable``, in commits, replacements, prunes and discards."""
+    calls = []
+
+    def record(count, name, *arguments):
+        if name == "write":
+            calls.append((name, Path(f"/proc/self/fd/{arguments[0]}").readlink(), bytes(arguments[1])))
+        elif (name == "open" and arguments[1] & os.O_CREAT) or name not in ("open", "fsync"):
+            calls.append((name, *arguments))
+
+    def fill(content):
+        return lambda path: write_state(path, "state", {"a": np.arange(100), "content": content})
+
+    with disk(record):
+        for step, content in ((100, "a"), (200, "old"), (200, "new"), (300, "c"), (400, "d")):
+            folder.commit(step, fill=fill(content))
+        Draft.begin(folder.path, step=500, attempt=1).discard()
+        assert prune(folder.path, keep=2, protect={200}) == [100]
+    replayed = type(folder)(tmp_path / "replayed")
+
+    def there(path):
+        return replayed.path / os.path.relpath(path, folder.path)
+
+    for name, path, *rest in calls:
+        if name == "write":
+            with there(path).open("ab") as file:
+                file.write(rest[0])
+        elif name == "open":
+            there(path).write_bytes(b"")
+        else:
+            getattr(os, name)(there(path), *map(there, rest))
+    assert replayed.tree() == folder.tree()
+    assert len(replayed.tree()) == 3 * (1 + 1 + 2)
+
+
 class RecordedCalls:
     """The calls of ``durable``, as the outermost ones see them."""
 
@@ -105,9 +216,9 @@ def test_the_protocol_is_the_documented_one(folder, monkeypatch):
 
     folder.commit(200, attempt=2, fill=fill, may_commit=lambda: recorded.calls.append("may commit"))
     temporary, record = ".step-000200.attempt-2.tmp", ".step-000200.json.attempt-2.tmp"
-    begin = recorded.calls.index(("make_folder", temporary))
+    begin = recorded.calls.index(("make_hidden_folder", temporary))
     assert recorded.calls[begin:] == [
-        ("make_folder", temporary),
+        ("make_hidden_folder", temporary),
         "fill",
         ("fsync_file", f"{temporary}/sub/a"),
         ("fsync_folder", f"{temporary}/sub"),
@@ -129,7 +240,7 @@ def test_a_move_is_followed_by_the_fsync_of_its_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())))
     (tmp_path / "a").touch()
     durable.move(tmp_path / "a", tmp_path / "b")
-    durable.write_file(tmp_path / "c", b"content")
+    durable.write_file(tmp_path / "c", [b"content"])
     durable.make_folder(tmp_path / "x" / "y")
     durable.remove_file(tmp_path / "b")
     durable.remove_folder(tmp_path / "x")
@@ -168,154 +279,6 @@ def test_a_refusal_leaves_everything_as_it_was(folder):
     with pytest.raises(HigherAttempt):
         folder.commit(200, "new", attempt=2, may_commit=refuse)
     assert folder.tree() == before
-
-
-@attrs.define
-class Failure:
-    """Makes one call of ``durable`` fail, before or after it has taken effect."""
-
-    number: int
-    after: bool
-    calls: int = 0
-
-    def patch(self, monkeypatch):
-        for name in CALLS:
-            monkeypatch.setattr(durable, name, self._failing(getattr(durable, name)))
-
-    def _failing(self, call):
-        def failing(*arguments):
-            self.calls += 1
-            if self.calls != self.number:
-                return call(*arguments)
-            if self.after:
-                call(*arguments)
-            raise OSError(5, "Input/output error", str(arguments[0]))
-
-        return failing
-
-
-def visible(folder):
-    return {path: content for path, content in folder.tree().items() if not path.startswith(".")}
-
-
-def starting_points(folder, again):
-    """Fresh folders with a checkpoint of step 100 and, if the step is to be written again, one of step 200."""
-    for number in itertools.count(1):
-        fresh = type(folder)(folder.path / str(number))
-        fresh.commit(100, "older")
-        if again:
-            fresh.commit(200, "old")
-        yield number, fresh
-
-
-@pytest.mark.parametrize("again", [False, True], ids=["a new step", "a step written again"])
-@pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after it took effect"])
-def test_a_call_that_fails_is_one_clear_error_and_changes_nothing(folder, monkeypatch, again, after):
-    errors = 0
-    for number, fresh in starting_points(folder, again):
-        before = fresh.tree()
-        failure = Failure(number, after)
-        error = None
-        with monkeypatch.context() as patched:
-            failure.patch(patched)
-            try:
-                fresh.commit(200, "new", attempt=2)
-            except CheckpointError as caught:
-                error = caught
-        if failure.calls < number:
-            break
-        if error is None:  # it was about to remove the older version: the checkpoint exists
-            assert fresh.content(200) == "new"
-        else:
-            errors += 1
-            assert error.code == "checkpoint.write"
-            assert "step 200 could not be written: Input/output error" in error.message
-            assert visible(fresh) == before, f"call {number} failed"
-        remove_uncommitted(fresh.path, 3)
-        assert fresh.tree() == visible(fresh)
-        assert not newest(fresh.path).skipped
-    assert errors >= 10
-
-
-def in_a_process_that_dies_at_call(number, action):
-    """Run in a child process, which is gone without a trace at one of its calls. Whether it got that far."""
-    child = os.fork()
-    if child == 0:
-        count = 0
-
-        def dying(call):
-            def wrapped(*arguments, **options):
-                nonlocal count
-                count += 1
-                if count == number:
-                    os._exit(9)
-                return call(*arguments, **options)
-
-            return wrapped
-
-        try:
-            for name in CALLS:
-                setattr(durable, name, dying(getattr(durable, name)))
-            # The calls inside one step of the protocol count too.
-            os.rename, os.unlink = dying(os.rename), dying(os.unlink)
-            action()
-            os._exit(0)
-        finally:
-            traceback.print_exc()
-            os._exit(1)
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert code in (0, 9)
-    return code == 9
-
-
-@pytest.mark.parametrize("again", [False, True], ids=["a new step", "a step written again"])
-def test_a_death_at_any_call_of_a_commit_loses_no_committed_checkpoint(folder, again):
-    outcomes = []
-    for number, fresh in starting_points(folder, again):
-        before = fresh.tree()
-        if not in_a_process_that_dies_at_call(number, lambda fresh=fresh: fresh.commit(200, "new", attempt=2)):
-            break
-        assert newest(fresh.path).found is not None, f"no checkpoint after a death at call {number}"
-        remove_uncommitted(fresh.path, 3)
-        assert fresh.tree() == visible(fresh), f"leftovers after a death at call {number}"
-        assert not newest(fresh.path).skipped
-        outcomes.append(fresh.content(200))
-        if fresh.content(200) != "new":
-            assert fresh.tree() == before, f"after a death at call {number}"
-    assert len(outcomes) >= 14
-    assert outcomes == sorted(outcomes, key=lambda content: content == "new")  # never back again
-    assert outcomes[-1] == "new"
-
-
-@pytest.mark.parametrize("first", range(1, 40))
-def test_a_death_while_the_leftovers_of_another_are_removed_does_no_harm(folder, first):
-    folder.commit(200, "old")
-    if not in_a_process_that_dies_at_call(first, lambda: folder.commit(200, "new", attempt=2)):
-        assert folder.content(200) == "new"
-        return
-    second = 1
-    while in_a_process_that_dies_at_call(second, lambda: remove_uncommitted(folder.path, 3)):
-        second += 1
-    assert folder.names() == ["step-000200", "step-000200.json"]
-    assert folder.content(200) in ("old", "new")
-    assert newest(folder.path).skipped == ()
-    assert newest(folder.path).found is not None
-
-
-def test_a_death_at_any_call_of_a_prune_leaves_whole_checkpoints_only(folder):
-    kept = []
-    for number, fresh in starting_points(folder, again=True):
-        if not in_a_process_that_dies_at_call(number, lambda fresh=fresh: prune(fresh.path, keep=1, protect=())):
-            break
-        assert newest(fresh.path).found.record.step == 200
-        remove_uncommitted(fresh.path, 2)
-        assert fresh.tree() == visible(fresh)
-        assert committed(fresh.path)[-1].step == 200
-        for record in committed(fresh.path):
-            verify(fresh.path, record)
-        assert len(fresh.names()) == 2 * len(committed(fresh.path))
-        kept.append(len(committed(fresh.path)))
-    assert set(kept) == {1, 2}
 
 
 def test_the_next_commit_of_the_same_attempt_clears_what_an_earlier_one_left(folder):
@@ -378,24 +341,3 @@ def test_a_directory_that_cannot_be_created_is_one_clear_error(tmp_path, folder)
         folder.commit(200)
     assert caught.value.file == str(folder.path)
     assert "Earlier checkpoints are intact" in caught.value.hint
-
-
-@pytest.mark.parametrize("state", [{"big": "x" * 10_000}, np.zeros(10_000)], ids=["json", "tensors"])
-def test_a_full_disk_is_one_clear_error_and_keeps_the_older_checkpoint(folder, state):
-    import resource
-    import signal
-
-    from hostcore.checkpoints.state import write_state
-
-    folder.commit(100, "older")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # as near to a full disk as a test can go: EFBIG
-    try:
-        with pytest.raises(CheckpointError, match="could not be written") as caught:
-            folder.commit(200, fill=lambda path: write_state(path, "state", state))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert caught.value.code == "checkpoint.write"
-    assert folder.names() == ["step-000100", "step-000100.json"]

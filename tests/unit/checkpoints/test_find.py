@@ -1,6 +1,5 @@
 """Whole checkpoints are found, damaged ones are passed over with the reason."""
 
-import json
 import subprocess
 import sys
 
@@ -156,16 +155,6 @@ def test_a_record_that_is_a_folder_is_refused(folder):
     to_folder(folder.path / "step-000200.json")
     with pytest.raises(CheckpointError, match="cannot be read: Is a directory"):
         load_record(folder.path / "step-000200.json")
-
-
-def test_a_record_cannot_point_outside_its_folder(folder):
-    folder.commit(200)
-    path = folder.path / "step-000200.json"
-    record = json.loads(path.read_text())
-    record["files"][0]["path"] = "../../secret"
-    path.write_text(json.dumps(record))
-    with pytest.raises(CheckpointError, match="plain path below"):
-        load_record(path)
 
 
 def test_finding_checkpoints_does_not_import_torch():

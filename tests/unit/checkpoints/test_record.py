@@ -1,5 +1,6 @@
 """The commit record, and the names around it."""
 
+import hashlib
 import json
 
 import pytest
@@ -18,8 +19,14 @@ GOOD = {
 }
 
 
+def signed(fields):
+    """A record's file with these fields, whatever they are."""
+    above = json.dumps(fields, indent=2).removesuffix("\n}") + ",\n"
+    return f'{above}  "sha256": "{hashlib.sha256(above.encode()).hexdigest()}"\n}}\n'.encode()
+
+
 def test_a_record_comes_back_from_json():
-    record = CommitRecord.from_json(json.dumps(GOOD).encode())
+    record = CommitRecord.from_json(signed(GOOD))
     assert record == CommitRecord(
         step=200,
         epoch=1,
@@ -31,7 +38,8 @@ def test_a_record_comes_back_from_json():
         ),
     )
     assert CommitRecord.from_json(record.to_json()) == record
-    assert json.loads(record.to_json()) == GOOD
+    assert record.to_json() == signed(GOOD)
+    assert {**json.loads(record.to_json()), "sha256": None} == {**GOOD, "sha256": None}
     assert record.size == 3
 
 
@@ -72,7 +80,7 @@ def file(**changes):
 def test_a_record_with_anything_wrong_is_refused(tmp_path, change, message):
     path = tmp_path / "step-000200.json"
     with pytest.raises(CheckpointError, match=message) as caught:
-        CommitRecord.from_json(json.dumps({**GOOD, **change}).encode(), file=path)
+        CommitRecord.from_json(signed({**GOOD, **change}), file=path)
     assert caught.value.code == "checkpoint.record"
     assert caught.value.file == str(path)
 
@@ -80,7 +88,43 @@ def test_a_record_with_anything_wrong_is_refused(tmp_path, change, message):
 @pytest.mark.parametrize("key", GOOD)
 def test_a_record_with_a_missing_key_is_refused(key):
     with pytest.raises(CheckpointError, match=f"no '{key}'"):
-        CommitRecord.from_json(json.dumps({k: v for k, v in GOOD.items() if k != key}).encode())
+        CommitRecord.from_json(signed({k: v for k, v in GOOD.items() if k != key}))
+
+
+RECORD = signed(GOOD)
+
+
+def test_every_bit_of_a_record_counts():
+    for position in range(8 * len(RECORD)):
+        content = bytearray(RECORD)
+        content[position // 8] ^= 1 << position % 8
+        with pytest.raises(CheckpointError, match="not a commit record"):
+            CommitRecord.from_json(bytes(content))
+
+
+def test_a_record_that_is_cut_off_anywhere_or_longer_is_none():
+    for content in (*(RECORD[:end] for end in range(len(RECORD))), RECORD + b"\n", b" " + RECORD, RECORD * 2):
+        with pytest.raises(CheckpointError, match="not a commit record"):
+            CommitRecord.from_json(content)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(GOOD).encode(),
+        json.dumps(json.loads(RECORD)).encode(),
+        json.dumps(json.loads(RECORD), indent=4).encode(),
+        json.dumps(dict(reversed(json.loads(RECORD).items())), indent=2).encode(),
+        RECORD.replace(b'"epoch": 1', b'"epoch": 2'),
+        RECORD.replace(b'"epoch": 1', b'"epoch": 1.0'),
+        RECORD.replace(b'  "epoch": 1,\n', b'  "epoch": 1,\n  "epoch": 1,\n'),
+        RECORD.replace(b"\n", b"\r\n"),
+    ],
+    ids=["unsigned", "one line", "indented", "reversed", "a value", "a float", "a key twice", "line ends"],
+)
+def test_a_record_that_was_edited_is_none(content):
+    with pytest.raises(CheckpointError, match="its own SHA-256 is missing or differs"):
+        CommitRecord.from_json(content)
 
 
 @pytest.mark.parametrize(

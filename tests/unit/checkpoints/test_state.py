@@ -13,7 +13,8 @@ import safetensors
 import torch
 
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
-from hostcore.checkpoints.state import read_state, write_state
+from hostcore.checkpoints.snapshot import write_state
+from hostcore.checkpoints.state import read_state
 
 
 def same(a, b):
