@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.reporting import Listener
+from hostcore.supervisor.restarting import Restart, run_attempts
 from hostcore.supervisor.spawn import WorkerExit
 from hostcore.supervisor.supervise import supervise
 from hostcore_hookspecs.events import Event
@@ -44,14 +46,32 @@ def run(
         if isinstance(opened, RunResult):
             return opened
         listeners = [Listener(label="on_event", report_event=on_event)] if on_event else []
-        return run_here(plan, opened, interrupts, listeners)
+        return run_attempts(plan, opened, partial(run_here, interrupts, listeners=listeners))
 
 
-def run_here(plan: RunPlan, opening: Opening, interrupts: Interrupts, listeners: Sequence[Listener] = ()) -> RunResult:
-    """Run an opened attempt in this process."""
+def run_here(
+    interrupts: Interrupts,
+    plan: RunPlan,
+    opening: Opening,
+    restart: Restart | None = None,
+    *,
+    listeners: Sequence[Listener] = (),
+) -> RunResult:
+    """Run an opened attempt in this process.
+
+    :param restart: Why it is started, if it is one more after a failure.
+    """
     seat = _Seat()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hostcore supervisor") as threads:
-        supervised = threads.submit(supervise, plan, opening, interrupts, listeners=listeners, spawn=seat.spawn)
+        supervised = threads.submit(
+            supervise,
+            plan,
+            opening,
+            interrupts,
+            restart=restart,
+            listeners=listeners,
+            spawn=seat.spawn,
+        )
         worker = seat.wait_for(supervised)
         if worker is not None:
             worker.work()
@@ -92,11 +112,13 @@ class _WorkerHere:
         in_main_thread = threading.current_thread() is threading.main_thread()
         try:
             from hostcore.worker.attempt import run_attempt
+            from hostcore.worker.line import SupervisorLine
+            from hostcore.worker.signals import noted_by
             from hostcore.worker.stop import StopSwitch
 
             stop = StopSwitch()
-            with stop.signals() if in_main_thread else nullcontext():
-                self._code = run_attempt(self._contract, self._own_end, stop)
+            with noted_by(stop) if in_main_thread else nullcontext():
+                self._code = run_attempt(self._contract, SupervisorLine(self._own_end, stop), stop)
         finally:
             self._own_end.close()
             self._over.set()
@@ -113,3 +135,7 @@ class _WorkerHere:
     def kill(self) -> None:
         """A thread cannot be killed: hang up, upon which it stops after its step."""
         self.channel.hang_up()
+
+    def abort(self) -> None:
+        """There is no way to look into a thread that hangs, either."""
+        self.kill()

@@ -149,11 +149,18 @@ def generate_sample(
 def transform_batch(raw_batch: "pa.RecordBatch", rng: "np.random.Generator", ctx: StepContext) -> Any:
     """Called for every batch ahead of the loop, in ``dataset.workers`` processes: decode, tokenise, augment.
 
-    Stateless: what it returns depends on its arguments alone, and is what :func:`prepare_batch` gets.
+    Without ``dataset.workers``, called on the loop's thread when the batch is asked for. Stateless: what it returns
+    depends on its arguments alone, so that results are the same for any number of processes. A process has an instance
+    of its own, on which neither :func:`setup` nor :func:`configure` is called.
 
-    :param raw_batch: ``job.batch_size`` rows.
-    :param rng: A generator whose state is a pure function of the batch's position in the data.
-    :param ctx: The context of this attempt; without optimizer and model.
+    :param raw_batch: ``job.batch_size`` rows. An element of the job's ``mock_batches``, or None, for a job without
+        data.
+    :param rng: The only source of randomness: its state is a pure function of ``job.seed``, the epoch and the batch's
+        position in it.
+    :param ctx: ``job``, ``hyperparams``, ranks and ``model_handles`` of this attempt. No optimizer, dataset or
+        precision; ``device`` is ``"cpu"``, ``run_state`` stays at its beginning, and ``request_stop`` raises.
+    :return: What :func:`prepare_batch` gets as its ``raw_batch``: arrays, tensors on the CPU, record batches, plain
+        values, or anything else that can be pickled.
     """
 
 

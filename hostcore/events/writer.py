@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,11 +28,12 @@ def append_line(descriptor: int, line: bytes) -> None:
 
 
 class RankLog:
-    """``logs/rank-<rank>.attempt-<attempt>.jsonl``, appended to by that rank alone."""
+    """``logs/rank-<rank>.attempt-<attempt>.jsonl``, appended to by that rank alone, from any of its threads."""
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = now_ms) -> None:
         self.path = path
         self._clock = clock
+        self._lock = threading.Lock()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
     def write(self, payload: Payload, *, step: int | None = None, epoch: int | None = None) -> None:
@@ -39,7 +41,9 @@ class RankLog:
 
         :raises OSError: When it cannot be written, for instance because the disk is full.
         """
-        append_line(self._descriptor, encode_payload(payload, time_ms=self._clock(), step=step, epoch=epoch))
+        line = encode_payload(payload, time_ms=self._clock(), step=step, epoch=epoch)
+        with self._lock:  # a line that did not fit is taken back, and must be the last one
+            append_line(self._descriptor, line)
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""

@@ -1,7 +1,6 @@
 """One attempt in the worker: start up, wait for the word, train, and end honestly."""
 
 import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,17 +12,20 @@ import torch
 from hostcore.events.writer import RankLog
 from hostcore.plugins.attribution import calling
 from hostcore.plugins.errors import one_line
-from hostcore.runs.channel import Channel, errors_as_content
+from hostcore.runs.channel import errors_as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.toolkit import seed_everything
 from hostcore.worker.checkpointing import Checkpointer, TrainerCalls, stateful
 from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_error
-from hostcore.worker.loop import Hooks, Training, nothing, train
+from hostcore.worker.feed.transform import Transformer, make_transformer
+from hostcore.worker.line import SupervisorLine
+from hostcore.worker.loop import train
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
 from hostcore.worker.startup import Prepared, prepare
 from hostcore.worker.stop import ComponentStop, StopSwitch
+from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
@@ -36,26 +38,22 @@ _ENDS: dict[str, Callable[..., events.Payload]] = {
 }
 
 
-def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
+def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> int:
     """Run a worker to its end.
 
     :param contract_path: The contract file.
-    :param channel: The line to the supervisor.
+    :param line: The line to the supervisor.
     :return: The worker's exit code; how the run ended is in its log.
     """
     try:
         contract = WorkerContract.read(contract_path)
         prepared = prepare(contract, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
     except HostcoreError as error:
-        _report_invalid(channel, error)
+        _report_invalid(line, error)
         return INVALID
-    channel.send("ready", prepared.summary())
-    try:
-        kind, _ = channel.receive()
-    except EOFError:
-        return SUCCEEDED  # it only wanted to know
-    assert kind == "go"
-    threading.Thread(target=_listen, args=(channel, stop), daemon=True, name="supervisor line").start()
+    line.send("ready", prepared.summary())
+    if not line.wait_for_go():
+        return SUCCEEDED
 
     log = RankLog(Path(contract.events_path))
     attempt = _Attempt(contract, prepared, stop, log)
@@ -65,28 +63,17 @@ def run_attempt(contract_path: Path, channel: Channel, stop: StopSwitch) -> int:
         attempt.interrupted()
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the run has to end in its log
         if attempt.made_no_step and isinstance(error, INVALID_BEFORE_FIRST_STEP):
-            _report_invalid(channel, located(error, prepared))
+            _report_invalid(line, located(error, prepared))
             return INVALID
-        attempt.fail(error, channel)
+        attempt.fail(error, line)
         return FAILED
     finally:
         log.close()
     return SUCCEEDED
 
 
-def _report_invalid(channel: Channel, error: HostcoreError) -> None:
-    channel.send("invalid", errors_as_content(error))
-
-
-def _listen(channel: Channel, stop: StopSwitch) -> None:
-    """Hear the supervisor, or that it is gone."""
-    while True:
-        try:
-            _, request = channel.receive()
-        except (EOFError, OSError):
-            stop.request("the supervisor is gone", "host", status="preempted")
-            return
-        stop.request(request["reason"], request["requested_by"], status=request["status"])
+def _report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
+    line.send("invalid", errors_as_content(error))
 
 
 class _Attempt:
@@ -97,7 +84,7 @@ class _Attempt:
         self._prepared = prepared
         self._stop = stop
         self._log = log
-        self._progress = Progress()
+        self._progress = Progress(prepared.feed.rows_per_step)
         self._started_at = 0
         self._ctx = StepContext(
             job=prepared.job,
@@ -118,9 +105,11 @@ class _Attempt:
     def made_no_step(self) -> bool:
         return self._progress.state.step == self._started_at
 
-    def _emit(self, payload: events.Payload) -> None:
+    def _emit(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
         state = self._progress.state
-        self._log.write(payload, step=state.step, epoch=state.epoch)
+        self._log.write(
+            payload, step=state.step if step is None else step, epoch=state.epoch if epoch is None else epoch
+        )
 
     def _of_trainer(self, method: str) -> Any:
         return self._prepared.hooks.bind(method, of=self._prepared.trainer)
@@ -142,7 +131,8 @@ class _Attempt:
             self._of_trainer("setup")(self._ctx)
             state = self._of_trainer("configure")(self._ctx)
             teardown = partial(self._of_trainer("teardown") or nothing, state, self._ctx)
-            end = self._train(state)
+            saver = self._checkpointer(state)
+            end = self._train(state, saver)
             last, teardown = teardown, nothing
             last()
         except BaseException as error:
@@ -157,18 +147,45 @@ class _Attempt:
         except Exception as error:  # noqa: BLE001 - an earlier error is the one to show
             self._emit(events.Warning(code="plugin.failed", message=f"{name} raised {one_line(error)}"))
 
-    def _train(self, state: Any) -> events.Payload:
-        """Run the loop.
+    def _train(self, state: Any, saver: Checkpointer) -> events.Payload:
+        """Run the loop. What was being written when it failed is written to its end.
 
         :return: The end.
         """
-        bind, job = self._prepared.hooks.bind, self._prepared.job
-        saver = self._checkpointer(state)
         restore_randomness = saver.restore(self._prepared.resume) or nothing
         self._started_at = self._progress.state.step
         self._emit(events.RunStarted(device=str(self._prepared.device), world_size=self._ctx.world_size))
-        training = Training(
-            job=job,
+        transformer = self._transformer()
+        try:
+            train(self._training(state, saver, transformer), restore_randomness)
+        except Exception:
+            self._guarded("the checkpoint that was being written", saver.finish)
+            raise
+        finally:
+            if transformer is not None:
+                transformer.close()
+        ended = self._stop.first
+        if ended and self._progress.state.step < self._prepared.total_steps:
+            return _ENDS[ended.status](reason=ended.reason)
+        return events.RunSucceeded()
+
+    def _transformer(self) -> Transformer | None:
+        prepared = self._prepared
+        return make_transformer(
+            hooks=prepared.hooks,
+            components=prepared.components,
+            selected=prepared.selected,
+            job_dir=prepared.job_dir,
+            ctx=self._ctx,
+            workers=prepared.spec.dataset.workers if prepared.spec.dataset else 0,
+            rows_per_step=prepared.feed.rows_per_step,
+            stopping=lambda: self._stop.requested,
+        )
+
+    def _training(self, state: Any, saver: Checkpointer, transformer: Transformer | None) -> Training:
+        bind = self._prepared.hooks.bind
+        return Training(
+            job=self._prepared.job,
             ctx=self._ctx,
             state=state,
             hooks=Hooks(
@@ -183,6 +200,7 @@ class _Attempt:
                 on_stop_requested=self._hook("on_stop_requested"),
             ),
             feed=self._prepared.feed,
+            transformer=transformer,
             progress=self._progress,
             total_steps=self._prepared.total_steps,
             saver=saver,
@@ -190,11 +208,6 @@ class _Attempt:
             log=self._log,
             meter=Meter(),
         )
-        train(training, restore_randomness)
-        ended = self._stop.first
-        if ended and self._progress.state.step < self._prepared.total_steps:
-            return _ENDS[ended.status](reason=ended.reason)
-        return events.RunSucceeded()
 
     def _checkpointer(self, state: Any) -> Checkpointer:
         contract, prepared = self._contract, self._prepared
@@ -204,6 +217,7 @@ class _Attempt:
             attempt=contract.attempt,
             rank=self._ctx.rank,
             keep=prepared.spec.keep_checkpoints,
+            required=prepared.spec.require_checkpoints,
             ctx=self._ctx,
             state=state,
             trainer=TrainerCalls(
@@ -213,7 +227,7 @@ class _Attempt:
                 load_checkpoint=self._of_trainer("load_checkpoint"),
             ),
             callbacks=stateful((one.use, one.instance) for one in prepared.callbacks),
-            on_checkpoint_saved=self._hook("on_checkpoint_saved"),
+            on_checkpoint_saved=prepared.hooks.bind("on_checkpoint_saved"),
             feed=prepared.feed,
             progress=self._progress,
             emit=self._emit,
@@ -221,15 +235,17 @@ class _Attempt:
         )
 
     def interrupted(self) -> None:
-        """A second Ctrl-C: end at once."""
+        """A second signal: end at once."""
         for request in self._stop.unheard():
             self._emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))
-        self._emit(events.RunCancelled(reason="interrupted twice by the user"))
+        first = self._stop.first
+        status, reason = (first.status, first.reason) if first else ("cancelled", "interrupted by the user")
+        self._emit(_ENDS["cancelled" if status == "succeeded" else status](reason=f"{reason}, twice"))
 
-    def fail(self, error: BaseException, channel: Channel) -> None:
+    def fail(self, error: BaseException, line: SupervisorLine) -> None:
         """Write the failure into the log; or tell it over the line, where the log cannot take it."""
         failure = run_error(error, self._prepared, rank=self._ctx.rank)
         try:
             self._emit(events.RunFailed(error=failure))
         except OSError:
-            channel.send("failed", attrs.asdict(failure))
+            line.send("failed", attrs.asdict(failure))

@@ -1,29 +1,34 @@
-"""The worker's checkpoints: what goes into one, and how a run comes back from it."""
+"""The worker's checkpoints: what goes into one, and how a run comes back from it.
+
+A checkpoint is taken in two halves. In the loop: everything is encoded and copied, and the trainer's own
+``save_checkpoint`` writes its files. In a thread: hashing, writing, syncing, the commit, its event, and the removal of
+old ones. One write is in flight at a time; callbacks hear of it in the loop, after the step in which it ended.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
-from hostcore.checkpoints.commit import commit
-from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.commit import Draft
 from hostcore.checkpoints.find import committed
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.checkpoints.state import read_state, write_state
+from hostcore.checkpoints.snapshot import StateBuffer, StateSnapshot
+from hostcore.checkpoints.state import read_state
 from hostcore.runs.attempts import newest_attempt
 from hostcore.worker import randomness
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.progress import Progress
 from hostcore.worker.resuming import Search
+from hostcore.worker.saving import BackgroundWrite, Written
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import Checkpoint
 
 Call = Callable[..., Any]
-Emit = Callable[[events.Payload], None]
 
 #: The code of the errors about a file system that refuses.
 _NOT_WRITTEN = "checkpoint.write"
@@ -39,6 +44,13 @@ class InvalidState(HostcoreError):
     """What a trainer returned as its state is none."""
 
     code = "trainer.invalid_state"
+
+
+class Emit(Protocol):
+    """Appends an event to the rank's log."""
+
+    def __call__(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
+        """Append an event; of the present step, unless it says another."""
 
 
 @attrs.frozen(kw_only=True)
@@ -61,67 +73,96 @@ class Checkpointer:
     attempt: int
     rank: int
     keep: int
+    #: Whether the run fails when a checkpoint cannot be written; else only the last one must be.
+    required: bool
     ctx: StepContext
     #: What the trainer's ``configure`` returned.
     state: Any
     trainer: TrainerCalls
     #: Callback components that keep a state, by the label of their use.
     callbacks: Mapping[str, Any]
-    on_checkpoint_saved: Call
+    #: None: nobody implements it.
+    on_checkpoint_saved: Call | None
     feed: Feed
     progress: Progress
     emit: Emit
     #: Waits until the log is on the disk: a checkpoint must not be ahead of its own metrics.
     sync_log: Callable[[], None]
-    #: Step and ``final`` of the checkpoint written last.
-    _saved: tuple[int, bool] | None = None
+    #: Whether a write has ended that nobody has been told of. Read by the loop at every step.
+    has_news: bool = False
+    #: Memory for the copies, used again by each.
+    _buffers: Mapping[str, StateBuffer] = attrs.field(init=False)
+    _in_flight: BackgroundWrite | None = None
+    #: Step and ``final`` of the checkpoint begun last.
+    _begun: tuple[int, bool] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        self._buffers = {name: StateBuffer() for name in ("state", "host", f"rank-{self.rank}")}
 
     def save(self, *, final: bool) -> None:
-        """Commit a checkpoint of the present state.
+        """Begin a checkpoint of the present state; returns as soon as training may go on.
 
         One that cannot be written is a warning, and training goes on; the last one of a run must be written.
 
-        :raises CheckpointError: When the last checkpoint cannot be written, for instance because the disk is full; or
-            when what the trainer gave cannot be stored.
+        :raises CheckpointError: When what the trainer gave cannot be stored; when the checkpoint cannot be begun or the
+            one before could not be written, for instance because the disk is full, and it must be.
         :raises Superseded: When a newer attempt runs.
         """
         run_state = self.progress.state
-        if run_state.step == 0 or self._saved == (run_state.step, final):
+        if run_state.step == 0 or self._begun == (run_state.step, final):
             return
+        self.finish()
+        draft: Draft | None = None
         try:
-            record = commit(
-                self.folder,
-                step=run_state.step,
-                epoch=run_state.epoch,
-                final=final,
-                attempt=self.attempt,
-                fill=lambda folder: self._fill(folder, final=final),
-                may_commit=self._refuse_if_superseded,
-            )
-        except (OSError, CheckpointError) as error:
-            if final or getattr(error, "code", _NOT_WRITTEN) != _NOT_WRITTEN:
-                raise
-            reason = f"checkpoint at step {run_state.step} could not be written: {error}"
+            draft = Draft.begin(self.folder, step=run_state.step, attempt=self.attempt)
+            snapshots = self._take(draft.folder, final=final)
+        except BaseException as error:  # noqa: BLE001 - raised again, unless it is the disk's
+            if draft is not None:
+                draft.discard()
+            self._settle(Written(step=run_state.step, final=final, error=error))
+            return
+        self._begun = (run_state.step, final)
+        epoch = run_state.epoch  # by now: the thread comes to it later
+        self._in_flight = BackgroundWrite(
+            lambda: self._write(draft, snapshots, epoch=epoch, final=final),
+            step=run_state.step,
+            final=final,
+            when_ended=self._note_news,
+        )
+
+    def _note_news(self) -> None:
+        self.has_news = True
+
+    def finish(self) -> None:
+        """Wait for the write in flight, if there is one, and tell how it ended.
+
+        :raises CheckpointError: When it could not be written, and must be.
+        :raises Superseded: When a newer attempt runs.
+        """
+        if self._in_flight is not None:
+            written, self._in_flight, self.has_news = self._in_flight.wait(), None, False
+            self._settle(written)
+
+    def _settle(self, written: Written) -> None:
+        """Tell how a write ended."""
+        error = written.error
+        if error is not None:
+            self._begun = None
+            refused = isinstance(error, OSError) or getattr(error, "code", None) == _NOT_WRITTEN
+            if written.final or self.required or not refused:
+                raise error
+            reason = f"checkpoint at step {written.step} could not be written: {error}"
             self.emit(events.Warning(code="checkpoint.not_written", message=reason))
             return
-        self._saved = (record.step, record.final)
-        self._prune(record.step)
-        saved = self._describe(record)
+        record = written.record
+        assert record is not None
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
-        self.emit(events.CheckpointSaved(path=self._shown(record), bytes=saved.bytes, final=final))
-        self.sync_log()
-        self.on_checkpoint_saved(saved, run_state, self.ctx)
+        if self.on_checkpoint_saved is not None:
+            with randomness.kept():  # the step after which it is called depends on the disk
+                self.on_checkpoint_saved(self._describe(record), self.progress.state, self.ctx)
 
-    def _prune(self, newest_step: int) -> None:
-        try:
-            final = {record.step for record in committed(self.folder) if record.final}
-            prune(self.folder, keep=self.keep, protect={newest_step, *final})
-        except OSError as error:
-            reason = f"an old checkpoint could not be removed: {error}"
-            self.emit(events.Warning(code="checkpoint.not_removed", message=reason))
-
-    def _fill(self, folder: Path, *, final: bool) -> None:
-        """Write everything into a checkpoint's folder. The random states come last: what ran before may draw."""
+    def _take(self, folder: Path, *, final: bool) -> Mapping[str, StateSnapshot]:
+        """Copy everything that a checkpoint holds. The random states come last: what ran before may draw."""
         info = None
         state = self.trainer.state_dict(self.state)
         if not isinstance(state, dict):
@@ -129,7 +170,7 @@ class Checkpointer:
                 f"state_dict returned {type(state).__name__}, not a dictionary, so nothing could be resumed from it",
                 hint="return everything that is needed to continue: model, optimizer, scheduler",
             )
-        write_state(folder, "state", state)
+        snapshots = {"state": self._buffers["state"].snapshot(state)}
         if self.trainer.save_checkpoint is not None:
             own = folder / "trainer"
             own.mkdir()
@@ -137,12 +178,39 @@ class Checkpointer:
         host = {
             "run_id": self.ctx.job.run_id,
             "progress": self.progress.stored(),
+            "cursor": self.progress.stored_cursor(),
             "data": dict(self.feed.identity()),
+            "shard_rows": list(self.feed.shard_rows),
             "callbacks": {use: callback.callback_state() for use, callback in self.callbacks.items()},
             "trainer_checkpoint": None if info is None else dict(info),
         }
-        write_state(folder, "host", host)
-        write_state(folder, f"rank-{self.rank}", {"random": randomness.capture()})
+        snapshots["host"] = self._buffers["host"].snapshot(host)
+        rank = f"rank-{self.rank}"
+        snapshots[rank] = self._buffers[rank].snapshot({"random": randomness.capture()})
+        return snapshots
+
+    def _write(self, draft: Draft, snapshots: Mapping[str, StateSnapshot], *, epoch: int, final: bool) -> CommitRecord:
+        """Write what was copied and commit it. Runs in a thread of its own, and touches nothing that trains."""
+        try:
+            sealed = [file for name, snapshot in snapshots.items() for file in snapshot.write(draft.folder, name)]
+            self.sync_log()
+        except BaseException:
+            draft.discard()
+            raise
+        record = draft.commit(epoch=epoch, final=final, sealed=sealed, may_commit=self._refuse_if_superseded)
+        payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final)
+        self.emit(payload, step=record.step, epoch=record.epoch)  # here: the loop may be in a long step
+        self._prune(record)
+        return record
+
+    def _prune(self, newest: CommitRecord) -> None:
+        try:
+            final = {record.step for record in committed(self.folder) if record.final}
+            prune(self.folder, keep=self.keep, protect={newest.step, *final})
+        except OSError as error:
+            reason = f"an old checkpoint could not be removed: {error}"
+            warning = events.Warning(code="checkpoint.not_removed", message=reason)
+            self.emit(warning, step=newest.step, epoch=newest.epoch)
 
     def _refuse_if_superseded(self) -> None:
         newest_claim = newest_attempt(self.attempts)
@@ -172,7 +240,7 @@ class Checkpointer:
         for use, callback in self.callbacks.items():
             if use in host["callbacks"]:
                 callback.load_callback_state(host["callbacks"][use])
-        self.progress.load(host["progress"])
+        self.progress.load(host["progress"], digest=host["cursor"]["digest"])
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
         states: Any = read_state(folder, f"rank-{self.rank}")
         own = folder.parent == self.folder

@@ -4,6 +4,7 @@ import errno
 import traceback
 
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
+from hostcore.worker.feed.transform_failure import TransformFailed
 from hostcore.worker.startup import Prepared
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
@@ -38,6 +39,8 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
 
     A plugin's exception has its traceback, without the host's frames; an error that explains itself has none.
     """
+    if isinstance(error, TransformFailed):
+        return error.as_run_error(rank=rank)
     culprit = attribute(error, prepared.components)
     if culprit is None and isinstance(error, OSError) and error.errno in _NO_ROOM:
         error = DiskFull(
@@ -53,7 +56,7 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
         type=type(error).__name__,
         message=_message(error),
         traceback=shown,
-        plugin=culprit.ref.provenance if culprit else None,
+        plugin=culprit.ref.provenance if culprit else getattr(error, "plugin", None),
         rank=rank,
         hint=error.hint if isinstance(error, HostcoreError) else None,
     )

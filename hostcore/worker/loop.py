@@ -6,91 +6,33 @@ What is called, in this order::
     for each epoch:
         on_epoch_begin                                  not when a run resumes inside the epoch
         for each batch of the feed:
+            transform_batch                             ahead, in other processes, with dataset.workers
             prepare_batch
             on_batch_begin
             train_step
             on_batch_end
             every metric_every steps, and after the last: the metrics event
-            every checkpoint_every steps, and after the last: state_dict, save_checkpoint, on_checkpoint_saved
+            every checkpoint_every steps, and after the last: state_dict, save_checkpoint
+            when that checkpoint is on the disk, some steps later: on_checkpoint_saved
         on_epoch_end                                    not for an epoch that was cut short
     if anybody asked to stop:
         on_stop_requested                               for each request
-        a checkpoint: state_dict, save_checkpoint, on_checkpoint_saved
+        a checkpoint: state_dict, save_checkpoint
+    on_checkpoint_saved
     on_train_end
 
 Hooks that nobody implements are not called, and a hook with one plain implementation is that method itself. Between two
 cadence steps nothing reads a tensor.
 """
 
-from collections.abc import Callable
-from itertools import chain, islice
-from typing import Any, Protocol
-
-import attrs
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from hostcore.events.codec import finite
-from hostcore.events.writer import RankLog
-from hostcore.worker import randomness
-from hostcore.worker.feed.feed import Cursor, Feed
-from hostcore.worker.metrics import InvalidStepResult, Meter, read_metrics
-from hostcore.worker.progress import Progress
-from hostcore.worker.stop import StopSwitch
+from hostcore.worker.metrics import InvalidStepResult, read_metrics
+from hostcore.worker.training import Training
 from hostcore_hookspecs import events
-from hostcore_hookspecs.context import StepContext
-from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.step import StepResult
-
-Call = Callable[..., Any]
-
-
-class Saver(Protocol):
-    """Writes checkpoints; see ``hostcore.worker.checkpointing``."""
-
-    def save(self, *, final: bool) -> None:
-        """Write a checkpoint of the present state, unless it has been written."""
-
-
-def nothing(*_: Any) -> None:
-    """A hook that nobody implements, where it is not called at every step."""
-
-
-@attrs.frozen(kw_only=True)
-class Hooks:
-    """The calls of the loop, bound once. None: nobody implements it."""
-
-    prepare_batch: Call
-    train_step: Call
-    on_train_begin: Call = nothing
-    on_train_end: Call = nothing
-    on_epoch_begin: Call = nothing
-    on_epoch_end: Call = nothing
-    on_batch_begin: Call | None = None
-    on_batch_end: Call | None = None
-    on_stop_requested: Call = nothing
-
-
-@attrs.frozen(kw_only=True, eq=False)
-class Training:
-    """Everything that the loop works with. Made by ``hostcore.worker.attempt``."""
-
-    job: Job
-    ctx: StepContext
-    #: What the trainer's ``configure`` returned.
-    state: Any
-    hooks: Hooks
-    feed: Feed
-    progress: Progress
-    #: The step after which the run is complete.
-    total_steps: int
-    saver: Saver
-    stop: StopSwitch
-    log: RankLog
-    meter: Meter
-
-    def emit(self, payload: events.Payload) -> None:
-        """Append an event to the rank's log."""
-        run_state = self.progress.state
-        self.log.write(payload, step=run_state.step, epoch=run_state.epoch)
 
 
 def train(training: Training, restore_randomness: Callable[[], None]) -> None:
@@ -108,6 +50,7 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> None:
         training.saver.save(final=True)  # it has been, unless the run was asked for less than it had done
     elif training.stop.first:
         training.saver.save(final=training.stop.first.status == "succeeded")
+    training.saver.finish()
     hooks.on_train_end(run_state, ctx)
 
 
@@ -126,18 +69,20 @@ def _train_epoch(training: Training) -> None:
 
 
 def _train_batches(training: Training) -> None:
+    """Train to the end of the current epoch, of the run, or to a request to stop."""
+    asked = training.meter.clock()
+    with training.batches() as batches:
+        _train_each(batches, asked, training)
+
+
+def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:
     """The innermost loop: everything it needs is a local name."""
     job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
-    progress, total_steps, clock = training.progress, training.total_steps, training.meter.clock
+    progress, saver, total_steps, clock = training.progress, training.saver, training.total_steps, meter.clock
     prepare_batch, train_step = training.hooks.prepare_batch, training.hooks.train_step
     on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
-    run_state, rows_per_step = progress.state, training.feed.rows_per_step
-    metric_every, checkpoint_every = job.metric_every, job.checkpoint_every
+    run_state, metric_every, checkpoint_every = progress.state, job.metric_every, job.checkpoint_every
 
-    asked = clock()
-    batches = training.feed.batches(Cursor(epoch=run_state.epoch, rows=run_state.batch_in_epoch * rows_per_step))
-    with randomness.kept():  # finding a place in the data may draw
-        batches = chain(list(islice(batches, 1)), batches)
     for raw_batch in batches:
         arrived = clock()
         meter.data_wait += arrived - asked
@@ -145,7 +90,7 @@ def _train_batches(training: Training) -> None:
         if on_batch_begin is not None:
             on_batch_begin(batch, run_state, ctx)
         result = train_step(batch, state, ctx)
-        step = progress.advance(rows_per_step)
+        step = progress.advance()
         control = result.control if result.__class__ is StepResult else _control_of(result, step)
         if on_batch_end is not None:
             on_batch_end(result, run_state, ctx)
@@ -155,13 +100,16 @@ def _train_batches(training: Training) -> None:
             _record(training, result)
         elif arrived > meter.sign_due:
             training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))
+        if saver.has_news:
+            saver.finish()
         if step == total_steps:
-            training.saver.save(final=True)
+            saver.save(final=True)
+            saver.finish()
             return
         if stop.requested:
             return  # the last checkpoint is written where the run ends
         if checkpoint_every and step % checkpoint_every == 0:
-            training.saver.save(final=False)
+            saver.save(final=False)
         if control and control.backoff_seconds:
             stop.sleep(control.backoff_seconds)
             if stop.requested:

@@ -1,8 +1,10 @@
 """The run state and the hand that moves it: plugins hold the frozen :class:`RunState`, the host this."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from hostcore.worker.feed.feed import Cursor, Stream
 from hostcore.worker.metrics import History, remember
 from hostcore_hookspecs.run_state import Checkpoint, RunState, StopRequest
 
@@ -12,12 +14,20 @@ _set = object.__setattr__  # the one way into a frozen class
 class Progress:
     """Advances a run state in place; everybody who holds it sees it move."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows_per_step: int = 1) -> None:
+        """Begin at step 0.
+
+        :param rows_per_step: Rows of a step over all ranks.
+        """
+        self._rows_per_step = rows_per_step
         self._history: History = {}
+        #: The digest of the rows before the stream that is being read.
+        self._digest = 0
+        self._stream: Stream | None = None
         self.state = RunState(history=self._history)
 
-    def advance(self, rows: int) -> int:
-        """Count a finished step of this many rows.
+    def advance(self) -> int:
+        """Count a finished step.
 
         :return: Finished steps.
         """
@@ -25,8 +35,27 @@ class Progress:
         step = state.step + 1
         _set(state, "step", step)
         _set(state, "batch_in_epoch", state.batch_in_epoch + 1)
-        _set(state, "samples_seen", state.samples_seen + rows)
+        _set(state, "samples_seen", state.samples_seen + self._rows_per_step)
         return step
+
+    @property
+    def cursor(self) -> Cursor:
+        """How far the run has come in its data."""
+        return Cursor(epoch=self.state.epoch, rows=self.state.batch_in_epoch * self._rows_per_step)
+
+    @contextmanager
+    def reading(self, stream: Stream) -> Iterator[None]:
+        """Count the rows of a stream of the current epoch into the digest, as far as they have been trained on."""
+        self._stream = stream
+        try:
+            yield
+        finally:
+            stream.close()
+            self._digest, self._stream = self._digest_now(), None
+
+    def _digest_now(self) -> int:
+        read = self._stream.digest(self.cursor.rows) if self._stream else 0
+        return (self._digest + read) % 2**64
 
     def next_epoch(self) -> None:
         """Move to the first batch of the next epoch."""
@@ -59,8 +88,16 @@ class Progress:
             "history": {name: [tuple(point) for point in points] for name, points in self._history.items()},
         }
 
-    def load(self, stored: Mapping[str, Any]) -> None:
-        """Bring back what :meth:`stored` gave."""
+    def stored_cursor(self) -> dict[str, int]:
+        """What a checkpoint keeps about the place in the data; plain JSON."""
+        return {"epoch": self.cursor.epoch, "rows": self.cursor.rows, "digest": self._digest_now()}
+
+    def load(self, stored: Mapping[str, Any], *, digest: int) -> None:
+        """Bring back what :meth:`stored` gave.
+
+        :param digest: Of all rows that the run has been trained on.
+        """
+        self._digest = digest
         for name in ("step", "epoch", "batch_in_epoch", "samples_seen", "metrics"):
             _set(self.state, name, stored[name])
         for name, points in stored["history"].items():

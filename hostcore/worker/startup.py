@@ -28,6 +28,7 @@ from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.worker.devices import available_devices, checked_device
 from hostcore.worker.feed.feed import Feed, MockFeed, dataset_feed
+from hostcore.worker.feed.transform import check_workers
 from hostcore.worker.resuming import Search, find_resume_point
 from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings, Job
 from hostcore_hookspecs.data_source import Dataset
@@ -45,6 +46,10 @@ class Prepared:
     trainer: Component
     callbacks: Sequence[Component]
     components: Sequence[Component]
+    #: The uses that the components were made of.
+    selected: Sequence[Selected]
+    #: The folder that import paths are searched in.
+    job_dir: Path
     #: Where the job has the settings of each component, by its use.
     pointers: Mapping[str, str]
     device: torch.device
@@ -63,6 +68,7 @@ class Prepared:
             "num_rows": self.feed.num_rows,
             "data": dict(self.feed.identity()),
             "feed_bytes": self.feed.memory_bytes,
+            "warnings": list(self.feed.warnings()),
             "num_shards": len(self.dataset.shards()) if self.dataset else 0,
             "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],
             "environment": {
@@ -125,6 +131,9 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     hooks = found.check(lambda: Hooks(components))
     device = found.check(lambda: _select_device(spec, job, hooks, local_rank), components) if hooks else None
     opened = found.check(lambda: _open_feed(spec, job, hooks, components), components) if hooks else None
+    trainers = [one for one in components if one.ref.kind == "trainer"]
+    for one in trainers:
+        found.check(lambda one=one: check_workers(one, spec.dataset.workers if spec.dataset else 0))  # type: ignore[misc]
     resume = found.check(lambda: _find_resume_point(contract, spec, opened[1])) if opened else None
     found.raise_errors()
     assert hooks is not None
@@ -132,7 +141,7 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     assert opened is not None
     assert resume is not None
     dataset, feed = opened
-    (trainer,) = (one for one in components if one.ref.kind == "trainer")
+    (trainer,) = trainers
     return Prepared(
         spec=spec,
         job=job,
@@ -140,6 +149,8 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
         trainer=trainer,
         callbacks=[one for one in components if one.ref.kind == "callback"],
         components=components,
+        selected=selected,
+        job_dir=job_dir,
         pointers={one.use: one.pointer for one in selected},
         device=device,
         dataset=dataset,

@@ -3,15 +3,10 @@
 Imports nothing heavy: the worker's entry installs the signal handlers before it imports anything else.
 """
 
-import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import Any, Final, NamedTuple
-
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+from typing import NamedTuple
 
 
 class StopRequest(NamedTuple):
@@ -50,25 +45,6 @@ class StopSwitch:
         end = clock() + seconds
         while not self.requested and (left := end - clock()) > 0:
             time.sleep(min(left, 0.05))
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
-        caught = signal.Signals(number)
-        if caught is signal.SIGINT and self.requested:
-            raise KeyboardInterrupt
-        if caught is signal.SIGINT:
-            self.request("interrupted by the user", "user", status="cancelled")
-        else:
-            self.request(f"received {caught.name}", f"signal:{caught.name}", status="preempted")
-
-    @contextmanager
-    def signals(self) -> Iterator[None]:
-        """Note SIGTERM, SIGUSR1 (preempted) and SIGINT (cancelled) instead of dying from them."""
-        before: dict[signal.Signals, Any] = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 class ComponentStop:

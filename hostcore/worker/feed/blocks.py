@@ -1,102 +1,90 @@
-"""Blocks: stretches of rows in their final order, as large as they come from the shards or as a window."""
+"""Blocks: stretches of a share's rows in their final order, as large as they come from the shards or as a window."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from hostcore.worker.feed.order import RowRange, ShuffledOrder
-from hostcore_hookspecs.errors import InvalidData
+from hostcore.worker.feed.gathering import Block, gathered
+from hostcore.worker.feed.order import Share, ShuffledOrder, in_file_order
+from hostcore.worker.feed.reading import ReadRanges, Rows
+from hostcore.worker.feed.window import WindowLimit
 
-if TYPE_CHECKING:
-    from hostcore_hookspecs.data_source import Dataset, Shard
-
-ReadRanges = Callable[[Iterable[RowRange]], Iterator[pa.RecordBatch]]
-
-
-def range_reader(dataset: "Dataset", shards: "Sequence[Shard]", columns: Sequence[str] | None) -> ReadRanges:
-    """A function that reads runs of rows from a dataset, one after the other, and checks what comes.
-
-    It raises :class:`InvalidData` for a null in a numeric column and for a shard with fewer rows than it promised.
-    """
-    allow_nulls = getattr(dataset, "allow_nulls", False)
-
-    def read(ranges: Iterable[RowRange]) -> Iterator[pa.RecordBatch]:
-        for part in ranges:
-            shard, left = shards[part.shard], part.rows
-            for batch in dataset.read_shard(shard, columns, part.start):
-                if not allow_nulls:
-                    _refuse_nulls(batch, shard)
-                yield batch.slice(0, left) if batch.num_rows > left else batch
-                left -= min(left, batch.num_rows)
-                if not left:
-                    break
-            if left:
-                raise InvalidData(
-                    f"shard {shard.id} ended {left:,} rows early: it has fewer than the {shard.num_rows:,} it promised",
-                    hint="the data changed while it was read, or the data source counts wrongly",
-                )
-
-    return read
+#: What is read together in file order, in bytes.
+_CHUNK_BYTES: Final = 16 << 20
+#: What a column takes without its rows, in bytes; with tiny row groups, this is most of it.
+_COLUMN_BYTES: Final = 1 << 10
 
 
-def _refuse_nulls(batch: pa.RecordBatch, shard: "Shard") -> None:
-    for field, column in zip(batch.schema, batch.columns, strict=True):
-        if column.null_count and _is_numeric(field.type):
-            raise InvalidData(
-                f"column {field.name!r} has {column.null_count:,} nulls in {shard.id}, and a number cannot be missing",
-                pointer="/dataset",
-                hint="fill or drop them when the data is made, leave the column out of dataset.columns, "
-                "or set dataset.allow_nulls if the data source has it and the trainer copes",
-            )
+def shuffled_blocks(
+    order: ShuffledOrder, read: ReadRanges, position: int, share: Share, limit: WindowLimit
+) -> Iterator[Block]:
+    """A share of the windows of an epoch, each in its final order, from a position on."""
+    window, offset = order.window_of(position)
+    if window < order.num_windows:
+        first = window * order.lane_window
+        lanes = [_Lane(read(order.lane(lane, first))) for lane in share.lanes(order.lanes)]
+        while window < order.num_windows:
+            yield from gathered(_draw(lanes, order, window, limit), order.gather(window, share, offset))
+            window, offset = window + 1, 0
+        del lanes
+    yield from _every(read(order.left_over(offset)), order.lane_rows * order.lanes + offset, share)
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+def file_blocks(shard_rows: Sequence[int], read: ReadRanges, position: int, share: Share) -> Iterator[Block]:
+    """A share of the rows in file order, from a position on; a single rank's are the memory that the source read."""
+    return _every(read(in_file_order(shard_rows, position)), position, share)
 
 
-def shuffled_blocks(order: ShuffledOrder, read: ReadRanges, position: int) -> Iterator[pa.RecordBatch]:
-    """The windows of an epoch, each in its final order, from a position on."""
-    first, offset = order.window_of(position)
-    if first < order.num_windows:
-        lanes = [_Lane(read(order.lane(lane, first * order.lane_window))) for lane in range(order.lanes)]
-        for window in range(first, order.num_windows):
-            rows = order.window_rows(window)
-            drawn = pa.concat_batches([part for lane in lanes for part in lane.draw(rows)])
-            yield drawn.take(pa.array(order.gather(window)[offset:]))
-            offset = 0
-    yield from _skip(read(order.left_over()), offset)
-
-
-def _skip(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if rows < batch.num_rows:
-            yield batch.slice(rows)
-        rows = max(0, rows - batch.num_rows)
+def _every(parts: Iterable[Rows], position: int, share: Share) -> Iterator[Block]:
+    """A share of rows that lie at consecutive positions."""
+    stride = share.world_size
+    skip = share.skip(position)
+    for part in parts:
+        rows = part.batch.num_rows
+        if skip < rows:
+            taken = np.arange(skip, rows, stride)
+            batch = part.batch if stride == 1 else part.batch.take(pa.array(taken))
+            nbytes = part.nbytes * len(taken) // rows + _COLUMN_BYTES * (batch.num_columns + 1)
+            yield Block(batch=batch, numbers=taken + part.first, nbytes=nbytes, unit_bytes=_CHUNK_BYTES)
+        skip = (skip - rows) % stride
 
 
 class _Lane:
-    """Draws exact numbers of rows from a stream of batches."""
+    """Draws exact numbers of rows from what a reader gives."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._left: pa.RecordBatch | None = None
+    def __init__(self, parts: Iterator[Rows]) -> None:
+        self._parts = parts
+        self._left: Rows | None = None
 
-    def draw(self, rows: int) -> list[pa.RecordBatch]:
-        """The next rows, in as many pieces as they came."""
-        drawn = []
+    def draw(self, rows: int) -> Iterator[Rows]:
+        """The next rows, in as many pieces as they come."""
         while rows:
-            batch = self._left if self._left is not None else next(self._batches)
-            drawn.append(batch.slice(0, rows))
-            self._left = batch.slice(rows) if batch.num_rows > rows else None
-            rows -= min(rows, batch.num_rows)
-        return drawn
+            part, self._left = self._left or next(self._parts), None
+            size = part.batch.num_rows
+            if size > rows:
+                part, self._left = part.part(0, rows), part.part(rows, size)
+            rows -= min(rows, size)
+            yield part
+
+
+def _draw(lanes: Sequence[_Lane], order: ShuffledOrder, window: int, limit: WindowLimit) -> list[Rows]:
+    """The rows of a window, lane after lane."""
+    parts, size, drawn = [], 0, 0
+    for lane in lanes:
+        for part in lane.draw(order.window_rows(window)):
+            parts.append(part)
+            size, drawn = size + part.nbytes, drawn + part.batch.num_rows
+            limit.check(size, drawn, order.lanes)
+    return parts
 
 
 def cut(blocks: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``size`` rows: slices of a block without a copy, where it does not end inside one.
 
-    Rows that do not fill a last batch are left out.
+    Rows that do not fill a last batch are left out. A block is let go of before the next one is asked for, but for the
+    memory of its last rows.
     """
     begun: list[pa.RecordBatch] = []
     missing = size
@@ -114,3 +102,4 @@ def cut(blocks: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]
             start += size
         if start < end:
             begun, missing = [block.slice(start)], size - (end - start)
+        del block

@@ -1,13 +1,19 @@
 """The feed of a run: batches in order, from any position, epoch after epoch."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from hostcore.worker.feed.blocks import cut, range_reader, shuffled_blocks
-from hostcore.worker.feed.order import LAYOUT, ShuffledOrder, default_lanes, in_file_order
+from hostcore.worker.feed.advice import advice
+from hostcore.worker.feed.blocks import file_blocks, shuffled_blocks
+from hostcore.worker.feed.digest import OrderLayout
+from hostcore.worker.feed.gathering import Block
+from hostcore.worker.feed.order import LAYOUT, Share, ShuffledOrder, default_lanes
+from hostcore.worker.feed.reading import never, range_reader
+from hostcore.worker.feed.stream import DatasetStream, MockStream
+from hostcore.worker.feed.window import WindowLimit, measure_row, window_memory
 from hostcore_hookspecs.errors import HostcoreError, InvalidData
 
 if TYPE_CHECKING:
@@ -30,6 +36,24 @@ class Cursor:
     rows: int = 0
 
 
+class Stream(Protocol):
+    """A rank's batches from a cursor to the end of its epoch; to be iterated once."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches. They end early when the run is to stop while the stream waits for data."""
+
+    def digest(self, rows: int) -> int:
+        """The digest of this rank's rows from where the stream began up to a position, as they were really read.
+
+        Those of all ranks add up, modulo 2^64, to that of the whole; see ``hostcore.worker.feed.digest``.
+
+        :param rows: Rows of the epoch consumed, over all ranks; whole steps, from the last 16,384 given out.
+        """
+
+    def close(self) -> None:
+        """End reading ahead. The digest can still be asked for."""
+
+
 class Feed(Protocol):
     """Where a run's batches come from."""
 
@@ -46,14 +70,24 @@ class Feed(Protocol):
         """Rows of an epoch; 0 without data."""
 
     @property
+    def shard_rows(self) -> Sequence[int]:
+        """Rows of each shard, in file order; empty without data."""
+
+    @property
     def memory_bytes(self) -> int:
         """About how much memory it takes; 0 if that is not known."""
 
-    def batches(self, cursor: Cursor) -> Iterator[Any]:
-        """The batches of the cursor's epoch, from the cursor on."""
+    def stream(self, cursor: Cursor, *, stopping: Callable[[], bool] = never) -> Stream:
+        """The batches of the cursor's epoch, from the cursor on.
+
+        :param stopping: Whether the run is to stop; asked while the stream waits for data.
+        """
 
     def identity(self) -> Mapping[str, Any]:
         """What a checkpoint must agree with: the data's fingerprint and the order's parameters. Plain JSON."""
+
+    def warnings(self) -> Sequence[str]:
+        """What is not good about the data's shape, each with the remedy."""
 
 
 @attrs.frozen(kw_only=True)
@@ -68,9 +102,15 @@ class DatasetFeed:
     #: L and W of the shuffled order; 0 when it is not shuffled.
     lanes: int = 0
     window: int = 0
-    #: Of a window as it is read and as it is ordered.
+    #: Of the windows that are read, ordered, ready and in use.
     memory_bytes: int = 0
     shard_rows: Sequence[int]
+    rank: int = 0
+    world_size: int = 1
+    #: Windows to read ahead, in a thread; 0: they are read when they are asked for.
+    readahead: int = 0
+    #: What a window may take.
+    limit: WindowLimit
 
     @property
     def num_rows(self) -> int:
@@ -82,19 +122,39 @@ class DatasetFeed:
         """The tail that does not fill a step is left out."""
         return self.num_rows // self.rows_per_step
 
-    def batches(self, cursor: Cursor) -> "Iterator[Any]":
-        """Record batches of exactly ``rows_per_step`` rows."""
-        read = range_reader(self.dataset, self.dataset.shards(), self.columns)
-        if self.shuffle:
-            order = ShuffledOrder(
-                shard_rows=self.shard_rows,
-                seed=self.seed,
-                epoch=cursor.epoch,
-                lanes=self.lanes,
-                window=self.window,
-            )
-            return cut(shuffled_blocks(order, read, cursor.rows), self.rows_per_step)
-        return cut(read(in_file_order(self.shard_rows, cursor.rows)), self.rows_per_step)
+    @property
+    def layout(self) -> OrderLayout:
+        """What the order of the rows follows from."""
+        return OrderLayout(
+            shard_rows=self.shard_rows,
+            seed=self.seed,
+            rows_per_step=self.rows_per_step,
+            lanes=self.lanes,
+            window=self.window,
+        )
+
+    def stream(self, cursor: Cursor, *, stopping: Callable[[], bool] = never) -> DatasetStream:
+        """Record batches of exactly ``rows_per_step / world_size`` rows: those at p ≡ rank (mod world_size)."""
+        share = Share(rank=self.rank, world_size=self.world_size)
+        return DatasetStream(
+            lambda unwanted: self._blocks(cursor, share, unwanted),
+            epoch=cursor.epoch,
+            start=cursor.rows,
+            share=share,
+            rows_per_step=self.rows_per_step,
+            steps=(self.num_rows - cursor.rows) // self.rows_per_step,
+            readahead=self.readahead,
+            stopping=stopping,
+        )
+
+    def _blocks(self, cursor: Cursor, share: Share, unwanted: Callable[[], bool]) -> Iterator[Block]:
+        read = range_reader(self.dataset, self.dataset.shards(), self.columns, unwanted)
+        if not self.shuffle:
+            return file_blocks(self.shard_rows, read, cursor.rows, share)
+        order = ShuffledOrder(
+            shard_rows=self.shard_rows, seed=self.seed, epoch=cursor.epoch, lanes=self.lanes, window=self.window
+        )
+        return shuffled_blocks(order, read, cursor.rows, share, self.limit)
 
     def identity(self) -> Mapping[str, Any]:
         """Shards with rows and versions, the schema, rows per step, and the parameters of the order."""
@@ -111,6 +171,10 @@ class DatasetFeed:
             "lanes": self.lanes,
             "window": self.window,
         }
+
+    def warnings(self) -> Sequence[str]:
+        """Data that several ranks decode more often than they should, or that mixes poorly."""
+        return tuple(advice(self.layout, self.world_size))
 
 
 @attrs.frozen(kw_only=True)
@@ -133,20 +197,27 @@ class MockFeed:
         """One step per batch."""
         return len(self.mock_batches) or None
 
-    def batches(self, cursor: Cursor) -> Iterator[Any]:
-        """The batches from the cursor on."""
-        if self.mock_batches:
-            yield from self.mock_batches[cursor.rows :]
-            return
-        while True:
-            yield None
+    @property
+    def shard_rows(self) -> Sequence[int]:
+        """All batches are one shard."""
+        return (len(self.mock_batches),) if self.mock_batches else ()
+
+    def stream(self, cursor: Cursor, *, stopping: Callable[[], bool] = never) -> MockStream:  # noqa: ARG002
+        """The batches from the cursor on; they never have to be waited for."""
+        return MockStream(mock_batches=self.mock_batches, epoch=cursor.epoch, start=cursor.rows)
 
     def identity(self) -> Mapping[str, Any]:
         """The number of batches."""
         return {"mock_batches": len(self.mock_batches)}
 
+    def warnings(self) -> Sequence[str]:
+        """None."""
+        return ()
 
-def dataset_feed(dataset: "Dataset", spec: "DatasetSpec", *, seed: int, pointer: str) -> DatasetFeed:
+
+def dataset_feed(
+    dataset: "Dataset", spec: "DatasetSpec", *, seed: int, pointer: str, rank: int = 0, world_size: int = 1
+) -> DatasetFeed:
     """The feed of an opened dataset.
 
     :param spec: The job's settings of it.
@@ -155,48 +226,39 @@ def dataset_feed(dataset: "Dataset", spec: "DatasetSpec", *, seed: int, pointer:
     """
     shards = dataset.shards()
     shard_rows = tuple(shard.num_rows for shard in shards)
-    if sum(shard_rows) < spec.batch_size:
+    rows_per_step = spec.batch_size * world_size
+    if sum(shard_rows) < rows_per_step:
+        each = f" on each of {world_size} ranks" if world_size > 1 else ""
         raise InvalidData(
-            f"the data has {sum(shard_rows):,} rows, less than one batch of {spec.batch_size:,}",
+            f"the data has {sum(shard_rows):,} rows, less than one batch of {spec.batch_size:,}{each}",
             pointer=f"{pointer}/batch_size",
             hint="lower batch_size, or add data",
         )
     columns = tuple(spec.columns) or None
+    limit = WindowLimit(window_bytes=spec.window_bytes, pointer=pointer)
     lanes = window = memory_bytes = 0
     if spec.shuffle:
         lanes = min(spec.lanes or default_lanes(len(shards)), sum(shard_rows))
-        row_bytes = _row_bytes(dataset, columns, spec, pointer)
+        row_bytes = measure_row(dataset, columns)
+        limit.check_row(row_bytes, lanes)
         window = min(max(lanes, min(spec.shuffle_window, spec.window_bytes // row_bytes)), sum(shard_rows))
-        memory_bytes = 2 * window * row_bytes
+        own_lanes = len(Share(rank=rank, world_size=world_size).lanes(lanes))
+        memory_bytes = window_memory(window * row_bytes * own_lanes // lanes, spec.readahead)
     return DatasetFeed(
         dataset=dataset,
         columns=columns,
-        rows_per_step=spec.batch_size,
+        rows_per_step=rows_per_step,
         seed=seed,
         shuffle=spec.shuffle,
         lanes=lanes,
         window=window,
         memory_bytes=memory_bytes,
         shard_rows=shard_rows,
+        rank=rank,
+        world_size=world_size,
+        readahead=spec.readahead,
+        limit=limit,
     )
-
-
-def _row_bytes(dataset: "Dataset", columns: Sequence[str] | None, spec: "DatasetSpec", pointer: str) -> int:
-    """The bytes of a decoded row, by those of the first shard.
-
-    Measured, because the metadata of a Parquet file can say 195 KB for rows that decode to 400 MB.
-    """
-    shards = dataset.shards()
-    first = in_file_order([shard.num_rows for shard in shards], 0)[:1]
-    sample = next(batch for batch in range_reader(dataset, shards, columns)(first) if batch.num_rows)
-    row_bytes = max(1, int(sample.nbytes) // int(sample.num_rows))
-    if row_bytes > spec.window_bytes:
-        raise InvalidData(
-            f"one row takes {row_bytes:,} bytes, more than a whole shuffle window may ({spec.window_bytes:,})",
-            pointer=f"{pointer}/window_bytes",
-            hint="raise dataset.window_bytes, or turn dataset.shuffle off",
-        )
-    return row_bytes
 
 
 def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) -> None:

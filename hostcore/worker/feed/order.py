@@ -10,6 +10,9 @@ Unshuffled, it is the order of the files. Shuffled:
 So neighbours in a batch come from L places far apart, while reading stays sequential in every lane; seeking to p
 touches one shard per lane.
 
+Of R ranks, rank r takes every position p ≡ r (mod R), whether shuffled or not: the order is the same on any number of
+ranks. Shuffled, a rank reads only every lane l ≡ r (mod gcd(R, L)).
+
 A permutation of m is the stable argsort of m raw 64-bit outputs of Philox 4x64-10 [1]_, as NumPy implements it:
 
 ===========  ==================================================================
@@ -24,6 +27,7 @@ outputs.
 .. [1] Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3. SC 2011.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,12 +48,42 @@ def permutation(size: int, *, seed: int, epoch: int, stream: int, lane: int = 0,
     key = np.array([seed, epoch], dtype=np.uint64)
     counter = np.array([0, stream, lane, window], dtype=np.uint64)
     raw = np.random.Philox(key=key, counter=counter).random_raw(size)
-    return np.argsort(raw, kind="stable")
+    return stable_argsort(raw)
+
+
+def stable_argsort(words: npt.NDArray[np.uint64]) -> Indices:
+    """What ``numpy.argsort(words, kind="stable")`` gives, four times as fast where vector instructions can sort."""
+    places = np.argsort(words)
+    ordered = words[places]
+    if (ordered[1:] == ordered[:-1]).any():  # only then do the ways to sort differ
+        return np.argsort(words, kind="stable")
+    return places
 
 
 def default_lanes(num_shards: int) -> int:
     """The number of lanes: the largest of 24, 12, 8, 4, 2, 1 that is not above a quarter of the shards; at least 1."""
     return next((lanes for lanes in LANES if lanes <= num_shards / 4), 1)
+
+
+@attrs.frozen(kw_only=True)
+class Share:
+    """What one of the ranks takes: every position p ≡ rank (mod world_size)."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    def skip(self, position: int) -> int:
+        """How many positions from this one on belong to other ranks."""
+        return (self.rank - position) % self.world_size
+
+    def lanes(self, lanes: int) -> range:
+        """Those of so many lanes that hold a position of this share."""
+        step = math.gcd(self.world_size, lanes)
+        return range(self.rank % step, lanes, step)
+
+
+#: Of a single rank.
+EVERYTHING: Final = Share()
 
 
 @attrs.frozen(kw_only=True)
@@ -75,14 +109,20 @@ class ShuffledOrder:
     lanes: int
     #: W: rows per window, over all lanes.
     window: int
+    #: The shards as permuted.
     _shards: Indices = attrs.field(init=False)
+    #: Where each of these begins in the concatenation, and where the last one ends.
     _starts: Indices = attrs.field(init=False)
+    #: How far each of these lies behind its place in the concatenation, when all are in file order.
+    _moved: Indices = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         shards = permutation(len(self.shard_rows), seed=self.seed, epoch=self.epoch, stream=_SHARDS)
-        ends = np.cumsum(np.asarray(self.shard_rows, dtype=np.int64)[shards])
+        rows = np.asarray(self.shard_rows, dtype=np.int64)
+        starts = _starts(rows[shards])
         object.__setattr__(self, "_shards", shards)
-        object.__setattr__(self, "_starts", np.concatenate([[0], ends]))
+        object.__setattr__(self, "_starts", starts)
+        object.__setattr__(self, "_moved", _starts(rows)[shards] - starts[:-1])
 
     @property
     def num_rows(self) -> int:
@@ -118,22 +158,39 @@ class ShuffledOrder:
             return self.num_windows, position - self.lane_rows * self.lanes
         return window, position - window * self.lane_window * self.lanes
 
-    def gather(self, window: int) -> Indices:
-        """How to order a window, once the rows of its lanes lie behind each other: shape ``(L * window_rows,)``."""
+    def places(self, window: int, lane: int) -> Indices:
+        """How to order the rows of a window in one lane."""
         rows = self.window_rows(window)
-        lanes = [
-            permutation(rows, seed=self.seed, epoch=self.epoch, stream=_WINDOW, lane=lane, window=window) + lane * rows
-            for lane in range(self.lanes)
-        ]
-        return np.stack(lanes, axis=1).ravel()
+        return permutation(rows, seed=self.seed, epoch=self.epoch, stream=_WINDOW, lane=lane, window=window)
+
+    def gather(self, window: int, share: Share = EVERYTHING, offset: int = 0) -> Indices:
+        """How to order a share of a window, once the rows of the share's lanes lie behind each other.
+
+        :param offset: Of the first position, in the window.
+        :return: Shape ``(L * window_rows - offset,)`` for everything.
+        """
+        rows, lanes = self.window_rows(window), share.lanes(self.lanes)
+        ordered = np.stack([self.places(window, lane) + i * rows for i, lane in enumerate(lanes)], axis=1)
+        if share.world_size == 1:
+            return ordered.ravel()[offset:]
+        first = offset + share.skip(window * self.lane_window * self.lanes + offset)
+        positions = np.arange(first, rows * self.lanes, share.world_size)
+        return ordered[positions // self.lanes, positions % self.lanes // lanes.step]
 
     def lane(self, lane: int, from_row: int) -> list[RowRange]:
         """What to read for a lane, from one of its rows on."""
         return self._ranges(lane * self.lane_rows + from_row, (lane + 1) * self.lane_rows)
 
-    def left_over(self) -> list[RowRange]:
-        """What to read for the rows behind the last lane position."""
-        return self._ranges(self.lane_rows * self.lanes, self.num_rows)
+    def left_over(self, from_row: int = 0) -> list[RowRange]:
+        """What to read for the rows behind the last lane position, from one of them on."""
+        return self._ranges(self.lane_rows * self.lanes + from_row, self.num_rows)
+
+    def row_numbers(self, start: int, stop: int) -> Indices:
+        """The numbers of a range of the concatenated rows: where each of them is in file order."""
+        first = int(np.searchsorted(self._starts, start, side="right")) - 1
+        last = int(np.searchsorted(self._starts, stop, side="left"))
+        bounds = np.clip(self._starts[first : last + 1], start, stop)
+        return np.arange(start, stop) + np.repeat(self._moved[first:last], np.diff(bounds))
 
     def _ranges(self, start: int, stop: int) -> list[RowRange]:
         """Cut a range of the concatenated rows at the ends of shards."""
@@ -146,6 +203,10 @@ class ShuffledOrder:
                 ranges.append(RowRange(shard=int(self._shards[place]), start=first, rows=end - start))
             start, place = end, place + 1
         return ranges
+
+
+def _starts(rows: Indices) -> Indices:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
 
 
 def in_file_order(shard_rows: Sequence[int], position: int) -> list[RowRange]:

@@ -18,6 +18,8 @@ PREEMPT_AT = 0
 DIE_AT = 0
 #: The weights of every run, when it ended.
 WEIGHTS: dict[str, dict[str, torch.Tensor]] = {}
+#: The rows of every step of a run, by step; of a step that was trained twice, the last.
+SAMPLES: dict[str, dict[int, list[float]]] = {}
 #: What ``Average`` had seen when a run ended.
 AVERAGES: dict[str, tuple[int, float]] = {}
 
@@ -38,11 +40,12 @@ class Trainer:
             torch.nn.Linear(2, 8), torch.nn.Dropout(0.5), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1)
         )
         optimizer = torch.optim.AdamW(model.parameters(), lr=ctx.hyperparams.lr)
-        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=12)
+        scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=18)
         return {"model": model, "optimizer": optimizer, "scheduler": scheduler}
 
     def prepare_batch(self, raw_batch: Any, state: Any, ctx: Any) -> Any:
         tensors = to_tensors(raw_batch)
+        SAMPLES.setdefault(ctx.job.run_id, {})[ctx.run_state.step + 1] = tensors["x"].tolist()
         noise = float(np.random.rand()) + random.random()
         return torch.stack([tensors["x"] + noise, tensors["y"]], 1), tensors["y"]
 

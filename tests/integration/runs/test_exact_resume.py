@@ -14,7 +14,7 @@ import torch
 
 import hostcore
 
-STEPS = 12  # two epochs of six
+STEPS = 18  # three epochs of six
 
 MOCK = {"source": "mock", "num_rows": 50, "num_shards": 9, "batch_size": 8, "shuffle": True, "shuffle_window": 20}
 
@@ -25,6 +25,8 @@ class Trace:
 
     errors: Mapping[int, float]
     rates: Mapping[int, float]
+    #: Rows by step.
+    samples: Mapping[int, Sequence[float]]
     weights: Mapping[str, torch.Tensor]
     average: tuple[int, float]
 
@@ -32,6 +34,7 @@ class Trace:
 def assert_equal(one: Trace, other: Trace) -> None:
     assert one.errors == other.errors
     assert one.rates == other.rates
+    assert one.samples == other.samples
     assert one.average == other.average
     assert all(torch.equal(one.weights[name], other.weights[name]) for name in other.weights)
 
@@ -41,7 +44,7 @@ def job(run_id: str, **keys: Any) -> dict[str, Any]:
         "trainer": "exact_trainer:Trainer",
         "callbacks": ["exact_trainer:Average"],
         "dataset": MOCK,
-        "epochs": 2,
+        "epochs": 3,
         "metric_every": 1,
         "reporters": [],
         "device": "cpu",
@@ -79,6 +82,7 @@ def train(trainer: ModuleType) -> Callable[..., Trace]:
         return Trace(
             {event.step: event.payload.metrics["error"] for event in metrics},
             {event.step: event.payload.metrics["train/lr"] for event in metrics},
+            trainer.SAMPLES[run_id],
             trainer.WEIGHTS[run_id],
             trainer.AVERAGES[run_id],
         )
@@ -93,6 +97,9 @@ def uninterrupted(train: Callable) -> Trace:
 
 def test_training_is_the_same_twice(train: Callable, uninterrupted: Trace) -> None:
     assert len(set(uninterrupted.errors.values())) == STEPS
+    epochs = [[uninterrupted.samples[epoch * 6 + step] for step in range(1, 7)] for epoch in range(3)]
+    assert all(len(set(sum(epoch, []))) == 48 for epoch in epochs), "no row twice in an epoch"
+    assert epochs[0] != epochs[1] != epochs[2]
     assert_equal(train(), uninterrupted)
 
 
@@ -140,7 +147,7 @@ def test_a_run_that_died_repeats_the_steps_behind_its_newest_checkpoint(
         assert hostcore.run(job("died", checkpoint_every=4), on_event=events.append).status == "failed"
     assert hostcore.run(job("died", checkpoint_every=4), on_event=events.append).step == STEPS
     metrics = [event for event in events if event.name == "metrics"]
-    assert [event.step for event in metrics] == [*range(1, 11), *range(9, 13)]
+    assert [event.step for event in metrics] == [*range(1, 11), *range(9, STEPS + 1)]
     assert {event.step: event.payload.metrics["error"] for event in metrics} == uninterrupted.errors
     assert trainer.AVERAGES["died"] == uninterrupted.average
     assert all(torch.equal(value, uninterrupted.weights[name]) for name, value in trainer.WEIGHTS["died"].items())

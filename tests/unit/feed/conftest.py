@@ -22,7 +22,10 @@ class MemoryDataset:
     #: Rows that a shard promises beyond those it has.
     promised: int = 0
     allow_nulls: bool = False
+    #: Called before each piece is given, with the number of those before it in all.
+    before_piece: Callable[[int], None] = lambda count: None
     reads: list[tuple[str, int]] = attrs.field(factory=list)
+    pieces: int = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -39,7 +42,10 @@ class MemoryDataset:
         batch = self.batches[int(shard.id.rpartition("#")[2])]
         batch = batch if columns is None else batch.select(list(columns))
         for start in range(offset, batch.num_rows, self.piece):
+            self.before_piece(self.pieces)
+            self.pieces += 1
             yield batch.slice(start, self.piece)
+            yield batch.slice(0, 0)
 
 
 def numbered(shard_rows: Sequence[int]) -> list[pa.RecordBatch]:

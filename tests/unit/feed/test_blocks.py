@@ -1,12 +1,14 @@
 """Reading rows in order, and cutting them into batches."""
 
+import weakref
 from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
 
-from hostcore.worker.feed.blocks import cut, range_reader
+from hostcore.worker.feed.blocks import cut
 from hostcore.worker.feed.order import RowRange, in_file_order
+from hostcore.worker.feed.reading import ReadingStopped, range_reader
 from hostcore_hookspecs import InvalidData
 
 
@@ -53,6 +55,19 @@ class TestCut:
         next(batches)
         assert taken == [0]
 
+    def test_a_block_is_let_go_of_before_the_next_one_is_asked_for(self) -> None:
+        held: list[weakref.ref] = []
+
+        def blocks():
+            for start in (0, 4, 8):
+                assert not any(reference() for reference in held)
+                fresh = block(start, 4)
+                held.append(weakref.ref(fresh))
+                yield fresh
+                del fresh
+
+        assert sum(batch.num_rows for batch in cut(blocks(), 2)) == 12
+
     def test_no_blocks_make_no_batches(self) -> None:
         assert list(cut([], 3)) == []
 
@@ -62,7 +77,7 @@ class TestReading:
         dataset = memory([4, 4], piece=3)
         read = range_reader(dataset, dataset.shards(), None)
         parts = [RowRange(shard=1, start=1, rows=2), RowRange(shard=0, start=0, rows=4)]
-        assert [n for batch in read(parts) for n in batch["n"].to_pylist()] == [5, 6, 0, 1, 2, 3]
+        assert [n for rows in read(parts) for n in rows.batch["n"].to_pylist()] == [5, 6, 0, 1, 2, 3]
 
     def test_rows_before_a_range_are_not_asked_for(self, memory: Callable) -> None:
         dataset = memory([4, 4])
@@ -71,13 +86,51 @@ class TestReading:
 
     def test_a_shard_is_not_read_beyond_its_range(self, memory: Callable) -> None:
         dataset = memory([1000], piece=1)
-        batches = range_reader(dataset, dataset.shards(), None)([RowRange(shard=0, start=0, rows=2)])
-        assert sum(batch.num_rows for batch in batches) == 2
+        parts = range_reader(dataset, dataset.shards(), None)([RowRange(shard=0, start=0, rows=2)])
+        assert sum(rows.batch.num_rows for rows in parts) == 2
+
+    def test_rows_come_with_their_number_in_all_the_data(self, memory: Callable) -> None:
+        dataset = memory([4, 0, 5], piece=2)
+        parts = [RowRange(shard=2, start=1, rows=3), RowRange(shard=0, start=3, rows=1)]
+        for rows in range_reader(dataset, dataset.shards(), None)(parts):
+            assert rows.first == rows.batch["n"][0].as_py()
+
+    def test_empty_pieces_of_a_source_are_passed_over(self, memory: Callable) -> None:
+        dataset = memory([6], piece=2)  # gives one after every piece
+        parts = list(range_reader(dataset, dataset.shards(), None)(in_file_order([6], 0)))
+        assert [rows.batch.num_rows for rows in parts] == [2, 2, 2]
+
+    def test_nothing_more_is_read_once_it_is_unwanted(self, memory: Callable) -> None:
+        dataset, unwanted = memory([4, 4], piece=1), []
+        parts = range_reader(dataset, dataset.shards(), None, lambda: bool(unwanted))(in_file_order([4, 4], 0))
+        next(parts)
+        unwanted.append(True)
+        with pytest.raises(ReadingStopped):
+            next(parts)
+        assert dataset.reads == [("memory#0", 0)]
+
+    @pytest.mark.parametrize(
+        "column",
+        [
+            pa.array([1.5, 2.5, 3.5], pa.float32()),
+            pa.array([True, False, True]),
+            pa.array(["a", "bc" * 500, None]),
+            pa.array([[1], [2, 3], []], pa.list_(pa.int64())),
+            pa.array(["x", "y", "x"]).dictionary_encode(),
+            pa.nulls(3),
+        ],
+        ids=lambda column: str(column.type)[:10],
+    )
+    def test_rows_come_with_the_memory_they_take(self, memory: Callable, column: pa.Array) -> None:
+        batch = pa.RecordBatch.from_arrays([column, pa.array([1, 2, 3])], names=["x", "n"])
+        dataset = memory(batches=[batch])
+        (rows,) = range_reader(dataset, dataset.shards(), None)(in_file_order([3], 0))
+        assert rows.nbytes == pytest.approx(batch.nbytes, abs=1)
 
     def test_in_order_a_batch_is_the_memory_that_the_source_read(self, memory: Callable) -> None:
         dataset = memory([8])
         (read,) = range_reader(dataset, dataset.shards(), None)(in_file_order([8], 0))
-        assert address(read) == address(dataset.batches[0])
+        assert address(read.batch) == address(dataset.batches[0])
 
     def test_a_shard_with_fewer_rows_than_promised_is_an_error_that_names_it(self, memory: Callable) -> None:
         dataset = memory([4, 4], promised=3)
@@ -99,16 +152,16 @@ class TestReading:
 
     def test_a_null_in_a_text_column_is_let_through(self, memory: Callable) -> None:
         dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array(["a", None])], names=["text"])])
-        (batch,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))
-        assert batch["text"].to_pylist() == ["a", None]
+        (rows,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))
+        assert rows.batch["text"].to_pylist() == ["a", None]
 
     def test_a_source_that_allows_nulls_gets_them_through(self, memory: Callable) -> None:
         dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array([1, None])], names=["y"])], allow_nulls=True)
-        (batch,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))
-        assert batch["y"].to_pylist() == [1, None]
+        (rows,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))
+        assert rows.batch["y"].to_pylist() == [1, None]
 
     def test_a_column_that_is_not_read_may_have_nulls(self, memory: Callable) -> None:
         columns = [pa.array([1, 2]), pa.array([1, None])]
         dataset = memory(batches=[pa.RecordBatch.from_arrays(columns, names=["x", "y"])])
-        (batch,) = range_reader(dataset, dataset.shards(), ["x"])(in_file_order([2], 0))
-        assert batch.schema.names == ["x"]
+        (rows,) = range_reader(dataset, dataset.shards(), ["x"])(in_file_order([2], 0))
+        assert rows.batch.schema.names == ["x"]

@@ -19,7 +19,7 @@ SEEDS = range(8)
 
 
 def spec(**keys: object) -> DatasetSpec:
-    return DatasetSpec(source="mock", **keys)
+    return DatasetSpec(source="mock", **{"readahead": 0, **keys})
 
 
 def feed_of(dataset: object, *, seed: int = 5, **keys: object) -> DatasetFeed:
@@ -33,33 +33,33 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[int]:
 class TestInOrder:
     def test_batches_are_the_rows_of_the_files(self, parquet: Callable) -> None:
         feed = feed_of(parquet(rows=100, group=16, files=3), batch_size=8)
-        batches = list(feed.batches(Cursor()))
+        batches = list(feed.stream(Cursor()))
         assert [batch.num_rows for batch in batches] == [8] * 12
         assert rows(batches) == list(range(96))
 
     def test_every_epoch_is_the_same(self, parquet: Callable) -> None:
         feed = feed_of(parquet(rows=50, group=16), batch_size=10)
-        assert rows(feed.batches(Cursor(epoch=0))) == rows(feed.batches(Cursor(epoch=1)))
+        assert rows(feed.stream(Cursor(epoch=0))) == rows(feed.stream(Cursor(epoch=1)))
 
     @pytest.mark.parametrize("position", range(0, 101, 10))
     def test_from_a_position_on_it_is_the_tail_of_the_whole(self, parquet: Callable, position: int) -> None:
         feed = feed_of(parquet(rows=100, group=16, files=3), batch_size=10)
-        assert rows(feed.batches(Cursor(rows=position))) == list(range(position, 100))
+        assert rows(feed.stream(Cursor(rows=position))) == list(range(position, 100))
 
     def test_columns_come_as_the_job_lists_them(self, parquet: Callable) -> None:
         feed = feed_of(parquet(rows=10, group=4, columns=["text", "n"]), batch_size=5, columns=("text", "n"))
-        assert next(feed.batches(Cursor())).schema.names == ["text", "n"]
+        assert next(iter(feed.stream(Cursor()))).schema.names == ["text", "n"]
 
     def test_an_epoch_has_as_many_steps_as_whole_batches(self, memory: Callable) -> None:
         feed = feed_of(memory([10, 9]), batch_size=6)
         assert feed.steps_per_epoch == 3
-        assert len(list(feed.batches(Cursor()))) == 3
+        assert len(list(feed.stream(Cursor()))) == 3
 
 
 class TestShuffled:
     def test_parquet_row_groups_are_mixed_and_every_row_comes_once(self, parquet: Callable) -> None:
         feed = feed_of(parquet(rows=960, group=40, files=3), batch_size=32, shuffle=True)
-        drawn = rows(feed.batches(Cursor()))
+        drawn = rows(feed.stream(Cursor()))
         assert feed.lanes == 4  # of 24 row groups
         assert sorted(drawn) == list(range(960))
         assert drawn != list(range(960))
@@ -67,7 +67,7 @@ class TestShuffled:
 
     def test_the_first_rows_of_parquet_are_pinned(self, parquet: Callable) -> None:
         feed = feed_of(parquet(rows=960, group=40, files=3), seed=5, batch_size=32, shuffle=True)
-        first = [rows([next(feed.batches(Cursor(epoch=epoch)))])[:8] for epoch in (0, 1)]
+        first = [rows([next(iter(feed.stream(Cursor(epoch=epoch))))])[:8] for epoch in (0, 1)]
         assert first == GOLDEN
 
     @pytest.mark.parametrize("seed", SEEDS)
@@ -80,31 +80,31 @@ class TestShuffled:
         batch_size = rng.randint(1, min(total, 12))
         window = rng.randint(1, total * 2)
         feed = feed_of(dataset, seed=seed, batch_size=batch_size, shuffle=True, lanes=lanes, shuffle_window=window)
-        whole = rows(feed.batches(Cursor(epoch=2)))
+        whole = rows(feed.stream(Cursor(epoch=2)))
         assert len(whole) == total // batch_size * batch_size, f"seed {seed}"
         assert len(set(whole)) == len(whole), f"seed {seed}"
         for position in range(0, len(whole) + 1, batch_size):
-            assert rows(feed.batches(Cursor(epoch=2, rows=position))) == whole[position:], f"seed {seed}, {position}"
+            assert rows(feed.stream(Cursor(epoch=2, rows=position))) == whole[position:], f"seed {seed}, {position}"
 
     def test_epochs_are_shuffled_anew(self, memory: Callable) -> None:
         feed = feed_of(memory([20] * 8), batch_size=8, shuffle=True)
-        first, second = rows(feed.batches(Cursor(epoch=0))), rows(feed.batches(Cursor(epoch=1)))
+        first, second = rows(feed.stream(Cursor(epoch=0))), rows(feed.stream(Cursor(epoch=1)))
         assert first != second
         assert sorted(first) == sorted(second)
 
     def test_the_order_does_not_follow_from_the_batch_size(self, memory: Callable) -> None:
         small, large = (feed_of(memory([20] * 8), batch_size=size, shuffle=True) for size in (4, 16))
-        assert rows(small.batches(Cursor())) == rows(large.batches(Cursor()))
+        assert rows(small.stream(Cursor())) == rows(large.stream(Cursor()))
 
     def test_the_order_does_not_follow_from_the_pieces_that_a_source_reads(self, memory: Callable) -> None:
         one, other = (feed_of(memory([20] * 8, piece=piece), batch_size=8, shuffle=True) for piece in (3, 1000))
-        assert rows(one.batches(Cursor())) == rows(other.batches(Cursor()))
+        assert rows(one.stream(Cursor())) == rows(other.stream(Cursor()))
 
     def test_seeking_reads_no_shard_that_lies_before(self, memory: Callable) -> None:
         dataset = memory([100] * 16)
         feed = feed_of(dataset, batch_size=10, shuffle=True, shuffle_window=40)
         dataset.reads.clear()
-        list(feed.batches(Cursor(rows=1560)))
+        list(feed.stream(Cursor(rows=1560)))
         assert len(dataset.reads) == feed.lanes
 
     def test_a_window_takes_no_more_than_window_bytes(self, memory: Callable) -> None:
@@ -112,13 +112,19 @@ class TestShuffled:
         assert feed.window == 100  # rows of 8 bytes
 
     def test_a_window_is_never_smaller_than_its_lanes(self, memory: Callable) -> None:
-        feed = feed_of(memory([1000] * 96), batch_size=10, shuffle=True, window_bytes=8)
+        feed = feed_of(memory([1000] * 96), batch_size=10, shuffle=True, window_bytes=64)
         assert (feed.lanes, feed.window) == (24, 24)
+
+    def test_rows_too_large_for_so_many_lanes_are_an_error_that_names_the_setting(self, memory: Callable) -> None:
+        with pytest.raises(InvalidData, match="24 rows of a shuffle window take 192 bytes") as caught:
+            feed_of(memory([1000] * 96), batch_size=10, shuffle=True, window_bytes=40)
+        assert caught.value.pointer == "/dataset/lanes"
+        assert "set dataset.lanes to 5 or less" in caught.value.hint
 
     def test_there_are_never_more_lanes_than_rows(self, memory: Callable) -> None:
         feed = feed_of(memory([3]), batch_size=1, shuffle=True, lanes=10)
         assert feed.lanes == 3
-        assert sorted(rows(feed.batches(Cursor()))) == [0, 1, 2]
+        assert sorted(rows(feed.stream(Cursor()))) == [0, 1, 2]
 
     def test_a_row_larger_than_a_window_may_be_is_an_error_that_names_the_setting(self, memory: Callable) -> None:
         large = pa.RecordBatch.from_arrays([pa.array(["x" * 5000])], names=["text"])
@@ -134,7 +140,7 @@ class TestShuffled:
     def test_a_shard_that_ends_early_is_an_error_where_it_is_read(self, memory: Callable) -> None:
         feed = feed_of(memory([10, 10, 10], promised=2), batch_size=4, shuffle=True)
         with pytest.raises(InvalidData, match="ended 2 rows early"):
-            list(feed.batches(Cursor()))
+            list(feed.stream(Cursor()))
 
 
 class TestTooLittleData:
@@ -198,13 +204,13 @@ class TestIdentity:
 
 class TestMockBatches:
     def test_come_one_by_one_from_the_cursor_on(self) -> None:
-        assert list(MockFeed(mock_batches=[1, 2, 3]).batches(Cursor(rows=1))) == [2, 3]
+        assert list(MockFeed(mock_batches=[1, 2, 3]).stream(Cursor(rows=1))) == [2, 3]
 
     def test_make_an_epoch_of_one_step_each(self) -> None:
         feed = MockFeed(mock_batches=[1, 2, 3])
         assert (feed.steps_per_epoch, feed.num_rows) == (3, 3)
 
     def test_a_job_without_data_gets_none_for_ever(self) -> None:
-        batches = MockFeed().batches(Cursor())
+        batches = iter(MockFeed().stream(Cursor()))
         assert [next(batches) for _ in range(5)] == [None] * 5
         assert MockFeed().steps_per_epoch is None

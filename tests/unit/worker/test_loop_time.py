@@ -10,10 +10,12 @@ import pytest
 
 from hostcore.events.writer import RankLog
 from hostcore.worker.feed.feed import Cursor, MockFeed
-from hostcore.worker.loop import Hooks, Training, nothing, train
+from hostcore.worker.feed.stream import MockStream
+from hostcore.worker.loop import train
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
 from hostcore.worker.stop import StopSwitch
+from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import Job, StepContext, StepResult
 
 
@@ -30,8 +32,24 @@ class Clock:
 class Unsaved:
     """Saves nothing."""
 
+    has_news = False
+
     def save(self, *, final: bool) -> None:
         pass
+
+    def finish(self) -> None:
+        pass
+
+
+@attrs.frozen(kw_only=True)
+class SlowStream(MockStream):
+    clock: Clock
+    wait: float
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in super().__iter__():
+            self.clock.now += self.wait
+            yield batch
 
 
 @attrs.frozen(kw_only=True)
@@ -41,10 +59,10 @@ class SlowFeed(MockFeed):
     clock: Clock
     wait: float
 
-    def batches(self, cursor: Cursor) -> Iterator[Any]:
-        for batch in super().batches(cursor):
-            self.clock.now += self.wait
-            yield batch
+    def stream(self, cursor: Cursor, **_: Any) -> SlowStream:
+        return SlowStream(
+            mock_batches=self.mock_batches, epoch=cursor.epoch, start=cursor.rows, clock=self.clock, wait=self.wait
+        )
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 
 from hostcore.worker import randomness
 from hostcore.worker.devices import DeviceUnavailable, available_devices, checked_device
+from hostcore.worker.feed.feed import MockFeed
 from hostcore.worker.metrics import HISTORY_POINTS, Meter
 from hostcore.worker.progress import Progress
 from hostcore_hookspecs import Checkpoint
@@ -36,9 +37,9 @@ class TestTheMeter:
 
 class TestProgress:
     def test_moves_the_state_that_everybody_holds(self) -> None:
-        progress = Progress()
+        progress = Progress(rows_per_step=32)
         held = progress.state
-        assert [progress.advance(32), progress.advance(32)] == [1, 2]
+        assert [progress.advance(), progress.advance()] == [1, 2]
         assert (held.step, held.epoch, held.batch_in_epoch, held.samples_seen) == (2, 0, 2, 64)
         progress.next_epoch()
         assert (held.step, held.epoch, held.batch_in_epoch, held.samples_seen) == (2, 1, 0, 64)
@@ -51,23 +52,36 @@ class TestProgress:
     def test_keeps_the_newest_of_the_history(self) -> None:
         progress = Progress()
         for step in range(HISTORY_POINTS + 5):
-            progress.advance(1)
+            progress.advance()
             progress.remember({"train/loss": float(step)})
         history = progress.state.history["train/loss"]
         assert (len(history), history[0], history[-1].step) == (10_000, MetricPoint(6, 5.0), HISTORY_POINTS + 5)
 
     def test_comes_back_from_what_a_checkpoint_keeps(self) -> None:
-        progress = Progress()
-        progress.advance(32)
+        progress = Progress(rows_per_step=32)
+        progress.advance()
         progress.remember({"train/loss": 0.5, "grad": float("inf")})
         progress.next_epoch()
-        progress.advance(32)
-        again = Progress()
-        again.load(progress.stored())
+        progress.advance()
+        again = Progress(rows_per_step=32)
+        again.load(progress.stored(), digest=7)
+        assert again.stored_cursor() == {"epoch": 1, "rows": 32, "digest": 7}
         for name in ("step", "epoch", "batch_in_epoch", "samples_seen", "metrics"):
             assert getattr(again.state, name) == getattr(progress.state, name)
         assert again.state.history == progress.state.history
         assert again.state.history["train/loss"][0] == MetricPoint(1, 0.5)
+
+    def test_counts_the_rows_that_were_trained_on_and_not_those_that_were_read(self) -> None:
+        progress, feed = Progress(rows_per_step=1), MockFeed(mock_batches=list("abcdef"))
+        stream = feed.stream(progress.cursor)
+        with progress.reading(stream):
+            list(stream)
+            for _ in range(4):
+                progress.advance()
+            during = progress.stored_cursor()
+        assert progress.stored_cursor() == during
+        assert during == {"epoch": 0, "rows": 4, "digest": stream.digest(4)}
+        assert stream.digest(4) != stream.digest(6)
 
     def test_collects_requests_and_checkpoints(self) -> None:
         progress = Progress()
@@ -80,7 +94,7 @@ class TestProgress:
 
     def test_keeps_plain_values(self) -> None:
         progress = Progress()
-        progress.advance(1)
+        progress.advance()
         progress.remember({"a": 1.0})
         orjson.dumps(progress.stored())
 

@@ -1,11 +1,14 @@
 """The switch that everybody may use to stop a run."""
 
+import ctypes
 import os
 import signal
 import threading
+import time
 
 import pytest
 
+from hostcore.worker.signals import noted_by
 from hostcore.worker.stop import StopRequest, StopSwitch
 
 
@@ -30,14 +33,14 @@ def test_the_first_request_counts_and_all_are_heard_once() -> None:
 )
 def test_a_signal_is_a_request(number: signal.Signals, expected: StopRequest) -> None:
     stop = StopSwitch()
-    with stop.signals():
+    with noted_by(stop):
         os.kill(os.getpid(), number)
         assert stop.first == expected
 
 
 def test_a_second_ctrl_c_interrupts() -> None:
     stop = StopSwitch()
-    with stop.signals(), pytest.raises(KeyboardInterrupt):
+    with noted_by(stop), pytest.raises(KeyboardInterrupt):
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
     assert stop.first.status == "cancelled"
@@ -45,15 +48,53 @@ def test_a_second_ctrl_c_interrupts() -> None:
 
 def test_a_second_sigterm_does_not_interrupt() -> None:
     stop = StopSwitch()
-    with stop.signals():
+    with noted_by(stop):
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGTERM)
     assert stop.first.status == "preempted"
 
 
+def test_a_signal_is_noted_while_native_code_keeps_python_from_running_handlers() -> None:
+    stop = StopSwitch()
+    native, mutex = ctypes.CDLL(None), ctypes.create_string_buffer(64)  # all zeros: an unlocked mutex
+    noted = []
+
+    def send_and_look() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        end = time.monotonic() + 60
+        while not stop.requested and time.monotonic() < end:
+            time.sleep(0.001)
+        noted.append(stop.first)
+        native.pthread_mutex_unlock(mutex)
+
+    with noted_by(stop):
+        native.pthread_mutex_lock(mutex)
+        other = threading.Thread(target=send_and_look)
+        other.start()
+        native.pthread_mutex_lock(mutex)  # waits for the other thread, and no signal interrupts it
+        other.join()
+    assert noted == [StopRequest("preempted", "received SIGTERM", "signal:SIGTERM")]
+    assert [request.reason for request in stop.unheard()] == ["received SIGTERM"]
+
+
+def test_a_signal_to_a_forked_child_is_the_childs_own() -> None:
+    stop = StopSwitch()
+    reader, writer = os.pipe()
+    with noted_by(stop):
+        child = os.fork()
+        if child == 0:
+            os.write(writer, b"here")
+            signal.pause()
+        os.read(reader, 4)
+        os.kill(child, signal.SIGTERM)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGTERM
+    assert not stop.requested
+
+
 def test_the_handlers_from_before_come_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
-    with StopSwitch().signals():
+    with noted_by(StopSwitch()):
         pass
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
 

@@ -1,0 +1,72 @@
+"""The worker's end of the line to its supervisor, heard by a thread from the first moment on."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from hostcore.runs.channel import Channel
+from hostcore.worker.stop import StopSwitch
+
+#: How long a worker whose supervisor is gone may take to write a checkpoint.
+ORPHAN_SECONDS: Final = 4.0
+
+
+class SupervisorLine:
+    """Passes on what the supervisor says.
+
+    :param when_gone: Called in the line's own thread when the supervisor is gone.
+    """
+
+    def __init__(self, channel: Channel, stop: StopSwitch, when_gone: Callable[[], None] | None = None) -> None:
+        self._channel = channel
+        self._stop = stop
+        self._when_gone = when_gone
+        self._answered = threading.Event()
+        self._may_go = False
+        #: Whether the supervisor was gone after it had given the word to start.
+        self.was_left_alone = False
+        threading.Thread(target=self._listen, daemon=True, name="supervisor line").start()
+
+    def send(self, kind: str, content: Any) -> None:
+        """Tell the supervisor something; see :mod:`hostcore.runs.channel`."""
+        self._channel.send(kind, content)
+
+    def wait_for_go(self) -> bool:
+        """Wait for the word to start; False if the supervisor is gone, which may only have wanted to check the job."""
+        self._answered.wait()
+        return self._may_go
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                kind, content = self._channel.receive()
+            except (EOFError, OSError):
+                break
+            if kind == "go":
+                self._may_go = True
+                self._answered.set()
+            else:
+                self._stop.request(content["reason"], content["requested_by"], status=content["status"])
+        self.was_left_alone = self._may_go
+        self._stop.request("the supervisor is gone", "host", status="preempted")
+        self._answered.set()
+        if self._when_gone is not None:
+            self._when_gone()
+
+
+def end_with_all(seconds: float = ORPHAN_SECONDS) -> None:
+    """End this process and its session, with everything that plugins have started in it, when its time is over."""
+    # Should something hold Python's lock all that time, the kernel's alarm ends at least the process itself.
+    signal.setitimer(signal.ITIMER_REAL, seconds + 0.5)
+    time.sleep(seconds)
+    end_session()
+
+
+def end_session() -> None:
+    """End this process and everything of its session at once."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)  # it was not started by a supervisor, and has no session of its own

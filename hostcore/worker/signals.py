@@ -1,0 +1,107 @@
+"""The signals that a worker gets: noted at any moment, also while native code keeps Python from running handlers.
+
+Python runs its handlers between two bytecodes of the main thread, so one call into native code can delay them for
+minutes. The interpreter's own C handler also writes the signal's number into a pipe (``signal.set_wakeup_fd``), which a
+thread reads at once. Whichever of the two comes first notes the signal, and the other finds it noted.
+"""
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any, Final
+
+from hostcore.worker.stop import StopSwitch
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+@contextmanager
+def noted_by(stop: StopSwitch) -> Iterator[None]:
+    """Note SIGTERM, SIGUSR1 (preempted) and SIGINT (cancelled) instead of dying from them. In the main thread only.
+
+    A Ctrl-C after any of them raises KeyboardInterrupt in the main thread.
+    """
+    notes = _Notes(stop)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    thread = threading.Thread(target=_read, args=(reader, notes), daemon=True, name="signals")
+    thread.start()
+    handlers: dict[signal.Signals, Any] = {number: signal.signal(number, notes.handle) for number in _SIGNALS}
+    # Without a warning: a full pipe holds thousands of signals that nobody has any use for.
+    earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def let_go() -> None:
+        signal.set_wakeup_fd(earlier)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+    # A forked child would write what it gets into the worker's pipe: ending a DataLoader's process would end the run.
+    _letting_go.append(let_go)
+    try:
+        yield
+    finally:
+        let_go()
+        with suppress(ValueError):  # in a forked child
+            _letting_go.remove(let_go)
+        os.close(writer)  # ends the thread
+        thread.join()
+        os.close(reader)
+
+
+def _read(reader: int, notes: "_Notes") -> None:
+    while received := os.read(reader, 64):
+        for number in received:
+            notes.arrived(number)
+
+
+#: What a forked child calls.
+_letting_go: Final[list[Callable[[], None]]] = []
+
+
+def _after_fork() -> None:
+    while _letting_go:
+        _letting_go.pop()()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class _Notes:
+    """Which signals have come, as the thread and as the handler have seen them."""
+
+    def __init__(self, stop: StopSwitch) -> None:
+        self._stop = stop
+        self._arrived: Counter[int] = Counter()
+        self._handled: Counter[int] = Counter()
+        self._noted: Counter[int] = Counter()
+        # Reentrant: a second signal may interrupt the handler of a first.
+        self._lock = threading.RLock()
+
+    def arrived(self, number: int) -> None:
+        """The thread has read of a signal."""
+        with self._lock:
+            self._arrived[number] += 1
+            self._note(number, self._arrived[number])
+
+    def handle(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
+        """Python's handler, in the main thread. Two of a kind that came close together are handled once."""
+        with self._lock:
+            self._handled[number] = max(self._handled[number] + 1, self._arrived[number])
+            self._note(number, self._handled[number])
+            forces = number == signal.SIGINT and self._noted.total() > 1
+        if forces:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, count: int) -> None:
+        if number not in _SIGNALS or count <= self._noted[number]:
+            return
+        self._noted[number] = count
+        name = signal.Signals(number).name
+        if number == signal.SIGINT:
+            self._stop.request("interrupted by the user", "user", status="cancelled")
+        else:
+            self._stop.request(f"received {name}", f"signal:{name}", status="preempted")

@@ -1,0 +1,340 @@
+"""Reading ahead: the same batches, errors as they were raised, and a thread that ends."""
+
+import re
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hostcore.job.spec import DatasetSpec
+from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
+from hostcore.plugins.component import Component
+from hostcore.worker.feed import readahead
+from hostcore.worker.feed.feed import Cursor, DatasetFeed, dataset_feed
+from hostcore.worker.feed.readahead import ReadAhead
+from hostcore.worker.feed.reading import never
+from hostcore_hookspecs import KINDS, Capabilities, DataContext, PluginRef, Shard
+
+DEADLINE_SECONDS = 20.0
+
+
+def feed_of(dataset: object, **keys: object) -> DatasetFeed:
+    return dataset_feed(dataset, DatasetSpec(source="mock", **keys), seed=5, pointer="/dataset")
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.001)
+
+
+def reading_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "feed read-ahead"]
+
+
+class TestTheBatches:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("ahead", range(5))
+    def test_are_the_same_however_far_is_read_ahead(self, memory: Callable, shuffle: bool, ahead: int) -> None:
+        def rows(ahead: int) -> list[list[int]]:
+            feed = feed_of(
+                memory([30] * 12, piece=7), batch_size=8, shuffle=shuffle, shuffle_window=50, readahead=ahead
+            )
+            with closing(feed.stream(Cursor(epoch=1, rows=24))) as stream:
+                return [batch["n"].to_pylist() for batch in stream]
+
+        assert rows(ahead) == rows(0)
+
+    def test_in_order_are_the_memory_that_the_source_read(self, memory: Callable) -> None:
+        dataset = memory([8])
+        with closing(feed_of(dataset, batch_size=4).stream(Cursor())) as stream:
+            first, second = stream
+        begin = dataset.batches[0].column(0).buffers()[1].address
+        assert [batch.column(0).buffers()[1].address for batch in (first, second)] == [begin, begin]
+        assert second.column(0).offset == 4
+
+    def test_that_a_slow_source_has_read_are_not_held_back(self, memory: Callable) -> None:
+        go_on = threading.Event()
+        dataset = memory([4, 4], before_piece=lambda count: count and go_on.wait(DEADLINE_SECONDS))
+        with closing(feed_of(dataset, batch_size=4).stream(Cursor())) as stream:
+            batches = iter(stream)
+            assert next(batches)["n"].to_pylist() == [0, 1, 2, 3]  # far less than a chunk, and no more comes
+            go_on.set()
+            assert next(batches)["n"].to_pylist() == [4, 5, 6, 7]
+
+
+class TestErrors:
+    class Source:
+        """A data source of a plugin, whose second shard cannot be read."""
+
+        def open_dataset(self, ctx: DataContext) -> "TestErrors.Source":
+            return self
+
+        schema = pa.schema([("n", pa.int64())])
+
+        def shards(self) -> list[Shard]:
+            return [Shard(id=f"#{i}", num_rows=8) for i in range(3)]
+
+        def read_shard(self, shard: Shard, columns: object, offset: int) -> Iterator[pa.RecordBatch]:
+            if shard.id == "#1":
+                raise self.make_error()
+            yield pa.RecordBatch.from_arrays([pa.array(range(8))], names=["n"])
+
+        def make_error(self) -> Exception:
+            return ZeroDivisionError("the disk of the plugin is full of zeros")
+
+    @pytest.mark.parametrize("ahead", [0, 1, 3])
+    def test_of_the_source_come_after_the_batches_before_them_and_show_its_own_lines(self, ahead: int) -> None:
+        source = self.Source()
+        component = Component(
+            ref=PluginRef(kind="data_source", name="zeros", value="zeros:Source", dist="zeros", version="1"),
+            kind=KINDS["data_source"],
+            instance=source,
+            settings=None,
+            capabilities=Capabilities(),
+            use="data_source:zeros#train",
+            implementations=(),
+        )
+        drawn = []
+        with (
+            closing(feed_of(source, batch_size=4, readahead=ahead).stream(Cursor())) as stream,
+            pytest.raises(ZeroDivisionError, match="the disk of the plugin") as caught,
+        ):
+            drawn.extend(batch["n"].to_pylist() for batch in stream)
+        assert drawn == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        assert attribute(caught.value, [component]) is component
+        assert f"{Path(__file__).name}:" in (plugin_place(caught.value, component) or "")
+        lines = plugin_traceback(caught.value, component)
+        assert re.search(r"in read_shard\n +raise self.make_error\(\)\n", lines)
+
+    def test_come_once(self) -> None:
+        with closing(feed_of(self.Source(), batch_size=4).stream(Cursor())) as stream:
+            batches, drawn = iter(stream), []
+            with pytest.raises(ZeroDivisionError):
+                drawn.extend(batches)
+            assert next(batches, None) is None
+
+    def test_that_are_no_exceptions_arrive_too(self, memory: Callable) -> None:
+        def leave(count: int) -> None:
+            raise SystemExit(7)
+
+        feed = feed_of(memory([8], before_piece=leave), batch_size=4)
+        with closing(feed.stream(Cursor())) as stream, pytest.raises(SystemExit, match="7"):
+            next(iter(stream))
+
+
+class TestStopping:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_ends_a_wait_for_a_source_that_does_not_answer(
+        self, memory: Callable, shuffle: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", 0.05)
+        stop, release = threading.Event(), threading.Event()
+
+        def block(count: int) -> None:
+            if count == 3:
+                stop.set()
+                release.wait(DEADLINE_SECONDS)
+
+        dataset = memory([8, 8], piece=4)
+        feed = feed_of(dataset, batch_size=4, shuffle=shuffle, shuffle_window=4, readahead=3)
+        dataset.pieces, dataset.before_piece = 0, block
+        stream = feed.stream(Cursor(), stopping=stop.is_set)
+        try:
+            assert len(list(stream)) == 3
+            assert stream.digest(12)
+        finally:
+            release.set()
+        wait_until(lambda: not reading_threads())
+
+    def test_is_not_asked_for_while_there_is_data(self, memory: Callable) -> None:
+        asked = []
+        dataset = memory([8] * 4)
+        stream = feed_of(dataset, batch_size=4, readahead=1).stream(Cursor(), stopping=lambda: bool(asked.append(1)))
+        wait_until(lambda: not reading_threads())  # all of it fits into one chunk
+        assert len(list(stream)) == 8
+        assert len(asked) == 0
+
+    def test_ends_reading_without_a_thread_between_two_pieces(self, memory: Callable) -> None:
+        stop = threading.Event()
+        dataset = memory([100], piece=10)
+        feed = feed_of(dataset, batch_size=10, shuffle=True, shuffle_window=100, readahead=0)
+        dataset.pieces, dataset.before_piece = 0, lambda count: stop.set() if count == 2 else None
+        assert list(feed.stream(Cursor(), stopping=stop.is_set)) == []
+        assert dataset.pieces == 3
+
+
+class TestClosing:
+    @pytest.mark.parametrize("taken", [0, 1, 5])
+    @pytest.mark.parametrize("ahead", [1, 2, 4])
+    def test_leaves_no_thread(self, memory: Callable, ahead: int, taken: int) -> None:
+        feed = feed_of(memory([30] * 12), batch_size=8, shuffle=True, shuffle_window=24, readahead=ahead)
+        stream = feed.stream(Cursor())
+        batches = iter(stream)
+        for _ in range(taken):
+            next(batches)
+        stream.close()
+        stream.close()
+        assert not reading_threads()
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_happens_at_the_end_of_the_batches(self, memory: Callable, shuffle: bool) -> None:
+        dataset = memory([30] * 12 + [4], piece=1)  # the last 4 rows are not given out
+        stream = feed_of(dataset, batch_size=8, shuffle=shuffle, shuffle_window=2, readahead=1).stream(Cursor())
+        assert sum(1 for _ in stream) == 45
+        assert not reading_threads()
+
+    def test_happens_when_the_batches_are_dropped(self, memory: Callable) -> None:
+        feed = feed_of(memory([30] * 12), batch_size=8, shuffle=True, shuffle_window=24)
+        batches = iter(feed.stream(Cursor()))
+        next(batches)
+        del batches
+        assert not reading_threads()
+
+    def test_ends_a_read_between_two_pieces(self, memory: Callable) -> None:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def wait(count: int) -> None:
+            begun.set()
+            go_on.wait(DEADLINE_SECONDS)
+
+        dataset = memory([100], piece=10)
+        feed = feed_of(dataset, batch_size=10, shuffle=True, shuffle_window=100)
+        dataset.pieces, dataset.before_piece = 0, wait
+        stream = feed.stream(Cursor())
+        begun.wait(DEADLINE_SECONDS)
+        closer = threading.Thread(target=stream.close)
+        closer.start()
+        wait_until(stream._closing.is_set)
+        go_on.set()
+        closer.join()
+        wait_until(lambda: not reading_threads())
+        assert dataset.pieces == 1
+
+    def test_does_not_wait_for_ever_for_a_source_that_hangs(
+        self, memory: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", 0.05)
+        release = threading.Event()
+        dataset = memory([8], before_piece=lambda count: release.wait(DEADLINE_SECONDS))
+        stream = feed_of(dataset, batch_size=4).stream(Cursor())
+        stream.close()
+        (hanging,) = reading_threads()
+        assert hanging.daemon
+        release.set()
+        wait_until(lambda: not reading_threads())
+
+    def test_ends_the_batches(self, memory: Callable) -> None:
+        feed = feed_of(memory([30] * 12), batch_size=10, shuffle=True, shuffle_window=10)
+        stream = feed.stream(Cursor())
+        batches = iter(stream)
+        next(batches)
+        stream.close()
+        assert list(batches) == []
+
+
+class Block:
+    """What a :class:`ReadAhead` hands over, in place of rows."""
+
+    def __init__(self, nbytes: int, unit_bytes: int) -> None:
+        self.nbytes = nbytes
+        self.unit_bytes = unit_bytes
+
+
+class Making:
+    """Makes blocks, and knows how many of them were alive at most."""
+
+    def __init__(self, count: int, *, nbytes: int, unit_bytes: int) -> None:
+        self._count = count
+        self._sizes = nbytes, unit_bytes
+        self._alive: weakref.WeakSet[Block] = weakref.WeakSet()
+        self.made = 0
+        self.most = 0
+
+    def _blocks(self) -> Iterator[Block]:
+        for _ in range(self._count):
+            self.most = max(self.most, len(self._alive) + 1)
+            self.made += 1
+            yield self._block()
+
+    def _block(self) -> Block:
+        block = Block(*self._sizes)
+        self._alive.add(block)
+        return block
+
+    def read_ahead(self, depth: int) -> ReadAhead[Block]:
+        return ReadAhead(self._blocks(), depth=depth, closing=threading.Event(), stopping=never)
+
+
+def take_all(ahead: ReadAhead[Block]) -> int:
+    """Take the blocks; each is let go of before the next one is taken."""
+    count = 0
+    while ahead.take() is not None:
+        count += 1
+    return count
+
+
+class TestMemory:
+    @pytest.mark.parametrize("nbytes", [1, 1000, 10 << 20])
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_no_more_windows_than_the_depth_lie_ready_or_are_in_the_making(self, depth: int, nbytes: int) -> None:
+        making = Making(50, nbytes=nbytes, unit_bytes=nbytes)
+        with closing(making.read_ahead(depth)) as ahead:
+            wait_until(lambda: making.made == depth)
+            assert take_all(ahead) == 50
+        assert making.most <= depth
+
+    def test_of_windows_that_are_large_only_one_is_read_ahead(self) -> None:
+        making = Making(20, nbytes=40 << 20, unit_bytes=40 << 20)
+        with closing(making.read_ahead(8)) as ahead:
+            wait_until(lambda: making.made == 1)
+            assert take_all(ahead) == 20
+        assert making.most == 1
+
+    def test_of_windows_that_come_in_parts_a_few_parts_lie_ready(self) -> None:
+        making = Making(40, nbytes=8 << 20, unit_bytes=64 << 20)
+        with closing(making.read_ahead(2)) as ahead:
+            wait_until(lambda: making.made == 4)
+            assert take_all(ahead) == 40
+        assert making.most == 4
+
+    def test_small_blocks_are_read_until_they_are_many(self) -> None:
+        making = Making(1000, nbytes=1 << 18, unit_bytes=16 << 20)
+        with closing(making.read_ahead(1)) as ahead:
+            # Beyond, there is no room for another four megabytes.
+            wait_until(lambda: making.made == (12 << 20 >> 18) + 1)
+            assert take_all(ahead) == 1000
+        assert making.most <= 16 << 20 >> 18
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_a_stream_takes_a_few_windows_however_much_data_there_is(self, memory: Callable, shuffle: bool) -> None:
+        pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+        shard_bytes, shards = 1 << 20, 100
+
+        def made_when_read(shard: Shard, columns: object, offset: int) -> Iterator[pa.RecordBatch]:
+            values = pa.array(np.zeros(shard_bytes // 8 - offset), pa.float64())
+            yield pa.RecordBatch.from_arrays([pa.compute.add(values, 1.0)], names=["x"])
+
+        class Large:
+            schema = pa.schema([("x", pa.float64())])
+            read_shard = staticmethod(made_when_read)
+
+            def shards(self) -> list[Shard]:
+                return [Shard(id=f"#{i}", num_rows=shard_bytes // 8) for i in range(shards)]
+
+        feed = feed_of(Large(), batch_size=1024, shuffle=shuffle, window_bytes=4 << 20, lanes=1 if shuffle else None)
+        pa.set_memory_pool(pool)
+        try:
+            with closing(feed.stream(Cursor())) as stream:
+                assert sum(1 for _ in stream) == shards * shard_bytes // 8 // 1024
+        finally:
+            pa.set_memory_pool(before)
+        # A window in use, one ready, one as it is read and as it is ordered; in order, what lies ready.
+        assert pool.max_memory() < (4 * (4 << 20) if shuffle else 32 << 20) + 4 * shard_bytes

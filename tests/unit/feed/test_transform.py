@@ -1,0 +1,431 @@
+"""``transform_batch`` on the loop's thread and in processes ahead of it."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.resolve import Selected
+from hostcore.worker.feed.feed import Cursor
+from hostcore.worker.feed.transform import Transformer, check_workers, make_transformer
+from hostcore.worker.feed.transform_call import GlobalGenerator
+from hostcore.worker.feed.transform_failure import ChildDied, TransformFailed, UnsendableResult
+from hostcore_hookspecs import HostcoreError, InvalidData, Job, StepContext
+from hostcore_hookspecs.plan import PluginRef
+
+HERE = Path(__file__).parent
+MODULE = "transforming_trainer"
+ROWS = 4
+
+#: A script that makes a pool when it is imported. Whoever imports it a second time leaves a second line.
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+with Path({log!r}).open("a") as log:
+    log.write("imported\\n")
+from hostcore.worker.feed.feed import Cursor
+from test_transform import Lab, raw
+transformer = Lab().make("Behaves", workers=2, at={{"8": "hangs"}}, sign={sign!r})
+for rows in transformer.apply(iter(raw(5)), Cursor()):
+    pass
+"""
+
+
+def raw(count: int, start: int = 0) -> list[pa.RecordBatch]:
+    """Batches of numbered rows."""
+    return [
+        pa.record_batch({"n": pa.array(range(first, first + ROWS), pa.int64())})
+        for first in range(start, start + count * ROWS, ROWS)
+    ]
+
+
+def processes(*, of: int | None = None) -> set[int]:
+    """The living processes of transformers: all, or those that a process has started."""
+    table = subprocess.run(
+        ["ps", "-axwwo", "pid=,ppid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    lines = [line.split(None, 3) for line in table.splitlines()]
+    return {
+        int(pid)
+        for pid, parent, state, args in lines
+        if "hostcore.worker.feed.transform_process" in args and "Z" not in state and of in (None, int(parent))
+    }
+
+
+def mine() -> set[int]:
+    """Those that this process has started."""
+    return processes(of=os.getpid())
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"waited {seconds} s in vain for: {what}")
+
+
+class Lab:
+    """Makes transformers of the classes in ``transforming_trainer``, as an attempt makes them."""
+
+    def __init__(self) -> None:
+        self.before = mine()
+        self.made: list[Transformer] = []
+        self.stop = threading.Event()
+
+    def load(self, trainer: str, *callbacks: str, **hyperparams: Any) -> tuple[list[Selected], list[Component]]:
+        names = [("trainer", trainer, "/hyperparams"), *(("callback", one, "/callbacks/0") for one in callbacks)]
+        selected = [
+            Selected(
+                ref=PluginRef(kind=kind, name=f"{MODULE}:{name}", value=f"{MODULE}:{name}"),
+                settings=hyperparams if kind == "trainer" else {},
+                pointer=pointer,
+                use=f"{kind}:{name}",
+                named_at=pointer,
+            )
+            for kind, name, pointer in names
+        ]
+        return selected, [load_component(one, job_dir=HERE) for one in selected]
+
+    def make(
+        self,
+        trainer: str,
+        *callbacks: str,
+        workers: int = 0,
+        seed: int = 7,
+        rank: int = 0,
+        stride: int = ROWS,
+        **hyperparams: Any,
+    ) -> Transformer:
+        selected, components = self.load(trainer, *callbacks, **hyperparams)
+        made = make_transformer(
+            hooks=Hooks(components),
+            components=components,
+            selected=selected,
+            job_dir=HERE,
+            ctx=StepContext(job=Job(seed=seed), hyperparams=hyperparams, rank=rank, device="cuda"),
+            workers=workers,
+            rows_per_step=stride,
+            stopping=self.stop.is_set,
+        )
+        assert made is not None
+        self.made.append(made)
+        return made
+
+
+@pytest.fixture
+def lab() -> Iterator[Lab]:
+    """Everything that it makes is closed, and no process is left."""
+    made = Lab()
+    yield made
+    for each in made.made:
+        each.close()
+    assert mine() == made.before
+    if str(HERE) in sys.path:
+        sys.path.remove(str(HERE))
+    sys.modules.pop(MODULE, None)
+
+
+def plain(results: Sequence[Any]) -> list[Any]:
+    """Everything that must be equal, as plain values."""
+    return [
+        {**one, "drawn": one["drawn"].tobytes(), "batch": one["batch"].to_pylist(), "pid": 0, "torch": 0}
+        for one in results
+    ]
+
+
+class TestAnyNumberOfProcesses:
+    def test_gives_the_same_results_in_the_same_order(self, lab: Lab) -> None:
+        here = lab.make("Draws", scale=3)
+        expected = [plain(list(here.apply(iter(raw(20)), Cursor(epoch=epoch)))) for epoch in (0, 1)]
+        assert [one["rows"][0] for one in expected[0]] == list(range(0, 80, ROWS))
+        assert expected[0][3]["seen"] == ("cpu", 0, 7, 3, None, None)
+        assert expected[0] != expected[1]
+        for workers in (1, 2):
+            with closing(lab.make("Draws", workers=workers, scale=3)) as there:
+                first = list(there.apply(iter(raw(20)), Cursor(epoch=0)))
+                assert plain(first) == expected[0]
+                # as a resume from the middle of the second epoch
+                rest = list(there.apply(iter(raw(8, start=12 * ROWS)), Cursor(epoch=1, rows=12 * ROWS)))
+                assert plain(rest) == expected[1][12:]
+                assert {one["pid"] for one in first} <= mine()
+                assert len(mine() - lab.before) == workers
+                assert not any(one["torch"] for one in first), "the process has imported torch by itself"
+
+    def test_takes_a_bounded_number_of_batches_ahead(self, lab: Lab) -> None:
+        taken = 0
+
+        def stream() -> Iterator[Any]:
+            nonlocal taken
+            for batch in raw(30):
+                taken += 1
+                yield batch
+
+        given = 0
+        for _ in lab.make("Draws", workers=1, scale=1).apply(stream(), Cursor()):
+            given += 1
+            assert taken <= given + 1
+        assert (taken, given) == (30, 30)
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_an_error_of_the_stream_comes_after_the_batches_before_it(self, lab: Lab, workers: int) -> None:
+        def stream() -> Iterator[Any]:
+            yield from raw(2)
+            raise InvalidData("a null in column n")
+
+        results = lab.make("Draws", workers=workers, scale=1).apply(stream(), Cursor())
+        assert [next(results)["rows"][0], next(results)["rows"][0]] == [0, ROWS]
+        with pytest.raises(InvalidData, match="a null in column n"):
+            next(results)
+
+    def test_callbacks_that_wrap_it_are_there_and_others_are_not_made(
+        self, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WORKER", str(os.getpid()))
+        there = lab.make("Behaves", "OnlyInTheWorker", "Doubles", workers=1, at={})
+        assert list(there.apply(iter(raw(2)), Cursor())) == [[0, 1, 2, 3] * 2, [4, 5, 6, 7] * 2]
+
+
+class TestGenerator:
+    def drawn(self, lab: Lab, cursor: Cursor, count: int = 3, **about: Any) -> list[bytes]:
+        # the rows are the same wherever the cursor is, so that only the generator differs
+        transformer = lab.make("Draws", scale=1, **about)
+        return [one["drawn"].tobytes() for one in transformer.apply(iter(raw(1) * count), cursor)]
+
+    def test_depends_on_seed_epoch_and_position_alone(self, lab: Lab) -> None:
+        first = self.drawn(lab, Cursor())
+        assert self.drawn(lab, Cursor()) == first
+        assert len(set(first)) == 3
+        assert self.drawn(lab, Cursor(rows=ROWS))[:2] == first[1:]
+        assert set(self.drawn(lab, Cursor(epoch=1))).isdisjoint(first)
+        assert set(self.drawn(lab, Cursor(), seed=8)).isdisjoint(first)
+
+    def test_differs_between_ranks(self, lab: Lab) -> None:
+        ranks = [self.drawn(lab, Cursor(), rank=rank, stride=2 * ROWS) for rank in (0, 1)]
+        assert len({*ranks[0], *ranks[1]}) == 6
+
+    def test_is_philox_with_the_documented_counter(self, lab: Lab) -> None:
+        philox = np.random.Philox(
+            key=np.array([7, 5], dtype=np.uint64), counter=np.array([0, 2, 9, 0], dtype=np.uint64)
+        )
+        expected = np.random.Generator(philox).random(4).tobytes()
+        assert self.drawn(lab, Cursor(epoch=5, rows=8), count=1, rank=1) == [expected]
+
+    @pytest.mark.parametrize("workers", [0, 1])
+    def test_drawing_from_a_global_one_instead_is_an_error(self, lab: Lab, workers: int) -> None:
+        results = lab.make("DrawsGlobally", workers=workers).apply(iter(raw(3)), Cursor())
+        next(results)
+        with pytest.raises(HostcoreError, match=r"draws from the global random generator of numpy\.random") as caught:
+            next(results)
+        assert caught.value.code == GlobalGenerator.code
+        assert "draw from rng" in str(caught.value.hint)
+
+    def test_what_is_made_once_may_draw_from_a_global_one(self, lab: Lab) -> None:
+        results = list(lab.make("DrawsOnce").apply(iter(raw(3)), Cursor()))
+        assert len(set(results)) == 1
+
+
+#: What happens at which row; one pool serves all of them.
+FAILURES = {
+    "raises": 100,
+    "finds_bad_data": 200,
+    "gives_up": 300,
+    "needs_setup": 400,
+    "exits": 500,
+    "returns_a_lock": 600,
+    "stops_the_run": 700,
+}
+
+
+@pytest.fixture(scope="module")
+def failing() -> Iterator[Transformer]:
+    """Two processes that do all of ``FAILURES``."""
+    made = Lab().make("Behaves", workers=2, at={str(row): how for how, row in FAILURES.items()})
+    with closing(made):
+        yield made
+
+
+class TestErrors:
+    def results(self, transformer: Transformer, how: str) -> Iterator[Any]:
+        """The results from the second batch before the failure on, of which the first two are taken."""
+        row = FAILURES[how]
+        first = row - 2 * ROWS
+        results = transformer.apply(iter(raw(6, start=first)), Cursor(rows=first))
+        assert [next(results)[0], next(results)[0]] == [first, first + ROWS]
+        return results
+
+    def test_an_exception_keeps_its_name_and_traceback_and_its_place_among_the_batches(
+        self, failing: Transformer
+    ) -> None:
+        with pytest.raises(TransformFailed) as caught:
+            next(self.results(failing, "raises"))
+        error = caught.value.as_run_error(rank=3)
+        assert (error.type, error.message, error.rank) == ("ValueError", "a bad pixel", 3)
+        assert error.plugin == f"{MODULE}:Behaves"
+        assert error.traceback.startswith("Traceback (most recent call last):\n")
+        assert error.traceback.endswith("ValueError: a bad pixel\n")
+        assert f'{MODULE}.py", line' in error.traceback
+        assert "hostcore/" not in error.traceback
+
+    def test_data_that_is_wrong_stays_invalid_data(self, failing: Transformer) -> None:
+        with pytest.raises(InvalidData, match="an image is empty") as caught:
+            next(self.results(failing, "finds_bad_data"))
+        error = caught.value
+        assert (error.pointer, error.hint, error.plugin) == ("/dataset", "look at it", f"{MODULE}:Behaves")
+        assert f"{MODULE}.py:" in str(error.file)
+
+    def test_an_error_that_explains_itself_has_no_traceback(self, failing: Transformer) -> None:
+        with pytest.raises(TransformFailed) as caught:
+            next(self.results(failing, "gives_up"))
+        error = caught.value.as_run_error(rank=0)
+        assert (error.type, error.message, error.traceback, error.hint) == (
+            "FatalError",
+            "no decoder",
+            "",
+            "install one",
+        )
+
+    def test_what_setup_made_is_missed_with_a_hint(self, failing: Transformer) -> None:
+        with pytest.raises(TransformFailed, match="has no attribute 'vocabulary'") as caught:
+            next(self.results(failing, "needs_setup"))
+        assert "setup and configure are not called" in str(caught.value.hint)
+
+    def test_exiting_is_an_exception_like_any_other(self, failing: Transformer) -> None:
+        with pytest.raises(TransformFailed, match="3") as caught:
+            next(self.results(failing, "exits"))
+        assert caught.value.type == "SystemExit"
+
+    def test_a_result_that_cannot_be_sent_is_named(self, failing: Transformer) -> None:
+        results = self.results(failing, "returns_a_lock")
+        with pytest.raises(
+            HostcoreError, match=r"returned a dict that cannot be sent .*: .*'_thread\.lock' object"
+        ) as caught:
+            next(results)
+        assert caught.value.code == UnsendableResult.code
+
+    def test_the_run_cannot_be_stopped_from_ahead_of_it(self, failing: Transformer) -> None:
+        with pytest.raises(TransformFailed, match="runs ahead of the loop and cannot stop it"):
+            next(self.results(failing, "stops_the_run"))
+
+    def test_a_killed_process_is_one_error_that_says_so(self, lab: Lab) -> None:
+        results = lab.make("Behaves", workers=1, at={"4": "is_killed"}).apply(iter(raw(6)), Cursor())
+        assert next(results) == [0, 1, 2, 3]
+        with pytest.raises(ChildDied) as caught:
+            next(results)
+        message = "a process of dataset.workers was killed by SIGKILL on the batch from row 4 of epoch 0 on"
+        assert caught.value.message == message
+        assert caught.value.pointer == "/dataset/workers"
+        assert "memory" in str(caught.value.hint)
+
+    def test_a_process_that_cannot_import_the_plugin_says_why(
+        self, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "once.py").write_text(
+            f"import os\nfrom {MODULE} import Draws\nif os.getpid() != {os.getpid()}:\n    1 / 0\n"
+        )
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.syspath_prepend(str(HERE))
+        monkeypatch.setattr(sys.modules[__name__], "MODULE", "once")
+        with pytest.raises(TransformFailed, match="ZeroDivisionError") as caught:
+            next(lab.make("Draws", workers=1, scale=1).apply(iter(raw(1)), Cursor()))
+        assert "once.py" in caught.value.traceback
+        del sys.modules["once"], sys.modules["transforming_trainer"]
+
+
+class TestProcesses:
+    def test_a_stop_ends_the_wait_for_a_batch_that_hangs_and_closing_ends_the_process(
+        self, lab: Lab, tmp_path: Path
+    ) -> None:
+        sign = tmp_path / "hanging"
+        there = lab.make("Behaves", workers=1, at={"4": "hangs"}, sign=str(sign))
+        (pid,) = mine() - lab.before
+        results = there.apply(iter(raw(6)), Cursor())
+        assert next(results) == [0, 1, 2, 3]
+        wait_until(sign.exists, "the batch to hang")
+        threading.Timer(0.1, lab.stop.set).start()
+        assert list(results) == []
+        assert pid in mine()
+        there.close()
+        assert pid not in mine()
+        there.close()
+
+    def test_signals_of_a_scheduler_are_ignored_from_the_very_start(self, lab: Lab) -> None:
+        there = lab.make("Behaves", workers=1, at={})
+        (pid,) = mine() - lab.before
+        scheduler = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+        def bother() -> None:
+            for number in scheduler:
+                os.kill(pid, number)
+
+        bother()
+        results = there.apply(iter(raw(200)), Cursor())
+        for _ in range(200):
+            bother()
+            next(results)
+        assert pid in mine()
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []).isdisjoint(scheduler)
+
+    def test_output_goes_where_the_worker_writes(self, lab: Lab, capfd: pytest.CaptureFixture[str]) -> None:
+        results = lab.make("Behaves", workers=1, at={"0": "prints"}).apply(iter(raw(1)), Cursor())
+        assert list(results) == ["printed"]
+        assert capfd.readouterr().out == "hello from a batch\n"
+
+    def test_a_worker_that_is_killed_leaves_none_and_its_script_was_imported_once(self, tmp_path: Path) -> None:
+        log, sign, script = tmp_path / "log", tmp_path / "hanging", tmp_path / "script.py"
+        script.write_text(SCRIPT.format(here=str(HERE), log=str(log), sign=str(sign)))
+        process = subprocess.Popen([sys.executable, str(script)])
+        try:
+            wait_until(sign.exists, "a batch to hang")
+            started = processes(of=process.pid)
+            assert len(started) == 2
+        finally:
+            process.kill()
+            process.wait()
+        wait_until(lambda: not started & processes(), "the processes to end")
+        assert log.read_text() == "imported\n"
+
+
+class TestCheck:
+    def test_processes_need_a_trainer_with_transform_batch(self, lab: Lab) -> None:
+        _, (without,) = lab.load("Trainer")
+        check_workers(without, 0)
+        with pytest.raises(HostcoreError, match=r"dataset\.workers needs a trainer with transform_batch") as caught:
+            check_workers(without, 2)
+        assert caught.value.pointer == "/dataset/workers"
+        _, (having,) = lab.load("Draws")
+        check_workers(having, 2)
+
+    def test_processes_need_a_trainer_that_can_be_imported(self, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, (trainer,) = lab.load("Draws")
+        monkeypatch.setattr(type(trainer.instance), "__module__", "__main__")
+        with pytest.raises(HostcoreError, match="part of the running script"):
+            check_workers(trainer, 1)
+
+    def test_a_trainer_without_it_needs_no_transformer(self, lab: Lab) -> None:
+        selected, components = lab.load("Trainer")
+        made = make_transformer(
+            hooks=Hooks(components),
+            components=components,
+            selected=selected,
+            job_dir=HERE,
+            ctx=StepContext(),
+            workers=0,
+            rows_per_step=1,
+            stopping=lambda: False,
+        )
+        assert made is None
