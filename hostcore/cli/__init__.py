@@ -9,6 +9,9 @@ import click
 
 from hostcore import __version__
 
+#: 128 + SIGINT, as shells have it.
+_INTERRUPTED: Final = 130
+
 
 class _Command(NamedTuple):
     module: str
@@ -20,7 +23,12 @@ _COMMANDS: Final = {
     "run": _Command("hostcore.cli.run", "Run a job, watch it, report how it ended."),
     "validate": _Command("hostcore.cli.validate", "Check a job without starting it; show the plan."),
     "list": _Command("hostcore.cli.runs", "List the runs, newest first."),
-    "status": _Command("hostcore.cli.runs", "Show how a run is doing, or how it ended."),
+    "status": _Command("hostcore.cli.status", "Show how a run is doing, or how it ended."),
+    "logs": _Command("hostcore.cli.logs", "Show what happened in a run; with -f, while it happens."),
+    "cancel": _Command("hostcore.cli.cancel", "Stop a run, whatever has become of it."),
+    "resume": _Command("hostcore.cli.resume", "Go on with a run, or begin a new one from a checkpoint."),
+    "compare": _Command("hostcore.cli.compare", "Show in what two runs differ, and their curves in one picture."),
+    "verify": _Command("hostcore.cli.verify", "Prove that a run has lost, skipped and repeated nothing."),
     "plugins": _Command("hostcore.cli.plugins", "Show what is installed, and what is broken and why."),
     "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
 }
@@ -40,6 +48,13 @@ class _Commands(click.Group):
         module = importlib.import_module(_COMMANDS[cmd_name].module)
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Find the command and call it. A Ctrl-C that it does not hear ends it without a word."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The list of commands, from the table alone."""
@@ -76,4 +91,7 @@ def main() -> None:
         Path.cwd()
     except FileNotFoundError:
         sys.exit("error: the working directory does not exist any more; change to one that does")
-    cli(prog_name="hostcore")
+    try:
+        cli(prog_name="hostcore")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)

@@ -1,9 +1,10 @@
-"""The options by which ``run`` and ``validate`` change a job."""
+"""The options by which ``run``, ``resume`` and ``validate`` change a job, and say where it is run."""
 
+import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -18,10 +19,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 job_argument = click.argument("job", type=click.Path(path_type=Path))
 
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the job; repeatable."
+)
+devices_option = click.option("--devices", metavar="LIST", help="The devices, comma separated: cpu, cuda, cuda:1, mps.")
+_in_process = click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
+_detach = click.option("--detach", is_flag=True, help="Have the job's launcher run it, apart from this terminal.")
+
 _OPTIONS = (
-    click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the job; repeatable."),
+    set_option,
     click.option("--profile", metavar="NAME", help="Apply one of the job's profiles."),
-    click.option("--devices", metavar="LIST", help="The devices, comma separated: cpu, cuda, cuda:1, mps."),
+    devices_option,
     click.option("--resume", is_flag=True, help="Go on with the run of the job's run_id; there must be one."),
     click.option("--from", "from_checkpoint", metavar="CKPT", help="Start from another run's checkpoint."),
     click.option("--weights", metavar="FILE", help="Initial weights for the trainer."),
@@ -33,6 +41,18 @@ def job_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def where_options(command: F) -> F:
+    """Add the options that say where a job is run."""
+
+    @functools.wraps(command)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        if kwargs["in_process"] and kwargs["detach"]:
+            raise click.UsageError("--in-process and --detach exclude each other")
+        return command(*args, **kwargs)
+
+    return cast(F, _in_process(_detach(checked)))
 
 
 class JobCommand(click.Command):
@@ -78,27 +98,36 @@ def plan_of(job: Path, options: dict[str, Any]) -> RunPlan:
         raise click.UsageError(
             "--resume and --from exclude each other: one continues a run, the other begins a new one"
         )
+    return planned(job, options, profile=options["profile"])
+
+
+def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **where: Any) -> RunPlan:
+    """The plan of a job with the options applied that change its keys.
+
+    :param where: For :func:`make_plan`.
+    :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
+    """
     overrides, origins = list(options["overrides"]), {}
     for option, (key, value) in _shorthands(options).items():
         overrides.append(f"{key}={json.dumps(value)}")
         origins[f"--set {key}"] = option
     try:
-        return make_plan(job, overrides=overrides, profile=options["profile"])
+        return make_plan(source, overrides=overrides, **where)
     except HostcoreError as error:
         for single in all_errors(error):
             single.file = origins.get(single.file or "", single.file)
         raise
 
 
-def _shorthands(options: dict[str, Any]) -> dict[str, tuple[str, Any]]:
+def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """The options given that stand for a ``--set``: its key and value."""
     given: dict[str, tuple[str, Any]] = {}
     if options["devices"]:
         given["--devices"] = ("devices", options["devices"].split(","))
-    if options["resume"]:
+    if options.get("resume"):
         given["--resume"] = ("resume_from_checkpoint", True)
-    if options["from_checkpoint"]:
+    if options.get("from_checkpoint"):
         given["--from"] = ("resume_from_checkpoint", options["from_checkpoint"])
-    if options["weights"]:
+    if options.get("weights"):
         given["--weights"] = ("weights", options["weights"])
     return given

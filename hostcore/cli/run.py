@@ -1,119 +1,108 @@
 """``hostcore run``."""
 
-import os
-import shlex
 import sys
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
 
-from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of
-from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
+from hostcore.cli.early import leave_if_asked, stoppable_at_once
+from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, where_options
+from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.report import report_result, report_submission
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.opening import open_run
+from hostcore.supervisor.opening import Opening, examine_run, open_run
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.restarting import Restart, Start, run_attempts
 from hostcore.supervisor.supervise import supervise
+
+_FINISHED_BEFORE = "finished before: nothing to do"
 
 
 @click.command("run", cls=JobCommand)
 @job_argument
 @job_options
-@click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
+@where_options
 @json_option
 @verbose_option
 @reports_errors
-def run_command(job: Path, in_process: bool, as_json: bool, verbose: bool, **options: object) -> None:  # noqa: ARG001
+def run_command(job: Path, in_process: bool, detach: bool, as_json: bool, verbose: bool, **options: object) -> None:  # noqa: ARG001
     """Run the job in the file JOB (JSON or YAML), watch it, and report how it ended.
 
     Exits 0 when the run succeeded, 1 when it failed, 2 when the job is invalid (nothing was started then), 3 when a
-    policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed.
+    policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed. With --detach it
+    exits 0 as soon as the run is on its way.
     """
-    with plugins_print_aside(as_json):
-        plan = plan_of(job, options)
-    if sys.stderr.isatty():
-        click.echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
-    sys.exit(run_plan(plan, in_process=in_process, as_json=as_json))
+    with Interrupts() as interrupts:
+        with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+            plan = plan_of(job, options)
+        if detach:
+            sys.exit(submit_plan(plan, interrupts, as_json=as_json))
+        sys.exit(run_plan(plan, interrupts, in_process=in_process, as_json=as_json))
 
 
-def run_plan(plan: RunPlan, *, in_process: bool = False, as_json: bool = False) -> int:
+def run_plan(
+    plan: RunPlan,
+    interrupts: Interrupts | None = None,
+    *,
+    in_process: bool = False,
+    launched: bool = False,
+    as_json: bool = False,
+) -> int:
     """Run a plan to its end and report it.
 
+    :param interrupts: Entered before the plan was made, if it was.
+    :param launched: Whether a launcher has started this process for it.
     :return: The exit code.
     """
-    with Interrupts() as interrupts, plugins_print_aside(as_json):
-        opened = open_run(plan)
-        if isinstance(opened, RunResult):
-            result = opened
-        elif in_process:
-            from hostcore.in_process import run_here
-
-            result = run_here(plan, opened, interrupts)
-        else:
-            result = supervise(plan, opened, interrupts)
+    if sys.stderr.isatty():
+        click.echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
+    with nullcontext(interrupts) if interrupts else Interrupts() as heard:
+        leave_if_asked(heard, as_json=as_json)
+        with plugins_print_aside(as_json):
+            opened = open_run(plan, launched=launched)
+            if isinstance(opened, RunResult):
+                result = opened
+            else:
+                result = run_attempts(plan, opened, _start_here(heard) if in_process else _start(heard))
     finished_before = result is opened
-    _report(result, plan, as_json=as_json, finished_before=finished_before)
+    report_result(result, plan.directory, as_json=as_json, note=_FINISHED_BEFORE if finished_before else "")
     return SUCCEEDED if finished_before else result.exit_code
 
 
-def _report(result: RunResult, plan: RunPlan, *, as_json: bool, finished_before: bool = False) -> None:
-    """Say how it ended: an error on standard error, the summary on standard output."""
-    if result.error and not as_json:
-        _print_error(result)
-    if as_json:
-        print_json(result.as_dict())
-        return
-    color = {"succeeded": "green", "failed": "red"}.get(result.status, "yellow")
-    head = click.style(result.status, fg=color, bold=True)
-    click.echo(f"{head}  {result.run_id}{'  (finished before: nothing to do)' if finished_before else ''}")
-    for name, value in _summary(result, plan):
-        click.echo(f"  {name:<12}{value}")
+def _start(interrupts: Interrupts) -> Start:
+    def start(plan: RunPlan, opening: Opening, restart: Restart | None) -> RunResult:
+        return supervise(plan, opening, interrupts, restart=restart)
+
+    return start
 
 
-def _print_error(result: RunResult) -> None:
-    error = result.error
-    assert error is not None
-    if error.traceback:
-        click.echo(error.traceback.rstrip("\n"), err=True)
-    where = f" (in {error.plugin})" if error.plugin else ""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error.type}: {error.message}{where}", err=True)
-    if error.hint:
-        click.echo(f"    hint: {error.hint}", err=True)
+def _start_here(interrupts: Interrupts) -> Start:
+    from hostcore.in_process import run_here
+
+    return partial(run_here, interrupts)
 
 
-def _summary(result: RunResult, plan: RunPlan) -> list[tuple[str, str]]:
-    directory = plan.directory
-    seconds = (result.ended_ms - result.started_ms) / 1000
-    lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
-    if result.reason:
-        lines.insert(0, ("reason", result.reason))
-    lines += [(name, "not finite" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
-    if result.final_checkpoint:
-        lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
-    if directory.loss_plot.exists():
-        lines.append(("loss curve", str(directory.loss_plot)))
-    output = directory.rank_output(result.attempt, 0)
-    if output.exists() and output.stat().st_size:
-        lines.append(("output", str(output)))
-    lines.append(("everything", str(directory.path)))
-    if result.status != "succeeded" and result.final_checkpoint:
-        lines.append(("to go on", _go_on(result, plan)))
-    return [(name, _relative(value)) for name, value in lines]
+def submit_plan(plan: RunPlan, interrupts: Interrupts, *, as_json: bool = False) -> int:
+    """Check a plan as ``hostcore validate`` does, and have the job's launcher run it.
 
+    :param interrupts: Entered before the plan was made.
+    :return: The exit code.
+    """
+    from hostcore.supervisor.check import check_job
+    from hostcore.supervisor.submit import submit
 
-def _go_on(result: RunResult, plan: RunPlan) -> str:
-    """The command that continues the run."""
-    command = ["hostcore", *sys.argv[1:]] if sys.argv[1:2] == ["run"] else ["the", "same", "again"]
-    if f"run_id={result.run_id}" not in command:
-        command += ["--set", f"run_id={result.run_id}"]
-    if plan.spec.resume_from_checkpoint not in (True, "auto"):
-        command += ["--set", "resume_from_checkpoint=auto"]
-    return shlex.join(command)
-
-
-def _relative(text: str) -> str:
-    """A path as the user would type it."""
-    try:
-        return str(Path(text).relative_to(Path.cwd())) if text.startswith("/") else text
-    except ValueError:
-        return text
+    with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+        finished = examine_run(plan)
+        checked = check_job(plan) if finished is None else {}
+    with plugins_print_aside(as_json):
+        submitted = finished or submit(
+            plan, total_steps=checked["total_steps"], tell=lambda line: click.echo(line, err=True)
+        )
+    if isinstance(submitted, RunResult):
+        report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
+    else:
+        report_submission(submitted, as_json=as_json)
+    return SUCCEEDED

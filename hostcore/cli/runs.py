@@ -1,79 +1,55 @@
-"""``hostcore list`` and ``hostcore status``."""
+"""``hostcore list``."""
 
 import time
-from pathlib import Path
+from collections.abc import Sequence
 
 import click
 
-from hostcore.checkpoints.find import committed
 from hostcore.cli.output import json_option, print_json, print_table, reports_errors
-from hostcore.runs.contract import WorkerContract
-from hostcore.runs.directory import RunDirectory, runs_dir
-from hostcore.runs.result import RunResult
-from hostcore.runs.summary import RunSummary, UnknownRun, list_runs, summarize
+from hostcore.cli.wording import ago, lasting, steps_of
+from hostcore.runs.directory import runs_dir
+from hostcore.runs.summary import STATUSES, RunSummary, list_runs
 
 
 @click.command("list")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice(STATUSES),
+    metavar="STATUS",
+    help=f"Show the runs of a status alone: {', '.join(STATUSES)}.",
+)
+@click.option("--trainer", metavar="NAME", help="Show the runs of a trainer alone; its distribution may be left out.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N alone.")
 @json_option
 @reports_errors
-def list_command(as_json: bool) -> None:
-    """List the runs in the runs folder (HOSTCORE_RUNS_DIR, or ./runs), newest first."""
+def list_command(statuses: Sequence[str], trainer: str | None, limit: int | None, as_json: bool) -> None:
+    """List the runs in the runs folder (HOSTCORE_RUNS_DIR, or ./runs), newest first.
+
+    DURATION is that of the newest attempt.
+    """
     runs, broken = list_runs(runs_dir())
+    wanted = [run for run in runs if run.status in (statuses or STATUSES) and _is_of(run, trainer)][:limit]
     if as_json:
-        print_json({"runs": [run.as_dict() for run in runs]})
-    elif runs:
+        print_json({"runs": [run.as_dict() for run in wanted]})
+    elif wanted:
+        now = time.time_ns() // 1_000_000
         print_table(
-            ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED"],
-            [(run.run_id, run.status, run.trainer, _steps(run), run.attempt, _when(run.submitted_ms)) for run in runs],
+            ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED", "DURATION"],
+            [
+                (
+                    *(run.run_id, run.status, run.trainer, steps_of(run.step, run.max_steps), run.attempt),
+                    *(ago(run.submitted_ms, now), lasting(run.seconds(now))),
+                )
+                for run in wanted
+            ],
         )
     else:
-        click.echo(f"no runs in {runs_dir()}", err=True)
+        click.echo(f"{'none of the' if runs else 'no'} runs in {runs_dir()}{' is like that' if runs else ''}", err=True)
     for one in broken:
         click.echo(f"unreadable: {one['path']}: {one['error']}", err=True)
 
 
-@click.command("status")
-@click.argument("run")
-@json_option
-@reports_errors
-def status_command(run: str, as_json: bool) -> None:
-    """Show how RUN is doing, or how it ended. An unknown run exits 2."""
-    if "/" in run or run in ("", ".", ".."):
-        raise UnknownRun(f"{run!r} is no run id", hint="`hostcore list` shows the runs there are")
-    directory = RunDirectory(runs_dir() / run)
-    summary = summarize(directory)
-    result = RunResult.read(directory.result)
-    if result and result.attempt != summary.attempt:
-        result = None  # it tells of an attempt before
-    checkpoints = committed(_checkpoints(directory, summary.attempt))
-    if as_json:
-        steps = [{"step": one.step, "epoch": one.epoch, "final": one.final} for one in checkpoints]
-        print_json({**summary.as_dict(), "metrics": result.metrics if result else {}, "checkpoints": steps})
-        return
-    click.echo(f"{click.style(summary.status, bold=True)}  {summary.run_id}")
-    lines = [("trainer", summary.trainer), ("steps", _steps(summary)), ("attempt", str(summary.attempt))]
-    lines.append(("submitted", _when(summary.submitted_ms)))
-    if summary.ended_ms:
-        lines.append(("ended", _when(summary.ended_ms)))
-    if result:
-        lines += [("reason", result.reason)] if result.reason else []
-        lines += [("error", f"{result.error.type}: {result.error.message}")] if result.error else []
-        lines += [(name, "not finite" if value is None else f"{value:.6g}") for name, value in result.metrics.items()]
-    lines.append(("checkpoints", ", ".join(str(one.step) for one in checkpoints) or "none"))
-    lines.append(("everything", str(directory.path)))
-    for name, value in lines:
-        click.echo(f"  {name:<12}{value}")
-
-
-def _checkpoints(directory: RunDirectory, attempt: int) -> Path:
-    """Where an attempt wrote its checkpoints: its environment may have said so."""
-    contract = directory.contract(attempt, 0)
-    return Path(WorkerContract.read(contract).checkpoints_dir) if contract.exists() else directory.checkpoints
-
-
-def _steps(run: RunSummary) -> str:
-    return f"{run.step:,}/{run.max_steps:,}" if run.max_steps else f"{run.step:,}"
-
-
-def _when(time_ms: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))
+def _is_of(run: RunSummary, trainer: str | None) -> bool:
+    return trainer is None or trainer in (run.trainer, run.trainer.rpartition("/")[2])

@@ -59,6 +59,8 @@ def _print_plan(plan: RunPlan, checked: Mapping[str, Any], finished: RunResult |
     click.echo(f"{click.style('valid', fg='green', bold=True)}  {spec.run_id}")
     for name, value in lines:
         click.echo(f"  {name:<12}{value}")
+    for warning in checked["warnings"]:
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
 
 
 def _fate(plan: RunPlan, finished: RunResult | None) -> str:

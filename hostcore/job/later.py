@@ -52,14 +52,8 @@ _TABLE = (
     _NotYet("/policies", "a policy is", (None, [])),
     _NotYet("/inputs", "fetching inputs is", (None, {})),
     _NotYet("/launcher", "a launcher other than local is", allows=_is_local),
-    _NotYet("/max_restarts", "restarting is", (0,)),
-    _NotYet("/stall_seconds", "a limit for stalls is", (600,)),
-    _NotYet("/grace_seconds", "a grace period is", (25,)),
-    _NotYet("/max_runtime_seconds", "a limit of the run time is", (0,)),
     _NotYet("/environment", "an isolated environment is"),
     _NotYet("/resources", "asking for resources is"),
-    _NotYet("/dataset/workers", "transforming batches in other processes is", (0,)),
-    _NotYet("/dataset/readahead", "choosing the read-ahead is", (2,)),
 )
 
 

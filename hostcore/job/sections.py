@@ -32,7 +32,9 @@ class DatasetSpec:
         metadata={"help": "The data source.", "default": "`parquet` when `parquet_paths` is given"}
     )
     batch_size: Annotated[int, Ge(1)] = attrs.field(default=32, metadata={"help": "Rows per rank and micro-batch."})
-    readahead: Annotated[int, Ge(0)] = attrs.field(default=2, metadata={"help": "Windows to read ahead of the loop."})
+    readahead: Annotated[int, Ge(0)] = attrs.field(
+        default=2, metadata={"help": "Windows to read ahead of the loop, if memory allows; 0: none."}
+    )
     columns: tuple[Text, ...] = attrs.field(
         default=(), metadata={"help": "The columns to read, in this order.", "default": "all"}
     )

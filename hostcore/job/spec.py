@@ -114,6 +114,10 @@ class JobSpec:
     keep_checkpoints: Annotated[int, Ge(0)] = attrs.field(
         default=3, metadata={"help": "How many of the newest checkpoints stay, besides final ones."}
     )
+    require_checkpoints: bool = attrs.field(
+        default=False,
+        metadata={"help": "Whether the run fails when a checkpoint cannot be written; else that is a warning."},
+    )
     resume_from_checkpoint: bool | Text = attrs.field(
         default="auto",
         metadata={
@@ -128,16 +132,19 @@ class JobSpec:
         factory=dict, metadata={"help": "References to models and data, fetched into `ctx.model_handles`."}
     )
     max_runtime_seconds: Seconds = attrs.field(
-        default=0.0, metadata={"help": "Write a checkpoint and end after this time; 0: no limit."}
+        default=0.0,
+        metadata={"help": "Write a checkpoint and end an attempt after this time, as preempted; 0: no limit."},
     )
     max_restarts: Annotated[int, Ge(0)] = attrs.field(
         default=0, metadata={"help": "New attempts after a failure, each from the newest checkpoint."}
     )
     stall_seconds: Seconds = attrs.field(
-        default=600.0, metadata={"help": "End a run that makes no progress for so long; 0: never. Not enforced yet."}
+        default=600.0,
+        metadata={"help": "End a run whose training makes no progress for so long, as failed; 0: never."},
     )
     grace_seconds: Seconds = attrs.field(
-        default=25.0, metadata={"help": "How long a stopping run may take to write its checkpoint."}
+        default=25.0,
+        metadata={"help": "How long a stopping run may take to write its checkpoint, before it is killed."},
     )
     owner: Text | None = attrs.field(default=None, metadata={"help": "Recorded with the run."})
     release_ref: Text | None = attrs.field(default=None, metadata={"help": "Recorded with the run."})

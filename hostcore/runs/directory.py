@@ -43,6 +43,15 @@ class RunDirectory:
         return self.path / "config" / f"contract.attempt-{attempt}.rank-{rank}.json"
 
     @property
+    def launch(self) -> Path:
+        """How a launcher started the run, if it was started apart from the terminal."""
+        return self.path / "config" / "launch.json"
+
+    def cancel_request(self, attempt: int) -> Path:
+        """Somebody's wish that an attempt ends."""
+        return self.path / "control" / f"cancel.attempt-{attempt}.json"
+
+    @property
     def lease(self) -> Path:
         """Who runs it now."""
         return self.path / "lease.json"

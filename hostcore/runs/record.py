@@ -25,8 +25,10 @@ class RunRecord:
     environment: Mapping[str, Any] = attrs.field(factory=dict)
     #: The checkpoint of another run that this one started from.
     parent: str | None = None
-    #: Milliseconds since 1970.
+    #: When the run was first submitted, in milliseconds since 1970.
     submitted_ms: int = 0
+    #: Steps after which the run is complete; 0 while that is not known.
+    total_steps: int = 0
 
     def write(self, path: Path) -> None:
         """Write the record."""

@@ -1,18 +1,28 @@
 """Runs as ``hostcore list`` and ``hostcore status`` show them: derived from their directories, nothing else is kept."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.claims import Claim, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore_hookspecs.errors import HostcoreError
+
+#: What can become of a run, in the order of its life. ``submitted``: recorded, but no attempt has begun.
+STATUSES: Final = ("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost")
+#: What may still become something else without anybody's doing.
+ALIVE: Final = frozenset({"submitted", "running"})
+
+#: An attempt is claimed a moment before its lease is written; for so long its claim stands for the lease.
+_OPENING_MS = 10_000
 
 
 class UnknownRun(HostcoreError):
@@ -26,22 +36,35 @@ class RunSummary:
     """One line of ``hostcore list``."""
 
     run_id: str
-    #: ``submitted``, ``running``, ``succeeded``, ``failed``, ``cancelled``, ``preempted`` or ``lost``.
+    #: One of :data:`STATUSES`.
     status: str
     trainer: str
-    #: Finished steps.
+    #: Finished steps, over all attempts; while it runs, as of its last sign of life.
     step: int
-    #: 0: no limit.
+    #: Steps it will have when it ends, whether the job says so in steps or in epochs. 0: not known.
     max_steps: int
+    #: The newest; 0 before the first.
     attempt: int
-    #: Milliseconds since 1970.
+    #: When it was first submitted, in milliseconds since 1970.
     submitted_ms: int
     #: None while it runs, and for a lost run.
     ended_ms: int | None
+    #: When the newest attempt began; None if that is not known.
+    started_ms: int | None = attrs.field(default=None, metadata={"json": False})
+    #: The newest attempt's end or, without one, its last sign of life; None if there was none.
+    seen_ms: int | None = attrs.field(default=None, metadata={"json": False})
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as plain JSON."""
-        return attrs.asdict(self)
+        return attrs.asdict(self, filter=lambda field, _: field.metadata.get("json", True))
+
+    def seconds(self, now: int) -> float | None:
+        """How long the newest attempt has taken, or has been going on; None if that is not known.
+
+        :param now: Milliseconds since 1970.
+        """
+        until = now if self.status == "running" else self.seen_ms
+        return None if self.started_ms is None or until is None else max(0, until - self.started_ms) / 1000
 
 
 def summarize(directory: RunDirectory) -> RunSummary:
@@ -50,6 +73,7 @@ def summarize(directory: RunDirectory) -> RunSummary:
     A run is running while its supervisor lives; a run whose supervisor died without a result is lost.
 
     :raises UnknownRun: When the folder is no run.
+    :raises CorruptDocument, UnreadableDocument: When one of its files cannot be read.
     """
     try:
         record = RunRecord.read(directory.record)
@@ -59,20 +83,42 @@ def summarize(directory: RunDirectory) -> RunSummary:
             file=str(directory.path),
             hint="`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR says where they are looked for",
         ) from error
+    # The lease is removed after the result was written: read the other way round, an end could be missed.
     lease = Lease.read(directory.lease)
     result = RunResult.read(directory.result)
     attempt = newest_attempt(directory.attempts)
-    ended = result if result and result.attempt == attempt and not (lease and lease.is_live) else None
+    newest = read_claim(directory.attempts, attempt)
+    of_newest = result if result and result.attempt == attempt else None
+    without_lease = newest if not of_newest and (lease is None or lease.attempt < attempt) else None
+    lives = (lease is not None and lease.is_live) or (without_lease is not None and _is_opening(without_lease))
+    awaited = not lives and _is_awaited(directory, attempt)
+    ended = None if lives or awaited else of_newest
     return RunSummary(
         run_id=directory.run_id,
-        status=ended.status if ended else "running" if lease and lease.is_live else "lost",
+        status=ended.status if ended else "running" if lives else "submitted" if awaited else "lost",
         trainer=record.job["trainer"],
-        step=ended.step if ended else lease.step if lease else 0,
-        max_steps=record.job.get("max_steps", 0),
+        step=ended.step if ended else (lease.step if lease else 0) or (result.step if result else 0),
+        max_steps=record.total_steps or record.job.get("max_steps", 0),
         attempt=attempt,
         submitted_ms=record.submitted_ms,
         ended_ms=ended.ended_ms if ended else None,
+        started_ms=newest.started_ms if newest else None,
+        seen_ms=ended.ended_ms if ended else lease.renewed_ms if lease else None,
     )
+
+
+def _is_opening(claim: Claim) -> bool:
+    """Whether an attempt without a lease may be about to get it."""
+    return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.is_here and claim.process.runs
+
+
+def _is_awaited(directory: RunDirectory, attempt: int) -> bool:
+    """Whether somebody is still to begin an attempt: the first, or the next one after an end."""
+    if not directory.launch.exists():
+        return attempt == 0
+    from hostcore.runs.launch import awaited_launch, launched_is_gone  # they load launchers, for the few that need it
+
+    return awaited_launch(directory) is not None and not launched_is_gone(directory)
 
 
 def list_runs(runs: Path) -> tuple[list[RunSummary], list[Mapping[str, str]]]:

@@ -1,9 +1,11 @@
 """The honest end of an attempt: what the worker said, or, if it could not, what became of it."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 from hostcore.events.merger import Entry
+from hostcore.supervisor.memory import children_peak, memory_limit
 from hostcore.supervisor.spawn import WorkerExit
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError
@@ -27,13 +29,54 @@ def died(exit_: WorkerExit, *, step: int, output: Path) -> RunError:
     :param step: Finished steps that are known of.
     :param output: Its standard output and standard error, whose last lines are shown.
     """
+    kind, what, hint = _cause(exit_)
     return RunError(
-        type="WorkerDied",
-        message=f"the worker {exit_} after step {step} or later, and did not say how the run ended",
+        type=kind,
+        message=f"{what} after step {step} or later, and did not say how the run ended",
         traceback=tail(output),
         rank=0,
-        hint=exit_.hint or f"its output is in {output}",
+        hint=hint or f"its output is in {output}",
     )
+
+
+def _cause(exit_: WorkerExit) -> tuple[str, str, str | None]:
+    """Type, message and hint for a death."""
+    if exit_.out_of_memory:
+        limit = memory_limit()
+        held = _in_words(children_peak()) + (f" of the {_in_words(limit)} that it may take" if limit else "")
+        return (
+            "OutOfMemory",
+            f"the kernel killed the worker for lack of memory, of which it had held up to {held},",
+            "give it more memory, or need less: a smaller batch, fewer dataset.workers, a smaller dataset.window_bytes",
+        )
+    what = f"the worker {exit_}"
+    match exit_.signal:
+        case signal.SIGSEGV:
+            hint = "a segmentation fault in native code; the Python traceback above ends where it was called"
+            return "SegmentationFault", what, hint
+        case signal.SIGBUS:
+            return "BusError", what, "a memory-mapped file was cut short, or the shared memory is full"
+        case signal.SIGABRT:
+            return "Aborted", what, "native code gave up; its last words are above"
+        case signal.SIGKILL:
+            hint = "somebody killed it: the kernel counts no process that it has killed for lack of memory"
+            return "WorkerDied", what, hint
+    return "WorkerDied", what, None
+
+
+def stalled(seconds: float, *, step: int, output: Path) -> RunError:
+    """The error of a worker that made no progress and was aborted."""
+    return RunError(
+        type="Stalled",
+        message=f"the worker did not get beyond step {step} for {seconds:.0f} s and was aborted",
+        traceback=tail(output),
+        rank=0,
+        hint="the tracebacks above show where it stood; a step that may take longer needs a larger stall_seconds",
+    )
+
+
+def _in_words(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 def tail(output: Path) -> str:

@@ -1,7 +1,9 @@
-"""Signals that the supervisor gets: the first asks the run to stop, a second Ctrl-C forces it."""
+"""Signals that the supervisor gets: the first asks the run to stop, a second forces it."""
 
 import signal
 import threading
+import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
@@ -14,11 +16,15 @@ _MEANING: Final = {
     signal.SIGHUP: ("preempted", "the terminal was closed", "signal:SIGHUP"),
 }
 
+#: A scheduler may deliver one signal twice, to a process and through its parent.
+_SAME_SECONDS: Final = 2.0
+
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """What a signal asked for."""
+    """A request to stop."""
 
+    #: The status that the run ends with.
     status: str
     reason: str
     requested_by: str
@@ -27,12 +33,16 @@ class Asked:
 class Interrupts:
     """Notes signals while it is entered. Outside the main thread, where none can be had, it notes nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.first: Asked | None = None
-        #: Whether a Ctrl-C came after another request to stop.
+        #: Whether a signal came a second time, or a Ctrl-C after any other. A scheduler that warns (SIGUSR1) and later
+        #: asks (SIGTERM) forces nothing.
         self.forced = False
         #: Whether a scheduler has asked, first or later: it will not wait.
         self.hurried = False
+        #: When each signal came first.
+        self._seen: dict[int, float] = {}
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> "Interrupts":
@@ -46,9 +56,11 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
+        now = self._clock()
         self.hurried = self.hurried or number != signal.SIGINT
         if self.first is None:
             status, reason, requested_by = _MEANING[signal.Signals(number)]
             self.first = Asked(status=status, reason=reason, requested_by=requested_by)
-        elif number == signal.SIGINT:
+        elif number == signal.SIGINT or now - self._seen.get(number, now) > _SAME_SECONDS:
             self.forced = True
+        self._seen.setdefault(number, now)

@@ -38,6 +38,10 @@ class Journal:
         self.epoch = before.epoch if before else 0
         #: When the step last advanced, in milliseconds since 1970.
         self.last_progress_ms = now_ms()
+        #: How many events the worker has written.
+        self.signs_of_life = 0
+        #: Whether its training has begun.
+        self.is_training = False
         #: The metrics recorded last.
         self.metrics: Mapping[str, float | None] = before.metrics if before else {}
         #: The step of the checkpoint saved last, or begun from.
@@ -116,13 +120,20 @@ class Journal:
         return Entry(payload=payload, step=self.step, epoch=self.epoch)
 
     def _remember(self, entry: Entry) -> None:
+        self.signs_of_life += 1
+        if isinstance(entry.payload, events.CheckpointSaved):
+            self.checkpoint_step = entry.step
+            if entry.step is not None and entry.step <= self.step:
+                return  # it was written while the training went on
         if entry.step is not None and entry.step != self.step:
             self.step, self.last_progress_ms = entry.step, now_ms()
         self.epoch = self.epoch if entry.epoch is None else entry.epoch
         if isinstance(entry.payload, events.Metrics):
             self.metrics = entry.payload.metrics
-        elif isinstance(entry.payload, events.CheckpointSaved | events.RunResumed):
+        elif isinstance(entry.payload, events.RunResumed):
             self.checkpoint_step = entry.step
+        elif isinstance(entry.payload, events.RunStarted):
+            self.is_training = True
         elif isinstance(entry.payload, events.StopRequested):
             self.requested_by = self.requested_by or entry.payload.requested_by
         elif is_end(entry):

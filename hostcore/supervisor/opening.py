@@ -1,11 +1,8 @@
 """Opening a run: a new run directory, or the next attempt of a run that exists. A run is never overwritten."""
 
-import contextlib
-import errno
 import math
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,15 @@ from hostcore.job.differences import in_words, job_differences
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
 from hostcore.runs.attempts import claim_attempt, newest_attempt
-from hostcore.runs.directory import RUNS_DIR_VARIABLE, RunDirectory
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
+from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.runs.summary import summarize
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.writable import file_errors, require_writable
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -31,12 +31,6 @@ class RunConflict(HostcoreError):
     """The run directory belongs to something else, or somebody else is running it."""
 
     code = "run.conflict"
-
-
-class RunUnwritable(HostcoreError):
-    """The run directory cannot be made or written."""
-
-    code = "run.unwritable"
 
 
 @attrs.frozen(kw_only=True)
@@ -49,6 +43,9 @@ class Opening:
     parent: str = ""
     #: The run's record before this attempt; None for a new run.
     record_before: Mapping[str, Any] | None = None
+    #: Whether the attempt was submitted before it began (``--detach``). Nobody watches its start: if that fails, the
+    #: run has failed, and is not withdrawn.
+    submitted: bool = False
 
     @property
     def is_new(self) -> bool:
@@ -66,25 +63,27 @@ class Opening:
             self.directory.rank_events(self.attempt, 0),
             self.directory.lease,
             self.directory.attempts / f"{self.attempt}.json",
+            self.directory.cancel_request(self.attempt),  # it would hit the next attempt of this number
         ):
             path.unlink(missing_ok=True)
         write_document(self.directory.record, self.record_before)
 
 
-def examine_run(plan: RunPlan) -> RunResult | None:
+def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
     """See whether a run may be opened, without opening it.
 
+    :param launched: See :func:`open_run`.
     :return: The result of the run, if it is finished already.
-    :raises RunConflict: When the run_id belongs to another job, the run is running, or what should be resumed is not
-        there.
+    :raises RunConflict: When the run_id belongs to another job, the run is running or about to, or what should be
+        resumed is not there.
     :raises CheckpointError: When the checkpoint to begin from is not there.
     :raises RunUnwritable: When the run directory cannot be made, as far as can be told without trying.
     """
-    with _file_errors(plan.directory):
-        return _examine(plan)
+    with file_errors(plan.directory):
+        return _examine(plan, launched=launched)
 
 
-def _examine(plan: RunPlan) -> RunResult | None:
+def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
     if not directory.path.exists():
         if resume is True:
@@ -94,13 +93,15 @@ def _examine(plan: RunPlan) -> RunResult | None:
                 file=str(directory.path),
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
-        _require_checkpoint(_named_checkpoint(plan.spec))
-        _require_writable(plan)
+        _require_checkpoint(named_checkpoint(plan.spec))
+        require_writable(plan)
         return None
     recorded = _refuse_foreign(plan, directory)
-    result = RunResult.read(directory.result)
-    ended = result is not None and result.attempt == newest_attempt(directory.attempts)
-    if result and ended and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
+    _refuse_running(directory, launched=launched)
+    result = _end_of(directory)
+    if result and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
+        return result
+    if result and launched and _was_cancelled_before_it_began(directory, result):
         return result
     if resume is True and not committed(plan.checkpoints_dir):
         raise RunConflict(
@@ -109,47 +110,51 @@ def _examine(plan: RunPlan) -> RunResult | None:
             file=str(plan.checkpoints_dir),
             hint='"auto" starts it again from the beginning',
         )
-    _require_writable(plan)
+    require_writable(plan)
     return None
 
 
-def open_run(plan: RunPlan) -> Opening | RunResult:
+def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
     """Claim the run's next attempt.
 
+    :param launched: Whether this process is the supervisor that a launcher started for the run.
     :return: The attempt; or the result of the run, if it is finished already.
     :raises RunConflict: See :func:`examine_run`.
     :raises RunUnwritable: When the run directory cannot be made.
     """
     directory = plan.directory
     # Before the lease is looked at: of two that find nobody running it, only one can claim this number.
-    with _file_errors(directory):
+    with file_errors(directory):
         attempt = newest_attempt(directory.attempts) + 1
-    finished = examine_run(plan)
+    finished = examine_run(plan, launched=launched)
     if finished is not None:
         return finished
     if not directory.path.exists():
-        return _open_new(directory, parent=_named_checkpoint(plan.spec) or "")
-    with _file_errors(directory):
+        return _open_new(directory, parent=named_checkpoint(plan.spec) or "")
+    with file_errors(directory):
         record = read_document(directory.record)
         parent = record.get("parent") or ""
+        if not launched:  # whoever starts the run again does not mean what was asked of an attempt that never came
+            directory.cancel_request(attempt).unlink(missing_ok=True)
         opening = Opening(
             directory=directory,
             attempt=attempt,
             parent=parent,
             record_before=record,
+            submitted=launched and awaited_launch(directory) is not None,
         )
-        _claim(directory, attempt)
+        claim(directory, attempt)
         return opening
 
 
-def _named_checkpoint(spec: JobSpec) -> str | None:
+def named_checkpoint(spec: JobSpec) -> str | None:
     """The checkpoint that a job says to begin a new run from."""
     resume = spec.resume_from_checkpoint
     return resume if isinstance(resume, str) and resume != "auto" else None
 
 
 def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
-    with _file_errors(directory):
+    with file_errors(directory):
         try:
             directory.make()
         except FileExistsError as error:
@@ -158,28 +163,36 @@ def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
             ) from error
         opening = Opening(directory=directory, attempt=1, parent=parent)
         try:
-            _claim(directory, 1)
+            claim(directory, 1)
         except BaseException:
             opening.withdraw()
             raise
         return opening
 
 
-def _claim(directory: RunDirectory, attempt: int) -> None:
+def claim(directory: RunDirectory, attempt: int) -> None:
+    """Take an attempt for this process, with a lease that says so.
+
+    :raises RunConflict: When another process was faster.
+    """
     process, now = ProcessIdentity.current(), now_ms()
     try:
         claim_attempt(directory.attempts, attempt, process=process, started_ms=now)
     except FileExistsError as error:
-        raise RunConflict(
-            f"attempt {attempt} of run {directory.run_id!r} was just started by somebody else",
-            file=str(directory.attempts / f"{attempt}.json"),
-        ) from error
+        raise _just_started(directory, attempt) from error
     Lease(process=process, attempt=attempt, step=0, last_progress_ms=now, renewed_ms=now).write(directory.lease)
+
+
+def _just_started(directory: RunDirectory, attempt: int) -> RunConflict:
+    return RunConflict(
+        f"attempt {attempt} of run {directory.run_id!r} was just started by somebody else",
+        file=str(directory.attempts / f"{attempt}.json"),
+    )
 
 
 def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
     """The job that the run was made for, if this one may go on with it."""
-    if plan.spec.resume_from_checkpoint is False or _named_checkpoint(plan.spec):
+    if plan.spec.resume_from_checkpoint is False or named_checkpoint(plan.spec):
         raise RunConflict(
             f"the run {directory.run_id!r} exists already",
             pointer="/run_id",
@@ -203,6 +216,11 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
             file=str(directory.record),
             hint="choose another run_id, or leave it out to have one made",
         )
+    return recorded
+
+
+def _refuse_running(directory: RunDirectory, *, launched: bool) -> None:
+    """See that nobody runs the run, or is about to."""
     lease = Lease.read(directory.lease)
     if lease and lease.is_live:
         raise RunConflict(
@@ -210,9 +228,31 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
             f"attempt {lease.attempt}, step {lease.step})",
             pointer="/run_id",
             file=str(directory.lease),
-            hint="wait for its end, or stop it first",
+            hint=f"wait for its end, or stop it first: hostcore cancel {directory.run_id}",
         )
-    return recorded
+    if summarize(directory).status == "running":
+        raise _just_started(directory, newest_attempt(directory.attempts))
+    launch = None if launched else awaited_launch(directory)
+    if launch and not launched_is_gone(directory):
+        raise RunConflict(
+            f"the run {directory.run_id!r} is submitted: its supervisor is about to begin attempt {launch.attempt}",
+            pointer="/run_id",
+            file=str(directory.launch),
+            hint=f"wait for its end, or stop it first: hostcore cancel {directory.run_id}",
+        )
+
+
+def _end_of(directory: RunDirectory) -> RunResult | None:
+    """How the run ended, if nothing has begun since, and nothing is to begin."""
+    result = RunResult.read(directory.result)
+    ended = result is not None and result.attempt == newest_attempt(directory.attempts)
+    return result if ended and awaited_launch(directory) is None else None
+
+
+def _was_cancelled_before_it_began(directory: RunDirectory, result: RunResult) -> bool:
+    """Whether a launched supervisor comes too late: somebody has cancelled the run in its place."""
+    launch = Launch.read(directory.launch)
+    return launch is not None and result.status == "cancelled" and result.attempt >= launch.attempt
 
 
 def _asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
@@ -234,54 +274,3 @@ def _require_checkpoint(named: str | None) -> None:
     except CheckpointError as error:
         error.pointer = "/resume_from_checkpoint"
         raise
-
-
-def _require_writable(plan: RunPlan) -> None:
-    """See that everything that the run writes could be written: better now than at the first checkpoint."""
-    _require_folder(plan.directory.path)
-    for what, path in (("checkpoints", plan.checkpoints_dir), ("generated samples", plan.samples_dir)):
-        try:
-            _require_folder(path)
-        except OSError as error:
-            raise RunUnwritable(
-                f"{what} cannot be written to {path}: {error.strerror}",
-                file=str(path),
-                hint="name a folder for them that you may write to",
-            ) from error
-
-
-def _require_folder(path: Path) -> None:
-    """See that a folder could be made, and files in it."""
-    folder = _nearest(path)
-    if not folder.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, f"{folder} is not a folder", str(folder))
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
-
-
-@contextlib.contextmanager
-def _file_errors(directory: RunDirectory) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise unwritable(directory.path, error) from error
-
-
-def _nearest(path: Path) -> Path:
-    """The path, or the nearest folder above it that can be seen."""
-    return next(place for place in (path, *path.parents) if os.path.lexists(place))
-
-
-def unwritable(path: Path, error: OSError) -> RunUnwritable:
-    """The error for a run directory that cannot be written."""
-    folder = _nearest(path)
-    hint = f"set {RUNS_DIR_VARIABLE} to a folder that you may write to"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        hint = f"make room, or set {RUNS_DIR_VARIABLE} to a folder on another disk"
-    elif not os.access(folder, os.W_OK):
-        hint = f"{folder} is not writable for this user; {hint}"
-    return RunUnwritable(
-        f"the run directory cannot be written: {error.strerror or error}",
-        file=error.filename or str(path),
-        hint=hint,
-    )

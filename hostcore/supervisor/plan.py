@@ -41,6 +41,7 @@ def make_plan(
     profile: str | None = None,
     extra_reporters: Sequence[ComponentUse] = (),
     runs: Path | None = None,
+    job_dir: Path | None = None,
 ) -> RunPlan:
     """Load a job and find its plugins.
 
@@ -49,11 +50,13 @@ def make_plan(
     :param profile: One of the job's ``profiles``.
     :param extra_reporters: Reporters beside the job's.
     :param runs: The folder of all runs; None for the usual one.
+    :param job_dir: The folder that import paths and relative paths start at; None for the job file's folder, or for a
+        mapping the working directory.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
-    spec = load_job(source, overrides=overrides, profile=profile)
+    spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir)
     spec = attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters))
-    job_dir = Path.cwd() if isinstance(source, Mapping) else source.absolute().parent
+    job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
     selected = select(spec, discover())
     reporters: list[Component] = []
     errors: list[HostcoreError] = []

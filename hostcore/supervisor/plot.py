@@ -1,26 +1,53 @@
-"""The loss curve of a run as a picture."""
+"""The curves of runs as pictures."""
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
-_MARK = b'"event":"metrics"'
-_LOSS = "train/loss"
+from hostcore.events.reader import name_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: The metric that is drawn when none is named.
+LOSS: Final = "train/loss"
+_MEASURED: Final = frozenset({"metrics", "validation", "test"})
 #: With fewer points the average lags so far behind that it looks worse than the run.
-_SMOOTHED_FROM = 60
+_SMOOTHED_FROM: Final = 60
+
+Points = list[tuple[int, float]]
+"""Step and value of every recorded step, in order."""
 
 
-def loss_points(events: Path) -> list[tuple[int, float]]:
-    """Step and training loss of every recorded step, in order; of a step that was trained twice, the last."""
-    points: dict[int, float] = {}
+def _measured(events: Path) -> Iterator[tuple[int, Mapping[str, float | None]]]:
+    """Step and metrics of every event that measures."""
     with events.open("rb") as log:
         for line in log:
-            if _MARK in line and line.endswith(b"\n"):
+            if name_of(line) in _MEASURED and line.endswith(b"\n"):
                 event = orjson.loads(line)
-                loss = event["metrics"].get(_LOSS)
-                if loss is not None:
-                    points[event["step"]] = loss
-    return sorted(points.items())
+                yield event["step"], event["metrics"]
+
+
+def loss_points(events: Path) -> Points:
+    """The training loss; of a step that was trained twice, the last."""
+    losses = ((step, metrics.get(LOSS)) for step, metrics in _measured(events))
+    return sorted({step: loss for step, loss in losses if loss is not None}.items())
+
+
+def all_points(events: Path) -> dict[str, Points]:
+    """Every metric of a run; of a step that was trained twice, the last. What is not finite is left out.
+
+    :param events: The run's event log; it may not exist yet.
+    """
+    points: dict[str, dict[int, float]] = {}
+    for step, metrics in _measured(events) if events.exists() else ():
+        for name, value in metrics.items():
+            if value is not None:
+                points.setdefault(name, {})[step] = value
+    return {name: sorted(each.items()) for name, each in points.items()}
 
 
 def smooth(values: list[float], *, weight: float) -> list[float]:
@@ -42,24 +69,63 @@ def plot_loss(events: Path, picture: Path, *, title: str) -> bool:
     points = loss_points(events)
     if len(points) < 2:
         return False
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    steps, losses = [step for step, _ in points], [loss for _, loss in points]
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    if len(points) < _SMOOTHED_FROM:
-        axes.plot(steps, losses, color="C0", marker=".", label="loss")
-    else:
-        axes.plot(steps, losses, color="C0", alpha=0.3, linewidth=1, label="loss")
-        axes.plot(steps, smooth(losses, weight=0.9), color="C0", linewidth=1.8, label="smoothed")
-    axes.set(title=title, xlabel="step", ylabel=_LOSS)
+    _draw_curve(axes, points, color="C0", label="loss")
+    if len(points) >= _SMOOTHED_FROM:
+        _draw_smoothed(axes, points, color="C0", label="smoothed")
+    axes.set(title=title, xlabel="step", ylabel=LOSS)
     axes.grid(alpha=0.3)
     axes.legend()
     picture.parent.mkdir(exist_ok=True)
+    _save(figure, picture)
+    return True
+
+
+def plot_curves(curves: Mapping[str, Mapping[str, Points]], picture: Path) -> None:
+    """Draw metrics of several runs, one below the other.
+
+    :param curves: For each metric, at least one of them, the points of every run by the run's name.
+    :param picture: The PNG to write; its folder is there.
+    :raises OSError: When it cannot be written.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1 + 3.5 * len(curves)), layout="constrained")
+    for axes, (metric, runs) in zip(figure.subplots(len(curves), squeeze=False)[:, 0], curves.items(), strict=True):
+        for number, (run, points) in enumerate(runs.items()):
+            if len(points) < _SMOOTHED_FROM:
+                _draw_curve(axes, points, color=f"C{number}", label=run)
+            else:
+                _draw_curve(axes, points, color=f"C{number}", label=None)
+                _draw_smoothed(axes, points, color=f"C{number}", label=f"{run} (smoothed)")
+        axes.set(xlabel="step", ylabel=metric)
+        axes.grid(alpha=0.3)
+        axes.legend()
+    _save(figure, picture)
+
+
+def _draw_curve(axes: "Axes", points: Points, *, color: str, label: str | None) -> None:
+    """Every point; pale, if there are so many that their average tells more."""
+    steps, values = zip(*points, strict=True) if points else ((), ())
+    if len(points) < _SMOOTHED_FROM:
+        axes.plot(steps, values, color=color, marker=".", label=label)
+    else:
+        axes.plot(steps, values, color=color, alpha=0.3, linewidth=1, label=label)
+
+
+def _draw_smoothed(axes: "Axes", points: Points, *, color: str, label: str) -> None:
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    axes.plot(steps, smooth(values, weight=0.9), color=color, linewidth=1.8, label=label)
+
+
+def _save(figure: "Figure", picture: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     try:
         FigureCanvasAgg(figure).print_png(str(picture))  # type: ignore[no-untyped-call]
     except OSError:
         picture.unlink(missing_ok=True)  # on a full disk, half a picture would take the room of the run's result
         raise
-    return True

@@ -12,12 +12,7 @@ from typing import Protocol
 import attrs
 
 from hostcore.runs.channel import Channel
-
-_SIGNAL_HINTS: Mapping[int, str] = {
-    signal.SIGKILL: "something killed it; usually the system, for taking too much memory",
-    signal.SIGSEGV: "a segmentation fault in native code; the Python traceback above ends where it was called",
-    signal.SIGBUS: "a memory-mapped file was cut short, or the shared memory is full",
-}
+from hostcore.supervisor.memory import oom_kills
 
 
 @attrs.frozen
@@ -26,6 +21,8 @@ class WorkerExit:
 
     #: As in ``subprocess``: negative for a signal.
     code: int
+    #: Whether the kernel killed something for lack of memory while it ran.
+    out_of_memory: bool = False
 
     def __str__(self) -> str:
         if self.code < 0:
@@ -33,9 +30,9 @@ class WorkerExit:
         return f"exited with code {self.code}"
 
     @property
-    def hint(self) -> str | None:
-        """What usually causes such a death."""
-        return _SIGNAL_HINTS.get(-self.code)
+    def signal(self) -> int:
+        """The signal that killed it; 0 if none did."""
+        return max(-self.code, 0)
 
 
 def _signal_name(number: int) -> str:
@@ -62,6 +59,9 @@ class Worker(Protocol):
     def kill(self) -> None:
         """End it and its children at once."""
 
+    def abort(self) -> None:
+        """Let it write the tracebacks of its threads into its output, and die of that."""
+
 
 class Spawn(Protocol):
     """Starts a worker."""
@@ -80,6 +80,7 @@ class WorkerProcess:
 
     def __init__(self, contract: Path, output: Path, environment: Mapping[str, str]) -> None:
         self.channel, theirs = Channel.pair()
+        self._oom_kills = oom_kills()
         with output.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
@@ -95,11 +96,19 @@ class WorkerProcess:
     def poll(self) -> WorkerExit | None:
         """How it ended; None while it runs."""
         code = self._process.poll()
-        return None if code is None else WorkerExit(code)
+        return None if code is None else self._exit(code)
 
     def wait(self) -> WorkerExit:
         """Wait for its end."""
-        return WorkerExit(self._process.wait())
+        return self._exit(self._process.wait())
+
+    def _exit(self, code: int) -> WorkerExit:
+        return WorkerExit(code, out_of_memory=code == -signal.SIGKILL and oom_kills() > self._oom_kills)
+
+    def abort(self) -> None:
+        """Send SIGABRT, upon which its ``faulthandler`` writes the tracebacks of all threads."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGABRT)
 
     def kill(self) -> None:
         """Kill it and everything of its session: what it started may outlive it, with a device in its hands."""

@@ -1,29 +1,69 @@
-"""Making a worker stop: politely first, then by force."""
+"""Making a worker stop: politely first, then by force.
+
+Who may ask: signals, ``hostcore cancel``, and the limits of the job. The first counts. A worker that makes no progress
+is not asked: it would not hear.
+"""
 
 from collections.abc import Callable
 from typing import Final
 
 import attrs
 
-from hostcore.supervisor.interrupts import Interrupts
+from hostcore.runs.control import CancelRequest
+from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.spawn import Worker
 
 #: How long a worker that has written its end may take to leave. A thread of a plugin's could keep it for ever.
 LEAVE_SECONDS: Final = 5.0
+#: How long a stalled worker may take to write down where it stands, and die of it.
+ABORT_SECONDS: Final = 5.0
+_CANCEL_POLL_SECONDS: Final = 0.5
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What a job allows, in seconds; 0: no limit."""
+
+    #: From a request to stop to the worker's end. A person at the keyboard may wait as long as they like.
+    grace: float
+    max_runtime: float = 0.0
+    #: Without a finished step, or any other event, once training has begun.
+    stall: float = 0.0
 
 
 class Stopping:
-    """Passes on what signals asked for, and kills a worker that does not follow."""
+    """Hears requests to stop, passes them on, and kills a worker that does not follow.
 
-    def __init__(self, interrupts: Interrupts, *, grace_seconds: float, clock: Callable[[], float]) -> None:
+    :param read_cancel: The request of ``hostcore cancel``, once there is one.
+    """
+
+    def __init__(
+        self,
+        interrupts: Interrupts,
+        limits: Limits,
+        *,
+        read_cancel: Callable[[], CancelRequest | None],
+        clock: Callable[[], float],
+    ) -> None:
         self._interrupts = interrupts
-        self._grace_seconds = grace_seconds
+        self._limits = limits
+        self._read_cancel = read_cancel
         self._clock = clock
+        self._started = clock()
         self._told = False
+        self._hurried = False
+        self._forced = False
+        self._cancel_poll_due = clock()
         self._kill_due: float | None = None
         self._leave_due: float | None = None
+        self._signs_of_life: int | None = None
+        self._alive_at = clock()
+        #: The request that counts; None while nobody has asked.
+        self.asked: Asked | None = None
         #: Why the worker was killed before it could write its end; None if it was not.
         self.killed: str | None = None
+        #: Seconds without progress, when that is why it was killed.
+        self.stalled: float | None = None
 
     def see_off(self, worker: Worker) -> None:
         """The worker has written its end: it may go, and has to."""
@@ -33,25 +73,68 @@ class Stopping:
             worker.kill()
 
     def pass_on(self, worker: Worker, *, submitted: bool) -> None:
-        """Tell the worker of a signal; kill it at the second Ctrl-C, or when a scheduler's grace is over.
+        """Tell the worker that it is to stop; kill it when it is forced to, or its grace is over.
 
         :param submitted: Whether the worker has been told to go.
         """
-        asked = self._interrupts.first
-        if asked is None or self.killed:
+        self._listen()
+        if self.killed:
+            if self._kill_due is not None and self._clock() >= self._kill_due:
+                worker.kill()  # what was only aborted
+            return
+        if self.asked is None:
             return
         if not self._told and submitted:
             self._told = True
-            worker.channel.send("stop", attrs.asdict(asked))
-        if self._interrupts.hurried and self._kill_due is None:
-            # A person may wait as long as they like; a scheduler will not.
-            self._kill_due = self._clock() + self._grace_seconds
+            worker.channel.send("stop", attrs.asdict(self.asked))
+        if self._hurried and self._kill_due is None:
+            self._kill_due = self._clock() + self._limits.grace
         if not submitted:
-            self._kill(worker, f"{asked.reason} before the run had started")
-        elif self._interrupts.forced:
-            self._kill(worker, "killed by a second Ctrl-C")
+            self._kill(worker, f"{self.asked.reason} before the run had started")
+        elif self._forced:
+            by = "a second signal" if self._interrupts.forced else "force"
+            self._kill(worker, f"{self.asked.reason}; killed by {by}")
         elif self._kill_due is not None and self._clock() >= self._kill_due:
-            self._kill(worker, f"{asked.reason}; killed after {self._grace_seconds:g} s")
+            self._kill(worker, f"{self.asked.reason}; killed after {self._limits.grace:g} s")
+
+    def asked_before_start(self) -> bool:
+        """Whether there is no point in starting a worker any more."""
+        self._listen()
+        if self.asked is not None:
+            self.killed = f"{self.asked.reason} before the run had started"
+        return self.asked is not None
+
+    def _listen(self) -> None:
+        """Hear who has asked since the last time."""
+        if self._interrupts.first is not None:
+            self._ask(self._interrupts.first, hurried=self._interrupts.hurried, forced=self._interrupts.forced)
+        if self._limits.max_runtime and self._clock() - self._started >= self._limits.max_runtime:
+            reason = f"the {self._limits.max_runtime:g} s of max_runtime_seconds are over"
+            self._ask(Asked(status="preempted", reason=reason, requested_by="host"), hurried=True)
+        if self._clock() >= self._cancel_poll_due:
+            self._cancel_poll_due = self._clock() + _CANCEL_POLL_SECONDS
+            request = self._read_cancel()
+            if request is not None:
+                asked = Asked(status="cancelled", reason=request.reason, requested_by=request.requested_by)
+                self._ask(asked, hurried=True, forced=request.force)
+
+    def _ask(self, asked: Asked, *, hurried: bool, forced: bool = False) -> None:
+        self.asked = self.asked or asked
+        self._hurried = self._hurried or hurried
+        self._forced = self._forced or forced
+
+    def watch(self, worker: Worker, signs_of_life: int) -> None:
+        """Abort a worker that makes no progress. It writes the traceback of all its threads into its output and dies.
+
+        :param signs_of_life: A number that grows with every event of the training.
+        """
+        if signs_of_life != self._signs_of_life:
+            self._signs_of_life, self._alive_at = signs_of_life, self._clock()
+        silent = self._clock() - self._alive_at
+        if self._limits.stall and silent >= self._limits.stall and not self.killed:
+            self.stalled, self.killed = silent, "stalled"
+            self._kill_due = self._clock() + ABORT_SECONDS
+            worker.abort()
 
     def _kill(self, worker: Worker, reason: str) -> None:
         self.killed = reason

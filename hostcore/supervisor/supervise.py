@@ -4,7 +4,7 @@
 
     spawn the worker ─▶ it checks the job ─▶ "invalid": withdraw, exit 2
                                           └▶ "ready": run_submitted, "go"
-    until it has ended:   merge its events ▸ events.jsonl ▸ reporters;  renew the lease;  pass on requests to stop
+    until it has ended:   renew the lease;  merge its events ▸ events.jsonl ▸ reporters;  pass on requests to stop
     the plot, the terminal event, result.json
 """
 
@@ -15,30 +15,26 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
-
-from hostcore import __version__
 from hostcore.checkpoints.find import committed
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
-from hostcore.plugins.provenance import provenance
-from hostcore.plugins.resolve import in_room
-from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.channel import errors_of_content
-from hostcore.runs.contract import WorkerContract
-from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
-from hostcore.runs.record import RunRecord
+from hostcore.runs.control import read_cancel
 from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore.supervisor.ending import STATUS, End, died, forced
+from hostcore.supervisor.briefing import write_contract, write_record
+from hostcore.supervisor.ending import STATUS, End, died, forced, stalled
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.journal import Journal
-from hostcore.supervisor.opening import Opening, unwritable
+from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.reporting import Audience, Listener, listeners_of
+from hostcore.supervisor.restarting import Restart
 from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
-from hostcore.supervisor.stopping import Stopping
+from hostcore.supervisor.stopping import Limits, Stopping
+from hostcore.supervisor.tenure import RunTakenOver, Tenure
+from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
@@ -48,17 +44,12 @@ TICK_SECONDS = 0.1
 _EXIT_POLL_SECONDS = 0.01
 
 
-class RunTakenOver(HostcoreError):
-    """A newer attempt of the run has started elsewhere; this one must not write any more."""
-
-    code = "run.taken_over"
-
-
 def supervise(
     plan: RunPlan,
     opening: Opening,
     interrupts: Interrupts,
     *,
+    restart: Restart | None = None,
     listeners: Sequence[Listener] = (),
     spawn: Spawn = WorkerProcess,
     clock: Callable[[], float] = time.monotonic,
@@ -66,13 +57,14 @@ def supervise(
     """Run one attempt to its end.
 
     :param interrupts: Entered before the attempt was opened, so that no signal leaves it half open.
+    :param restart: Why it is started, if it is one more after a failure.
     :param listeners: Told every event, beside the job's reporters.
     :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
     :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
         leaves no trace either. Later that is a failure of the run.
     """
     journal = Journal(opening, plan.job, Audience([*listeners_of(plan.reporters), *listeners]))
-    attempt = _Attempt(plan, opening, journal, interrupts, clock)
+    attempt = _Attempt(plan, opening, journal, interrupts, restart=restart, clock=clock)
     try:
         return attempt.run(spawn)
     except OSError as error:
@@ -101,64 +93,60 @@ class _Attempt:
         opening: Opening,
         journal: Journal,
         interrupts: Interrupts,
+        *,
+        restart: Restart | None,
         clock: Callable[[], float],
     ) -> None:
         self._plan = plan
         self._opening = opening
         self._directory = opening.directory
         self._journal = journal
-        self._interrupts = interrupts
+        self._restart = restart
         self._clock = clock
         self._started_ms = now_ms()
-        self._lease_due = clock() + RENEW_SECONDS
+        self._tenure = Tenure(opening.directory, opening.attempt, clock=clock)
         self.worker: Worker | None = None
         #: Whether the worker has been told to go.
         self.submitted = False
         #: The worker's own account of its failure, when its log could not take it.
         self._failure: RunError | None = None
-        self._stopping = Stopping(interrupts, grace_seconds=plan.spec.grace_seconds, clock=clock)
+        spec = plan.spec
+        self._stopping = Stopping(
+            interrupts,
+            Limits(grace=spec.grace_seconds, max_runtime=spec.max_runtime_seconds, stall=spec.stall_seconds),
+            read_cancel=lambda: read_cancel(opening.directory, opening.attempt),
+            clock=clock,
+        )
 
     def run(self, spawn: Spawn) -> RunResult:
         """Start the worker and watch it to its end."""
         attempt = self._opening.attempt
-        self._write_record([attrs.asdict(self._provenance(one)) for one in self._plan.selected], {})
-        self._contract().write(self._directory.contract(attempt, 0))
+        write_record(self._plan, self._opening, started_ms=self._started_ms)
+        write_contract(self._plan, self._opening)
+        if self._restart is not None and self._is_stopped_within(self._restart.wait_seconds):
+            return self._end()
         self.worker = spawn(
             self._directory.contract(attempt, 0),
             self._directory.rank_output(attempt, 0),
             {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"},
         )
         exit_ = self._watch(self.worker)
+        self._tenure.require()
         self._journal.merge()
         return self._end(exit_)
 
-    def _provenance(self, selected: Any) -> Any:
-        return provenance(selected.ref, job_dir=self._plan.job_dir)
+    def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait, holding the run; whether somebody asks meanwhile that it is not started at all."""
+        end = self._clock() + seconds
+        while not self._stopping.asked_before_start():
+            if self._clock() >= end:
+                return False
+            self._keep_tenure()
+            time.sleep(TICK_SECONDS)
+        return True
 
-    def _write_record(self, plugins: Sequence[Mapping[str, Any]], environment: Mapping[str, Any]) -> None:
-        RunRecord(
-            job=self._plan.spec.to_json(),
-            job_dir=str(self._plan.job_dir),
-            plugins=plugins,
-            environment={"hostcore": __version__, **environment},
-            parent=self._opening.parent or None,
-            submitted_ms=self._started_ms,
-        ).write(self._directory.record)
-
-    def _contract(self) -> WorkerContract:
-        plan, attempt = self._plan, self._opening.attempt
-        return WorkerContract(
-            trainer_plugin=plan.spec.trainer,
-            job_spec_path=str(self._directory.record),
-            checkpoints_dir=str(plan.checkpoints_dir),
-            samples_dir=str(plan.samples_dir),
-            events_path=str(self._directory.rank_events(attempt, 0)),
-            run_dir=str(self._directory.path),
-            attempt=attempt,
-            attempts_dir=str(self._directory.attempts),
-            start_from=self._opening.parent,
-            must_resume=plan.spec.resume_from_checkpoint is True,
-        )
+    def _keep_tenure(self) -> None:
+        self._tenure.keep(step=self._journal.step, last_progress_ms=self._journal.last_progress_ms)
 
     def _watch(self, worker: Worker) -> WorkerExit:
         """Listen to the worker until it has ended."""
@@ -175,14 +163,16 @@ class _Attempt:
                 time.sleep(0 if exit_ else _EXIT_POLL_SECONDS)
             else:
                 self._hear(worker, kind, content)
+            self._keep_tenure()
             self._journal.merge()
             if exit_ is not None:
                 return exit_
-            self._keep_lease()
             if self._journal.said is not None:
                 self._stopping.see_off(worker)
-            else:
-                self._stopping.pass_on(worker, submitted=self.submitted)
+                continue
+            self._stopping.pass_on(worker, submitted=self.submitted)
+            if self._journal.is_training:
+                self._stopping.watch(worker, self._journal.signs_of_life)
 
     def _hear_the_rest(self, worker: Worker) -> None:
         """Hear what a worker said right before its end. What it started may still hold its end of the line."""
@@ -202,9 +192,10 @@ class _Attempt:
     def _refuse(self, worker: Worker, errors: Errors) -> None:
         """The job is invalid: whoever has heard of the run hears its end, and nothing of it stays.
 
-        An attempt of an older run that is in the journal already stays, as failed: numbers are not given twice.
+        An attempt of an older run that is in the journal already stays, as failed: numbers are not given twice. So does
+        one that was submitted and left to itself: whoever did that has to find out.
         """
-        if self._journal.is_open:
+        if self._journal.is_open or self._opening.submitted:
             self._failure = RunError(type="InvalidJob", message=str(errors), hint=errors.errors[0].hint)
             if not self._opening.is_new:
                 return
@@ -216,8 +207,7 @@ class _Attempt:
 
     def _submit(self, worker: Worker, summary: Mapping[str, Any]) -> None:
         """The job is valid: record what it runs with, tell the reporters, and let the worker go."""
-        supervised = [attrs.asdict(self._provenance(one)) for one in in_room(self._plan.selected, "supervisor")]
-        self._write_record([*summary["plugins"], *supervised], summary["environment"])
+        write_record(self._plan, self._opening, started_ms=self._started_ms, summary=summary)
         self._journal.open()
         job = self._plan.job
         submitted = events.RunSubmitted(
@@ -230,37 +220,16 @@ class _Attempt:
             devices=[summary["device"]],
         )
         self._journal.write(Entry(payload=submitted, step=None, epoch=None))
+        if self._restart is not None:
+            self._journal.note(events.Warning(code="run.restarted", message=self._restart.message))
         self.submitted = True
         worker.channel.send("go", {})
 
-    def _keep_lease(self) -> None:
-        """Renew the lease when it is time, unless a newer attempt has taken the run over.
+    def _end(self, exit_: WorkerExit | None = None) -> RunResult:
+        """Write the end: plot, terminal event, result, and no lease any more.
 
-        :raises RunTakenOver: Then nothing more may be written.
+        :param exit_: Of the worker; None if it was not started.
         """
-        if self._clock() >= self._lease_due:
-            self._require_newest()
-            self._lease_due = self._clock() + RENEW_SECONDS
-            Lease(
-                process=ProcessIdentity.current(),
-                attempt=self._opening.attempt,
-                step=self._journal.step,
-                last_progress_ms=self._journal.last_progress_ms,
-                renewed_ms=now_ms(),
-            ).write(self._directory.lease)
-
-    def _require_newest(self) -> None:
-        newest = newest_attempt(self._directory.attempts)
-        if newest > self._opening.attempt:
-            raise RunTakenOver(
-                f"attempt {newest} of run {self._directory.run_id!r} has taken it over from attempt "
-                f"{self._opening.attempt}, which has stopped",
-                file=str(self._directory.lease),
-            )
-
-    def _end(self, exit_: WorkerExit) -> RunResult:
-        """Write the end: plot, terminal event, result, and no lease any more."""
-        self._require_newest()
         if not self._journal.is_open:
             self._journal.open()
         self._draw()
@@ -268,7 +237,7 @@ class _Attempt:
         self._journal.end(payload)
         result = self._result(payload)
         result.write(self._directory.result)
-        self._directory.lease.unlink(missing_ok=True)
+        self._tenure.give_up()
         return result
 
     def break_off(self, error: OSError | HostcoreError) -> RunResult:
@@ -283,25 +252,29 @@ class _Attempt:
         payload = events.RunFailed(error=failure or own)
         result = self._result(payload)
         with suppress(OSError):
-            self._directory.lease.unlink(missing_ok=True)  # on a full disk, its block is the one for the result
+            self._tenure.give_up()  # on a full disk, its block is the one for the result
             result.write(self._directory.result)
         with suppress(OSError):
             if self._journal.is_open:
                 self._journal.end(payload)
         return result
 
-    def _ending(self, exit_: WorkerExit) -> End:
+    def _ending(self, exit_: WorkerExit | None) -> End:
         """How it ended: what the worker said; what was done to it; or that it died."""
         if self._journal.said is not None:
             return self._journal.said.payload  # type: ignore[return-value]
-        if self._stopping.killed is not None and self._interrupts.first is not None:
-            return forced(self._interrupts.first.status, self._stopping.killed)
+        step, stopping = self._journal.step, self._stopping
         output = self._directory.rank_output(self._opening.attempt, 0)
-        return events.RunFailed(error=self._failure or died(exit_, step=self._journal.step, output=output))
+        if stopping.stalled is not None:
+            return events.RunFailed(error=stalled(stopping.stalled, step=step, output=output))
+        if stopping.killed is not None and stopping.asked is not None:
+            return forced(stopping.asked.status, stopping.killed)
+        assert exit_ is not None
+        return events.RunFailed(error=self._failure or died(exit_, step=step, output=output))
 
     def _result(self, payload: End) -> RunResult:
         status = STATUS[type(payload)]
-        asked_by = self._interrupts.first.requested_by if self._interrupts.first else None
+        asked_by = self._stopping.asked.requested_by if self._stopping.asked else None
         reason = getattr(payload, "reason", None)
         checkpoint = self._newest_checkpoint()
         return RunResult(

@@ -27,14 +27,8 @@ ASKED: dict[str, Any] = {
     "/policies": ["house-rules"],
     "/inputs": {"base_model_ref": "org/model"},
     "/launcher": "slurm",
-    "/max_restarts": 1,
-    "/stall_seconds": 60,
-    "/grace_seconds": 60,
-    "/max_runtime_seconds": 3600,
     "/environment": {"requirements": ["numpy"]},
     "/resources": {"num_nodes": 2},
-    "/dataset/workers": 4,
-    "/dataset/readahead": 8,
 }
 
 

@@ -18,6 +18,8 @@ class Counting:
         from hostcore_hookspecs import StepResult
         state["step"] += 1
         if state["step"] == int(os.environ.get("DIE_AT", "0")):
+            while not os.path.exists("runs/run_123/checkpoints/step-000200.json"):
+                pass  # it is written in the background
             os._exit(1)
         return StepResult(metrics={"train/loss": 1 / state["step"], "lr": ctx.hyperparams["learning_rate"]})
     def state_dict(self, state): return dict(state)

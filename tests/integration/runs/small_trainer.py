@@ -127,11 +127,10 @@ class BlockStepTwo:
 
 
 class Overtake:
-    """Claims the next attempt in step 3, as another process would that takes this one for dead."""
+    """Claims the next attempt after the first checkpoint, as another process would that takes this one for dead."""
 
-    def on_batch_end(self, run_state: Any, ctx: Any) -> None:
-        if run_state.step == 3:
-            (_checkpoints(ctx).parent / "attempts" / "2.json").write_text("{}")
+    def on_checkpoint_saved(self, ctx: Any) -> None:
+        (_checkpoints(ctx).parent / "attempts" / "2.json").write_text("{}")
 
 
 def _checkpoints(ctx: Any) -> Path:

@@ -78,16 +78,16 @@ class TestATrainerThatRaises:
 
 class TestAWorkerThatIsGone:
     @pytest.mark.parametrize(
-        ("how", "words"),
+        ("how", "kind", "words"),
         [
-            ("segfault", "was killed by SIGSEGV"),
-            ("exit", "exited with code 3"),
-            ("killed", "was killed by SIGKILL"),
+            ("segfault", "SegmentationFault", "was killed by SIGSEGV"),
+            ("exit", "WorkerDied", "exited with code 3"),
+            ("killed", "WorkerDied", "was killed by SIGKILL"),
         ],
     )
-    def test_is_told_as_what_it_died_of(self, dead: Mapping, project, how: str, words: str) -> None:
+    def test_is_told_as_what_it_died_of(self, dead: Mapping, project, how: str, kind: str, words: str) -> None:
         error = project.run(how).result["error"]
-        assert error["type"] == "WorkerDied"
+        assert error["type"] == kind
         assert error["message"].startswith(f"the worker {words} after step ")
         assert error["hint"]
 

@@ -7,43 +7,10 @@ from typing import Any
 import pytest
 
 import hostcore as package
-from hostcore.checkpoints.commit import commit
 from hostcore.cli import _COMMANDS
-from hostcore.events.writer import now_ms
-from hostcore.runs.attempts import claim_attempt
-from hostcore.runs.directory import RunDirectory
-from hostcore.runs.lease import Lease, ProcessIdentity
-from hostcore.runs.record import RunRecord
-from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import PAYLOADS
 
-RUN_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Callable[..., RunDirectory]:
-    """``run("a", status="succeeded")``: the directory of a run that ended so; without a status, of one that runs."""
-
-    def make(run_id: str, *, status: str = "", submitted_ms: int = 1000, **result: Any) -> RunDirectory:
-        directory = RunDirectory(tmp_path / "runs" / run_id)
-        directory.make()
-        job = {"trainer": "mine", "max_steps": 2000}
-        RunRecord(job=job, job_dir=str(tmp_path), submitted_ms=submitted_ms).write(directory.record)
-        me = ProcessIdentity.current()
-        claim_attempt(directory.attempts, 1, process=me, started_ms=submitted_ms)
-        if not status:
-            Lease(process=me, attempt=1, step=7, last_progress_ms=0, renewed_ms=now_ms()).write(directory.lease)
-            return directory
-        about = {"metrics": {"train/loss": 0.5, "grad": None}, "started_ms": 1000, "ended_ms": 3000, **result}
-        code = EXIT_CODES[status]
-        RunResult(run_id=run_id, status=status, exit_code=code, attempt=1, step=1500, epoch=2, **about).write(
-            directory.result
-        )
-        return directory
-
-    return make
 
 
 class TestTheCommand:
@@ -79,102 +46,6 @@ class TestTheCommand:
         said = hostcore("run", "job.json", "--resume", "--from", "x")
         assert said.code == 2
         assert "--resume and --from exclude each other" in said.err
-
-
-class TestList:
-    def test_shows_the_newest_first_with_the_documented_keys(self, hostcore: Callable, run: Callable) -> None:
-        run("older", status="failed", submitted_ms=1)
-        run("newer", submitted_ms=2)
-        said = hostcore("list", "--json")
-        assert said.code == 0
-        assert list(said.json) == ["runs"]
-        assert [one["run_id"] for one in said.json["runs"]] == ["newer", "older"]
-        assert all(list(one) == RUN_KEYS for one in said.json["runs"])
-        assert [one["status"] for one in said.json["runs"]] == ["running", "failed"]
-        assert [one["step"] for one in said.json["runs"]] == [7, 1500]
-
-    def test_is_a_table_for_people(self, hostcore: Callable, run: Callable) -> None:
-        run("a", status="succeeded")
-        head, row = hostcore("list").out.splitlines()
-        assert head.split() == ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED"]
-        assert row.split()[:5] == ["a", "succeeded", "mine", "1,500/2,000", "1"]
-
-    def test_without_runs_says_where_it_looked(self, hostcore: Callable, tmp_path: Path) -> None:
-        assert hostcore("list", "--json").json == {"runs": []}
-        said = hostcore("list")
-        assert (said.code, said.out) == (0, "")
-        assert str(tmp_path / "runs") in said.err
-
-    def test_names_what_it_cannot_read_on_standard_error(self, hostcore: Callable, run: Callable) -> None:
-        run("good", status="succeeded")
-        run("bad", status="succeeded").record.write_text("{")
-        said = hostcore("list", "--json")
-        assert [one["run_id"] for one in said.json["runs"]] == ["good"]
-        assert "runs/bad" in said.err
-
-    def test_looks_where_the_variable_says(
-        self, hostcore: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        run("a", status="succeeded")
-        monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "elsewhere"))
-        assert hostcore("list", "--json").json == {"runs": []}
-
-
-class TestStatus:
-    def test_has_the_documented_keys(self, hostcore: Callable, run: Callable) -> None:
-        directory = run("a", status="succeeded")
-        for step in (500, 1500):
-            commit(
-                directory.checkpoints,
-                step=step,
-                epoch=1,
-                final=step == 1500,
-                attempt=1,
-                fill=lambda folder: (folder / "host.json").touch(),
-            )
-        said = hostcore("status", "a", "--json")
-        assert said.code == 0
-        assert list(said.json) == [*RUN_KEYS, "metrics", "checkpoints"]
-        assert said.json["metrics"] == {"train/loss": 0.5, "grad": None}
-        assert said.json["checkpoints"] == [
-            {"step": 500, "epoch": 1, "final": False},
-            {"step": 1500, "epoch": 1, "final": True},
-        ]
-
-    def test_tells_people_how_it_ended(self, hostcore: Callable, run: Callable) -> None:
-        run("a", status="failed", error=RunError(type="ValueError", message="no", traceback=""), reason=None)
-        said = hostcore("status", "a")
-        assert said.out.startswith("failed  a\n")
-        for line in (
-            "steps       1,500/2,000",
-            "error       ValueError: no",
-            "train/loss  0.5",
-            "grad        not finite",
-        ):
-            assert line in said.out
-
-    @pytest.mark.parametrize("run_id", ["nothing", "..", ".", "../runs", "a/b", ""])
-    def test_of_an_unknown_run_exits_2_with_a_hint(self, hostcore: Callable, run_id: str) -> None:
-        said = hostcore("status", run_id)
-        assert (said.code, said.out) == (2, "")
-        assert "hostcore list" in said.err
-
-    def test_of_an_unknown_run_is_an_error_document(self, hostcore: Callable) -> None:
-        said = hostcore("status", "nothing", "--json")
-        assert said.code == 2
-        (error,) = said.json["errors"]
-        assert list(error) == ERROR_KEYS
-        assert (error["code"], said.err) == ("run.unknown", "")
-
-    def test_of_a_run_that_cannot_be_read_is_an_error(self, hostcore: Callable, run: Callable) -> None:
-        directory = run("a", status="succeeded")
-        directory.result.write_text("{}")
-        said = hostcore("status", "a", "--json")
-        assert said.code == 2
-        assert (said.json["errors"][0]["code"], said.json["errors"][0]["file"]) == (
-            "run.corrupt",
-            str(directory.result),
-        )
 
 
 class TestPlugins:

@@ -18,6 +18,11 @@ def test_a_look_at_runs_and_plugins_imports_neither_torch_nor_pyarrow(imported: 
     assert imported(*arguments) & {"torch", "pyarrow", "rich", "matplotlib", "numpy", "pandas"} == set()
 
 
+@pytest.mark.parametrize("arguments", [["logs", "none"], ["verify", "none"], ["compare", "none", "nothing"]])
+def test_a_closer_look_at_runs_imports_nothing_heavy_before_it_is_needed(imported: Callable, arguments: list) -> None:
+    assert imported(*arguments) & {"torch", "pyarrow", "rich", "matplotlib", "numpy", "pandas"} == set()
+
+
 def test_an_invalid_job_is_refused_without_torch(imported: Callable, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text('{"trainer": "a:B", "max_steps": -1}')
     assert imported("run", "job.json") & {"torch", "pyarrow", "matplotlib"} == set()

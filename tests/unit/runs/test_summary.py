@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
+from hostcore.events.writer import now_ms
+from hostcore.runs.attempts import claim_attempt
 from hostcore.runs.directory import RunDirectory, runs_dir
-from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.lease import Lease, ProcessIdentity
+from hostcore.runs.record import RunRecord
 from hostcore.runs.summary import UnknownRun, list_runs, summarize
 
 
@@ -61,6 +65,28 @@ class TestTheStatusOfARun:
         holder.process.wait()
         assert summarize(run.directory).status == "succeeded"
 
+    def test_is_submitted_before_the_first_attempt(self, run_folder: Callable) -> None:
+        summary = summarize(run_folder().directory)
+        assert (summary.status, summary.attempt, summary.step, summary.ended_ms) == ("submitted", 0, 0, None)
+
+    def test_is_running_in_the_moment_between_claim_and_lease(self, run_folder: Callable, holder) -> None:
+        run = run_folder()
+        claim_attempt(run.directory.attempts, 1, process=holder.identity, started_ms=now_ms())
+        assert summarize(run.directory).status == "running"
+        holder.process.kill()
+        holder.process.wait()
+        assert summarize(run.directory).status == "lost"
+
+    def test_shows_the_step_of_the_attempt_before_until_the_next_has_told_of_one(
+        self, run_folder: Callable, holder
+    ) -> None:
+        run = run_folder()
+        run.attempt(1)
+        run.result("preempted", step=12)
+        run.attempt(2)
+        run.lease(holder.identity, attempt=2, step=0)
+        assert summarize(run.directory).step == 12
+
     def test_of_a_folder_that_is_no_run_is_an_error_with_a_hint(self, tmp_path: Path) -> None:
         with pytest.raises(UnknownRun, match=f"there is no run 'b' in {tmp_path}") as caught:
             summarize(RunDirectory(tmp_path / "b"))
@@ -79,6 +105,35 @@ class TestTheStatusOfARun:
             "submitted_ms": 123,
             "ended_ms": None,
         }
+
+    def test_counts_the_steps_of_epochs(self, run_folder: Callable) -> None:
+        run = run_folder(max_steps=0)
+        record = RunRecord.read(run.directory.record)
+        attrs.evolve(record, total_steps=300).write(run.directory.record)
+        assert summarize(run.directory).max_steps == 300
+
+
+class TestTheTimeOfARun:
+    def test_is_that_of_its_newest_attempt(self, run_folder: Callable) -> None:
+        run = run_folder()
+        run.attempt(1)
+        run.result("succeeded", ended_ms=2500)
+        assert summarize(run.directory).seconds(now=10**9) == 2.5
+
+    def test_goes_on_while_it_runs(self, run_folder: Callable, holder) -> None:
+        run = run_folder()
+        run.attempt(1)
+        run.lease(holder.identity)
+        assert summarize(run.directory).seconds(now=60_000) == 60.0
+
+    def test_ends_with_the_last_sign_of_life_of_a_lost_one(self, run_folder: Callable, holder) -> None:
+        run = run_folder()
+        run.attempt(1)
+        run.lease(holder.identity)
+        holder.process.kill()
+        holder.process.wait()
+        renewed_ms = Lease.read(run.directory.lease).renewed_ms
+        assert summarize(run.directory).seconds(now=renewed_ms + 60_000) == renewed_ms / 1000
 
 
 class TestTheListOfRuns:

@@ -25,7 +25,6 @@ class TestADeadWorker:
             (3, "exited with code 3"),
             (0, "exited with code 0"),
             (-signal.SIGKILL, "was killed by SIGKILL"),
-            (-signal.SIGSEGV, "was killed by SIGSEGV"),
             (-40, "was killed by signal 40"),
         ],
     )
@@ -40,8 +39,20 @@ class TestADeadWorker:
         process.send_signal(40)
         assert "signal 40" in died(WorkerExit(process.wait()), step=0, output=tmp_path / "none.log").message
 
-    def test_killed_by_the_system_hints_at_memory(self) -> None:
-        assert "memory" in WorkerExit(-signal.SIGKILL).hint
+    @pytest.mark.parametrize(
+        ("exit_", "kind", "words"),
+        [
+            (WorkerExit(-signal.SIGSEGV), "SegmentationFault", "the worker was killed by SIGSEGV"),
+            (WorkerExit(-signal.SIGBUS), "BusError", "the worker was killed by SIGBUS"),
+            (WorkerExit(-signal.SIGABRT), "Aborted", "the worker was killed by SIGABRT"),
+            (WorkerExit(-signal.SIGKILL, out_of_memory=True), "OutOfMemory", "killed the worker for lack of memory"),
+        ],
+    )
+    def test_is_named_by_what_it_died_of(self, tmp_path: Path, exit_: WorkerExit, kind: str, words: str) -> None:
+        error = died(exit_, step=7, output=tmp_path / "none.log")
+        assert error.type == kind
+        assert words in error.message
+        assert error.hint
 
     def test_shows_its_last_words(self, tmp_path: Path) -> None:
         output = tmp_path / "worker.log"
@@ -84,11 +95,24 @@ class TestSignals:
             os.kill(os.getpid(), signal.SIGINT)
         assert interrupts.forced
 
-    def test_a_second_sigterm_does_not(self) -> None:
+    @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGUSR1])
+    def test_a_first_sigterm_does_not(self, first: signal.Signals) -> None:
         with Interrupts() as interrupts:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), first)
             os.kill(os.getpid(), signal.SIGTERM)
-        assert (interrupts.first.status, interrupts.forced) == ("cancelled", False)
+        assert interrupts.forced is False
+
+    def test_one_that_a_scheduler_delivers_twice_is_one(self) -> None:
+        with Interrupts(clock=iter([0.0, 0.1]).__next__) as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert (interrupts.first.status, interrupts.forced) == ("preempted", False)
+
+    def test_one_that_comes_again_later_forces_it(self) -> None:
+        with Interrupts(clock=iter([0.0, 3.0]).__next__) as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+        assert interrupts.forced
 
     def test_are_handled_as_before_afterwards(self) -> None:
         before = signal.getsignal(signal.SIGINT)

@@ -8,11 +8,17 @@ import pytest
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.errors import Errors
+from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt, newest_attempt
+from hostcore.runs.control import read_cancel, request_cancel
+from hostcore.runs.launch import Launch
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor import opening as opening_module
-from hostcore.supervisor.opening import Opening, RunConflict, RunUnwritable, examine_run, open_run
+from hostcore.supervisor.opening import Opening, RunConflict, examine_run, open_run
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.writable import RunUnwritable
+from hostcore_hookspecs import LaunchHandle
 
 
 class TestANewRun:
@@ -186,12 +192,20 @@ class TestARunThatExists:
         past(plan()).attempt()
         real = examine_run
 
-        def overtaken(*args: object) -> object:
-            found = real(*args)
+        def overtaken(*args: object, **options: object) -> object:
+            found = real(*args, **options)
             claim_attempt(plan().directory.attempts, 2, process=ProcessIdentity.current(), started_ms=0)
             return found
 
         monkeypatch.setattr(opening_module, "examine_run", overtaken)
+        with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by somebody else"):
+            open_run(plan())
+        assert newest_attempt(plan().directory.attempts) == 2
+
+    def test_that_was_claimed_a_moment_ago_is_not_claimed_again(self, plan: Callable, past: Callable) -> None:
+        """Its lease is about to be written; what is there is that of the attempt before."""
+        past(plan()).attempt()
+        claim_attempt(plan().directory.attempts, 2, process=ProcessIdentity.current(), started_ms=now_ms())
         with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by somebody else"):
             open_run(plan())
         assert newest_attempt(plan().directory.attempts) == 2
@@ -203,6 +217,95 @@ class TestARunThatExists:
         with pytest.raises(Exception, match="not a JSON document") as caught:
             open_run(plan())
         assert caught.value.file == str(run.plan.directory.record)
+
+
+class TestASubmittedRun:
+    """Its record and its launch are there; an attempt is not."""
+
+    @pytest.fixture
+    def submitted(self, plan: Callable, living: ProcessIdentity) -> Callable:
+        """``submitted(max_steps=20)``: the plan of a run whose launched supervisor lives, and has not begun."""
+
+        def make(*, gone: bool = False, **keys: object) -> RunPlan:
+            made = plan(**keys)
+            directory = made.directory
+            if not directory.path.exists():
+                directory.make()
+            RunRecord(job=made.spec.to_json(), job_dir="/").write(directory.record)
+            boot = living.boot_id if not gone else "of another day"
+            details = {
+                "pid": living.pid,
+                "started": f"{boot} {living.start_time}",
+                "host": living.host,
+                "run_dir": str(directory.path),
+                "log": "",
+                "earlier_result": None,
+            }
+            handle = LaunchHandle(launcher="local", id=str(living.pid), details=details)
+            attempt = newest_attempt(directory.attempts) + 1
+            Launch(attempt=attempt, submitted_ms=now_ms(), handle=handle).write(directory.launch)
+            return made
+
+        return make
+
+    def test_is_begun_by_the_supervisor_that_was_launched(self, submitted: Callable) -> None:
+        opened = open_run(submitted(), launched=True)
+        assert (opened.attempt, opened.is_new, opened.submitted) == (1, False, True)
+
+    def test_is_refused_to_everybody_else(self, submitted: Callable) -> None:
+        with pytest.raises(RunConflict, match="'a' is submitted: its supervisor is about to begin attempt 1") as caught:
+            open_run(submitted())
+        assert "hostcore cancel a" in caught.value.hint
+        assert newest_attempt(submitted().directory.attempts) == 0
+
+    def test_is_anybody_s_once_its_supervisor_has_died(self, submitted: Callable) -> None:
+        opened = open_run(submitted(gone=True))
+        assert (opened.attempt, opened.submitted) == (1, False)
+
+    def test_is_nobody_s_to_wait_for_once_it_has_begun(self, submitted: Callable, past: Callable) -> None:
+        plan = submitted(gone=True)
+        past(plan).attempt()
+        opened = open_run(plan, launched=True)
+        assert (opened.attempt, opened.submitted) == (2, False)
+
+    def test_keeps_what_was_asked_of_it_before_it_began(self, submitted: Callable) -> None:
+        plan = submitted()
+        request_cancel(plan.directory, 1, requested_by="user", reason="a mistake")
+        open_run(plan, launched=True)
+        assert read_cancel(plan.directory, 1).reason == "a mistake"
+
+    def test_that_nobody_began_and_somebody_cancelled_can_still_be_started(self, submitted: Callable) -> None:
+        plan = submitted(gone=True)
+        request_cancel(plan.directory, 1, requested_by="user", reason="a mistake")
+        open_run(plan)
+        assert read_cancel(plan.directory, 1) is None
+
+    def test_that_was_cancelled_in_the_meantime_is_left_alone_by_its_supervisor(
+        self, submitted: Callable, past: Callable
+    ) -> None:
+        plan = submitted(gone=True)
+        past(plan).attempt()
+        result = past(plan).result("cancelled")
+        assert open_run(plan, launched=True) == result
+        assert open_run(plan).attempt == 2
+
+    def test_goes_on_where_a_finished_run_is_to_be_longer(
+        self, plan: Callable, submitted: Callable, past: Callable
+    ) -> None:
+        run = past(plan())
+        run.attempt()
+        run.result("succeeded")
+        assert open_run(submitted(max_steps=50), launched=True).attempt == 2
+
+
+def test_a_request_to_cancel_does_not_outlive_an_attempt_that_was_withdrawn(plan: Callable, past: Callable) -> None:
+    run = past(plan())
+    run.attempt()
+    run.result("preempted")
+    opened = open_run(plan())
+    request_cancel(opened.directory, 2, requested_by="user", reason="too late")
+    opened.withdraw()
+    assert read_cancel(open_run(plan(), launched=True).directory, 2) is None
 
 
 class TestAFinishedRun:

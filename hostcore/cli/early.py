@@ -1,0 +1,63 @@
+"""Being asked to stop before there is a run."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import click
+
+from hostcore.cli.output import print_json
+from hostcore.runs.result import EXIT_CODES
+from hostcore.supervisor.interrupts import Interrupts
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+
+@contextmanager
+def stoppable_at_once(interrupts: Interrupts, *, as_json: bool) -> Iterator[None]:
+    """While nothing has been made yet: a signal ends the command at once, whatever a plugin is doing just now.
+
+    :param interrupts: Entered; it hears the signals from then on.
+    :raises SystemExit: With the exit code of a run that was asked so.
+    """
+    noted = {number: signal.getsignal(number) for number in _SIGNALS}
+    noted = {number: handler for number, handler in noted.items() if getattr(handler, "__self__", None) is interrupts}
+    for number, handler in noted.items():
+        signal.signal(number, _then_interrupt(handler))
+    try:
+        yield
+    except KeyboardInterrupt:
+        if interrupts.first is None:
+            raise
+    finally:
+        for number, handler in noted.items():
+            signal.signal(number, handler)
+    leave_if_asked(interrupts, as_json=as_json)
+
+
+def leave_if_asked(interrupts: Interrupts, *, as_json: bool) -> None:
+    """End the command if a signal has asked for it. To be called before a run is opened.
+
+    :raises SystemExit: See :func:`stoppable_at_once`.
+    """
+    asked = interrupts.first
+    if asked is None:
+        return
+    message = f"{asked.reason} before the run had begun; nothing was started"
+    if as_json:
+        error = {"code": "run.not_started", "message": message, "pointer": None, "file": None, "hint": None}
+        print_json({"errors": [error]})
+    else:
+        click.echo(message, err=True)
+    sys.exit(EXIT_CODES[asked.status])
+
+
+def _then_interrupt(note: Any) -> Callable[[int, FrameType | None], None]:
+    def handler(number: int, frame: FrameType | None) -> None:
+        note(number, frame)
+        raise KeyboardInterrupt
+
+    return handler

@@ -1,0 +1,101 @@
+"""How a run ended, or was sent on its way, as commands tell it."""
+
+import os
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from hostcore.cli.output import print_json
+from hostcore.cli.wording import figure
+from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.submit import Submission
+
+_COLORS = {"succeeded": "green", "failed": "red"}
+
+
+def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, note: str = "") -> None:
+    """Say how a run ended: an error on standard error, the summary on standard output.
+
+    :param note: A few words behind its name.
+    """
+    if as_json:
+        print_json(result.as_dict())
+        return
+    if result.error:
+        _print_error(result)
+    click.echo(f"{in_color(result.status)}  {result.run_id}{f'  ({note})' if note else ''}")
+    print_lines(_summary(result, directory))
+
+
+def report_submission(submission: Submission, *, as_json: bool) -> None:
+    """Say that a run was submitted, and how to watch it."""
+    if as_json:
+        print_json(submission.as_dict())
+        return
+    directory = submission.directory
+    name = name_of(directory)
+    click.echo(f"{in_color('submitted')}  {directory.run_id}")
+    watch = [(what, shlex.join(["hostcore", what, *options, name])) for what, *options in (["logs", "-f"], ["status"])]
+    print_lines([*watch, ("cancel", shlex.join(["hostcore", "cancel", name])), ("everything", str(directory.path))])
+
+
+def in_color(status: str) -> str:
+    """A status as it heads a report."""
+    return click.style(status, fg=_COLORS.get(status, "yellow"), bold=True)
+
+
+def print_lines(lines: Sequence[tuple[str, str]]) -> None:
+    """Print names and values below a head."""
+    for name, value in lines:
+        click.echo(f"  {name:<12}{_relative(value)}")
+
+
+def name_of(directory: RunDirectory) -> str:
+    """What to call a run on the command line: its run_id, or its path if it is not where runs are looked for."""
+    return directory.run_id if directory.path.parent == runs_dir() else _relative(str(directory.path))
+
+
+def go_on(directory: RunDirectory) -> tuple[str, str]:
+    """The line with the command that continues a run."""
+    return "to go on", shlex.join(["hostcore", "resume", name_of(directory)])
+
+
+def _print_error(result: RunResult) -> None:
+    error = result.error
+    assert error is not None
+    if error.traceback:
+        click.echo(error.traceback.rstrip("\n"), err=True)
+    where = f" (in {error.plugin})" if error.plugin else ""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {error.type}: {error.message}{where}", err=True)
+    if error.hint:
+        click.echo(f"    hint: {error.hint}", err=True)
+
+
+def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:
+    seconds = (result.ended_ms - result.started_ms) / 1000
+    lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
+    if result.reason:
+        lines.insert(0, ("reason", result.reason))
+    lines += [(name, figure(value)) for name, value in result.metrics.items()]
+    if result.final_checkpoint:
+        lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
+    if directory.loss_plot.exists():
+        lines.append(("loss curve", str(directory.loss_plot)))
+    output = directory.rank_output(result.attempt, 0)
+    if output.exists() and output.stat().st_size:
+        lines.append(("output", str(output)))
+    lines.append(("everything", str(directory.path)))
+    if result.status != "succeeded" and result.final_checkpoint:
+        lines.append(go_on(directory))
+    return lines
+
+
+def _relative(text: str) -> str:
+    """A path as the user would type it."""
+    try:
+        return str(Path(text).relative_to(Path.cwd())) if text.startswith("/") else text
+    except ValueError:
+        return text

@@ -1,0 +1,142 @@
+"""``hostcore resume``."""
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hostcore.checkpoints.find import load_record
+from hostcore.checkpoints.names import step_of_folder, step_of_record
+from hostcore.cli.early import stoppable_at_once
+from hostcore.cli.job_options import JobCommand, devices_option, planned, set_option, where_options
+from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.run import run_plan, submit_plan
+from hostcore.errors import Errors, all_errors
+from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.find import find_run
+from hostcore.runs.launch import awaited_launch
+from hostcore.runs.record import RunRecord
+from hostcore.runs.summary import UnknownRun
+from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.plan import RunPlan
+from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_hookspecs.events import RunFailed
+
+
+@click.command("resume", cls=JobCommand)
+@click.argument("run", metavar="RUN|CKPT.json")
+@set_option
+@devices_option
+@where_options
+@click.option(
+    "--launched", is_flag=True, hidden=True, help="What a launcher starts: the supervisor of a submitted run."
+)
+@json_option
+@verbose_option
+@reports_errors
+def resume_command(
+    run: str,
+    *,
+    in_process: bool,
+    detach: bool,
+    launched: bool,
+    as_json: bool,
+    verbose: bool,  # noqa: ARG001 - reports_errors reads it
+    **options: Any,
+) -> None:
+    """Go on with RUN from its newest checkpoint, or begin a new run from the checkpoint CKPT.json of another.
+
+    RUN is a run id, the beginning of one, or a run directory; the job is the one that the run recorded. It goes on from
+    its beginning if it has no checkpoint. CKPT.json is a commit record, such as runs/RUN/checkpoints/step-000200.json:
+    the new run has the job of that run and an id of its own (--set run_id=… chooses it). Exits as `hostcore run` does.
+    """
+    with Interrupts() as interrupts:
+        try:
+            with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+                plan = (
+                    _plan_from_checkpoint(Path(run), options) if _names_checkpoint(run) else _plan_of_run(run, options)
+                )
+            if detach:
+                sys.exit(submit_plan(plan, interrupts, as_json=as_json))
+            sys.exit(run_plan(plan, interrupts, in_process=in_process, launched=launched, as_json=as_json))
+        except HostcoreError as error:
+            if launched and not isinstance(error, RunConflict):
+                _fail_if_awaited(find_run(run, runs_dir()), error)
+            raise
+
+
+def _names_checkpoint(text: str) -> bool:
+    """Whether a checkpoint is meant: by its commit record, or by its folder, whose name a run might have, too."""
+    path = Path(text)
+    return step_of_record(path.name) is not None or (step_of_folder(path.name) is not None and path.is_dir())
+
+
+def _plan_of_run(run: str, options: dict[str, Any]) -> RunPlan:
+    """The plan of a run that goes on.
+
+    :raises UnknownRun: When there is no such run.
+    """
+    if Path(run).is_file():
+        hint = "the run of a job file is gone on with by `hostcore run JOB`; `hostcore list` shows the runs there are"
+        raise UnknownRun(f"{run!r} is neither a run nor a checkpoint's commit record", file=run, hint=hint)
+    directory = find_run(run, runs_dir())
+    plan = _planned(directory, {"run_id": directory.run_id, "resume_from_checkpoint": "auto"}, options)
+    if plan.directory.path != directory.path:
+        raise RunConflict(
+            f"the run {directory.run_id!r} keeps its id when it goes on",
+            pointer="/run_id",
+            file="--set run_id",
+            hint=f"to begin another run from where it is, name a checkpoint in {directory.checkpoints}",
+        )
+    return plan
+
+
+def _plan_from_checkpoint(path: Path, options: dict[str, Any]) -> RunPlan:
+    """The plan of a new run that begins from a checkpoint.
+
+    :raises CheckpointError: When it is not there.
+    :raises UnknownRun: When it lies apart from its run, so that nobody knows the job.
+    """
+    parent = RunDirectory(load_record(path.absolute()).folder.parent.parent)
+    if not parent.record.is_file():
+        raise UnknownRun(
+            f"the checkpoint does not lie in a run directory: there is no {parent.record}",
+            file=str(path),
+            hint=f"give the job as well: hostcore run JOB --from {path}",
+        )
+    # None: a new id is made.
+    return _planned(parent, {"run_id": None, "resume_from_checkpoint": str(path.absolute())}, options, new=True)
+
+
+def _planned(recorded: RunDirectory, keys: dict[str, Any], options: dict[str, Any], *, new: bool = False) -> RunPlan:
+    """The plan of the job that a run recorded, with some of its keys changed."""
+    record = RunRecord.read(recorded.record)
+    job = {key: value for key, value in {**record.job, **keys}.items() if value is not None}
+    try:
+        return planned(job, options, job_dir=Path(record.job_dir), runs=runs_dir() if new else recorded.path.parent)
+    except HostcoreError as error:
+        for one in all_errors(error):
+            one.file = one.file or str(recorded.record)
+        raise
+
+
+def _fail_if_awaited(directory: RunDirectory, error: HostcoreError) -> None:
+    """Nobody watches a launched supervisor that cannot begin: the run says why it has failed."""
+    launch = awaited_launch(directory)
+    if launch is None:
+        return
+    from hostcore.supervisor.abandoned import fail_abandoned
+
+    first = all_errors(error)[0]
+    told = RunError(
+        type="InvalidJob" if isinstance(error, Errors) else type(error).__name__,
+        message=str(error),
+        traceback=getattr(first, "traceback", None) or "",
+        plugin=first.plugin,
+        hint=first.hint,
+    )
+    with suppress(OSError, HostcoreError):  # what was wrong first is told anyway
+        fail_abandoned(directory, launch.attempt, RunFailed(error=told))

@@ -1,0 +1,89 @@
+"""``hostcore verify``."""
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from hostcore.cli.checkpoint_checks import check_story, examine_checkpoints
+from hostcore.cli.order_checks import check_order
+from hostcore.cli.output import json_option, print_json, reports_errors
+from hostcore.cli.standing import checkpoints_dir
+from hostcore.cli.wording import NOTHING, in_columns
+from hostcore.runs.checks import Check, judged
+from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.find import find_run
+from hostcore.runs.log_checks import check_log
+from hostcore.runs.log_record import LogRecord
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import FAILED
+from hostcore.runs.summary import RunSummary, summarize
+
+_SHOWN = {"failed": "FAILED"}
+_COLORS = {"failed": "red", "warning": "yellow", "ok": "green"}
+
+
+@click.command("verify")
+@click.argument("run")
+@json_option
+@reports_errors
+def verify_command(run: str, as_json: bool) -> None:
+    """Prove that RUN has lost, skipped and repeated nothing.
+
+    Reads every byte of its checkpoints and compares it with the commit records; recomputes which rows of the data it
+    should have been trained on, and compares; and reads its logs from end to end. Changes nothing.
+
+    RUN is a run id, the beginning of one, or a run directory. Exits 0 if everything is as it should be, 1 if something
+    is not, and 2 if there is no such run.
+    """
+    directory = find_run(run, runs_dir())
+    summary = summarize(directory)
+    checks = list(_checks(directory, summary))
+    ok = all(check.status != "failed" for check in checks)
+    if as_json:
+        print_json({"run_id": directory.run_id, "ok": ok, "checks": [check.as_dict() for check in checks]})
+    else:
+        _tell(checks, directory, ok=ok, running=summary.status == "running")
+    if not ok:
+        sys.exit(FAILED)
+
+
+def _checks(directory: RunDirectory, summary: RunSummary) -> Iterator[Check]:
+    running = summary.status == "running"
+    # The log first: what is saved after it was read is more than it says, never less.
+    log = _log_of(directory)
+    examined = examine_checkpoints(checkpoints_dir(directory, summary.attempt), root=directory.path, running=running)
+    yield from examined.checks
+    yield from check_order(examined.whole, root=directory.path)
+    if log is None:
+        problems = ["there is none"] if examined.whole or _has_written(directory) else []
+        yield judged("log.sequence", problems, otherwise="nothing has happened yet", path="logs/events.jsonl")
+        return
+    yield from check_log(directory, log, running=running)
+    keep = RunRecord.read(directory.record).job.get("keep_checkpoints", 1)
+    yield from check_story(examined, log, keep=keep, newest_attempt=summary.attempt, running=running)
+
+
+def _has_written(directory: RunDirectory) -> bool:
+    """Whether there is something that an event log would tell of."""
+    return directory.result.exists() or any(directory.logs.glob("rank-*.jsonl"))
+
+
+def _log_of(directory: RunDirectory) -> LogRecord | None:
+    try:
+        return LogRecord.read(directory.events)
+    except FileNotFoundError:
+        return None
+
+
+def _tell(checks: list[Check], directory: RunDirectory, *, ok: bool, running: bool) -> None:
+    """Print the checks for people, and what they come to."""
+    rows = [(_SHOWN.get(one.status, one.status), one.id, one.path or NOTHING, one.message) for one in checks]
+    head, *lines = in_columns(["", "CHECK", "WHERE", "FOUND"], rows)
+    click.echo(click.style(head, bold=True))
+    for check, line in zip(checks, lines, strict=True):
+        click.echo(click.style(line, fg=_COLORS["failed"]) if check.status == "failed" else line)
+    failed = sum(check.status == "failed" for check in checks)
+    so_far = " so far; it runs" if running else ""
+    verdict = f"nothing lost, skipped or repeated{so_far}" if ok else f"{failed} of {len(checks)} checks FAILED"
+    click.echo(f"\n{click.style(verdict, fg='green' if ok else 'red', bold=True)}  {directory.run_id}")

@@ -1,0 +1,77 @@
+"""A job's launcher, ready to be called; whatever it raises is an error that names it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.discover import Discovered
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.importing import from_exception
+from hostcore.plugins.resolve import Selected, resolve
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus
+
+
+class Launcher:
+    """The launcher that a job selected."""
+
+    def __init__(self, component: Component) -> None:
+        self._component = component
+        hooks = Hooks([component], kinds=("launcher",))
+        self._plan = hooks.bind("plan", of=component)
+        self._launch = hooks.bind("launch", of=component)
+        self._poll = hooks.bind("poll", of=component)
+
+    def plan(self, ctx: LaunchContext) -> LaunchPlan:
+        """What :meth:`launch` would do.
+
+        :raises HostcoreError: See :meth:`launch`.
+        """
+        plan: LaunchPlan = self._guarded("asked for its plan", self._plan, ctx)
+        return plan
+
+    def launch(self, ctx: LaunchContext) -> LaunchHandle:
+        """Start a supervisor.
+
+        :raises HostcoreError: The launcher's own, or one that shows what it raised.
+        """
+        handle: LaunchHandle = self._guarded("asked to launch", self._launch, ctx)
+        return handle
+
+    def poll(self, handle: LaunchHandle) -> LaunchStatus:
+        """What became of it.
+
+        :raises HostcoreError: When that cannot be told.
+        """
+        status: LaunchStatus = self._guarded("asked how it goes", self._poll, handle)
+        return status
+
+    def _guarded(self, done: str, call: Callable[[Any], Any] | None, argument: object) -> Any:
+        assert call is not None  # a launcher without a required method is not loaded
+        ref = self._component.ref
+        try:
+            return call(argument)
+        except HostcoreError as error:
+            error.plugin = error.plugin or ref.provenance
+            raise
+        except Exception as error:
+            raise from_exception(done, error, code="plugin.launcher", ref=ref, pointer="/launcher") from error
+
+
+def launcher_of(spec: Any, discovered: Discovered, *, job_dir: Path | None = None) -> Launcher:
+    """The launcher of a job.
+
+    :param spec: A ``JobSpec``.
+    :param job_dir: The job file's folder; the working directory if not given.
+    :raises HostcoreError: When it is not installed, or cannot be loaded.
+    """
+    use = spec.launcher
+    selected = Selected(
+        ref=resolve(use.use, "launcher", discovered, pointer="/launcher"),
+        settings=use.settings,
+        pointer="/launcher",
+        use=f"launcher:{use.use}",
+        named_at="/launcher",
+    )
+    return Launcher(load_component(selected, job_dir=job_dir or Path.cwd()))

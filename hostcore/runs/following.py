@@ -1,0 +1,52 @@
+"""Following a run: what it writes, until it is over."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from hostcore.runs.claims import read_claim
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.record import RunRecord
+from hostcore.runs.summary import ALIVE, RunSummary, summarize
+
+T = TypeVar("T")
+
+#: Between two looks at a run. Short enough to seem immediate, long enough to cost nothing.
+_LOOK_SECONDS: Final = 0.2
+#: A supervisor begins its next attempt so long after a failed one at the latest.
+_RESTART_MS: Final = 75_000
+
+
+def is_over(directory: RunDirectory) -> bool:
+    """Whether nothing will happen to a run any more unless somebody starts it again: it has ended, or it is lost."""
+    summary = summarize(directory)
+    return summary.status not in ALIVE and not _may_restart(directory, summary)
+
+
+def _may_restart(directory: RunDirectory, summary: RunSummary) -> bool:
+    """Whether the supervisor of a failed attempt still lives, and may begin another (``max_restarts``)."""
+    if summary.status != "failed" or summary.ended_ms is None or time.time() * 1000 - summary.ended_ms > _RESTART_MS:
+        return False
+    claim = read_claim(directory.attempts, summary.attempt)
+    restarts = RunRecord.read(directory.record).job.get("max_restarts", 0)
+    return bool(restarts and claim and claim.process.is_here and claim.process.runs)
+
+
+def follow(read: Callable[[], Iterable[T]], *, is_over: Callable[[], bool], wait: Callable[[], None]) -> Iterator[T]:
+    """What a run writes, until it is over and everything was read.
+
+    :param read: Gives what is new.
+    :param is_over: Asked before each reading: what was written before the end is read after it was seen.
+    :param wait: Called between two readings.
+    """
+    while True:
+        last = is_over()
+        yield from read()
+        if last:
+            return
+        wait()
+
+
+def wait() -> None:
+    """Wait for the next look."""
+    time.sleep(_LOOK_SECONDS)

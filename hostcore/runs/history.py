@@ -1,0 +1,142 @@
+"""The history of a run: what its event log says of its attempts, its metrics and its pace."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import attrs
+
+from hostcore.events.codec import decode_event
+from hostcore.events.reader import GrowingLog, name_of
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.claims import read_claim
+from hostcore.runs.directory import RunDirectory
+from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, Test, Validation
+
+#: So many of the newest signs of progress tell how fast a run is.
+_RECENT: Final = 50
+_PACE: Final = frozenset({"metrics", "progress"})
+_MEASURED: Final = frozenset({"metrics", "validation", "test"})
+_LIFE: Final = frozenset({"run_submitted", "run_resumed", "run_started", *ENDS})
+
+
+@attrs.frozen(kw_only=True)
+class AttemptHistory:
+    """One start of a run, and what became of it."""
+
+    attempt: int
+    #: ``succeeded``, ``failed``, ``cancelled``, ``preempted``; without an end in the log, ``running`` or ``lost``.
+    status: str
+    #: Milliseconds since 1970; None if that is not known.
+    started_ms: int | None
+    #: None while it runs; of a lost one, when it was heard of last.
+    ended_ms: int | None
+    #: Finished steps when it began to train; None if it never did.
+    first_step: int | None
+    #: Finished steps when it was heard of last.
+    last_step: int | None
+    #: Why it ended before its last step, if it did.
+    reason: str | None
+    error: RunError | None
+
+    def seconds(self, now: int) -> float | None:
+        """How long it took, or has been going on; None if that is not known.
+
+        :param now: Milliseconds since 1970.
+        """
+        until = now if self.status == "running" else self.ended_ms
+        return None if self.started_ms is None or until is None else max(0, until - self.started_ms) / 1000
+
+    def as_dict(self) -> dict[str, Any]:
+        """The attempt as plain JSON."""
+        return attrs.asdict(self)
+
+
+class History:
+    """What the event log of a run says, as far as it was read. Lines that change nothing are not decoded.
+
+    :param directory: The run's; its log may not exist yet.
+    """
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._attempts = directory.attempts
+        self._log = GrowingLog(directory.events)
+        #: What tells the story of each attempt: the events of its life, and the last sign of progress before each.
+        self._told: dict[int, list[Event]] = {}
+        #: The newest signs of progress of the newest attempt.
+        self._pace: deque[bytes] = deque(maxlen=_RECENT)
+        #: The newest line of every event that measures.
+        self._measured: dict[str, bytes] = {}
+
+    def read_on(self) -> None:
+        """Take in what the log has gained.
+
+        :raises CorruptLog: When a line that matters is no event.
+        """
+        for line in self._log.read():
+            name = name_of(line)
+            if name in _MEASURED:
+                self._measured[name] = line
+            if name in _PACE:
+                self._pace.append(line)
+            elif name in _LIFE:
+                for event in (*self._newest_progress(), decode_event(line)):
+                    self._told.setdefault(event.attempt, []).append(event)
+                if name == "run_submitted":
+                    self._pace.clear()
+
+    def _newest_progress(self) -> list[Event]:
+        return [decode_event(self._pace[-1])] if self._pace else []
+
+    @property
+    def standing(self) -> Iterator[Event]:
+        """The events that say where the newest attempt stands and how fast it goes, in their order."""
+        life = [event for event in self._told.get(max(self._told, default=0), []) if event.name in _LIFE]
+        yield from (event for event in life if event.name not in ENDS)
+        yield from map(decode_event, self._pace)
+        yield from (event for event in life if event.name in ENDS)
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """What was measured last: in training, validation and test. None where it was not finite."""
+        measured: dict[str, float | None] = {}
+        for _, line in sorted(self._measured.items()):
+            payload = decode_event(line).payload
+            assert isinstance(payload, Metrics | Validation | Test)
+            measured |= payload.metrics
+        return measured
+
+    def attempts(self, *, running: bool) -> list[AttemptHistory]:
+        """All attempts, oldest first: those that were claimed, with what the log says of them.
+
+        :param running: Whether the newest one runs now.
+        """
+        newest = newest_attempt(self._attempts)
+        return [self._account(number, runs=running and number == newest) for number in range(1, newest + 1)]
+
+    def _account(self, number: int, *, runs: bool) -> AttemptHistory:
+        told = [*self._told.get(number, []), *(event for event in self._newest_progress() if event.attempt == number)]
+        claim = read_claim(self._attempts, number)
+        end = next((event for event in reversed(told) if event.name in ENDS), None)
+        last = end or (told[-1] if told else None)
+        seen_ms = last.time_ms if last else None
+        steps = [event.step for event in told if event.step is not None]
+        return AttemptHistory(
+            attempt=number,
+            status=end.name.removeprefix("run_") if end else "running" if runs else "lost",
+            started_ms=claim.started_ms if claim else told[0].time_ms if told else None,
+            ended_ms=None if runs and not end else seen_ms,
+            first_step=next((event.step for event in told if event.name == "run_started"), None),
+            last_step=max(steps, default=None),
+            reason=getattr(end.payload, "reason", None) if end else None,
+            error=end.payload.error if end and isinstance(end.payload, RunFailed) else None,
+        )
+
+
+def total_seconds(attempts: Sequence[AttemptHistory], now: int) -> float:
+    """The time of all attempts together, as far as it is known.
+
+    :param now: Milliseconds since 1970.
+    """
+    return sum(one.seconds(now) or 0.0 for one in attempts)

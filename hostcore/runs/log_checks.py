@@ -1,0 +1,125 @@
+"""Checks of the event log: that it tells everything, once and in order."""
+
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.checks import MOST_NAMED, Check, judged
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.log_record import LogRecord
+from hostcore.runs.result import RunResult
+
+
+def check_log(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
+    """Check what the event log says against itself, the ranks' logs and the result.
+
+    :param record: What the log was found to say.
+    :param running: Whether the newest attempt runs now: then it needs no end yet.
+    """
+    path = str(directory.events.relative_to(directory.path))
+    yield judged("log.sequence", record.broken, otherwise=f"{record.count:,} events, numbered without a gap", path=path)
+    if record.torn_bytes and not running:
+        torn = f"its last line is not whole ({record.torn_bytes:,} bytes): its writer died, and nobody was told of it"
+        yield Check(id="log.torn", status="warning", message=torn, path=path)
+    yield _check_steps(record, path)
+    yield _check_ends(directory, record, running=running)
+    yield from _check_result(directory, record, running=running)
+    yield from _check_sources(directory, record, running=running)
+
+
+def _check_steps(record: LogRecord, path: str) -> Check:
+    count = sum(record.measured.values())
+    return judged("log.steps", record.disorder, otherwise=f"{count:,} measurements, in the order of steps", path=path)
+
+
+def _check_ends(directory: RunDirectory, record: LogRecord, *, running: bool) -> Check:
+    """Every attempt ends once. One whose supervisor was killed has no end, and says so by that."""
+    newest = newest_attempt(directory.attempts)
+    problems, told = list(record.after_end), []
+    for attempt in range(1, newest + 1):
+        ends = [end for end in record.ends if end.attempt == attempt]
+        if len(ends) > 1:
+            numbers = ", ".join(str(end.seq) for end in ends)
+            problems.append(f"attempt {attempt} ended {len(ends)} times (events {numbers})")
+        state = "runs" if running and attempt == newest else "was lost with its supervisor"
+        told.append(f"attempt {attempt} {ends[0].status if ends else state}")
+    problems += [
+        f"attempt {end.attempt} has an end, but was never claimed" for end in record.ends if end.attempt > newest
+    ]
+    if len(told) > MOST_NAMED:
+        told = [f"{len(told) - MOST_NAMED} attempts", *told[-MOST_NAMED:]]
+    return judged("log.ends", problems, otherwise=", ".join(told) or "no attempt has begun")
+
+
+def _check_result(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
+    """``result.json`` says of its attempt what the log says."""
+    result = RunResult.read(directory.result)
+    if result is None:
+        newest = newest_attempt(directory.attempts)
+        if not running and record.end_of(newest):
+            told = f"the log says how attempt {newest} ended, and there is no result.json"
+            yield Check(id="log.result", status="failed", message=told, path=directory.result.name)
+        return
+    end = record.end_of(result.attempt)
+    problems = []
+    if end is None:
+        problems.append(f"attempt {result.attempt} {result.status} by result.json, and has no end in the log")
+    else:
+        if end.status != result.status:
+            problems.append(f"attempt {result.attempt} {result.status} by result.json, and {end.status} by the log")
+        if end.step is not None and end.step != result.step:
+            problems.append(f"it ended at step {result.step:,} by result.json, and at step {end.step:,} by the log")
+    told = f"attempt {result.attempt} {result.status} at step {result.step:,}, as the log says"
+    yield judged("log.result", problems, otherwise=told, path=directory.result.name)
+
+
+def _check_sources(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
+    """Every event that a rank wrote is in the log, once."""
+    newest = newest_attempt(directory.attempts)
+    for path in sorted(directory.logs.glob("rank-*.attempt-*.jsonl")):
+        source = _source_of(path)
+        if source is None:
+            continue
+        written, merged = _offsets(path), record.sources.get(source, array("q"))
+        missing = sorted(set(written) - set(merged))
+        twice = len(merged) - len(set(merged))
+        strange = len(set(merged) - set(written))
+        where = str(path.relative_to(directory.path))
+        runs = running and source[1] == newest
+        if missing and not (twice or strange) and (runs or record.end_of(source[1]) is None):
+            waits = "for the supervisor, which runs" if runs else "for the next attempt, which reads them first"
+            yield Check(
+                id="log.merged",
+                status="ok" if runs else "warning",
+                message=f"{len(missing):,} events are not in the event log yet: they wait {waits}",
+                path=where,
+            )
+            continue
+        problems = []
+        if missing:
+            problems.append(f"{len(missing):,} events are not in the event log, the first at byte {missing[0]:,}")
+        if twice:
+            problems.append(f"{twice:,} events are in the event log more than once")
+        if strange:
+            problems.append(f"{strange:,} events of the event log are not here")
+        yield judged(
+            "log.merged", problems, otherwise=f"{len(written):,} events, each once in the event log", path=where
+        )
+
+
+def _source_of(path: Path) -> tuple[int, int] | None:
+    """Rank and attempt of a rank's log, by its name."""
+    rank, _, attempt = path.name.removesuffix(".jsonl").removeprefix("rank-").partition(".attempt-")
+    return (int(rank), int(attempt)) if rank.isdecimal() and attempt.isdecimal() else None
+
+
+def _offsets(path: Path) -> "array[int]":
+    """Where the whole lines of a rank's log begin."""
+    offsets, offset = array("q"), 0
+    with path.open("rb") as log:
+        for line in log:
+            if line.endswith(b"\n"):
+                offsets.append(offset)
+            offset += len(line)
+    return offsets

@@ -1,0 +1,55 @@
+"""What an attempt leaves in ``config/`` before it starts: the run's record, and the contract of its worker."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from hostcore import __version__
+from hostcore.plugins.provenance import provenance
+from hostcore.plugins.resolve import in_room
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.plan import RunPlan
+
+
+def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: Mapping[str, Any] | None = None) -> None:
+    """Write the run's record.
+
+    :param summary: What the worker has found out about the job; None before it has.
+    """
+    found: Mapping[str, Any] = summary or {}
+    before: Mapping[str, Any] = opening.record_before or {}
+    RunRecord(
+        job=plan.spec.to_json(),
+        job_dir=str(plan.job_dir),
+        plugins=_plugins(plan, found.get("plugins")),
+        environment={"hostcore": __version__, **found.get("environment", {})},
+        parent=opening.parent or None,
+        submitted_ms=before.get("submitted_ms") or started_ms,
+        total_steps=found.get("total_steps") or before.get("total_steps") or 0,
+    ).write(opening.directory.record)
+
+
+def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:
+    """The plugins of both rooms; those of the worker as it found them, once it has."""
+    known = plan.selected if of_worker is None else in_room(plan.selected, "supervisor")
+    return [*(of_worker or ()), *(attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in known)]
+
+
+def write_contract(plan: RunPlan, opening: Opening) -> None:
+    """Write the contract of the attempt's worker."""
+    directory, attempt = opening.directory, opening.attempt
+    WorkerContract(
+        trainer_plugin=plan.spec.trainer,
+        job_spec_path=str(directory.record),
+        checkpoints_dir=str(plan.checkpoints_dir),
+        samples_dir=str(plan.samples_dir),
+        events_path=str(directory.rank_events(attempt, 0)),
+        run_dir=str(directory.path),
+        attempt=attempt,
+        attempts_dir=str(directory.attempts),
+        start_from=opening.parent,
+        must_resume=plan.spec.resume_from_checkpoint is True,
+    ).write(directory.contract(attempt, 0))

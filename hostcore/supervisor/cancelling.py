@@ -1,0 +1,145 @@
+"""Cancelling a run, whatever has become of it: asked of its supervisor, or done in its place if it has none."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.control import read_cancel, request_cancel
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.launch import awaited_launch
+from hostcore.runs.result import RunResult
+from hostcore.runs.summary import ALIVE, RunSummary, summarize
+from hostcore.supervisor.abandoned import cancel_abandoned, wait_for_orphan
+from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.writable import RunUnwritable
+
+REASON: Final = "cancelled by the user"
+_REQUESTED_BY: Final = "user"
+_POLL_SECONDS: Final = 0.1
+
+
+@attrs.frozen(kw_only=True)
+class Cancellation:
+    """What came of a wish to cancel a run."""
+
+    run_id: str
+    #: Of the run, when this was written.
+    status: str
+    #: The attempt that was cancelled, or had ended before.
+    attempt: int
+    #: Whether there was anything to cancel.
+    requested: bool
+    #: How the attempt ended; None while it goes on.
+    result: RunResult | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The cancellation as plain JSON."""
+        return {**attrs.asdict(self, recurse=False), "result": self.result.as_dict() if self.result else None}
+
+
+def cancel(
+    directory: RunDirectory,
+    *,
+    reason: str = REASON,
+    force: bool = False,
+    wait: bool = True,
+    watch: Callable[[RunSummary], None] = lambda _: None,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Cancellation:
+    """Cancel a run. One that has ended stays as it is.
+
+    :param force: Kill the worker at once, without a checkpoint.
+    :param wait: Until the run has ended.
+    :param watch: Called with the summary of the run, again and again while it is waited for.
+    :raises UnknownRun: When there is no such run.
+    :raises RunUnwritable: When this user may not write into its directory.
+    """
+    asked: int | None = None
+    while True:
+        # Before the run is looked at: of two that find it abandoned, only one can claim this number.
+        attempt = newest_attempt(directory.attempts) + 1
+        summary = summarize(directory)
+        if summary.status not in (*ALIVE, "lost"):
+            return _ended(RunResult.read(directory.result), summary, requested=asked is not None)
+        if asked is not None and _begun_again(directory, summary, asked):
+            return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
+        with _file_errors(directory):
+            if _nobody_runs(directory, summary):
+                asked = None  # it cannot hear
+                if not force:
+                    wait_for_orphan(directory, summary.attempt, sleep=sleep)
+                result = _end(directory, attempt, reason=reason)
+                if result is None:
+                    continue
+                return _ended(result, summary, requested=True)
+            if asked is None:
+                asked = _request(directory, summary, reason=reason, force=force)
+        if not wait:
+            return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
+        watch(summary)
+        sleep(_POLL_SECONDS)
+
+
+def _ended(result: RunResult | None, summary: RunSummary, *, requested: bool) -> Cancellation:
+    return Cancellation(
+        run_id=summary.run_id,
+        status=result.status if result else summary.status,
+        attempt=result.attempt if result else summary.attempt,
+        requested=requested,
+        result=result,
+    )
+
+
+def _request(directory: RunDirectory, summary: RunSummary, *, reason: str, force: bool) -> int:
+    """Ask the supervisor of the attempt that goes on, or is about to begin.
+
+    :return: The attempt.
+    """
+    launch = awaited_launch(directory)
+    begun = newest_attempt(directory.attempts) if summary.status == "submitted" else summary.attempt
+    attempt = launch.attempt if launch else begun
+    request_cancel(directory, attempt, requested_by=_REQUESTED_BY, reason=reason, force=force)
+    return attempt
+
+
+def _begun_again(directory: RunDirectory, summary: RunSummary, asked: int) -> bool:
+    """Whether the attempt that was asked has ended, and somebody has started another that is not to be cancelled."""
+    return summary.status in ALIVE and summary.attempt > asked and read_cancel(directory, summary.attempt) is None
+
+
+def _nobody_runs(directory: RunDirectory, summary: RunSummary) -> bool:
+    # A record alone is what a submission leaves that was killed before it launched anything.
+    return summary.status == "lost" or (summary.status == "submitted" and not directory.launch.exists())
+
+
+def _end(directory: RunDirectory, attempt: int, *, reason: str) -> RunResult | None:
+    """Write the end that nobody else will write; None if somebody has just begun to, or to run it."""
+    try:
+        return cancel_abandoned(
+            directory, attempt, requested_by=_REQUESTED_BY, reason=f"{reason}; nobody was running it any more"
+        )
+    except RunConflict:
+        return None
+
+
+@contextmanager
+def _file_errors(directory: RunDirectory) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise RunUnwritable(
+            f"the run {directory.run_id!r} cannot be cancelled: {error.strerror or error}",
+            file=error.filename or str(directory.path),
+            hint=f"cancel it as {_owner(directory)}" if isinstance(error, PermissionError) else "make room on its disk",
+        ) from error
+
+
+def _owner(directory: RunDirectory) -> str:
+    try:
+        return f"{directory.path.owner()}, whose run it is"
+    except (KeyError, OSError):
+        return "the user whose run it is"

@@ -1,0 +1,59 @@
+"""Restarts: a run that failed begins its next attempt from the newest checkpoint, as often as its job allows."""
+
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from hostcore.plugins.component import load_component
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.opening import Opening, open_run
+from hostcore.supervisor.plan import RunPlan
+
+#: Before the first restart; doubled for each after it. What has failed, a device or a file server, may need a moment.
+FIRST_WAIT_SECONDS: Final = 1.0
+LONGEST_WAIT_SECONDS: Final = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class Restart:
+    """Why an attempt is one more of the same run."""
+
+    #: The failed attempt before it.
+    after: RunResult
+    #: How long it waits before it starts its worker. It holds the run meanwhile, and can be cancelled.
+    wait_seconds: float
+
+    @property
+    def message(self) -> str:
+        """One line."""
+        error = self.after.error
+        why = f" ({error.type}: {error.message})" if error else ""
+        return f"attempt {self.after.attempt} failed{why}; started again"
+
+
+#: Runs one attempt; with the reason, if it is a restart.
+Start = Callable[[RunPlan, Opening, Restart | None], RunResult]
+
+
+def run_attempts(plan: RunPlan, opening: Opening, start: Start) -> RunResult:
+    """Run an opened attempt, and new ones after failures, up to the job's ``max_restarts``.
+
+    :return: The result of the last attempt.
+    """
+    result = start(plan, opening, None)
+    for number in range(plan.spec.max_restarts):
+        if result.status != "failed":
+            break
+        plan = _renewed(plan)
+        opened = open_run(plan)
+        assert isinstance(opened, Opening), "a run that failed is not finished"
+        wait_seconds = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)
+        result = start(plan, opened, Restart(after=result, wait_seconds=wait_seconds))
+    return result
+
+
+def _renewed(plan: RunPlan) -> RunPlan:
+    """The plan of the next attempt: it goes on with the run, and has reporters of its own."""
+    reporters = [load_component(one, job_dir=plan.job_dir) for one in plan.selected if one.ref.kind == "reporter"]
+    return attrs.evolve(plan, spec=attrs.evolve(plan.spec, resume_from_checkpoint="auto"), reporters=reporters)

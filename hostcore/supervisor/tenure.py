@@ -1,0 +1,69 @@
+"""Holding a run: the lease that says so, and the look whether a newer attempt has taken it over."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hostcore.events.writer import now_ms
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
+from hostcore_hookspecs.errors import HostcoreError
+
+#: How old the last look at the attempts may be when something is written. A process that was stopped, or a machine that
+#: was suspended, looks again before it goes on.
+_FRESH_SECONDS: Final = 1.0
+
+
+class RunTakenOver(HostcoreError):
+    """A newer attempt of the run has started elsewhere; this one must not write any more."""
+
+    code = "run.taken_over"
+
+
+class Tenure:
+    """One attempt's right to write into a run directory."""
+
+    def __init__(self, directory: RunDirectory, attempt: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._directory = directory
+        self._attempt = attempt
+        self._clock = clock
+        self._looked = clock()
+        self._renewal_due = clock() + RENEW_SECONDS
+
+    def keep(self, *, step: int, last_progress_ms: int) -> None:
+        """Renew the lease when it is time.
+
+        :param step: Finished steps.
+        :param last_progress_ms: When the step last advanced, in milliseconds since 1970.
+        :raises RunTakenOver: When the run is another attempt's; then nothing more may be written.
+        """
+        if self._clock() - self._looked >= _FRESH_SECONDS:
+            self.require()
+        if self._clock() >= self._renewal_due:
+            self._renewal_due = self._clock() + RENEW_SECONDS
+            Lease(
+                process=ProcessIdentity.current(),
+                attempt=self._attempt,
+                step=step,
+                last_progress_ms=last_progress_ms,
+                renewed_ms=now_ms(),
+            ).write(self._directory.lease)
+
+    def require(self) -> None:
+        """See that no newer attempt has started.
+
+        :raises RunTakenOver: When one has.
+        """
+        newest = newest_attempt(self._directory.attempts)
+        if newest > self._attempt:
+            raise RunTakenOver(
+                f"attempt {newest} of run {self._directory.run_id!r} has taken it over from attempt "
+                f"{self._attempt}, which has stopped",
+                file=str(self._directory.lease),
+            )
+        self._looked = self._clock()
+
+    def give_up(self) -> None:
+        """Remove the lease: nobody runs the run any more."""
+        self._directory.lease.unlink(missing_ok=True)

@@ -1,0 +1,130 @@
+"""What ends a run besides signals: its time, a stall, the death of its supervisor; and what starts it again."""
+
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
+SLOW = {"trainer": "small_trainer:Slow", "max_steps": 10**6, "metric_every": 1}
+
+
+def hang(at: int, **keys: Any) -> dict[str, Any]:
+    return {"max_steps": 10, "checkpoint_every": 1, "hyperparams": {"how": "hang", "at": at}, **keys}
+
+
+JOBS = {
+    "time": {**SLOW, "max_runtime_seconds": 15},
+    "early": {**SLOW, "max_runtime_seconds": 0.2},
+    "deaf": hang(3, grace_seconds=0.5),
+    "stall": hang(3, stall_seconds=3),
+    "restarts": {
+        **SLOW,
+        "max_steps": 6,
+        "checkpoint_every": 1,
+        "callbacks": ["small_trainer:FailOnce"],
+        "max_restarts": 2,
+    },
+    "hopeless": {"max_steps": 10, "hyperparams": {"how": "exit", "at": 5}, "checkpoint_every": 2, "max_restarts": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def ended(project, until) -> Mapping:
+    """The finished commands. They run beside each other."""
+    started = {
+        run_id: project.start("run", project.job(f"{run_id}.json", run_id=run_id, **keys))
+        for run_id, keys in JOBS.items()
+    }
+    until((project.path / "deaf.pid").exists, "the third step of the run that will not hear")
+    started["deaf"].signal(signal.SIGTERM)
+    return {run_id: command.end() for run_id, command in started.items()}
+
+
+@pytest.mark.parametrize("run_id", JOBS)
+def test_every_attempt_has_one_terminal_event(ended: Mapping, project, run_id: str) -> None:
+    run = project.run(run_id)
+    for attempt in range(1, run.result["attempt"] + 1):
+        assert len([name for name in run.names(attempt=attempt) if name in ENDS]) == 1
+    assert run.names()[-1] in ENDS
+
+
+class TestARunWhoseTimeIsOver:
+    def test_is_preempted_with_a_checkpoint(self, ended: Mapping, project) -> None:
+        result = project.run("time").result
+        assert (ended["time"].code, result["status"], result["requested_by"]) == (75, "preempted", "host")
+        assert result["reason"] == "the 15 s of max_runtime_seconds are over"
+        assert result["final_checkpoint"] == f"checkpoints/step-{result['step']:06d}"
+
+    def test_goes_on_where_it_was(self, ended: Mapping, project) -> None:
+        step = project.run("time").result["step"]
+        project.copy("time", "time-again")
+        changes = ("--set", "run_id=time-again", "--set", f"max_steps={step + 3}")
+        again = project.command("run", project.path / "time.json", *changes, "--json").json
+        assert (again["status"], again["step"], again["attempt"]) == ("succeeded", step + 3, 2)
+
+    def test_while_it_is_starting_is_preempted_too(self, ended: Mapping, project) -> None:
+        result = project.run("early").result
+        assert (ended["early"].code, result["status"], result["step"]) == (75, "preempted", 0)
+
+
+def test_a_worker_that_does_not_hear_is_killed_after_its_grace(ended: Mapping, project) -> None:
+    result = project.run("deaf").result
+    assert (ended["deaf"].code, result["status"], result["step"]) == (75, "preempted", 2)
+    assert result["reason"] == "received SIGTERM; killed after 0.5 s"
+    assert result["final_checkpoint"] in ("checkpoints/step-000001", "checkpoints/step-000002")
+    with pytest.raises(ProcessLookupError):
+        os.kill(project.run("deaf").worker_pid, 0)
+
+
+class TestAStalledWorker:
+    def test_is_a_failure_that_says_so(self, ended: Mapping, project) -> None:
+        result = project.run("stall").result
+        assert (ended["stall"].code, result["status"], result["error"]["type"]) == (1, "failed", "Stalled")
+        assert "did not get beyond step 2" in result["error"]["message"]
+        assert "stall_seconds" in result["error"]["hint"]
+
+    def test_shows_where_it_stood(self, ended: Mapping, project) -> None:
+        assert "in _misbehave" in project.run("stall").result["error"]["traceback"]
+
+    def test_is_gone(self, ended: Mapping, project) -> None:
+        with pytest.raises(ProcessLookupError):
+            os.kill(project.run("stall").worker_pid, 0)
+
+
+class TestAFailedRunWithRestarts:
+    def test_goes_on_from_its_newest_checkpoint(self, ended: Mapping, project) -> None:
+        run = project.run("restarts")
+        assert ended["restarts"].code == 0
+        assert (run.result["status"], run.result["attempt"], run.result["step"]) == ("succeeded", 2, 6)
+        assert run.names(attempt=1)[-1] == "run_failed"
+        (notice,) = [event for event in run.events if event.get("code") == "run.restarted"]
+        assert "attempt 1 failed (RuntimeError: only once)" in notice["message"]
+
+    def test_has_failed_when_they_are_used_up(self, ended: Mapping, project) -> None:
+        run = project.run("hopeless")
+        assert (ended["hopeless"].code, run.result["status"], run.result["attempt"]) == (1, "failed", 2)
+        assert [name for name in run.names() if name in ENDS] == ["run_failed", "run_failed"]
+        assert "run_resumed" in run.names(attempt=2)
+
+
+@pytest.mark.parametrize("keys", [hang(3), SLOW], ids=["hanging", "training"])
+def test_a_worker_whose_supervisor_was_killed_is_gone_soon(project, until, keys: Mapping, request) -> None:
+    run_id = f"orphan-{request.node.callspec.id}"
+    command = project.start("run", project.job(f"{run_id}.json", run_id=run_id, **keys))
+    until((project.path / f"{run_id}.pid").exists, "the third step")
+    worker = project.run(run_id).worker_pid
+    command.signal(signal.SIGKILL)
+    command.end()
+
+    def gone() -> bool:
+        try:
+            os.kill(worker, 0)
+        except ProcessLookupError:
+            return True
+        return False
+
+    until(gone, "the worker to end", seconds=10)  # 5 are promised; benchmarks/ has the figure
+    assert list((project.run(run_id).path / "checkpoints").glob("step-*.json"))

@@ -1,0 +1,333 @@
+"""The commands that look at runs, at real ones: what they tell of whole runs, and what they find in damaged ones."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from click.testing import CliRunner
+
+import hostcore
+from hostcore.checkpoints.commit import commit
+from hostcore.checkpoints.find import load_record
+from hostcore.cli import cli
+
+JOB: dict[str, Any] = {
+    "trainer": "small_trainer:Trainer",
+    "device": "cpu",
+    "reporters": [],
+    "callbacks": ["small_trainer:Loss"],
+    "metric_every": 1,
+    "checkpoint_every": 5,
+    "keep_checkpoints": 2,
+}
+DATA: dict[str, Any] = {"source": "mock", "num_rows": 70, "batch_size": 10, "shuffle": True}
+
+
+@attrs.frozen(kw_only=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="module")
+def look(here: Path) -> Callable[..., Said]:
+    """``look("status", "a")``: a command, in the folder of the runs below."""
+
+    def call(*arguments: str) -> Said:
+        result = CliRunner().invoke(cli, arguments, prog_name="hostcore", catch_exceptions=False)
+        return Said(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def runs(here: Path) -> Path:
+    """``longer``: 12 steps, then 23, over the end of epochs; ``other``: another seed; ``mock``, ``bare``: no data."""
+    for max_steps in (12, 23):
+        hostcore.run({**JOB, "run_id": "longer", "dataset": DATA, "max_steps": max_steps})
+    hostcore.run({**JOB, "run_id": "other", "dataset": DATA, "max_steps": 12, "seed": 7, "reporters": ["terminal"]})
+    hostcore.run({**JOB, "run_id": "mock", "mock_batches": [1, 2, 3], "max_steps": 8, "callbacks": []})
+    hostcore.run({**JOB, "run_id": "bare", "max_steps": 3, "callbacks": []})
+    return here
+
+
+@pytest.fixture
+def copy(runs: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy of ``longer``, to damage."""
+    path = runs / f"copy-{request.node.name.replace('[', '-').replace(']', '')[-40:]}"
+    shutil.copytree(runs / "longer", path)
+    return path
+
+
+def failed(said: Said) -> dict[str, str]:
+    """The messages of the checks that failed, by their id."""
+    assert list(said.json) == ["run_id", "ok", "checks"]
+    assert all(list(check) == ["id", "status", "message", "path"] for check in said.json["checks"])
+    found = {check["id"]: check["message"] for check in said.json["checks"] if check["status"] == "failed"}
+    assert (said.code, said.json["ok"]) == ((1, False) if found else (0, True))
+    return found
+
+
+class TestVerify:
+    @pytest.mark.parametrize("run_id", ["longer", "other", "mock", "bare"])
+    def test_finds_nothing_wrong_in_a_run_that_is_whole(self, look: Callable, runs: Path, run_id: str) -> None:
+        assert failed(look("verify", run_id, "--json")) == {}
+
+    def test_proves_the_order_of_the_data_for_every_checkpoint(self, look: Callable, runs: Path) -> None:
+        checks = look("verify", "longer", "--json").json["checks"]
+        proved = {check["path"]: check["message"] for check in checks if check["id"] == "data.order"}
+        assert list(proved) == [f"checkpoints/step-{step:06}" for step in (12, 20, 23)]
+        assert proved["checkpoints/step-000023"].startswith("230 rows were trained on, each once an epoch")
+
+    def test_says_that_a_job_without_data_has_no_order(self, look: Callable, runs: Path) -> None:
+        (check,) = [one for one in look("verify", "bare", "--json").json["checks"] if one["id"] == "data.order"]
+        assert (check["status"], check["message"]) == ("skipped", "the job has no data, and so no order of it")
+
+    def test_is_a_table_with_a_verdict_for_people(self, look: Callable, runs: Path, copy: Path) -> None:
+        said = look("verify", "longer")
+        assert said.code == 0
+        assert said.out.splitlines()[-1] == "nothing lost, skipped or repeated  longer"
+        (copy / "checkpoints" / "step-000020" / "state.json").write_text("{}")
+        said = look("verify", copy.name)
+        assert said.code == 1
+        assert any(
+            line.startswith("FAILED  checkpoint.content  checkpoints/step-000020") for line in said.out.splitlines()
+        )
+        assert said.out.splitlines()[-1].endswith(f"checks FAILED  {copy.name}")
+
+    def test_of_an_unknown_run_exits_2(self, look: Callable, runs: Path) -> None:
+        assert look("verify", "nothing", "--json").json["errors"][0]["code"] == "run.unknown"
+        assert look("verify", "nothing").code == 2
+
+    def test_finds_a_flipped_bit_in_any_committed_file(self, look: Callable, copy: Path) -> None:
+        for file in load_record(copy / "checkpoints" / "step-000023.json").record.files:
+            path = copy / "checkpoints" / "step-000023" / file.path
+            whole = path.read_bytes()
+            path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+            found = failed(look("verify", str(copy), "--json"))
+            path.write_bytes(whole)
+            assert list(found) == ["checkpoint.content"], file.path
+            assert file.path in found["checkpoint.content"]
+
+    def test_finds_a_row_that_was_trained_on_twice(self, look: Callable, copy: Path) -> None:
+        host = self.recommitted(copy, lambda host: host["cursor"].update(digest=12345))
+        found = failed(look("verify", str(copy), "--json"))
+        assert list(found) == ["data.order"]
+        assert "their digest should be" in found["data.order"]
+        assert host["cursor"]["rows"] == 20
+
+    def test_finds_a_place_in_the_data_that_the_steps_cannot_have_led_to(self, look: Callable, copy: Path) -> None:
+        self.recommitted(copy, lambda host: host["cursor"].update(rows=30))
+        assert (
+            "it stands behind 240 rows after 23 steps of 10 rows"
+            in failed(look("verify", str(copy), "--json"))["data.order"]
+        )
+
+    def recommitted(self, copy: Path, change: Callable[[Any], None]) -> Any:
+        """Commit the newest checkpoint anew, with another host state: nothing is damaged, and yet it is wrong."""
+        folder = copy / "checkpoints"
+        record = load_record(folder / "step-000023.json").record
+        aside = copy / "aside"
+        shutil.move(folder / "step-000023", aside)
+        (folder / "step-000023.json").unlink()
+        host = orjson.loads((aside / "host.json").read_bytes())
+        change(host["tree"])
+        size = (aside / "host.json").stat().st_size
+        (aside / "host.json").write_bytes(orjson.dumps(host).ljust(size))
+
+        def fill(draft: Path) -> None:
+            shutil.copytree(aside, draft, dirs_exist_ok=True)
+
+        commit(folder, step=23, epoch=record.epoch, final=True, attempt=2, fill=fill)
+        shutil.rmtree(aside)
+        return host["tree"]
+
+    @pytest.mark.parametrize(
+        ("remove", "problem"),
+        [("step-000023", "checkpoint.content"), ("step-000023.json", "log.checkpoints")],
+    )
+    def test_finds_half_a_checkpoint(self, look: Callable, copy: Path, remove: str, problem: str) -> None:
+        path = copy / "checkpoints" / remove
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        found = failed(look("verify", str(copy), "--json"))
+        assert list(found) == [problem]
+
+    def test_finds_a_checkpoint_that_nobody_was_to_remove(self, look: Callable, copy: Path) -> None:
+        shutil.rmtree(copy / "checkpoints" / "step-000020")
+        (copy / "checkpoints" / "step-000020.json").unlink()
+        found = failed(look("verify", str(copy), "--json"))
+        assert list(found) == ["log.checkpoints"]
+        assert "the checkpoint of step 20 was saved" in found["log.checkpoints"]
+
+    def test_names_what_was_never_committed_and_calls_it_no_failure(self, look: Callable, copy: Path) -> None:
+        (copy / "checkpoints" / ".step-000025.attempt-1.tmp").mkdir()
+        (copy / "checkpoints" / "step-000030").mkdir()
+        said = look("verify", str(copy), "--json")
+        assert failed(said) == {}
+        left = [check["path"] for check in said.json["checks"] if check["id"] == "checkpoint.leftover"]
+        assert sorted(left) == ["checkpoints/.step-000025.attempt-1.tmp", "checkpoints/step-000030"]
+
+    def test_finds_every_line_that_is_missing_from_the_log(self, look: Callable, copy: Path) -> None:
+        log = copy / "logs" / "events.jsonl"
+        lines = log.read_bytes().splitlines(keepends=True)
+        for number in range(len(lines)):
+            log.write_bytes(b"".join(lines[:number] + lines[number + 1 :]))
+            found = failed(look("verify", str(copy), "--json"))
+            assert found, lines[number]
+        log.write_bytes(b"".join(lines))
+        assert failed(look("verify", str(copy), "--json")) == {}
+
+    def test_finds_every_line_that_is_there_twice(self, look: Callable, copy: Path) -> None:
+        log = copy / "logs" / "events.jsonl"
+        lines = log.read_bytes().splitlines(keepends=True)
+        for number in range(len(lines)):
+            log.write_bytes(b"".join([*lines[:number], lines[number], *lines[number:]]))
+            assert "log.sequence" in failed(look("verify", str(copy), "--json")), lines[number]
+
+    def test_finds_a_log_that_is_gone_and_one_that_is_none(self, look: Callable, copy: Path) -> None:
+        (copy / "logs" / "events.jsonl").write_text("what is this?\n")
+        assert "line 1 is no event" in failed(look("verify", str(copy), "--json"))["log.sequence"]
+        (copy / "logs" / "events.jsonl").unlink()
+        assert failed(look("verify", str(copy), "--json")) == {"log.sequence": "there is none"}
+
+    def test_finds_nothing_wrong_in_a_run_that_has_not_begun_to_write(self, look: Callable, copy: Path) -> None:
+        for name in ("logs", "checkpoints"):
+            shutil.rmtree(copy / name)
+        (copy / "result.json").unlink()
+        assert failed(look("verify", str(copy), "--json")) == {}
+
+    def test_finds_a_result_that_the_log_does_not_confirm(self, look: Callable, copy: Path) -> None:
+        result = orjson.loads((copy / "result.json").read_bytes())
+        (copy / "result.json").write_bytes(orjson.dumps({**result, "step": 22}))
+        found = failed(look("verify", str(copy), "--json"))
+        assert found == {"log.result": "it ended at step 22 by result.json, and at step 23 by the log"}
+
+
+class TestCompare:
+    def test_has_what_differs_and_what_came_of_it(self, look: Callable, runs: Path, tmp_path: Path) -> None:
+        said = look("compare", "longer", "other", "--json", "--plot", str(tmp_path / "both.png"))
+        assert (said.code, said.err) == (0, "")
+        found = said.json
+        assert list(found) == ["a", "b", "job", "plugins", "environment", "metrics", "plot"]
+        assert [found[side]["run_id"] for side in "ab"] == ["longer", "other"]
+        assert [found[side]["step"] for side in "ab"] == [23, 12]
+        assert {one["pointer"]: (one["a"], one["b"]) for one in found["job"]} == {
+            "/max_steps": (23, 12),
+            "/seed": (0, 7),
+            "/reporters": ([], ["terminal"]),
+        }
+        (plugin,) = found["plugins"]
+        assert (plugin["plugin"], "a" in plugin) == ("reporter terminal", False)
+        assert plugin["b"]["distribution"] == "hostcore-builtin-plugins"
+        assert found["environment"] == []
+        (metric,) = found["metrics"]
+        assert metric["name"] == "train/loss"
+        assert metric["difference"] == metric["b"] - metric["a"]
+
+    def test_draws_the_curves_of_both(self, look: Callable, runs: Path, tmp_path: Path) -> None:
+        from matplotlib.colors import to_rgb
+        from matplotlib.image import imread
+
+        picture = tmp_path / "both.png"
+        found = look("compare", "longer", "other", "--json", "--plot", str(picture)).json
+        assert found["plot"] == str(picture)
+        pixels = imread(picture)[..., :3]
+        for color in ("C0", "C1"):
+            assert (abs(pixels - to_rgb(color)).max(axis=-1) < 0.02).any(), f"nothing is drawn in {color}"
+
+    def test_draws_the_metrics_that_are_named(self, look: Callable, runs: Path, tmp_path: Path) -> None:
+        from matplotlib.image import imread
+
+        for number, metrics in enumerate((["error"], ["error", "noise"])):
+            options = [option for name in metrics for option in ("--metric", name)]
+            said = look("compare", "mock", "bare", "--plot", str(tmp_path / f"{number}.png"), *options)
+            assert said.out.splitlines()[-1] == f"curves of {', '.join(metrics)}: {tmp_path / f'{number}.png'}"
+        heights = [imread(tmp_path / f"{number}.png").shape[0] for number in (0, 1)]
+        assert heights[0] < heights[1]
+
+    def test_puts_the_picture_into_the_working_directory(self, look: Callable, runs: Path) -> None:
+        said = look("compare", "longer", "other")
+        assert said.out.splitlines()[-1] == "curves of train/loss: compare-longer-other.png"
+        assert Path("compare-longer-other.png").read_bytes().startswith(b"\x89PNG")
+
+    def test_is_tables_for_people(self, look: Callable, runs: Path) -> None:
+        lines = [line.split() for line in look("compare", "longer", "other", "--no-plot").out.splitlines()]
+        assert lines[0] == ["RUN", "longer", "other"]
+        assert ["steps", "23/23", "12/12"] in lines
+        assert ["/seed", "0", "7"] in lines
+        assert ["the", "environments", "are", "the", "same"] in lines
+
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
+        [
+            (["longer", "longer"], "compare.same_run"),
+            (["longer", "nothing"], "run.unknown"),
+            (["longer", "other", "--metric", "los"], "metric.unknown"),
+            (["longer", "other", "--plot", "nowhere/both.png"], "plot.unwritable"),
+            (["longer", "other", "--plot", "both.svg"], "plot.name"),
+        ],
+    )
+    def test_refuses_what_makes_no_sense(self, look: Callable, runs: Path, arguments: list[str], code: str) -> None:
+        said = look("compare", *arguments, "--json")
+        assert said.code == 2
+        assert said.json["errors"][0]["code"] == code
+
+
+class TestStatus:
+    def test_tells_of_all_attempts_and_checkpoints(self, look: Callable, runs: Path) -> None:
+        found = look("status", "longer", "--json").json
+        assert (found["status"], found["step"], found["max_steps"], found["attempt"]) == ("succeeded", 23, 23, 2)
+        steps = [(one["status"], one["first_step"], one["last_step"]) for one in found["attempts"]]
+        assert steps == [("succeeded", 0, 12), ("succeeded", 12, 23)]
+        assert [(one["step"], one["attempt"]) for one in found["checkpoints"]] == [(12, 1), (20, 2), (23, 2)]
+
+    def test_of_a_copy_tells_of_the_copy(self, look: Callable, copy: Path) -> None:
+        paths = [one["path"] for one in look("status", str(copy), "--json").json["checkpoints"]]
+        assert paths == [str(copy / "checkpoints" / f"step-{step:06}") for step in (12, 20, 23)]
+
+    def test_keeps_the_time_of_the_first_submission(self, look: Callable, runs: Path) -> None:
+        listed = {run["run_id"]: run for run in look("list", "--json").json["runs"]}
+        order = [run_id for run_id in listed if run_id in ("longer", "other")]
+        assert order == ["other", "longer"]
+        assert listed["longer"]["submitted_ms"] < listed["other"]["submitted_ms"]
+
+
+def test_a_run_whose_supervisor_was_killed_is_lost_and_whole_and_goes_on(project: Any, until: Callable) -> None:
+    slow = {**JOB, "trainer": "small_trainer:Slow", "callbacks": [], "dataset": DATA, "max_steps": 10**6}
+    job = project.job("killed.json", run_id="killed", **slow)
+    first = project.start("run", job)
+    checkpoints = project.run("killed").path / "checkpoints"
+    until(lambda: len(list(checkpoints.glob("step-*.json"))) >= 2, "the second checkpoint")
+    running = project.command("status", "killed", "--json").json
+    assert (running["status"], running["attempts"][0]["status"]) == ("running", "running")
+    assert running["step"] >= 10
+    assert set(running["metrics"]) == {"error", "noise"}
+    assert project.command("verify", "killed").code == 0
+
+    follower = project.start("logs", "killed", "-f", "--json")
+    first.process.kill()
+    followed = follower.end()
+    assert followed.code == 1
+    assert "killed is lost: its supervisor" in followed.err
+    assert followed.out.encode() == (project.run("killed").path / "logs" / "events.jsonl").read_bytes()
+    assert project.command("list", "--json", "--status", "lost").json["runs"][0]["run_id"] == "killed"
+
+    second = project.start("resume", "killed")
+    until(lambda: '"run_started"' in project.run("killed").rank_log(attempt=2), "the first step of the next attempt")
+    second.signal(signal.SIGINT)
+    assert second.end().code == 130
+    verified = project.command("verify", "killed", "--json")
+    assert failed(verified) == {}
+    (ends,) = [check["message"] for check in verified.json["checks"] if check["id"] == "log.ends"]
+    assert ends.endswith("attempt 2 cancelled")

@@ -1,0 +1,95 @@
+"""``hostcore list``."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+RUN_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
+
+
+def ids(said) -> list[str]:
+    return [one["run_id"] for one in said.json["runs"]]
+
+
+def test_shows_the_newest_first_with_the_documented_keys(hostcore: Callable, run: Callable) -> None:
+    run("older", status="failed", submitted_ms=1)
+    run("newer", submitted_ms=2)
+    said = hostcore("list", "--json")
+    assert said.code == 0
+    assert list(said.json) == ["runs"]
+    assert ids(said) == ["newer", "older"]
+    assert all(list(one) == RUN_KEYS for one in said.json["runs"])
+    assert [one["status"] for one in said.json["runs"]] == ["running", "failed"]
+    assert [one["step"] for one in said.json["runs"]] == [7, 1500]
+
+
+def test_is_a_table_for_people(hostcore: Callable, run: Callable) -> None:
+    run("a", status="succeeded")
+    head, row = hostcore("list").out.splitlines()
+    assert head.split() == ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED", "DURATION"]
+    assert row.split()[:5] == ["a", "succeeded", "mine", "1,500/2,000", "1"]
+    assert row.endswith("days ago  2.0s")
+
+
+def test_has_a_total_for_a_job_given_in_epochs(hostcore: Callable, run: Callable) -> None:
+    run("a", status="succeeded", record={"job": {"trainer": "mine", "max_steps": 0, "epochs": 3}, "total_steps": 1800})
+    assert hostcore("list", "--json").json["runs"][0]["max_steps"] == 1800
+    assert "1,500/1,800" in hostcore("list").out
+
+
+class TestAFilter:
+    @pytest.fixture(autouse=True)
+    def three(self, run: Callable) -> None:
+        """Three runs of two trainers."""
+        run("first", status="failed", submitted_ms=1)
+        run("second", status="succeeded", submitted_ms=2, record={"job": {"trainer": "dist/other", "max_steps": 1}})
+        run("third", submitted_ms=3)
+
+    @pytest.mark.parametrize(
+        ("options", "shown"),
+        [
+            (["--status", "failed"], ["first"]),
+            (["--status", "failed", "--status", "running"], ["third", "first"]),
+            (["--trainer", "other"], ["second"]),
+            (["--trainer", "dist/other"], ["second"]),
+            (["--trainer", "mine", "-n", "1"], ["third"]),
+            (["--limit", "2"], ["third", "second"]),
+            (["--status", "lost"], []),
+        ],
+    )
+    def test_leaves_the_wanted_ones(self, hostcore: Callable, options: list[str], shown: list[str]) -> None:
+        assert ids(hostcore("list", "--json", *options)) == shown
+
+    def test_that_leaves_none_says_so(self, hostcore: Callable, tmp_path: Path) -> None:
+        said = hostcore("list", "--status", "lost")
+        assert (said.code, said.out) == (0, "")
+        assert said.err == f"none of the runs in {tmp_path / 'runs'} is like that\n"
+
+    def test_for_a_status_that_does_not_exist_names_those_that_do(self, hostcore: Callable) -> None:
+        said = hostcore("list", "--status", "sleeping")
+        assert said.code == 2
+        assert "'preempted'" in said.err
+
+
+def test_without_runs_says_where_it_looked(hostcore: Callable, tmp_path: Path) -> None:
+    assert hostcore("list", "--json").json == {"runs": []}
+    said = hostcore("list")
+    assert (said.code, said.out) == (0, "")
+    assert str(tmp_path / "runs") in said.err
+
+
+def test_names_what_it_cannot_read_on_standard_error(hostcore: Callable, run: Callable) -> None:
+    run("good", status="succeeded")
+    run("bad", status="succeeded").record.write_text("{")
+    said = hostcore("list", "--json")
+    assert ids(said) == ["good"]
+    assert "runs/bad" in said.err
+
+
+def test_looks_where_the_variable_says(
+    hostcore: Callable, run: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run("a", status="succeeded")
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "elsewhere"))
+    assert hostcore("list", "--json").json == {"runs": []}

@@ -1,0 +1,59 @@
+"""Which run somebody means."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hostcore.runs.find import AmbiguousRun, find_run
+from hostcore.runs.summary import UnknownRun
+
+
+@pytest.fixture
+def runs(run_folder: Callable, tmp_path: Path) -> Path:
+    """The folder of some runs, and of something that is none."""
+    for run_id in ("flight", "flight-2", "weather-1", "weather-2"):
+        run_folder(run_id)
+    (tmp_path / "runs" / "notes").mkdir()
+    return tmp_path / "runs"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("flight", "flight"), ("flight-", "flight-2"), ("weather-2", "weather-2"), ("f", None)]
+)
+def test_a_run_id_wins_over_the_beginning_of_others(runs: Path, name: str, meant: str | None) -> None:
+    if meant is None:
+        with pytest.raises(AmbiguousRun):
+            find_run(name, runs)
+    else:
+        assert find_run(name, runs).path == runs / meant
+
+
+def test_several_that_begin_so_are_named(runs: Path) -> None:
+    with pytest.raises(AmbiguousRun, match="2 runs begin with 'weather': weather-1, weather-2"):
+        find_run("weather", runs)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest(runs: Path) -> None:
+    with pytest.raises(UnknownRun) as caught:
+        find_run("wether-1", runs)
+    assert "did you mean 'weather-1'?" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["", "notes", "no", "..", "runs/flight", "a/b", "flight/"])
+def test_what_is_no_run_is_unknown(
+    runs: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    with pytest.raises(UnknownRun):
+        find_run(name, runs)
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("runs/flight", "."), ("runs/flight/", "."), ("./flight", "runs"), (".", "runs/flight")]
+)
+def test_a_path_to_its_directory_means_it_wherever_it_lies(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, where: str
+) -> None:
+    monkeypatch.chdir(tmp_path / where)
+    assert find_run(name, tmp_path / "none").path == runs / "flight"

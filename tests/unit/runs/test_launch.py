@@ -1,0 +1,120 @@
+"""A supervisor that was launched and has not begun: whether it will still come is asked of the launcher."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from hostcore.events.writer import now_ms
+from hostcore.runs.attempts import claim_attempt
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
+from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.record import RunRecord
+from hostcore_builtin_plugins.local import LocalLauncher
+from hostcore_hookspecs import Job, LaunchContext, LaunchHandle
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    """A run that was recorded, and that nobody has begun."""
+    made = RunDirectory(tmp_path / "runs" / "a")
+    made.make()
+    RunRecord(job={"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 1}, job_dir="/").write(made.record)
+    return made
+
+
+@pytest.fixture
+def launched(directory: RunDirectory) -> Iterator[LaunchHandle]:
+    """A process that a launcher has started for the run, and that takes its time."""
+    context = LaunchContext(
+        job=Job(),
+        job_path=str(directory.record),
+        run_dir=str(directory.path),
+        command=["sleep", "1000"],
+        env={},
+        log=lambda _: None,
+    )
+    handle = LocalLauncher().launch(context)
+    yield handle
+    _end(handle)
+
+
+def _end(handle: LaunchHandle) -> None:
+    try:
+        os.kill(handle.details["pid"], signal.SIGKILL)
+        os.waitpid(handle.details["pid"], 0)
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+@pytest.fixture
+def write(directory: RunDirectory) -> Callable[..., Launch]:
+    """``write(handle)``: submit the first attempt of the run."""
+
+    def make(handle: LaunchHandle | None, *, attempt: int = 1, age_ms: int = 0) -> Launch:
+        launch = Launch(attempt=attempt, submitted_ms=now_ms() - age_ms, handle=handle)
+        launch.write(directory.launch)
+        return launch
+
+    return make
+
+
+def test_a_run_that_was_never_launched_waits_for_nobody(directory: RunDirectory) -> None:
+    assert awaited_launch(directory) is None
+    assert not launched_is_gone(directory)
+
+
+def test_a_supervisor_that_lives_is_awaited(
+    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
+) -> None:
+    launch = write(launched, age_ms=HOUR_MS)
+    assert awaited_launch(directory) == launch
+    assert not launched_is_gone(directory)
+
+
+def test_a_supervisor_that_died_is_gone(
+    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
+) -> None:
+    write(launched)
+    _end(launched)
+    assert launched_is_gone(directory)
+
+
+def test_a_supervisor_that_has_begun_is_awaited_no_more_dead_or_alive(
+    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
+) -> None:
+    write(launched)
+    claim_attempt(directory.attempts, 1, process=ProcessIdentity.current(), started_ms=0)
+    assert awaited_launch(directory) is None
+    _end(launched)
+    assert not launched_is_gone(directory)
+
+
+def test_a_supervisor_is_awaited_for_the_attempt_that_it_was_launched_for(
+    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch]
+) -> None:
+    claim_attempt(directory.attempts, 1, process=ProcessIdentity.current(), started_ms=0)
+    launch = write(launched, attempt=2)
+    assert awaited_launch(directory) == launch
+
+
+@pytest.mark.parametrize(("age_ms", "gone"), [(0, False), (HOUR_MS, True)])
+def test_who_was_killed_while_submitting_is_waited_for_a_minute(
+    directory: RunDirectory, write: Callable[..., Launch], age_ms: int, gone: bool
+) -> None:
+    write(None, age_ms=age_ms)
+    assert launched_is_gone(directory) is gone
+
+
+@pytest.mark.parametrize(("age_ms", "gone"), [(0, False), (HOUR_MS, True)])
+def test_a_local_supervisor_of_another_machine_is_waited_for_a_minute(
+    directory: RunDirectory, launched: LaunchHandle, write: Callable[..., Launch], age_ms: int, gone: bool
+) -> None:
+    write(attrs.evolve(launched, details={**launched.details, "host": "another"}), age_ms=age_ms)
+    assert launched_is_gone(directory) is gone

@@ -1,0 +1,243 @@
+"""Cancelling in every state that a run can be in. No supervisor lives here: what one would do, the tests do."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import orjson
+import pytest
+
+from hostcore.events.writer import RankLog, now_ms
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.control import read_cancel, request_cancel
+from hostcore.runs.launch import Launch
+from hostcore.runs.lease import Lease, ProcessIdentity
+from hostcore.runs.result import RunResult
+from hostcore.runs.summary import UnknownRun, summarize
+from hostcore.supervisor import cancelling as cancelling_module
+from hostcore.supervisor.abandoned import cancel_abandoned
+from hostcore.supervisor.cancelling import cancel
+from hostcore.supervisor.opening import claim, open_run
+from hostcore_hookspecs import events
+
+HOUR_MS = 3_600_000
+
+
+def _never(_: float) -> None:
+    raise AssertionError("there is nothing to wait for")
+
+
+def _events(run: object) -> list[dict]:
+    return [orjson.loads(line) for line in run.plan.directory.events.read_bytes().splitlines()]
+
+
+class TestARunThatHasEnded:
+    @pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled", "preempted"])
+    def test_stays_as_it_is_to_the_byte(self, plan: Callable, past: Callable, status: str) -> None:
+        run = past(plan())
+        run.attempt()
+        result = run.result(status)
+        before = run.tree()
+        done = cancel(run.plan.directory, sleep=_never)
+        assert (done.status, done.attempt, done.requested, done.result) == (status, 1, False, result)
+        assert run.tree() == before
+
+    def test_is_told_from_one_that_never_was(self, plan: Callable) -> None:
+        with pytest.raises(UnknownRun):
+            cancel(plan().directory)
+        assert not plan().directory.path.exists()
+
+
+class TestALostRun:
+    @pytest.fixture
+    def lost(self, plan: Callable, past: Callable) -> object:
+        """Its supervisor was heard of an hour ago."""
+        run = past(plan())
+        run.attempt()
+        lease = Lease.read(run.plan.directory.lease)
+        attrs.evolve(lease, renewed_ms=now_ms() - HOUR_MS).write(run.plan.directory.lease)
+        return run
+
+    def test_is_ended_by_an_attempt_of_its_own(self, lost: object) -> None:
+        done = cancel(lost.plan.directory, reason="not needed", sleep=_never)
+        assert (done.status, done.attempt, done.requested) == ("cancelled", 2, True)
+        assert done.result == RunResult.read(lost.plan.directory.result)
+        assert (done.result.exit_code, done.result.requested_by) == (130, "user")
+        assert done.result.reason == "not needed; nobody was running it any more"
+        assert newest_attempt(lost.plan.directory.attempts) == 2
+        assert not lost.plan.directory.lease.exists()
+        assert [event["event"] for event in _events(lost)] == ["run_cancelled"]
+
+    def test_keeps_the_step_the_metrics_and_the_checkpoint_that_it_had(self, lost: object) -> None:
+        log = RankLog(lost.plan.directory.rank_events(1, 0))
+        log.write(events.Metrics(metrics={"loss": 0.5}, nonfinite=[]), step=7, epoch=1)
+        log.close()
+        lost.checkpoint(7)
+        result = cancel(lost.plan.directory, sleep=_never).result
+        assert (result.step, result.epoch, result.metrics) == (7, 1, {"loss": 0.5})
+        assert result.final_checkpoint == "checkpoints/step-000007"
+        assert [(event["event"], event["attempt"]) for event in _events(lost)] == [
+            ("metrics", 1),
+            ("run_cancelled", 2),
+        ]
+
+    def test_is_given_the_time_to_write_its_last_checkpoint(self, lost: object) -> None:
+        """Its worker lives on: once a higher attempt is claimed, it could commit nothing any more."""
+        lease = Lease.read(lost.plan.directory.lease)
+        attrs.evolve(lease, renewed_ms=now_ms()).write(lost.plan.directory.lease)
+
+        def orphan(_: float) -> None:
+            assert newest_attempt(lost.plan.directory.attempts) == 1
+            lost.checkpoint(9)
+            log = RankLog(lost.plan.directory.rank_events(1, 0))
+            log.write(events.RunPreempted(reason="the supervisor is gone"), step=9, epoch=0)
+            log.close()
+
+        result = cancel(lost.plan.directory, sleep=orphan).result
+        assert (result.status, result.step, result.final_checkpoint) == ("cancelled", 9, "checkpoints/step-000009")
+        assert [event["event"] for event in _events(lost)] == ["run_preempted", "run_cancelled"]
+
+    def test_is_not_waited_for_by_force(self, lost: object) -> None:
+        lease = Lease.read(lost.plan.directory.lease)
+        attrs.evolve(lease, renewed_ms=now_ms()).write(lost.plan.directory.lease)
+        assert cancel(lost.plan.directory, force=True, sleep=_never).status == "cancelled"
+
+    def test_that_somebody_takes_at_the_same_instant_is_cancelled_once(
+        self, lost: object, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Another cancel claims the attempt first; this one waits for the end that it writes."""
+        directory = lost.plan.directory
+
+        def overtaken(*args: object, **options: object) -> RunResult:
+            monkeypatch.undo()
+            claim(directory, 2)
+            return cancel_abandoned(*args, **options)
+
+        def the_other_writes_its_end(_: float) -> None:
+            assert read_cancel(directory, 2) is not None
+            lost.result("cancelled", attempt=2)
+
+        monkeypatch.setattr(cancelling_module, "cancel_abandoned", overtaken)
+        done = cancel(directory, sleep=the_other_writes_its_end)
+        assert (done.status, done.attempt) == ("cancelled", 2)
+        assert newest_attempt(directory.attempts) == 2
+
+
+class TestARunningRun:
+    @pytest.fixture
+    def running(self, plan: Callable, past: Callable, living: ProcessIdentity) -> object:
+        run = past(plan())
+        run.attempt()
+        lease = Lease.read(run.plan.directory.lease)
+        attrs.evolve(lease, process=living).write(run.plan.directory.lease)
+        return run
+
+    def test_is_asked_and_waited_for(self, running: object) -> None:
+        seen = []
+
+        def supervisor(_: float) -> None:
+            seen.append(read_cancel(running.plan.directory, 1))
+            running.result("cancelled")
+
+        done = cancel(running.plan.directory, reason="enough", sleep=supervisor)
+        assert (done.status, done.attempt, done.requested) == ("cancelled", 1, True)
+        assert done.result == RunResult.read(running.plan.directory.result)
+        assert [(one.requested_by, one.reason, one.force) for one in seen] == [("user", "enough", False)]
+
+    def test_may_end_otherwise_before_it_hears(self, running: object) -> None:
+        done = cancel(running.plan.directory, sleep=lambda _: running.result("succeeded"))
+        assert (done.status, done.requested) == ("succeeded", True)
+
+    def test_need_not_be_waited_for(self, running: object) -> None:
+        done = cancel(running.plan.directory, wait=False, sleep=_never)
+        assert (done.status, done.attempt, done.requested, done.result) == ("running", 1, True, None)
+        assert read_cancel(running.plan.directory, 1) is not None
+
+    def test_can_be_told_to_hurry(self, running: object) -> None:
+        cancel(running.plan.directory, wait=False)
+        cancel(running.plan.directory, wait=False, force=True)
+        assert read_cancel(running.plan.directory, 1).force
+
+    def test_that_is_started_again_meanwhile_is_not_asked_again(self, running: object, living: ProcessIdentity) -> None:
+        def somebody_resumes(_: float) -> None:
+            running.result("cancelled")
+            directory = open_run(running.plan).directory
+            lease = Lease.read(directory.lease)
+            attrs.evolve(lease, process=living).write(directory.lease)
+
+        done = cancel(running.plan.directory, sleep=somebody_resumes)
+        assert (done.status, done.attempt, done.result) == ("running", 1, None)
+        assert read_cancel(running.plan.directory, 2) is None
+
+    def test_whose_supervisor_dies_meanwhile_is_cancelled_all_the_same(self, running: object) -> None:
+        def supervisor_dies(_: float) -> None:
+            lease = Lease.read(running.plan.directory.lease)
+            dead = attrs.evolve(lease.process, boot_id="of another day")
+            attrs.evolve(lease, process=dead, renewed_ms=0).write(running.plan.directory.lease)
+
+        done = cancel(running.plan.directory, sleep=supervisor_dies)
+        assert (done.status, done.attempt, done.requested) == ("cancelled", 2, True)
+
+
+class TestASubmittedRun:
+    @pytest.fixture
+    def submitted(self, plan: Callable, past: Callable) -> object:
+        """Recorded, and launched just now by somebody who has not written the handle yet."""
+        run = past(plan())
+        directory = run.plan.directory
+        run.attempt()
+        (directory.attempts / "1.json").unlink()
+        directory.lease.unlink()
+        Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
+        assert summarize(directory).status == "submitted"
+        return run
+
+    def test_is_asked_before_it_begins(self, submitted: object) -> None:
+        directory = submitted.plan.directory
+
+        def supervisor(_: float) -> None:
+            opened = open_run(submitted.plan, launched=True)
+            assert (opened.attempt, opened.submitted) == (1, True)
+            assert read_cancel(directory, 1) is not None
+            submitted.result("cancelled")
+
+        done = cancel(directory, sleep=supervisor)
+        assert (done.status, done.attempt, done.requested) == ("cancelled", 1, True)
+
+    def test_that_nobody_will_ever_begin_is_ended(self, submitted: object) -> None:
+        directory = submitted.plan.directory
+
+        def its_submitter_was_killed(_: float) -> None:
+            Launch(attempt=1, submitted_ms=now_ms() - HOUR_MS).write(directory.launch)
+
+        done = cancel(directory, sleep=its_submitter_was_killed)
+        assert (done.status, done.attempt, done.result.step) == ("cancelled", 1, 0)
+        assert [event["event"] for event in _events(submitted)] == ["run_cancelled"]
+        assert isinstance(open_run(submitted.plan, launched=True), RunResult), "its supervisor comes after all"
+
+    def test_that_was_never_launched_is_ended_at_once(self, submitted: object) -> None:
+        submitted.plan.directory.launch.unlink()
+        assert cancel(submitted.plan.directory, sleep=_never).status == "cancelled"
+
+
+def test_a_stale_request_does_not_hit_the_next_attempt(plan: Callable, past: Callable) -> None:
+    run = past(plan())
+    run.attempt()
+    request_cancel(run.plan.directory, 1, requested_by="user", reason="then")
+    run.result("cancelled")
+    opened = open_run(plan())
+    assert opened.attempt == 2
+    assert read_cancel(opened.directory, 2) is None
+
+
+def test_what_cannot_be_written_says_whose_the_run_is(
+    plan: Callable, past: Callable, tmp_path: Path, living: ProcessIdentity
+) -> None:
+    run = past(plan())
+    run.attempt()
+    lease = Lease.read(run.plan.directory.lease)
+    attrs.evolve(lease, process=living).write(run.plan.directory.lease)
+    (run.plan.directory.path / "control").write_text("in the way")
+    with pytest.raises(Exception, match="the run 'a' cannot be cancelled: ") as caught:
+        cancel(run.plan.directory, sleep=_never)
+    assert caught.value.code == "run.unwritable"

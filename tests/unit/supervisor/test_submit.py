@@ -1,0 +1,123 @@
+"""Submitting a run: what a launcher is given, and what stays when it cannot launch."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.launch import Launch
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
+from hostcore.supervisor import submit as submit_module
+from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.submit import submit
+from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPlan
+
+
+class Launcher:
+    """Stands for a launcher that starts nothing: its own tests start processes."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.contexts: list[LaunchContext] = []
+        self._error = error
+
+    def plan(self, ctx: LaunchContext) -> LaunchPlan:
+        return LaunchPlan(summary="a pod in the cloud")
+
+    def launch(self, ctx: LaunchContext) -> LaunchHandle:
+        self.contexts.append(ctx)
+        if self._error:
+            raise self._error
+        return LaunchHandle(launcher="cloud", id="pod-1")
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Launcher]:
+    """``given(error)``: the launcher that jobs get."""
+
+    def make(error: Exception | None = None) -> Launcher:
+        launcher = Launcher(error)
+        monkeypatch.setattr(submit_module, "launcher_of", lambda *_, **__: launcher)
+        return launcher
+
+    return make
+
+
+def _submit(plan: Any, told: list[str] | None = None) -> Any:
+    return submit(plan, total_steps=10, tell=(told if told is not None else []).append)
+
+
+class TestANewRun:
+    def test_is_recorded_with_the_handle_of_its_supervisor(self, plan: Callable, given: Callable) -> None:
+        given()
+        told: list[str] = []
+        submission = _submit(plan(), told)
+        directory = plan().directory
+        assert submission.directory == directory
+        assert Launch.read(directory.launch).handle == submission.handle == LaunchHandle(launcher="cloud", id="pod-1")
+        record = RunRecord.read(directory.record)
+        assert (record.job["run_id"], record.total_steps) == ("a", 10)
+        assert newest_attempt(directory.attempts) == 0
+        assert told == ["a pod in the cloud"]
+
+    def test_is_begun_by_a_command_of_the_same_python(self, plan: Callable, given: Callable) -> None:
+        launcher = given()
+        _submit(plan())
+        (context,) = launcher.contexts
+        assert context.command[0] == sys.executable
+        assert context.command[-3:] == ["resume", str(plan().directory.path), "--launched"]
+        assert (context.run_dir, context.job) == (str(plan().directory.path), plan().job)
+
+    def test_whose_supervisor_cannot_be_started_leaves_nothing(self, plan: Callable, given: Callable) -> None:
+        given(FatalError("no such namespace"))
+        with pytest.raises(FatalError, match="no such namespace"):
+            _submit(plan())
+        assert not plan().directory.path.exists()
+
+    def test_is_submitted_once(self, plan: Callable, given: Callable) -> None:
+        launcher = given()
+        _submit(plan())
+        with pytest.raises(RunConflict, match="is submitted"):
+            _submit(plan())
+        assert len(launcher.contexts) == 1
+
+
+class TestARunThatExists:
+    def test_is_as_it_was_when_its_supervisor_cannot_be_started(
+        self, plan: Callable, past: Callable, given: Callable
+    ) -> None:
+        run = past(plan())
+        run.attempt()
+        run.result("preempted")
+        before = run.tree()
+        given(FatalError("no such namespace"))
+        with pytest.raises(FatalError):
+            _submit(plan(max_steps=50))
+        assert run.tree() == before
+
+    def test_is_submitted_for_its_next_attempt_and_remembers_its_parent(
+        self, plan: Callable, past: Callable, given: Callable
+    ) -> None:
+        given()
+        run = past(plan())
+        run.attempt()
+        run.result("preempted")
+        RunRecord(job=plan().spec.to_json(), job_dir="/", parent="/b/step-000003.json", submitted_ms=7).write(
+            run.plan.directory.record
+        )
+        assert _submit(plan()).attempt == 2
+        record = RunRecord.read(run.plan.directory.record)
+        assert (record.parent, record.submitted_ms) == ("/b/step-000003.json", 7)
+
+    def test_that_is_finished_is_not_submitted(self, plan: Callable, past: Callable, given: Callable) -> None:
+        launcher = given()
+        run = past(plan())
+        run.attempt()
+        result = run.result("succeeded")
+        before = run.tree()
+        assert _submit(plan()) == result
+        assert isinstance(result, RunResult)
+        assert launcher.contexts == []
+        assert run.tree() == before
