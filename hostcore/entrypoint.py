@@ -2,16 +2,17 @@
 
 A thin translation into the same run as ``hostcore run``. An empty variable counts as unset.
 
-=========================== ==========================================================================================
-``WORKER_MODE``             must be ``trainer``
-``TRAINER_JOB_SPEC_PATH``   the job file; default ``/app/.cozy/trainer_job.json``
-``TRAINER_PLUGIN``          the trainer; wins over the job's
-``TRAINER_ARTIFACTS_DIR``   the folder of all runs, in place of ``HOSTCORE_RUNS_DIR``
-``TRAINER_CHECKPOINTS_DIR`` where checkpoints go, in place of the run directory's ``checkpoints``
-``TRAINER_SAMPLES_DIR``     where generated samples go, in place of the run directory's ``samples``
-``TRAINER_METRICS_DIR``     adds the ``jsonl`` reporter, writing ``events.jsonl`` there
-``TRAINER_EVENTS_PATH``     adds the ``jsonl`` reporter, writing there; wins over ``TRAINER_METRICS_DIR``
-=========================== ==========================================================================================
+=============================== ======================================================================================
+``WORKER_MODE``                 must be ``trainer``
+``TRAINER_JOB_SPEC_PATH``       the job file; default ``/app/.cozy/trainer_job.json``
+``TRAINER_PLUGIN``              the trainer; wins over the job's
+``TRAINER_ARTIFACTS_DIR``       the folder of all runs, in place of ``HOSTCORE_RUNS_DIR``
+``TRAINER_CHECKPOINTS_DIR``     where checkpoints go, in place of the run directory's ``checkpoints``
+``TRAINER_SAMPLES_DIR``         where generated samples go, in place of the run directory's ``samples``
+``TRAINER_METRICS_DIR``         adds the ``jsonl`` reporter, writing ``events.jsonl`` there
+``TRAINER_EVENTS_PATH``         adds the ``jsonl`` reporter, writing there; wins over ``TRAINER_METRICS_DIR``
+``TRAINER_MAX_RUNTIME_SECONDS`` ``max_runtime_seconds``; wins over the job's
+=============================== ======================================================================================
 """
 
 import json
@@ -36,7 +37,6 @@ _UNSUPPORTED = (
     "TRAINER_CANCELLED",
     "TRAINER_CANCEL_FILE",
     "TRAINER_CAPABILITY_TOKEN",
-    "TRAINER_MAX_RUNTIME_SECONDS",
     "TRAINER_ORCHESTRATED",
     "TRAINER_UPLOAD_CHECKPOINT_URL",
     "TRAINER_UPLOAD_METRICS_URL",
@@ -68,10 +68,12 @@ def plan_from(environment: Mapping[str, str]) -> RunPlan:
             raise InvalidEnvironment(
                 f"{name} is set, but this version of hostcore does not act on it", hint=f"unset {name}"
             )
-    trainer = environment.get("TRAINER_PLUGIN")
+    trainer, seconds = environment.get("TRAINER_PLUGIN"), environment.get("TRAINER_MAX_RUNTIME_SECONDS")
+    overrides = [f"trainer={json.dumps(trainer)}"] if trainer else []
+    overrides += [f"max_runtime_seconds={seconds}"] if seconds else []
     plan = make_plan(
         Path(environment.get("TRAINER_JOB_SPEC_PATH") or DEFAULT_JOB),
-        overrides=[f"trainer={json.dumps(trainer)}"] if trainer else [],
+        overrides=overrides,
         extra_reporters=_reporters(environment),
         runs=_folder(environment, "TRAINER_ARTIFACTS_DIR"),
     )

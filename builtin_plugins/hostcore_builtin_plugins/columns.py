@@ -6,19 +6,20 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from hostcore_builtin_plugins.layouts import plain_type
 from hostcore_builtin_plugins.stores import DataFile
 from hostcore_hookspecs import InvalidData
 
 
 def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, file: str | None = None) -> pa.Schema:
-    """The requested columns in the requested order, or all.
+    """The requested columns in the requested order, or all, with the types that they have in batches.
 
     Names and types only: what else files say about their columns may differ from file to file.
 
     :param schema: All columns that there are.
     :param pointer: Where the job has ``columns``.
     :param file: The file that has them, if it is one.
-    :raises InvalidData: If a column is missing, or there twice.
+    :raises InvalidData: If a column is missing, or there twice, or of a type that rows cannot be gathered of.
     """
     owner = file or "the data"
     for i, name in enumerate(columns):
@@ -32,7 +33,9 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, f
     repeated = next((name for name, count in Counter(chosen).items() if count > 1), None)
     if repeated is not None:
         raise InvalidData(f"column {repeated!r} is named twice", pointer=pointer, hint="name each column once")
-    return pa.schema([pa.field(name, schema.field(name).type) for name in chosen])
+    for name in chosen:
+        _require_gatherable(schema.field(name), owner, pointer, file)
+    return pa.schema([pa.field(name, plain_type(schema.field(name).type)) for name in chosen])
 
 
 def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, file: DataFile, *, exact: bool) -> None:
@@ -47,7 +50,7 @@ def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, 
         if schema.get_field_index(field.name) == -1:
             often = "several times" if field.name in schema.names else "not"
             difference = f"column {field.name!r} is in {first.name} and {often} in {file.name}"
-        elif (other := schema.field(field.name).type) != field.type:
+        elif (other := plain_type(schema.field(field.name).type)) != field.type:
             difference = f"column {field.name!r} is {field.type} in {first.name} and {other} in {file.name}"
         if difference:
             break
@@ -60,6 +63,20 @@ def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, 
             file=file.name,
             hint="write all files with the same columns and types, or name the ones they share in 'columns'",
         )
+
+
+def _require_gatherable(field: pa.Field, owner: str, pointer: str, file: str | None) -> None:
+    """Refuse a type now that would fail in the middle of a shuffled run."""
+    rows = pa.RecordBatch.from_arrays([pa.nulls(0, plain_type(field.type))], names=[field.name])
+    try:
+        pa.concat_batches([rows, rows]).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidData(
+            f"column {field.name!r} of {owner} is {field.type}, whose rows cannot be put in another order",
+            pointer=pointer,
+            file=file,
+            hint="write the column as another type, or leave it out of 'columns'",
+        ) from error
 
 
 def _closest(name: str, names: Sequence[str]) -> str:

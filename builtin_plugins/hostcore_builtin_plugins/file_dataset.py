@@ -9,11 +9,14 @@ import attrs
 import pyarrow as pa
 
 from hostcore_builtin_plugins.columns import choose_columns, require_same_columns
+from hostcore_builtin_plugins.layouts import plain_batches
 from hostcore_builtin_plugins.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, Shard
 
 #: Reading the index of a file is waiting, mostly.
 _SCAN_THREADS = 16
+#: What columns that are stored as dictionaries or runs may take in a batch, as plain values.
+_PLAIN_BYTES = 4 << 20
 
 #: How files of other formats begin.
 _MAGIC = {
@@ -107,8 +110,7 @@ class FileDataset(ABC):
             skipped = min(max(offset - position, 0), batch.num_rows)
             position += batch.num_rows
             if skipped < batch.num_rows:
-                arrays = [batch.column(name).slice(skipped) for name in schema.names]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+                yield from plain_batches(batch.slice(skipped), schema, batch_bytes=_PLAIN_BYTES)
         if position != shard.num_rows:
             raise self._unreadable(place, f"{position} rows instead of {shard.num_rows}")
 
@@ -151,8 +153,11 @@ def _scan(
     if len(files) == 1:  # a thread pool takes longer to start than one file to read
         yield files[0], read_index(files[0])
         return
-    with ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="read-index") as pool:
+    pool = ThreadPoolExecutor(_SCAN_THREADS, thread_name_prefix="read-index")
+    try:
         yield from zip(files, pool.map(read_index, files), strict=True)
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, the rest of many files need not be read
 
 
 def one_line(text: str) -> str:

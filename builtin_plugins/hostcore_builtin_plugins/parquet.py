@@ -19,14 +19,16 @@ from hostcore_builtin_plugins.file_dataset import (
     not_of_format,
     one_line,
 )
+from hostcore_builtin_plugins.row_budget import RowBudget
+from hostcore_builtin_plugins.row_groups import Footer, column_sizes
 from hostcore_builtin_plugins.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
-#: Rows decoded at once, if they are not too large.
-_BATCH_ROWS = 65_536
-#: What rows decoded at once may take, in bytes, as far as the first ones tell.
-_BATCH_BYTES = 32 << 20
-_PROBE_ROWS = 256
+#: A row group of a remote file is fetched at once up to this size, and in pieces of about this size if it is larger.
+_FETCH_BYTES = 8 << 20
+#: Local files are read in pieces of this size, for each column.
+_READ_BYTES = 1 << 20
+_SMALLEST_READ = 1 << 16
 #: Footers kept in memory; reading several shards of a file then parses its footer once.
 _FOOTERS = 64
 
@@ -68,16 +70,17 @@ class ParquetDataset(FileDataset):
     part_name = "row group"
 
     def __init__(self, files: Sequence[DataFile], **about: Any) -> None:
-        self._batch_rows: int | None = None
         self._footer = lru_cache(maxsize=_FOOTERS)(_read_footer)
+        #: The longest strings in the dictionaries of row groups: to find them takes long enough to do it only once.
+        self._longest: dict[tuple[str, int], dict[str, int]] = {}
         super().__init__(files, **about)
 
     def read_index(self, file: DataFile) -> FileIndex:
         """See :class:`FileDataset`."""
-        footer = _read_footer(file)
+        footer = self._footer(file)
+        groups = range(footer.metadata.num_row_groups)
         return FileIndex(
-            schema=footer.schema.to_arrow_schema(),
-            parts=[FilePart(num_rows=footer.row_group(i).num_rows) for i in range(footer.num_row_groups)],
+            schema=footer.schema, parts=[FilePart(num_rows=footer.metadata.row_group(i).num_rows) for i in groups]
         )
 
     def read_part(self, place: Place, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -87,36 +90,39 @@ class ParquetDataset(FileDataset):
         the whole row group.
         """
         footer = self._footer(place.file)
-        remote = place.file.filesystem is not None
-        with (
-            place.file.open() as source,
-            pq.ParquetFile(
+        with self._open(place, footer, columns) as source:
+            longest = self._longest.setdefault((place.file.name, place.index), {})
+            sizes = column_sizes(source, footer, place.index, columns, longest)
+            budget = RowBudget(place.part.num_rows, sizes)
+            with pq.ParquetFile(
                 source,
-                metadata=footer,
-                # A store is asked for all it takes at once, a disk for a page after the other.
-                pre_buffer=remote,
-                buffer_size=0 if remote else 1 << 20,
+                metadata=footer.metadata,
+                pre_buffer=False,  # it would hold the pages of the whole row group
+                buffer_size=max(_SMALLEST_READ, min(_READ_BYTES, _FETCH_BYTES // len(columns))),
                 page_checksum_verification=True,
-            ) as parquet,
-        ):
-            wanted = {"row_groups": [place.index], "columns": list(columns)}
-            if self._batch_rows is None:
-                self._batch_rows = _fitting_rows(next(parquet.iter_batches(_PROBE_ROWS, **wanted)))
-            yield from parquet.iter_batches(self._batch_rows, **wanted)
+            ) as parquet:
+                wanted = {"row_groups": [place.index], "columns": list(columns)}
+                for batch in parquet.iter_batches(budget.next_rows, use_threads=False, **wanted):
+                    budget.spend(batch)
+                    # The reader looks this up before each batch.
+                    parquet.reader.set_batch_size(budget.next_rows)
+                    yield batch
+
+    def _open(self, place: Place, footer: Footer, columns: Sequence[str]) -> pa.NativeFile:
+        if place.file.filesystem is None:
+            return place.file.open()
+        ranges = footer.byte_ranges(place.index, columns)
+        if sum(end - start for start, end in ranges) <= _FETCH_BYTES:
+            return place.file.open_excerpt(ranges)
+        return place.file.open(read_ahead=False)
 
 
-def _fitting_rows(probe: pa.RecordBatch) -> int:
-    """How many rows to decode at once. The footer cannot tell: it knows the size before dictionaries are resolved."""
-    bytes_per_row = max(1, probe.nbytes / probe.num_rows)
-    return max(1, min(_BATCH_ROWS, int(_BATCH_BYTES / bytes_per_row)))
-
-
-def _read_footer(file: DataFile) -> pq.FileMetaData:
+def _read_footer(file: DataFile) -> Footer:
     if file.size == 0:
         raise empty_file(file)
-    with file.open() as source:
+    with file.open(read_ahead=False) as source:
         try:
-            return pq.read_metadata(source)
+            return Footer.of(pq.read_metadata(source))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
             if file.head(4) != b"PAR1":
                 raise not_of_format(file, "a Parquet file") from error

@@ -5,12 +5,16 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 import pyarrow as pa
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.cached import CachingFileSystem
 
+from hostcore_builtin_plugins.excerpts import Excerpt, joined_ranges
 from hostcore_hookspecs import InvalidData
 
 if TYPE_CHECKING:
@@ -51,17 +55,42 @@ class DataFile:
     version: str
     #: None for a file of this machine.
     filesystem: "AbstractFileSystem | None" = None
+    #: What the version is made of, as far as the store says it.
+    marks: Mapping[str, str] = attrs.field(factory=dict, eq=False)
 
-    def open(self, *, memory_map: bool = False) -> pa.NativeFile:
+    def open(self, *, memory_map: bool = False, read_ahead: bool = True) -> pa.NativeFile:
         """Open it for reading.
 
         :param memory_map: Map a local file into memory instead of reading it.
+        :param read_ahead: Whether reads of a remote file may fetch more than they ask for, as its file system does.
         :raises InvalidData: If it is not there any more, or may not be read.
         """
         with explained(self.name):
-            if self.filesystem is not None:
-                return pa.PythonFile(self.filesystem.open(self.path, "rb"), mode="r")
-            return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
+            if self.filesystem is None:
+                return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
+            return pa.PythonFile(self.filesystem.open(self.path, "rb", **self._options(read_ahead)), mode="r")
+
+    def open_excerpt(self, ranges: Sequence[tuple[int, int]]) -> pa.NativeFile:
+        """Fetch parts of a remote file at once. Nothing else can be read from what is returned.
+
+        :param ranges: Begin and end of each, in bytes.
+        :raises InvalidData: If it is not there any more, or may not be read.
+        """
+        joined = joined_ranges(ranges)
+        starts, ends = zip(*joined, strict=True)
+        with explained(self.name):
+            if isinstance(self.filesystem, AsyncFileSystem):
+                paths = [self.path] * len(joined)
+                found = self.filesystem.cat_ranges(paths, list(starts), list(ends), on_error="raise")
+            else:
+                with self.open(read_ahead=False) as source:
+                    found = [bytes(source.read_at(end - start, start)) for start, end in joined]
+        return pa.PythonFile(Excerpt(dict(zip(starts, found, strict=True))), mode="r")
+
+    def _options(self, read_ahead: bool) -> Mapping[str, Any]:
+        """How to open a remote file."""
+        # A caching file system decides for itself what the one behind it fetches.
+        return {} if read_ahead or isinstance(self.filesystem, CachingFileSystem) else {"cache_type": "none"}
 
     def head(self, length: int) -> bytes:
         """Its first bytes; fewer if it is shorter."""
@@ -69,12 +98,16 @@ class DataFile:
             return bytes(source.read(length))
 
     def require_unchanged(self) -> None:
-        """Raise :class:`InvalidData` if it is another file than when it was found. Only looks at local files."""
-        if self.filesystem is not None:
-            return
+        """Raise :class:`InvalidData` if it is another file than when it was found. Asks the store of a remote file."""
         with explained(self.name):
-            version = _local_version(Path(self.path).stat())
-        if version != self.version:
+            if self.filesystem is None:
+                changed = _local_version(Path(self.path).stat()) != self.version
+            else:
+                self.filesystem.invalidate_cache(self.path)  # of listings, which would answer with what they said then
+                found = _remote_marks(self.filesystem.info(self.path))
+                # A listing may say less than what is asked about one file.
+                changed = any(found[mark] != self.marks[mark] for mark in found.keys() & self.marks.keys())
+        if changed:
             raise InvalidData(
                 f"{self.name} changed while the run was reading it",
                 file=self.name,
@@ -168,12 +201,14 @@ class RemoteStore:
     def file(self, path: str) -> DataFile:
         """See :class:`Store`."""
         info = self._info(path)
+        marks = _remote_marks(info)
         return DataFile(
             name=self.name(path),
             path=path,
             size=info.get("size"),
-            version=_remote_version(info),
+            version=marks.get("etag") or f"{info.get('size')}-{marks.get('changed', '')}",
             filesystem=self._filesystem,
+            marks=marks,
         )
 
     def name(self, path: str) -> str:
@@ -215,10 +250,14 @@ def _local_version(found: os.stat_result) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}"
 
 
-def _remote_version(info: Mapping[str, Any]) -> str:
-    """The ETag, or the size and the time of the last change. Every file system of fsspec has its own names for them."""
+def _remote_marks(info: Mapping[str, Any]) -> dict[str, str]:
+    """The size, the ETag and the time of the last change. Every file system of fsspec has its own names for them."""
     by_name = {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
-    if etag := by_name.get("etag"):
-        return str(etag).strip('"')
-    changed = (by_name.get(key) for key in ("mtime", "lastmodified", "updated", "modified", "created"))
-    return f"{info.get('size')}-{next((value for value in changed if value), '')}"
+    times = (by_name.get(key) for key in ("mtime", "lastmodified", "updated", "modified", "created"))
+    changed = next((time for time in times if time), None)
+    marks = {
+        "size": by_name.get("size"),
+        "etag": by_name.get("etag"),
+        "changed": changed.timestamp() if isinstance(changed, datetime) else changed,
+    }
+    return {mark: str(value).strip('"') for mark, value in marks.items() if value is not None}

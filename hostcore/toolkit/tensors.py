@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as kinds
 import torch
 from torch.utils.dlpack import from_dlpack
@@ -11,6 +12,17 @@ from torch.utils.dlpack import from_dlpack
 from hostcore_hookspecs import InvalidData
 
 _BRING = "or leave the column out: list the columns that you want in the job's dataset.columns, or in to_tensors()"
+
+_TEXT_KINDS = (
+    kinds.is_string,
+    kinds.is_large_string,
+    kinds.is_string_view,
+    kinds.is_binary,
+    kinds.is_large_binary,
+    kinds.is_binary_view,
+    kinds.is_fixed_size_binary,
+)
+_LIST_KINDS = (kinds.is_list, kinds.is_large_list, kinds.is_list_view, kinds.is_large_list_view)
 
 
 def to_tensors(
@@ -21,11 +33,14 @@ def to_tensors(
 ) -> dict[str, torch.Tensor]:
     """Turn numeric columns of a batch into tensors: ``int64`` into ``torch.int64``, and so on, unsigned ones too.
 
-    The tensors lie over the batch's own memory, which lives as long as they do, with two exceptions: booleans, since
-    Arrow packs eight into a byte, and a ``device`` other than the CPU. **Do not write into them in place**
-    (``tensor.add_()``): other batches, or a file mapped read-only, may lie in the same memory. ``clone()`` first.
+    The tensors lie over the batch's own memory, which lives as long as they do, with three exceptions: booleans, since
+    Arrow packs eight into a byte; numbers that the batch has as a dictionary or as runs; and a ``device`` other than
+    the CPU. **Do not write into them in place** (``tensor.add_()``): other batches, or a file mapped read-only, may lie
+    in the same memory. ``clone()`` first.
 
-    A column of fixed-size lists becomes one dimension more: ``fixed_size_list<float>[3]`` gives ``(rows, 3)``.
+    A column of fixed-size lists becomes one dimension more: ``fixed_size_list<float>[3]`` gives ``(rows, 3)``, and one
+    of fixed-shape tensors their shape. Lists of a variable size are refused, even should those of a batch have one
+    length: the next batch's may not.
 
     :param raw_batch: What ``prepare_batch`` is given.
     :param columns: The columns to turn; None for all.
@@ -68,25 +83,56 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def _tensor(column: pa.Array, name: str) -> torch.Tensor:
+    if isinstance(column, pa.FixedShapeTensorArray):
+        return _fixed_shape_tensor(column, name)
+    values = column.storage if isinstance(column, pa.ExtensionArray) else column
     shape = [len(column)]
-    values = column
     while kinds.is_fixed_size_list(values.type):
         _refuse_nulls(values, name)
         shape.append(values.type.list_size)
         values = values.flatten()  # of the slice alone, unlike .values
-    if not (kinds.is_boolean(values.type) or kinds.is_integer(values.type) or kinds.is_floating(values.type)):
-        raise InvalidData(
-            f"column {name!r} is of type {column.type}, which cannot become a tensor",
-            code="data.type",
-            hint=f"{_remedy(values.type)}, {_BRING}.",
-        )
+    if not _is_numeric(values.type):
+        values = _decoded(values, column.type, name)
     _refuse_nulls(values, name)
     if kinds.is_boolean(values.type):
         tensor = from_dlpack(values.cast(pa.uint8())).view(torch.bool)
     else:
         # By DLPack and not by NumPy, whose arrays over Arrow's memory are read-only, of which torch warns.
         tensor = from_dlpack(values)
+        if isinstance(column, pa.Bool8Array):
+            tensor = tensor.view(torch.bool)
     return tensor if len(shape) == 1 else tensor.view(shape)
+
+
+def _decoded(values: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    """The numbers of a dictionary or of runs.
+
+    :param kind: The type of the whole column.
+    :raises InvalidData: When there are no numbers in the column.
+    """
+    if kinds.is_dictionary(values.type) and _is_numeric(values.type.value_type):
+        return values.dictionary_decode()
+    if kinds.is_run_end_encoded(values.type) and _is_numeric(values.type.value_type):
+        return pc.run_end_decode(values)
+    raise InvalidData(
+        f"column {name!r} is of type {kind}, which cannot become a tensor",
+        code="data.type",
+        hint=f"{_remedy(values.type)}, {_BRING}.",
+    )
+
+
+def _fixed_shape_tensor(column: pa.FixedShapeTensorArray, name: str) -> torch.Tensor:
+    """A tensor of a row's shape, with the rows before it."""
+    kind = column.type
+    tensor = _tensor(column.storage, name).view(len(column), *kind.shape)
+    if kind.permutation is None:
+        return tensor
+    # The shape is the one in memory, and the permutation says which of its dimensions comes first.
+    return tensor.permute(0, *(dimension + 1 for dimension in kind.permutation))
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(kinds.is_boolean(kind) or kinds.is_integer(kind) or kinds.is_floating(kind))
 
 
 def _refuse_nulls(values: pa.Array, name: str) -> None:
@@ -107,8 +153,12 @@ def _remedy(kind: pa.DataType) -> str:
         return "Cast it to float64, in the data or in prepare_batch"
     if kinds.is_dictionary(kind):
         return "Use its .indices in prepare_batch, if the same value has the same index in all of the data"
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_binary(kind) or kinds.is_large_binary(kind):
+    if any(is_kind(kind) for is_kind in _TEXT_KINDS):
         return "Encode it as numbers (token ids, a category's index, a decoded image) in prepare_batch"
-    if kinds.is_list(kind) or kinds.is_large_list(kind):
+    if any(is_kind(kind) for is_kind in _LIST_KINDS):
         return "Write it as a fixed-size list if all rows have one length; otherwise pad it in prepare_batch"
+    if kinds.is_struct(kind):
+        return "Take its fields one by one in prepare_batch (.field('x')), or write them as columns of their own"
+    if kinds.is_null(kind):
+        return "It has no values at all: write it with a type"
     return "Turn it into numbers in prepare_batch"

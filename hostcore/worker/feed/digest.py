@@ -5,13 +5,12 @@ The digest of a run is the sum, modulo 2^64, over all rows that it has been trai
     mix(mix(epoch + (position + 1) * GAMMA) xor row)
 
 where ``position`` is the row's global position in its epoch and ``row`` its number, counted through all shards in file
-order. ``mix`` and GAMMA are those of SplitMix64 [1]_ (``mix64variant13``): the inner term is the output number
-``position`` of that generator, seeded with the epoch. A sum does not depend on the order of its terms, so the digests
-of stretches and of ranks add up to that of the whole.
+order. ``mix`` and GAMMA are those of SplitMix64 (``mix64variant13``; Steele, Lea, Flood: Fast Splittable Pseudorandom
+Number Generators. OOPSLA 2014): the inner term is the output number ``position`` of that generator, seeded with the
+epoch. A sum does not depend on the order of its terms, so the digests of stretches and of ranks add up to that of the
+whole.
 
 It finds mistakes; it is not a signature, which would withstand somebody who wants it to be wrong.
-
-.. [1] Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators. OOPSLA 2014.
 """
 
 from collections import deque

@@ -45,7 +45,7 @@ def gathered(parts: list[Rows], places: Indices) -> Iterator[Block]:
     for start in range(0, len(places), rows):
         stop = min(start + rows, len(places))
         batch = columns.take(start, stop)
-        if nbytes > _LARGE_BYTES:
+        if in_parts:
             pa.default_memory_pool().release_unused()  # Arrow would keep about as much as it has in use
         yield Block(
             batch=batch,

@@ -99,14 +99,39 @@ def _measure_of(schema: pa.Schema) -> Callable[[pa.RecordBatch], int]:
 
 def _refuse_nulls(batch: pa.RecordBatch, shard: "Shard") -> None:
     for field, column in zip(batch.schema, batch.columns, strict=True):
-        if column.null_count and _is_numeric(field.type):
+        for name, count in _missing_numbers(field.name, column):
             raise InvalidData(
-                f"column {field.name!r} has {column.null_count:,} nulls in {shard.id}, and a number cannot be missing",
+                f"column {name!r} has {count:,} nulls in {shard.id}, and a number cannot be missing",
                 pointer="/dataset",
                 hint="fill or drop them when the data is made, leave the column out of dataset.columns, "
                 "or set dataset.allow_nulls if the data source has it and the trainer copes",
             )
 
 
+def _missing_numbers(name: str, column: pa.Array) -> Iterator[tuple[str, int]]:
+    """The columns of numbers that have nulls, and how many; also in structs and lists. A missing list is no number."""
+    kind = column.type
+    if isinstance(column, pa.ExtensionArray):
+        yield from _missing_numbers(name, column.storage)
+    elif pa.types.is_struct(kind):
+        for field, values in zip(kind, column.flatten(), strict=True):  # a missing struct's fields are missing
+            yield from _missing_numbers(f"{name}.{field.name}", values)
+    elif pa.types.is_fixed_size_list(kind):
+        if column.null_count and _is_numeric(kind):
+            yield name, column.null_count
+        yield from _missing_numbers(name, column.flatten())
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        yield from _missing_numbers(name, column.flatten())
+    elif column.null_count and _is_numeric(kind):
+        yield name, column.null_count
+
+
 def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+    if pa.types.is_fixed_size_list(kind):
+        return _is_numeric(kind.value_type)
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    )

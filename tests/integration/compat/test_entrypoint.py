@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from hostcore.entrypoint import InvalidEnvironment, plan_from
+from hostcore_hookspecs import HostcoreError
 
 DIES = """
 import os
@@ -101,13 +102,20 @@ def test_another_mode_is_refused(mount: Any) -> None:
     assert not (mount.folder / "runs").exists()
 
 
+def test_the_run_time_is_limited_as_the_environment_says(mount: Any) -> None:
+    environment = {"WORKER_MODE": "trainer", "TRAINER_JOB_SPEC_PATH": str(mount.folder / "trainer_job.json")}
+    assert plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "3600"}).spec.max_runtime_seconds == 3600
+    assert plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": ""}).spec.max_runtime_seconds == 0
+    with pytest.raises(HostcoreError, match="max_runtime_seconds|number"):
+        plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "an hour"})
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("TRAINER_CANCELLED", "yes"),
         ("TRAINER_CANCEL_FILE", "/tmp/cancel"),
         ("TRAINER_CAPABILITY_TOKEN", "token"),
-        ("TRAINER_MAX_RUNTIME_SECONDS", "3600"),
         ("TRAINER_ORCHESTRATED", "true"),
         ("TRAINER_UPLOAD_CHECKPOINT_URL", "https://example.invalid"),
         ("TRAINER_UPLOAD_METRICS_URL", "https://example.invalid"),

@@ -25,13 +25,13 @@ from hostcore_hookspecs import DataContext
 def memory(name):
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith(name))
 
-path, side_by_side = sys.argv[1], int(sys.argv[2])
+path, side_by_side, offset = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 base = memory("VmRSS")
 dataset = ParquetSource(settings=ParquetSource.Settings(parquet_paths=path)).open_dataset({}, DataContext())
 left, open_shards, rows, size = list(dataset.shards()), [], 0, 0
 while left or open_shards:
     while left and len(open_shards) < side_by_side:
-        open_shards.append(dataset.read_shard(left.pop(0), None, 0))
+        open_shards.append(dataset.read_shard(left.pop(0), None, offset))
     for shard in list(open_shards):
         batch = next(shard, None)
         if batch is None:
@@ -42,11 +42,9 @@ print(json.dumps({"rows": rows, "bytes": size, "memory": memory("VmHWM") - base}
 """
 
 
-def read(path: Path, *, side_by_side: int = 1) -> dict[str, int]:
-    done = subprocess.run(
-        [sys.executable, "-c", READ, path, str(side_by_side)], capture_output=True, text=True, check=True
-    )
-    return json.loads(done.stdout)
+def read(path: Path, *, side_by_side: int = 1, offset: int = 0) -> dict[str, int]:
+    command = [sys.executable, "-c", READ, path, str(side_by_side), str(offset)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def write(path: Path, columns: dict[str, list[pa.Array]], **options: object) -> None:
@@ -140,3 +138,12 @@ def test_24_row_groups_side_by_side_fit_too(tmp_path: Path) -> None:
     done = read(tmp_path / "bomb.parquet", side_by_side=24)
     assert done["rows"] == 960
     assert done["memory"] < ALLOWED
+
+
+@pytest.mark.parametrize("offset", [0, 3_999_990])
+def test_a_huge_row_group_is_read_from_anywhere_in_little_memory(tmp_path: Path, offset: int) -> None:
+    noise = np.random.default_rng(0).random(4_000_000)
+    write(tmp_path / "noise.parquet", {f"x{i}": [pa.array(noise)] for i in range(4)}, compression="none")
+    done = read(tmp_path / "noise.parquet", offset=offset)
+    assert done["rows"] == 4_000_000 - offset
+    assert done["memory"] < 64 * MIB  # half of the row group

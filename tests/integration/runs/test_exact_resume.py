@@ -98,7 +98,7 @@ def uninterrupted(train: Callable) -> Trace:
 def test_training_is_the_same_twice(train: Callable, uninterrupted: Trace) -> None:
     assert len(set(uninterrupted.errors.values())) == STEPS
     epochs = [[uninterrupted.samples[epoch * 6 + step] for step in range(1, 7)] for epoch in range(3)]
-    assert all(len(set(sum(epoch, []))) == 48 for epoch in epochs), "no row twice in an epoch"
+    assert all(len(set(itertools.chain(*epoch))) == 48 for epoch in epochs), "no row twice in an epoch"
     assert epochs[0] != epochs[1] != epochs[2]
     assert_equal(train(), uninterrupted)
 

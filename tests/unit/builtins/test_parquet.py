@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from hostcore_builtin_plugins import row_groups
 from hostcore_builtin_plugins.parquet import ParquetDataset, ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
@@ -75,7 +76,61 @@ def test_large_rows_are_decoded_a_few_at_a_time(write_parquet: Callable[..., Pat
     path = write_parquet("a.parquet", table=pa.table({"image": [b"x" * 1_000_000] * 100}), group=100)
     dataset = open_parquet(path)
     assert path.stat().st_size < 2_000_000
-    assert max(batch.nbytes for batch in dataset.read_shard(dataset.shards()[0], None, 0)) <= 64 << 20
+    assert max(batch.nbytes for batch in dataset.read_shard(dataset.shards()[0], None, 0)) <= 3 << 20
+
+
+def test_dictionaries_are_looked_into_once(write_parquet: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    find = row_groups._longest_strings
+    monkeypatch.setattr(row_groups, "_longest_strings", lambda *args: asked.append(args[2:]) or find(*args))
+    dataset = open_parquet(write_parquet("a.parquet", rows=range(8), group=4))
+    for _ in range(2):
+        assert numbers(dataset) == list(range(8))
+    assert asked == [(0, ["text"]), (1, ["text"])]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_dictionary": False},
+        {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
+        {"use_dictionary": False, "column_encoding": {"text": "DELTA_LENGTH_BYTE_ARRAY"}},
+        {"dictionary_pagesize_limit": 1000},
+        {"version": "1.0"},
+        {"data_page_version": "2.0"},
+        {"write_statistics": False},
+    ],
+    ids=str,
+)
+def test_strings_are_read_however_they_are_encoded(tmp_path: Path, options: dict[str, Any]) -> None:
+    texts = [None if i % 9 == 0 else f"text {i} " * (i % 7) for i in range(20_000)]
+    table = pa.table({"text": texts, "texts": [[text] * (i % 3) for i, text in enumerate(texts)]})
+    pq.write_table(table, tmp_path / "a.parquet", **options)
+    dataset = open_parquet(tmp_path / "a.parquet")
+    batches = [batch for shard in dataset.shards() for batch in dataset.read_shard(shard, None, 0)]
+    assert pa.Table.from_batches(batches) == table
+
+
+def test_a_column_without_values_does_not_slow_the_others_down(tmp_path: Path) -> None:
+    table = pa.table({"n": range(50_000), "text": pa.nulls(50_000, pa.string()), "empty": [""] * 50_000})
+    pq.write_table(table, tmp_path / "a.parquet")
+    dataset = open_parquet(tmp_path / "a.parquet")
+    assert len(list(dataset.read_shard(dataset.shards()[0], None, 0))) == 1
+
+
+def test_strings_that_are_all_missing_or_empty_are_read(tmp_path: Path) -> None:
+    rows = 3000
+    columns = {
+        "null": pa.nulls(rows, pa.string()),
+        "empty": pa.array([""] * rows),
+        "empty lists": pa.array([[]] * rows, pa.list_(pa.string())),
+        "one late": pa.array([[]] * (rows - 1) + [["a"]], pa.list_(pa.string())),
+    }
+    table = pa.table(columns)
+    pq.write_table(table, tmp_path / "a.parquet")
+    dataset = open_parquet(tmp_path / "a.parquet")
+    batches = list(dataset.read_shard(dataset.shards()[0], None, 0))
+    assert pa.Table.from_batches(batches) == table
 
 
 def test_nulls_are_let_through_when_the_job_says_so(write_parquet: Callable[..., Path]) -> None:
@@ -111,7 +166,19 @@ def test_a_dataset_without_rows_is_refused(write_parquet: Callable[..., Path]) -
 def test_a_thousand_files_keep_the_order_of_their_names(tmp_path: Path) -> None:
     for i in range(1000):
         pq.write_table(pa.table({"n": [i]}), tmp_path / f"{i:04}.parquet")
-    assert numbers(open_parquet(tmp_path)) == list(range(1000))
+    dataset = open_parquet(tmp_path)
+    assert numbers(dataset) == list(range(1000))
+
+
+def test_as_many_files_are_open_as_shards_are_being_read(tmp_path: Path) -> None:
+    for i in range(100):
+        pq.write_table(pa.table({"n": [i]}), tmp_path / f"{i:04}.parquet")
+    dataset = open_parquet(tmp_path)
+    reading = [dataset.read_shard(shard, None, 0) for shard in dataset.shards()]
+    for batches in reading[:24]:
+        next(batches)
+    open_files = {os.path.realpath(descriptor) for descriptor in Path("/proc/self/fd").iterdir()}
+    assert len([file for file in open_files if file.startswith(str(tmp_path))]) == 24
 
 
 def test_no_file_stays_open(write_parquet: Callable[..., Path]) -> None:
@@ -193,6 +260,7 @@ def test_a_file_with_two_columns_of_one_name_is_refused(write_parquet: Callable[
         ({"n": [1]}, [], "column 'text' is in {a} and not in {b}"),
         ({"n": [1], "text": ["x"], "more": [1]}, [], "column 'more' is in {b} and not in {a}"),
         ({"text": ["x"]}, ["n"], "column 'n' is in {a} and not in {b}"),
+        ({"n": [[1]], "text": ["x"]}, [], "column 'n' is int64 in {a} and list<item: int64> in {b}"),
     ],
 )
 def test_the_first_difference_between_two_files_is_named(

@@ -150,6 +150,28 @@ class TestReading:
         assert caught.value.pointer == "/dataset"
         assert "allow_nulls" in caught.value.hint
 
+    @pytest.mark.parametrize(
+        ("column", "name"),
+        [
+            (pa.array([[1, 2], [3, None]]), "y"),
+            (pa.array([{"a": 1, "b": "x"}, {"a": None, "b": None}]), "y.a"),
+            (pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)), "y"),
+            (pa.array([{"a": [1]}, {"a": [None]}]), "y.a"),
+        ],
+        ids=["list", "struct", "fixed-size list", "list in a struct"],
+    )
+    def test_a_null_among_numbers_inside_a_column_is_an_error_too(
+        self, memory: Callable, column: pa.Array, name: str
+    ) -> None:
+        dataset = memory(batches=[pa.RecordBatch.from_arrays([column], names=["y"])])
+        with pytest.raises(InvalidData, match=f"column '{name}' has 1 nulls"):
+            list(range_reader(dataset, dataset.shards(), None)([RowRange(shard=0, start=0, rows=2)]))
+
+    def test_lists_that_are_missing_are_let_through(self, memory: Callable) -> None:
+        dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array([[1], None])], names=["y"])])
+        (rows,) = range_reader(dataset, dataset.shards(), None)([RowRange(shard=0, start=0, rows=2)])
+        assert rows.batch.column("y").to_pylist() == [[1], None]
+
     def test_a_null_in_a_text_column_is_let_through(self, memory: Callable) -> None:
         dataset = memory(batches=[pa.RecordBatch.from_arrays([pa.array(["a", None])], names=["text"])])
         (rows,) = range_reader(dataset, dataset.shards(), None)(in_file_order([2], 0))

@@ -104,6 +104,57 @@ def test_fixed_size_lists_of_fixed_size_lists_become_more_dimensions():
     assert to_tensors(batch(v=column).slice(2, 4))["v"].tolist() == rows[2:6]
 
 
+def test_fixed_size_lists_of_booleans_are_unpacked():
+    column = pa.array([[True, False], [False, False], [True, True]], pa.list_(pa.bool_(), 2))
+    tensor = to_tensors(batch(v=column).slice(1))["v"]
+    assert tensor.dtype == torch.bool
+    assert tensor.tolist() == [[False, False], [True, True]]
+
+
+def test_fixed_shape_tensors_have_their_shape_over_the_same_memory():
+    values = pa.array(range(24), pa.float32())
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3])
+    column = pa.ExtensionArray.from_storage(kind, pa.FixedSizeListArray.from_arrays(values, 6))
+    tensor = to_tensors(batch(v=column).slice(1))["v"]
+    assert tensor.shape == (3, 2, 3)
+    assert tensor[0].tolist() == [[6, 7, 8], [9, 10, 11]]
+    assert tensor.data_ptr() == values.buffers()[1].address + 6 * 4
+
+
+def test_fixed_shape_tensors_have_their_dimensions_in_the_order_of_their_type():
+    kind = pa.fixed_shape_tensor(pa.int64(), [2, 3], permutation=[1, 0])
+    storage = pa.FixedSizeListArray.from_arrays(pa.array(range(12), pa.int64()), 6)
+    column = pa.ExtensionArray.from_storage(kind, storage)
+    assert to_tensors(batch(v=column))["v"].tolist() == column.to_numpy_ndarray().tolist()
+
+
+def test_booleans_of_a_byte_each_lie_over_the_same_memory():
+    storage = pa.array([1, 0, 1], pa.int8())
+    tensor = to_tensors(batch(x=pa.ExtensionArray.from_storage(pa.bool8(), storage)))["x"]
+    assert tensor.dtype == torch.bool
+    assert tensor.tolist() == [True, False, True]
+    assert tensor.data_ptr() == storage.buffers()[1].address
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1.5, 2.5, 2.5]).dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([1.5, 2.5])),
+    ],
+    ids=["dictionary", "runs"],
+)
+def test_numbers_in_a_dictionary_or_in_runs_are_decoded(column):
+    assert to_tensors(batch(x=column))["x"].tolist() == [1.5, 2.5, 2.5]
+    assert to_tensors(batch(x=column).slice(1))["x"].tolist() == [2.5, 2.5]
+
+
+def test_lists_of_a_variable_size_are_refused_even_if_those_of_a_batch_have_one_length():
+    with pytest.raises(InvalidData, match="cannot become a tensor") as caught:
+        to_tensors(batch(v=pa.array([[1, 2], [3, 4]])))
+    assert "Write it as a fixed-size list if all rows have one length; otherwise pad it" in caught.value.hint
+
+
 def test_the_memory_lives_as_long_as_the_tensor():
     pool = pa.default_memory_pool()
     gc.collect()
@@ -155,9 +206,14 @@ def test_nulls_in_and_among_fixed_size_lists_are_refused(rows):
         (pa.array([Decimal("1.5")]), "float64"),
         (pa.array(["a"]).dictionary_encode(), ".indices"),
         (pa.array([[1, 2]]), "fixed-size list"),
-        (pa.array([{"a": 1}]), "Turn it into numbers"),
-        (pa.array([None], pa.null()), "Turn it into numbers"),
+        (pa.array(["a"], pa.string_view()), "Encode it as numbers"),
+        (pa.array([b"ab"], pa.binary(2)), "Encode it as numbers"),
+        (pa.array([[1, 2]], pa.list_view(pa.int64())), "fixed-size list"),
+        (pa.array([{"a": 1}]), "Take its fields"),
+        (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), "Turn it into numbers"),
+        (pa.array([None], pa.null()), "write it with a type"),
         (pa.array([["a", "b"]], pa.list_(pa.string(), 2)), "Encode it as numbers"),
+        (pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"x" * 16], pa.binary(16))), "Encode it as numbers"),
     ],
     ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
 )
