@@ -129,9 +129,5 @@ def _missing_numbers(name: str, column: pa.Array) -> Iterator[tuple[str, int]]:
 def _is_numeric(kind: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(kind):
         return _is_numeric(kind.value_type)
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_decimal(kind)
-    )
+    kinds = pa.types
+    return any(is_kind(kind) for is_kind in (kinds.is_integer, kinds.is_floating, kinds.is_boolean, kinds.is_decimal))

@@ -1,6 +1,5 @@
 """Parquet and Arrow files that lie on an HTTP server are read by ranges, and watched for changes."""
 
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from hostcore_hookspecs import DataContext, InvalidData
 #: The second is fsspec's own, which is there where its package ``aiohttp`` is.
 PROTOCOLS = [
     "loopback",
-    pytest.param("http", marks=pytest.mark.skipif(not importlib.util.find_spec("aiohttp"), reason="needs aiohttp")),
+    "http",
 ]
 
 

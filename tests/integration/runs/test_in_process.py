@@ -79,8 +79,11 @@ def test_every_event_is_told_in_the_order_of_the_log(here: Path, job: Callable) 
     lines = (here / result.run_id / "logs" / "events.jsonl").read_bytes().splitlines()
     assert [orjson.loads(orjson.dumps(event.as_dict())) for event in events] == [orjson.loads(line) for line in lines]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert [event.name for event in events] == [
-        *("run_submitted", "run_started", "epoch_started", "metrics", "checkpoint_saved", "metrics", "metrics"),
+    names = [event.name for event in events]
+    saved = names.index("checkpoint_saved")
+    assert saved > names.index("metrics"), "it comes when the disk is done, while the training goes on"
+    assert [*names[:saved], *names[saved + 1 :]] == [
+        *("run_submitted", "run_started", "epoch_started", "metrics", "metrics", "metrics"),
         *("checkpoint_saved", "run_succeeded"),
     ]
 
