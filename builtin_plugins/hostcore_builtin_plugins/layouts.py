@@ -60,6 +60,9 @@ def plain_batches(batch: pa.RecordBatch, schema: pa.Schema, *, batch_bytes: int)
     :param batch_bytes: What the columns that have to be made plain may take in one of the resulting batches, unless a
         single row takes more.
     """
+    if batch.schema.equals(schema):
+        yield batch.replace_schema_metadata(schema.metadata)
+        return
     columns = [batch.column(name) for name in schema.names]
     if all(column.type == field.type for column, field in zip(columns, schema, strict=True)):
         yield pa.RecordBatch.from_arrays(columns, schema=schema)

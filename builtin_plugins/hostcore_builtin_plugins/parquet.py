@@ -73,6 +73,8 @@ class ParquetDataset(FileDataset):
         self._footer = lru_cache(maxsize=_FOOTERS)(_read_footer)
         #: The longest strings in the dictionaries of row groups: to find them takes long enough to do it only once.
         self._longest: dict[tuple[str, int], dict[str, int]] = {}
+        #: How many row groups are being read.
+        self._open_groups = 0
         super().__init__(files, **about)
 
     def read_index(self, file: DataFile) -> FileIndex:
@@ -93,7 +95,7 @@ class ParquetDataset(FileDataset):
         with self._open(place, footer, columns) as source:
             longest = self._longest.setdefault((place.file.name, place.index), {})
             sizes = column_sizes(source, footer, place.index, columns, longest)
-            budget = RowBudget(place.part.num_rows, sizes)
+            budget = RowBudget(place.part.num_rows, sizes, lambda: self._open_groups)
             with pq.ParquetFile(
                 source,
                 metadata=footer.metadata,
@@ -102,11 +104,15 @@ class ParquetDataset(FileDataset):
                 page_checksum_verification=True,
             ) as parquet:
                 wanted = {"row_groups": [place.index], "columns": list(columns)}
-                for batch in parquet.iter_batches(budget.next_rows, use_threads=False, **wanted):
-                    budget.spend(batch)
-                    # The reader looks this up before each batch.
-                    parquet.reader.set_batch_size(budget.next_rows)
-                    yield batch
+                self._open_groups += 1
+                try:
+                    for batch in parquet.iter_batches(budget.next_rows, use_threads=False, **wanted):
+                        budget.spend(batch)
+                        # The reader looks this up before each batch.
+                        parquet.reader.set_batch_size(budget.next_rows)
+                        yield batch
+                finally:
+                    self._open_groups -= 1
 
     def _open(self, place: Place, footer: Footer, columns: Sequence[str]) -> pa.NativeFile:
         if place.file.filesystem is None:

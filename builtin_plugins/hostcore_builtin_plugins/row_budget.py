@@ -12,7 +12,7 @@ rows that are left. If that is much more than they would take, were they like th
 still to come, and nobody knows where: the more there is of that, the fewer rows are decoded at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 import pyarrow as pa
@@ -21,6 +21,10 @@ import pyarrow as pa
 MOST_ROWS = 65_536
 #: What rows decoded at once should take. The feed reads up to 24 row groups side by side.
 TARGET_BYTES = 2 << 20
+#: The same where all rows are of one size, so that there is nothing to be careful about: fewer pieces cost less time.
+EVEN_TARGET_BYTES = 9 << 20
+#: What the pieces of all row groups that are read side by side should take together.
+TOGETHER_BYTES = 48 << 20
 #: What they may take, should each have the longest string of its dictionary; and how much more than expected may be
 #: left before fewer rows are decoded at once.
 LIMIT_BYTES = 16 << 20
@@ -53,9 +57,16 @@ class RowBudget:
 
     :param num_rows: Of the row group.
     :param sizes: Of the columns that are read, by name.
+    :param open_groups: How many row groups are read side by side; asked before each time.
     """
 
-    def __init__(self, num_rows: int, sizes: Mapping[str, ColumnSize]) -> None:
+    def __init__(
+        self,
+        num_rows: int,
+        sizes: Mapping[str, ColumnSize],
+        open_groups: Callable[[], int] = lambda: 1,
+    ) -> None:
+        self._open_groups = open_groups
         self._rows = 0
         self._rows_left = num_rows
         self._even_row = sum(size.num_bytes or 0 for size in sizes.values() if size.is_even) / num_rows
@@ -68,7 +79,7 @@ class RowBudget:
         is_blind = any(size.is_unknown for size in sizes.values())
         self._most_rows = min(_rows(LIMIT_BYTES, longest_row), _BLIND_ROWS if is_blind else MOST_ROWS)
         #: How many rows to decode next; at least 1.
-        self.next_rows = min(self._safe_rows(), _rows(TARGET_BYTES, longest_row))
+        self.next_rows = min(self._safe_rows(), _rows(self._target(), longest_row))
         if is_blind or self._shared_left > LIMIT_BYTES:
             self.next_rows = 1  # the first rows may be the large ones
 
@@ -82,7 +93,12 @@ class RowBudget:
         self._shared_left = max(0, self._shared_left - shared)
         last_row = self._even_row + sum(found.values()) / batch.num_rows
         most = min(self._most_rows, self._safe_rows(), _GROWTH * self.next_rows)
-        self.next_rows = min(most, _rows(TARGET_BYTES, last_row))
+        self.next_rows = min(most, _rows(self._target(), last_row))
+
+    def _target(self) -> int:
+        if self._uneven:
+            return TARGET_BYTES
+        return max(TARGET_BYTES, min(EVEN_TARGET_BYTES, TOGETHER_BYTES // max(1, self._open_groups())))
 
     def _safe_rows(self) -> int:
         """As many rows as are not too large by what is left for them."""
@@ -90,7 +106,7 @@ class RowBudget:
         row_before = self._shared_bytes / max(1, self._rows)
         excess = self._shared_left - self._rows_left * row_before
         caution = max(1, excess / LIMIT_BYTES)
-        return _rows(TARGET_BYTES / caution, self._even_row + row_left)
+        return _rows(self._target() / caution, self._even_row + row_left)
 
 
 def _rows(num_bytes: float, row_bytes: float) -> int:

@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hostcore.worker.feed.order import Indices
 from hostcore.worker.feed.reading import Rows
@@ -66,7 +67,7 @@ class _Columns:
         self._schema = parts[0].batch.schema
         self._places = places
         self._starts = np.cumsum([0, *(part.batch.num_rows for part in parts)])
-        indices, may_be_large = pa.array(places), sum(part.nbytes for part in parts) > _LARGE_BYTES
+        indices, may_be_large = pa.array(places, pa.uint32()), sum(part.nbytes for part in parts) > _LARGE_BYTES
         columns = pa.Table.from_batches([part.batch for part in parts]).columns
         parts.clear()
         self.small: dict[int, pa.Array] = {}
@@ -76,7 +77,7 @@ class _Columns:
             if may_be_large and column.nbytes > _LARGE_BYTES:
                 self.large[len(columns)] = column.chunks
             else:
-                self.small[len(columns)] = column.combine_chunks().take(indices)
+                self.small[len(columns)] = pc.take(column.combine_chunks(), indices, boundscheck=False)
             del column
 
     def take(self, start: int, stop: int) -> pa.RecordBatch:

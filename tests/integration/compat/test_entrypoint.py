@@ -106,7 +106,7 @@ def test_the_run_time_is_limited_as_the_environment_says(mount: Any) -> None:
     environment = {"WORKER_MODE": "trainer", "TRAINER_JOB_SPEC_PATH": str(mount.folder / "trainer_job.json")}
     assert plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "3600"}).spec.max_runtime_seconds == 3600
     assert plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": ""}).spec.max_runtime_seconds == 0
-    with pytest.raises(HostcoreError, match="max_runtime_seconds|number"):
+    with pytest.raises(HostcoreError, match="expected a number"):
         plan_from({**environment, "TRAINER_MAX_RUNTIME_SECONDS": "an hour"})
 
 

@@ -23,12 +23,18 @@ def decode(lengths: np.ndarray, size: ColumnSize) -> list[pa.RecordBatch]:
     return batches
 
 
-@pytest.mark.parametrize(("width", "rows"), [(8, MOST_ROWS), (128, 16_384), (MIB, 2), (64 * MIB, 1)])
+@pytest.mark.parametrize(("width", "rows"), [(8, MOST_ROWS), (288, 32_768), (MIB, 9), (64 * MIB, 1)])
 def test_numbers_are_decoded_by_their_width(width: int, rows: int) -> None:
     budget = RowBudget(1_000_000, {"x": ColumnSize(num_bytes=width * 1_000_000, is_even=True)})
     assert budget.next_rows == rows
     budget.spend(pa.record_batch({"x": pa.nulls(rows)}))
     assert budget.next_rows == rows
+
+
+@pytest.mark.parametrize(("open_groups", "rows"), [(1, 9), (8, 6), (24, 2), (100, 2)])
+def test_fewer_numbers_are_decoded_at_once_of_each_of_many_row_groups(open_groups: int, rows: int) -> None:
+    size = ColumnSize(num_bytes=MIB * 1000, is_even=True)
+    assert RowBudget(1000, {"x": size}, lambda: open_groups).next_rows == rows
 
 
 def test_no_string_of_a_dictionary_makes_a_batch_too_large() -> None:
