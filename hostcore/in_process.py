@@ -7,14 +7,14 @@ along.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.reporting import Listener
@@ -61,7 +61,7 @@ def run_here(
 
     :param restart: Why it is started, if it is one more after a failure.
     """
-    seat = _Seat()
+    seat = _Seat(interrupts)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hostcore supervisor") as threads:
         supervised = threads.submit(
             supervise,
@@ -81,13 +81,14 @@ def run_here(
 class _Seat:
     """Where the supervisor's thread leaves the worker that this thread is to be."""
 
-    def __init__(self) -> None:
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
         self._taken = threading.Event()
         self._worker: _WorkerHere | None = None
 
     def spawn(self, contract: Path, output: Path, environment: Mapping[str, str]) -> "_WorkerHere":  # noqa: ARG002
         """Start a worker, as the supervisor sees it. Its output stays in the terminal."""
-        self._worker = _WorkerHere(contract)
+        self._worker = _WorkerHere(contract, self._interrupts)
         self._taken.set()
         return self._worker
 
@@ -101,8 +102,9 @@ class _Seat:
 class _WorkerHere:
     """A worker in the calling thread."""
 
-    def __init__(self, contract: Path) -> None:
+    def __init__(self, contract: Path, interrupts: Interrupts) -> None:
         self.channel, self._own_end = Channel.pair()
+        self._interrupts = interrupts
         self._contract = contract
         self._over = threading.Event()
         self._code = 1
@@ -117,8 +119,12 @@ class _WorkerHere:
             from hostcore.worker.stop import StopSwitch
 
             stop = StopSwitch()
-            with noted_by(stop) if in_main_thread else nullcontext():
-                self._code = run_attempt(self._contract, SupervisorLine(self._own_end, stop), stop)
+            line = SupervisorLine(self._own_end, stop)
+            with suppress(KeyboardInterrupt), noted_by(stop) if in_main_thread else nullcontext():
+                self._code = run_attempt(self._contract, line, stop)
+            if stop.first and not line.may_go and self._interrupts.first is None:
+                status, reason, requested_by = stop.first
+                self._interrupts.first = Asked(status=status, reason=reason, requested_by=requested_by)
         finally:
             self._own_end.close()
             self._over.set()

@@ -125,7 +125,10 @@ def on_test_end(metrics: Mapping[str, float], run_state: RunState, ctx: StepCont
 
 @hookspec
 def on_checkpoint_saved(checkpoint: Checkpoint, run_state: RunState, ctx: StepContext) -> None:
-    """Called after a checkpoint was committed.
+    """Called after a checkpoint was committed, which happens in the background: some steps after it was begun.
+
+    How many depends on the disk, and a run that dies in between does not call it. So nothing that a resume must bring
+    back exactly belongs here; what is drawn from global random generators leaves no trace.
 
     :param checkpoint: The checkpoint.
     :param run_state: Where the run stands.

@@ -50,6 +50,8 @@ class RankLog:
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Sync and close."""
-        self.sync()
-        os.close(self._descriptor)
+        """Sync and close. What another thread still writes is refused, and never lands in a file opened later."""
+        with self._lock:
+            descriptor, self._descriptor = self._descriptor, -1
+        os.fsync(descriptor)
+        os.close(descriptor)

@@ -1,7 +1,8 @@
 """The line between a supervisor and one worker: JSON messages both ways, and its end when the other side is gone.
 
 The worker says first ``{"ready": {…}}`` or ``{"invalid": [errors]}``. The supervisor answers ``{"go": {}}``; later it
-may say ``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose line ends was left alone: it writes
+may say ``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose log cannot be written says
+``{"failed": {error}}``. A worker whose line ends was left alone: it writes
 a checkpoint and stops.
 """
 

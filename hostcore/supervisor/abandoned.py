@@ -1,29 +1,27 @@
 """The end of a run that nobody runs any more, written by somebody else: its supervisor died, or never came."""
 
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from hostcore.checkpoints.find import committed
 from hostcore.events.codec import CorruptLog
 from hostcore.events.merger import RankTail
 from hostcore.events.reader import read_events
 from hostcore.events.writer import now_ms
-from hostcore.job.load import load_job
-from hostcore.job.spec import job_view
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.control import request_cancel
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import RENEW_SECONDS, Lease
-from hostcore.runs.record import RunRecord
-from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore.supervisor.ending import STATUS, End, is_end
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.ending import End, is_end
 from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.opening import Opening, claim
+from hostcore.supervisor.outcome import result_of
 from hostcore.supervisor.reporting import Audience
 from hostcore_hookspecs import events
+from hostcore_hookspecs.job import Job
 
 #: How long a worker may live on after its supervisor: it writes a checkpoint, and stops.
 ORPHAN_SECONDS: Final = 5.0
@@ -67,10 +65,10 @@ def cancel_abandoned(directory: RunDirectory, attempt: int, *, requested_by: str
         keeps everybody else from writing: another cancel, and whoever runs the run against all appearance.
     :raises RunConflict: When somebody else has just taken it.
     """
-    claim(directory, attempt)
-    # Another `hostcore cancel` waits for the run's end, and sees by this that it is near.
-    request_cancel(directory, attempt, requested_by=requested_by, reason=reason)
-    return _write_end(directory, attempt, events.RunCancelled(reason=reason), requested_by=requested_by)
+    with _claimed(directory, attempt):
+        # Another `hostcore cancel` waits for the run's end, and sees by this that it is near.
+        request_cancel(directory, attempt, requested_by=requested_by, reason=reason)
+        return _write_end(directory, attempt, events.RunCancelled(reason=reason), requested_by=requested_by)
 
 
 def fail_abandoned(directory: RunDirectory, attempt: int, failure: events.RunFailed) -> RunResult:
@@ -79,40 +77,37 @@ def fail_abandoned(directory: RunDirectory, attempt: int, failure: events.RunFai
     :param attempt: The one that it was to begin.
     :raises RunConflict: When somebody else has just taken it.
     """
+    with _claimed(directory, attempt):
+        return _write_end(directory, attempt, failure, requested_by=None)
+
+
+@contextmanager
+def _claimed(directory: RunDirectory, attempt: int) -> Iterator[None]:
+    """Hold an attempt; if its end cannot be written, it has never been."""
+    lease = directory.lease.read_bytes() if directory.lease.exists() else None
     claim(directory, attempt)
-    return _write_end(directory, attempt, failure, requested_by=None)
+    try:
+        yield
+    except BaseException:
+        directory.cancel_request(attempt).unlink(missing_ok=True)
+        if lease is None:
+            directory.lease.unlink(missing_ok=True)
+        else:
+            directory.lease.write_bytes(lease)
+        (directory.attempts / f"{attempt}.json").unlink(missing_ok=True)
+        raise
 
 
 def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested_by: str | None) -> RunResult:
     started_ms = now_ms()
     checkpoints = _checkpoints(directory, attempt)
-    record = RunRecord.read(directory.record)
     opening = Opening(directory=directory, attempt=attempt)
-    journal = Journal(opening, job_view(load_job(record.job)), Audience([]))
+    # Nobody is told anything, so that the job, which may be broken, is not needed.
+    journal = Journal(opening, Job(), Audience([]))
     journal.open()  # which also merges what earlier workers wrote after their supervisors had died
-    for event, _ in read_events(directory.events):
-        journal.step = journal.step if event.step is None else event.step
-        journal.epoch = journal.epoch if event.epoch is None else event.epoch
-        if isinstance(event.payload, events.Metrics):
-            journal.metrics = event.payload.metrics
+    journal.recall(event for event, _ in read_events(directory.events))
     journal.end(payload)
-    status = STATUS[type(payload)]
-    newest = committed(checkpoints)[-1:]
-    result = RunResult(
-        run_id=directory.run_id,
-        status=status,
-        exit_code=EXIT_CODES[status],
-        reason=getattr(payload, "reason", None),
-        requested_by=requested_by,
-        attempt=attempt,
-        step=journal.step,
-        epoch=journal.epoch,
-        metrics=journal.metrics,
-        final_checkpoint=os.path.relpath(checkpoints / newest[0].folder_name, directory.path) if newest else None,
-        error=payload.error if isinstance(payload, events.RunFailed) else None,
-        started_ms=started_ms,
-        ended_ms=now_ms(),
-    )
+    result = result_of(payload, opening, journal, checkpoints=checkpoints, asked_by=requested_by, started_ms=started_ms)
     result.write(directory.result)
     directory.lease.unlink(missing_ok=True)
     return result

@@ -9,6 +9,7 @@ from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.ending import tail
+from hostcore.supervisor.opening import named_checkpoint
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.spawn import WorkerProcess
 from hostcore_hookspecs.errors import HostcoreError
@@ -38,6 +39,7 @@ def check_job(plan: RunPlan) -> Mapping[str, Any]:
             samples_dir=str(place),
             events_path=str(place / "events.jsonl"),
             run_dir=folder,
+            start_from=named_checkpoint(plan.spec) or "",
         ).write(contract)
         worker = WorkerProcess(contract, output, {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"})
         try:

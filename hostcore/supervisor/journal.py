@@ -16,7 +16,9 @@ from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.reporter import ReporterContext
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from hostcore_hookspecs.events import Event
 
 
 class Journal:
@@ -103,6 +105,14 @@ class Journal:
             self._remember(entry)
             if not is_end(entry):
                 self.write(entry)
+
+    def recall(self, history: "Iterable[Event]") -> None:
+        """Take up where the log of earlier attempts leaves the run."""
+        for event in history:
+            self.step = self.step if event.step is None else event.step
+            self.epoch = self.epoch if event.epoch is None else event.epoch
+            if isinstance(event.payload, events.Metrics):
+                self.metrics = event.payload.metrics
 
     def end(self, payload: events.Payload) -> None:
         """Write the terminal event, and close everything."""

@@ -9,6 +9,8 @@ from hostcore.plugins.component import load_component
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.tenure import RunTakenOver
+from hostcore_hookspecs.errors import HostcoreError
 
 #: Before the first restart; doubled for each after it. What has failed, a device or a file server, may need a moment.
 FIRST_WAIT_SECONDS: Final = 1.0
@@ -39,18 +41,32 @@ Start = Callable[[RunPlan, Opening, Restart | None], RunResult]
 def run_attempts(plan: RunPlan, opening: Opening, start: Start) -> RunResult:
     """Run an opened attempt, and new ones after failures, up to the job's ``max_restarts``.
 
+    A run that somebody asked to stop is not started again, even if it failed while it stopped.
+
     :return: The result of the last attempt.
+    :raises RunTakenOver: When somebody else has started the run meanwhile.
     """
     result = start(plan, opening, None)
     for number in range(plan.spec.max_restarts):
-        if result.status != "failed":
+        if result.status != "failed" or result.requested_by is not None:
             break
-        plan = _renewed(plan)
-        opened = open_run(plan)
-        assert isinstance(opened, Opening), "a run that failed is not finished"
         wait_seconds = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)
-        result = start(plan, opened, Restart(after=result, wait_seconds=wait_seconds))
+        try:
+            plan = _renewed(plan)
+            opened = open_run(plan)
+            assert isinstance(opened, Opening), "a run that failed is not finished"
+            result = start(plan, opened, Restart(after=result, wait_seconds=wait_seconds))
+        except RunTakenOver:
+            raise
+        except HostcoreError as error:  # what was wrong first is how the run has ended
+            return _not_restarted(result, error)
     return result
+
+
+def _not_restarted(result: RunResult, error: HostcoreError) -> RunResult:
+    assert result.error is not None
+    hint = f"it could not be started again: {error}"
+    return attrs.evolve(result, error=attrs.evolve(result.error, hint=hint))
 
 
 def _renewed(plan: RunPlan) -> RunPlan:

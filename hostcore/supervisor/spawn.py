@@ -13,6 +13,13 @@ import attrs
 
 from hostcore.runs.channel import Channel
 from hostcore.supervisor.memory import oom_kills
+from hostcore_hookspecs.errors import HostcoreError
+
+
+class WorkerNotStarted(HostcoreError):
+    """The system does not start another process."""
+
+    code = "worker.start"
 
 
 @attrs.frozen
@@ -81,16 +88,20 @@ class WorkerProcess:
     def __init__(self, contract: Path, output: Path, environment: Mapping[str, str]) -> None:
         self.channel, theirs = Channel.pair()
         self._oom_kills = oom_kills()
+        command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
         with output.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise WorkerNotStarted(f"the worker cannot be started: {error}", file=sys.executable) from error
         theirs.close()
 
     def poll(self) -> WorkerExit | None:
@@ -111,6 +122,6 @@ class WorkerProcess:
             os.kill(self._process.pid, signal.SIGABRT)
 
     def kill(self) -> None:
-        """Kill it and everything of its session: what it started may outlive it, with a device in its hands."""
+        """Kill it and its process group: what it started may outlive it, with a device in its hands."""
         with suppress(ProcessLookupError, PermissionError):  # all are gone
             os.killpg(self._process.pid, signal.SIGKILL)

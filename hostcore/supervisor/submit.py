@@ -117,17 +117,14 @@ class _Before:
     @classmethod
     def of(cls, directory: RunDirectory) -> "_Before":
         """Read what there is; make the directory if there is nothing."""
-        try:
-            if not directory.path.exists():
+        if not directory.path.exists():
+            try:
                 directory.make()
-                return cls(directory=directory, record=None, launch=None)
-        except FileExistsError as error:
-            raise RunConflict(
-                f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
-            ) from error
-        except OSError:
-            shutil.rmtree(directory.path, ignore_errors=True)  # there was none
-            raise
+            except FileExistsError as error:
+                raise RunConflict(
+                    f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
+                ) from error
+            return cls(directory=directory, record=None, launch=None)
         launch = read_document(directory.launch) if directory.launch.exists() else None
         return cls(directory=directory, record=read_document(directory.record), launch=launch)
 

@@ -8,25 +8,23 @@
     the plot, the terminal event, result.json
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from hostcore.checkpoints.find import committed
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.control import read_cancel
-from hostcore.runs.result import EXIT_CODES, RunResult
+from hostcore.runs.result import RunResult
 from hostcore.supervisor.briefing import write_contract, write_record
-from hostcore.supervisor.ending import STATUS, End, died, forced, stalled
+from hostcore.supervisor.ending import End, died, forced, stalled
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.outcome import result_of
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.reporting import Audience, Listener, listeners_of
@@ -70,6 +68,7 @@ def supervise(
     except OSError as error:
         if attempt.submitted:
             return attempt.break_off(error)
+        attempt.end_worker()
         opening.withdraw()
         raise unwritable(plan.directory.path, error) from error
     except (Errors, RunTakenOver):  # the job was refused, and the attempt withdrawn; or the run is another's now
@@ -77,6 +76,7 @@ def supervise(
     except HostcoreError as error:
         if attempt.submitted:
             return attempt.break_off(error)
+        attempt.end_worker()
         opening.withdraw()
         raise
     finally:
@@ -240,11 +240,15 @@ class _Attempt:
         self._tenure.give_up()
         return result
 
-    def break_off(self, error: OSError | HostcoreError) -> RunResult:
-        """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
+    def end_worker(self) -> None:
+        """Kill the worker, and wait until it is gone."""
         if self.worker:
             self.worker.kill()
             self.worker.wait()
+
+    def break_off(self, error: OSError | HostcoreError) -> RunResult:
+        """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
+        self.end_worker()
         told = unwritable(self._directory.path, error) if isinstance(error, OSError) else error
         said = self._journal.said.payload if self._journal.said else None
         failure = said.error if isinstance(said, events.RunFailed) else self._failure
@@ -261,43 +265,29 @@ class _Attempt:
 
     def _ending(self, exit_: WorkerExit | None) -> End:
         """How it ended: what the worker said; what was done to it; or that it died."""
-        if self._journal.said is not None:
-            return self._journal.said.payload  # type: ignore[return-value]
+        said = self._journal.said.payload if self._journal.said else None
+        if said is not None and (self._stopping.stalled is None or isinstance(said, events.RunSucceeded)):
+            return said  # type: ignore[return-value]
         step, stopping = self._journal.step, self._stopping
         output = self._directory.rank_output(self._opening.attempt, 0)
         if stopping.stalled is not None:
             return events.RunFailed(error=stalled(stopping.stalled, step=step, output=output))
-        if stopping.killed is not None and stopping.asked is not None:
+        if stopping.asked is not None and stopping.killed is not None:
             return forced(stopping.asked.status, stopping.killed)
+        if stopping.asked is not None and not self.submitted:  # in this process, a Ctrl-C ends the worker by itself
+            return forced(stopping.asked.status, f"{stopping.asked.reason} before the run had started")
         assert exit_ is not None
         return events.RunFailed(error=self._failure or died(exit_, step=step, output=output))
 
     def _result(self, payload: End) -> RunResult:
-        status = STATUS[type(payload)]
-        asked_by = self._stopping.asked.requested_by if self._stopping.asked else None
-        reason = getattr(payload, "reason", None)
-        checkpoint = self._newest_checkpoint()
-        return RunResult(
-            run_id=self._directory.run_id,
-            status=status,
-            exit_code=EXIT_CODES[status],
-            reason=reason,
-            requested_by=(self._journal.requested_by or asked_by) if reason else None,
-            attempt=self._opening.attempt,
-            step=self._journal.step,
-            epoch=self._journal.epoch,
-            metrics=self._journal.metrics,
-            final_checkpoint=os.path.relpath(checkpoint, self._directory.path) if checkpoint else None,
-            error=payload.error if isinstance(payload, events.RunFailed) else None,
+        return result_of(
+            payload,
+            self._opening,
+            self._journal,
+            checkpoints=self._plan.checkpoints_dir,
+            asked_by=self._stopping.asked.requested_by if self._stopping.asked else None,
             started_ms=self._started_ms,
-            ended_ms=now_ms(),
         )
-
-    def _newest_checkpoint(self) -> Path | None:
-        """The newest that this attempt saved or began from; else the newest there is. None of these is read."""
-        records = committed(self._plan.checkpoints_dir)
-        known = [one for one in records if one.step == self._journal.checkpoint_step] or records[-1:]
-        return self._plan.checkpoints_dir / known[0].folder_name if known else None
 
     def _draw(self) -> None:
         """Draw the loss curve. A picture that fails is a warning."""

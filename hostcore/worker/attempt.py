@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,14 @@ from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_erro
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.loop import train
-from hostcore.worker.metrics import Meter
+from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
 from hostcore.worker.progress import Progress
 from hostcore.worker.startup import Prepared, prepare
 from hostcore.worker.stop import ComponentStop, StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.errors import HostcoreError, RunError
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ENDS: dict[str, Callable[..., events.Payload]] = {
@@ -55,7 +56,12 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
     if not line.wait_for_go():
         return SUCCEEDED
 
-    log = RankLog(Path(contract.events_path))
+    try:
+        log = RankLog(Path(contract.events_path))
+    except OSError as error:
+        failure = RunError(type="RunUnwritable", message=f"the worker's log cannot be written: {error}", rank=0)
+        line.send("failed", attrs.asdict(failure))
+        return FAILED
     attempt = _Attempt(contract, prepared, stop, log)
     try:
         attempt.run()
@@ -74,6 +80,11 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
 
 def _report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
     line.send("invalid", errors_as_content(error))
+
+
+def _sign_seconds(stall_seconds: float) -> float:
+    """How often a training that records no metrics shows that it goes on: often enough not to be taken for stalled."""
+    return min(PROGRESS_SECONDS, stall_seconds / 3) if stall_seconds else PROGRESS_SECONDS
 
 
 class _Attempt:
@@ -145,7 +156,8 @@ class _Attempt:
         try:
             call(*arguments)
         except Exception as error:  # noqa: BLE001 - an earlier error is the one to show
-            self._emit(events.Warning(code="plugin.failed", message=f"{name} raised {one_line(error)}"))
+            with suppress(OSError):
+                self._emit(events.Warning(code="plugin.failed", message=f"{name} raised {one_line(error)}"))
 
     def _train(self, state: Any, saver: Checkpointer) -> events.Payload:
         """Run the loop. What was being written when it failed is written to its end.
@@ -158,8 +170,11 @@ class _Attempt:
         transformer = self._transformer()
         try:
             train(self._training(state, saver, transformer), restore_randomness)
-        except Exception:
+        except (Exception, SystemExit):
             self._guarded("the checkpoint that was being written", saver.finish)
+            raise
+        except BaseException:
+            saver.abandon()  # nobody waits any more
             raise
         finally:
             if transformer is not None:
@@ -206,7 +221,7 @@ class _Attempt:
             saver=saver,
             stop=self._stop,
             log=self._log,
-            meter=Meter(),
+            meter=Meter(sign_seconds=_sign_seconds(self._prepared.spec.stall_seconds)),
         )
 
     def _checkpointer(self, state: Any) -> Checkpointer:

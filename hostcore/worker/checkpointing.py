@@ -5,6 +5,7 @@ A checkpoint is taken in two halves. In the loop: everything is encoded and copi
 old ones. One write is in flight at a time; callbacks hear of it in the loop, after the step in which it ended.
 """
 
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -32,6 +33,8 @@ Call = Callable[..., Any]
 
 #: The code of the errors about a file system that refuses.
 _NOT_WRITTEN = "checkpoint.write"
+#: What a file system refuses with; any other OSError is a mistake of the plugin that it comes from.
+_REFUSALS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.ESTALE})
 
 
 class Superseded(HostcoreError):
@@ -93,6 +96,9 @@ class Checkpointer:
     #: Memory for the copies, used again by each.
     _buffers: Mapping[str, StateBuffer] = attrs.field(init=False)
     _in_flight: BackgroundWrite | None = None
+    _abandoned: bool = False
+    #: What kept the event of a checkpoint from being written.
+    _log_error: OSError | None = None
     #: Step and ``final`` of the checkpoint begun last.
     _begun: tuple[int, bool] | None = None
 
@@ -143,17 +149,22 @@ class Checkpointer:
             written, self._in_flight, self.has_news = self._in_flight.wait(), None, False
             self._settle(written)
 
+    def abandon(self) -> None:
+        """Let nothing more be committed: the run is over, and does not wait."""
+        self._abandoned = True
+
     def _settle(self, written: Written) -> None:
         """Tell how a write ended."""
         error = written.error
         if error is not None:
             self._begun = None
-            refused = isinstance(error, OSError) or getattr(error, "code", None) == _NOT_WRITTEN
-            if written.final or self.required or not refused:
+            if written.final or self.required or not _is_the_disks(error):
                 raise error
-            reason = f"checkpoint at step {written.step} could not be written: {error}"
+            reason = getattr(error, "message", f"the checkpoint of step {written.step} could not be written: {error}")
             self.emit(events.Warning(code="checkpoint.not_written", message=reason))
             return
+        if self._log_error is not None:
+            raise self._log_error
         record = written.record
         assert record is not None
         self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
@@ -198,9 +209,12 @@ class Checkpointer:
             draft.discard()
             raise
         record = draft.commit(epoch=epoch, final=final, sealed=sealed, may_commit=self._refuse_if_superseded)
-        payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final)
-        self.emit(payload, step=record.step, epoch=record.epoch)  # here: the loop may be in a long step
-        self._prune(record)
+        try:
+            payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final)
+            self.emit(payload, step=record.step, epoch=record.epoch)  # here: the loop may be in a long step
+            self._prune(record)
+        except OSError as error:  # of the log; the checkpoint is there
+            self._log_error = error
         return record
 
     def _prune(self, newest: CommitRecord) -> None:
@@ -213,6 +227,8 @@ class Checkpointer:
             self.emit(warning, step=newest.step, epoch=newest.epoch)
 
     def _refuse_if_superseded(self) -> None:
+        if self._abandoned:
+            raise Superseded("the run is over")
         newest_claim = newest_attempt(self.attempts)
         if newest_claim > self.attempt:
             raise Superseded(
@@ -259,6 +275,12 @@ class Checkpointer:
     def _shown(self, record: CommitRecord) -> str:
         """The checkpoint below the run directory, which is where its folder usually lies."""
         return f"{self.folder.name}/{record.folder_name}"
+
+
+def _is_the_disks(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _REFUSALS
+    return getattr(error, "code", None) == _NOT_WRITTEN
 
 
 def stateful(callbacks: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,8 @@ class SupervisorLine:
         self._stop = stop
         self._when_gone = when_gone
         self._answered = threading.Event()
-        self._may_go = False
+        #: Whether the supervisor has given the word to start.
+        self.may_go = False
         #: Whether the supervisor was gone after it had given the word to start.
         self.was_left_alone = False
         threading.Thread(target=self._listen, daemon=True, name="supervisor line").start()
@@ -37,7 +38,7 @@ class SupervisorLine:
     def wait_for_go(self) -> bool:
         """Wait for the word to start; False if the supervisor is gone, which may only have wanted to check the job."""
         self._answered.wait()
-        return self._may_go
+        return self.may_go
 
     def _listen(self) -> None:
         while True:
@@ -46,11 +47,11 @@ class SupervisorLine:
             except (EOFError, OSError):
                 break
             if kind == "go":
-                self._may_go = True
+                self.may_go = True
                 self._answered.set()
             else:
                 self._stop.request(content["reason"], content["requested_by"], status=content["status"])
-        self.was_left_alone = self._may_go
+        self.was_left_alone = self.may_go
         self._stop.request("the supervisor is gone", "host", status="preempted")
         self._answered.set()
         if self._when_gone is not None:

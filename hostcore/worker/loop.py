@@ -111,10 +111,21 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         if checkpoint_every and step % checkpoint_every == 0:
             saver.save(final=False)
         if control and control.backoff_seconds:
-            stop.sleep(control.backoff_seconds)
+            _back_off(training, control.backoff_seconds)
             if stop.requested:
                 return
         asked = clock()
+
+
+def _back_off(training: Training, seconds: float) -> None:
+    """Wait as long as a trainer asked for, with signs of life, or until somebody asks to stop."""
+    every = training.meter.sign_seconds
+    while seconds > 0 and not training.stop.requested:
+        training.stop.sleep(min(seconds, every))
+        seconds -= every
+        training.emit(
+            events.Progress(samples_per_second=training.meter.sign_of_life(training.progress.state.samples_seen))
+        )
 
 
 def _control_of(result: Any, step: int) -> Any:

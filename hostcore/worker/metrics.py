@@ -63,8 +63,15 @@ def read_metrics(result: Any, step: int) -> dict[str, float]:
 class Meter:
     """Counts rows and time between two readings. The loop adds to it at every step, so it is only attributes."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, *, sign_seconds: float = PROGRESS_SECONDS
+    ) -> None:
+        """Begin to count.
+
+        :param sign_seconds: How often to show a sign of life between two readings.
+        """
         self.clock = clock
+        self.sign_seconds = sign_seconds
         #: Seconds spent waiting for data since the last reading.
         self.data_wait = 0.0
         #: When a sign of life is due, by the clock, if there is no reading before.
@@ -84,7 +91,7 @@ class Meter:
         return rate
 
     def _note_sign(self, now: float, samples: int) -> None:
-        self._sign, self._sign_samples, self.sign_due = now, samples, now + PROGRESS_SECONDS
+        self._sign, self._sign_samples, self.sign_due = now, samples, now + self.sign_seconds
 
     def read(self, step: int, samples: int) -> dict[str, float]:
         """Throughput since the last reading, by the names of the ``metrics`` event; begins anew."""

@@ -17,6 +17,8 @@ from typing import Any, Final
 from hostcore.worker.stop import StopSwitch
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+#: In the pipe, in place of a signal's number: nobody reads on.
+_END: Final = 0
 
 
 @contextmanager
@@ -25,7 +27,7 @@ def noted_by(stop: StopSwitch) -> Iterator[None]:
 
     A Ctrl-C after any of them raises KeyboardInterrupt in the main thread.
     """
-    notes = _Notes(stop)
+    notes, process = _Notes(stop), os.getpid()
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     thread = threading.Thread(target=_read, args=(reader, notes), daemon=True, name="signals")
@@ -47,13 +49,15 @@ def noted_by(stop: StopSwitch) -> Iterator[None]:
         let_go()
         with suppress(ValueError):  # in a forked child
             _letting_go.remove(let_go)
-        os.close(writer)  # ends the thread
-        thread.join()
+        if os.getpid() == process:  # not in a forked child, whose pipe it is not
+            os.write(writer, bytes([_END]))  # not just closed: a forked child may hold it open
+            thread.join()
+        os.close(writer)
         os.close(reader)
 
 
 def _read(reader: int, notes: "_Notes") -> None:
-    while received := os.read(reader, 64):
+    while _END not in (received := os.read(reader, 64)):
         for number in received:
             notes.arrived(number)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Protocol
 
 import attrs
@@ -88,4 +88,11 @@ class Training:
                 batches = self.transformer.apply(batches, cursor)
             with randomness.kept():  # finding a place in the data may draw
                 first = list(islice(batches, 1))
-            yield chain(first, batches)
+            yield _in_front(first, batches)
+
+
+def _in_front(first: list[Any], batches: Iterator[Any]) -> Iterator[Any]:
+    """The first batches and the others. None is held longer than it is used: a batch is a part of a whole window."""
+    while first:
+        yield first.pop(0)
+    yield from batches

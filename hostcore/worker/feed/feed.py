@@ -274,7 +274,11 @@ def check_identity(stored: Mapping[str, Any], feed: Feed, *, checkpoint: str) ->
         "batch_size": "the batch size",
         "columns": "the columns",
         "shards": "the files",
+        "seed": "the seed",
         "order": "the shuffling",
+        "lanes": "the shuffling",
+        "window": "the shuffling",
+        "mock_batches": "the mock batches",
     }
     changed = [key for key in {**stored, **now} if stored.get(key) != now.get(key)]
     what = ", ".join(dict.fromkeys(names.get(key, key) for key in changed))

@@ -83,7 +83,10 @@ class TransformPool:
         ahead: deque[Future[Any]] = deque()
         try:
             while True:
-                while len(ahead) < self._limit and (batch := _next(batches)) is not _END:
+                # A result that is there does not wait for a source that is slow.
+                while len(ahead) < self._limit and not (ahead and ahead[0].done() and len(ahead) > self._limit // 2):
+                    if (batch := _next(batches)) is _END:
+                        break
                     ahead.append(self._submit(batch, cursor.epoch, next(positions)))
                 if not ahead or not self._wait_for(ahead[0]):
                     return
