@@ -103,6 +103,13 @@ class Unstorable(Trainer):
         return {"model": [threading.Lock()]}
 
 
+class Forgetful(Trainer):
+    """Needs a file for its state that is not there."""
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        return {"vocabulary": Path("vocab.txt").read_text()}
+
+
 class FailOnce:
     """Raises in the first attempt."""
 

@@ -272,3 +272,19 @@ class TestWriting:
         with pytest.raises(RunTakenOver, match=r"attempt 2 of run .* has taken it over from attempt 1"):
             start(max_steps=6, checkpoint_every=2, callbacks=["small_trainer:Overtake"])
         assert steps() == [2]
+
+
+class TestATrainerThat:
+    def test_leaves_while_a_checkpoint_is_being_written_does_not_lose_it(
+        self, start: Callable, steps: Callable
+    ) -> None:
+        outcome = start(max_steps=6, checkpoint_every=2, hyperparams={"how": "sys.exit", "at": 3})
+        assert outcome.result.status == "failed"
+        assert steps() == [2]
+        assert [event.path for event in outcome.of("checkpoint_saved")] == ["checkpoints/step-000002"]
+
+    def test_fails_to_read_a_file_of_its_own_for_a_checkpoint_has_failed(self, start: Callable) -> None:
+        outcome = start(max_steps=6, checkpoint_every=2, trainer="small_trainer:Forgetful")
+        assert (outcome.result.status, outcome.result.step) == ("failed", 2)
+        assert outcome.result.error.type == "FileNotFoundError"
+        assert "small_trainer:Forgetful" in outcome.result.error.plugin

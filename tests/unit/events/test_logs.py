@@ -219,3 +219,13 @@ class TestAFullDisk:
         script = [sys.executable, "-c", textwrap.dedent(self.SCRIPT), str(path), "events"]
         subprocess.run(script, capture_output=True, check=True)
         assert [event.seq for event, _ in read_events(path)] == [1, 2]
+
+
+def test_a_log_that_is_closed_refuses_a_late_event_and_spares_files_opened_since(tmp_path: Path) -> None:
+    log = RankLog(tmp_path / "rank.jsonl")
+    log.close()
+    with (tmp_path / "other").open("wb") as other:  # gets the number that the log's descriptor had
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            log.write(Warning(code="late", message=""))
+        other.flush()
+    assert (tmp_path / "other").read_bytes() == b""

@@ -16,7 +16,7 @@ from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
 from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing
-from hostcore_hookspecs import Job, StepContext, StepResult
+from hostcore_hookspecs import Job, StepContext, StepControl, StepResult
 
 
 @attrs.define
@@ -66,15 +66,18 @@ class SlowFeed(MockFeed):
 
 
 @pytest.fixture
-def lines(tmp_path: Path) -> Callable[..., list[dict]]:
+def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict]]:
     """``lines(steps=10, step=1.0, wait=0.5)``: the events of a run whose steps and data take so many seconds."""
 
-    def run(*, steps: int, step: float, wait: float = 0.0, metric_every: int = 0) -> list[dict]:
+    def run(*, steps: int, step: float, wait: float = 0.0, backoff: float = 0.0, metric_every: int = 0) -> list[dict]:
         clock, progress = Clock(), Progress()
+        control = StepControl(backoff_seconds=backoff) if backoff else None
+        stop = StopSwitch()
+        monkeypatch.setattr(stop, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
 
         def train_step(batch: Any, state: Any, ctx: Any) -> StepResult:
             clock.now += step
-            return StepResult(metrics={"loss": 1.0})
+            return StepResult(metrics={"loss": 1.0}, control=control)
 
         log = RankLog(tmp_path / "rank.jsonl")
         training = Training(
@@ -86,7 +89,7 @@ def lines(tmp_path: Path) -> Callable[..., list[dict]]:
             progress=progress,
             total_steps=steps,
             saver=Unsaved(),
-            stop=StopSwitch(),
+            stop=stop,
             log=log,
             meter=Meter(clock),
         )
@@ -114,6 +117,12 @@ def test_a_sign_of_life_comes_every_few_seconds_without_metrics(lines: Callable)
 def test_metrics_are_signs_of_life_themselves(lines: Callable) -> None:
     events = {line["event"] for line in lines(steps=30, step=1.0, metric_every=4)}
     assert events == {"epoch_started", "metrics"}
+
+
+def test_a_backoff_is_full_of_signs_of_life(lines: Callable) -> None:
+    """So that nobody takes it for a stall."""
+    signs = [line for line in lines(steps=2, step=1.0, backoff=30.0) if line["event"] == "progress"]
+    assert len([line for line in signs if line["step"] == 1]) >= 30 / 5
 
 
 def test_a_quick_run_needs_none(lines: Callable) -> None:

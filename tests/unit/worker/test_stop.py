@@ -92,6 +92,17 @@ def test_a_signal_to_a_forked_child_is_the_childs_own() -> None:
     assert not stop.requested
 
 
+def test_a_forked_child_that_lives_on_holds_nobody_up() -> None:
+    reader, writer = os.pipe()
+    with noted_by(StopSwitch()):
+        child = os.fork()
+        if child == 0:
+            os.read(reader, 1)
+            os._exit(0)
+    os.write(writer, b"x")  # the context was left while the child lived
+    assert os.waitpid(child, 0)[1] == 0
+
+
 def test_the_handlers_from_before_come_back() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
     with noted_by(StopSwitch()):
