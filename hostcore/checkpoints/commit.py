@@ -86,6 +86,10 @@ class Draft:
         try:
             with self._writing():
                 files = seal(self.folder, sealed)
+                # The name of the folder before that of the record, which alone would say that the folder has moved; and
+                # the name of the directory, which an attempt that was killed may have made and not brought to the disk.
+                durable.fsync_folder(claim.directory)
+                durable.fsync_folder(claim.directory.parent)
                 record = CommitRecord(step=claim.step, epoch=epoch, final=final, attempt=claim.attempt, files=files)
                 durable.write_file(claim.hidden_record("tmp"), [record.to_json()])
                 durable.fsync_folder(claim.directory)

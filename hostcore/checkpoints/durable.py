@@ -38,20 +38,20 @@ def fsync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder, and those above it where they are missing.
+    """Create a folder, and those above it where they are missing. Its own name is not brought to the disk.
 
     :raises FileExistsError: When something else has the name.
     """
     if path.is_dir():
         return
-    if path != path.parent:
+    if not path.parent.is_dir():
         make_folder(path.parent)
+        fsync_folder(path.parent.parent)
     try:
         os.mkdir(path)  # noqa: PTH102
     except FileExistsError:
         if not path.is_dir():  # else somebody else was as fast
             raise
-    fsync_folder(path.parent)
 
 
 def make_hidden_folder(path: Path) -> None:

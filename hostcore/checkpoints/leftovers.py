@@ -12,6 +12,10 @@ def settle(claim: Claim) -> None:
 
     The hidden names tell how far it came; the renames and their order are in ``commit``.
     """
+    if not any(os.path.lexists(path) for path in claim.hidden):
+        return
+    # What is seen here may not be on the disk yet. A power cut must not undo what has been acted upon.
+    durable.fsync_folder(claim.directory)
     written = not os.path.lexists(claim.hidden_folder("tmp")) and os.path.lexists(claim.hidden_record("tmp"))
     pruned = os.path.lexists(claim.hidden_record("pruned"))
     if (written or pruned) and not os.path.lexists(claim.record):

@@ -65,6 +65,12 @@ class Claim:
         """Its commit record, before or after it is one."""
         return self.directory / f".{record_name(self.step)}.attempt-{self.attempt}.{purpose}"
 
+    @property
+    def hidden(self) -> list[Path]:
+        """Everything that it may have left under a hidden name."""
+        purposes: tuple[Purpose, ...] = ("tmp", "old", "pruned")
+        return [path for one in purposes for path in (self.hidden_folder(one), self.hidden_record(one))]
+
 
 def claims(directory: Path) -> list[Claim]:
     """The claims that left something hidden in a folder, newest attempt first."""

@@ -9,7 +9,7 @@ import orjson
 
 from hostcore.events.codec import CorruptLog, decode_payload, encode_event
 from hostcore.events.reader import read_events
-from hostcore.events.writer import append_line, now_ms
+from hostcore.events.writer import append_line, now_ms, sync_folder
 from hostcore_hookspecs.events import Event, Payload
 
 Source = tuple[int, int]
@@ -44,6 +44,7 @@ class EventLog:
         self.merged: dict[Source, int] = {}
         self._clock = clock
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        sync_folder(path.parent)
         whole = 0
         for event, end in read_events(path):
             self.last_seq, whole = event.seq, end

@@ -27,6 +27,18 @@ def append_line(descriptor: int, line: bytes) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems cannot, and need not
+            raise
+    finally:
+        os.close(descriptor)
+
+
 class RankLog:
     """``logs/rank-<rank>.attempt-<attempt>.jsonl``, appended to by that rank alone, from any of its threads."""
 
@@ -35,6 +47,7 @@ class RankLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        sync_folder(path.parent)
 
     def write(self, payload: Payload, *, step: int | None = None, epoch: int | None = None) -> None:
         """Append an event.

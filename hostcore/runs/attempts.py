@@ -6,6 +6,7 @@ from pathlib import Path
 import attrs
 import orjson
 
+from hostcore.events.writer import sync_folder
 from hostcore.runs.lease import ProcessIdentity
 
 
@@ -26,3 +27,4 @@ def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, start
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+    sync_folder(folder)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import attrs
 
+from hostcore.events.writer import sync_folder
+
 RUNS_DIR_VARIABLE = "HOSTCORE_RUNS_DIR"
 CACHE_DIR_VARIABLE = "HOSTCORE_CACHE_DIR"
 
@@ -100,11 +102,14 @@ class RunDirectory:
         return self.path / "result.json"
 
     def make(self) -> None:
-        """Make the folders.
+        """Make the folders, on the disk.
 
         :raises FileExistsError: When the run exists already.
         """
+        made = [folder for folder in self.path.parents if not folder.exists()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir()
         for folder in (self.record.parent, self.attempts, self.logs, self.checkpoints, self.samples):
             folder.mkdir()
+        for folder in (self.path, self.path.parent, *(folder.parent for folder in made)):
+            sync_folder(folder)

@@ -8,6 +8,7 @@ import attrs
 import orjson
 
 from hostcore.events.strict_json import dump
+from hostcore.events.writer import sync_folder
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
@@ -40,11 +41,7 @@ def write_document(path: Path, value: object) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -160,8 +160,9 @@ class Checkpointer:
             self._begun = None
             if written.final or self.required or not _is_the_disks(error):
                 raise error
-            reason = getattr(error, "message", f"the checkpoint of step {written.step} could not be written: {error}")
-            self.emit(events.Warning(code="checkpoint.not_written", message=reason))
+            what, reason = f"the checkpoint of step {written.step} could not be written", str(error)
+            message = reason if reason.startswith(what) else f"{what}: {reason}"
+            self.emit(events.Warning(code="checkpoint.not_written", message=message))
             return
         if self._log_error is not None:
             raise self._log_error

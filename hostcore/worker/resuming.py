@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.errors import CheckpointError, writing
 from hostcore.checkpoints.find import Found, Skipped, committed, load_record, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.state import read_state
@@ -42,7 +42,8 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed) -> Sear
     folder = Path(contract.checkpoints_dir)
     if folder.parent != Path(contract.run_dir):
         _refuse_foreign(folder, run_id)
-    remove_uncommitted(folder, contract.attempt)
+    with writing("what an earlier attempt left half-done", folder):
+        remove_uncommitted(folder, contract.attempt)
     search = newest(folder)
     found = search.found
     if found is None and contract.start_from:
