@@ -44,6 +44,24 @@ def write_document(path: Path, value: object) -> None:
     sync_folder(path.parent)
 
 
+def remove_torn(folder: Path) -> None:
+    """Remove what writers of documents that were killed have left in a folder; those of living processes stay."""
+    for path in folder.glob(".*.json.*.tmp"):
+        pid = path.name.split(".")[-2]
+        if pid.isdecimal() and not _lives(int(pid)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON document.
 

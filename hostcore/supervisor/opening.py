@@ -16,11 +16,12 @@ from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
 from hostcore.runs.attempts import claim_attempt, newest_attempt
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import read_document, write_document
+from hostcore.runs.documents import read_document, remove_torn, write_document
 from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.runs.stillborn import is_stillborn, remove_stillborn
 from hostcore.runs.summary import summarize
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors, require_writable
@@ -85,7 +86,7 @@ def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
 
 def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
-    if not directory.path.exists():
+    if not directory.path.exists() or is_stillborn(directory):
         if resume is True:
             raise RunConflict(
                 f"there is no run {directory.run_id!r} to resume",
@@ -129,6 +130,7 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
     finished = examine_run(plan, launched=launched)
     if finished is not None:
         return finished
+    remove_stillborn(directory)
     if not directory.path.exists():
         return _open_new(directory, parent=named_checkpoint(plan.spec) or "")
     with file_errors(directory):
@@ -144,6 +146,8 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
             submitted=launched and awaited_launch(directory) is not None,
         )
         claim(directory, attempt)
+        for folder in (directory.path, directory.record.parent):
+            remove_torn(folder)
         return opening
 
 

@@ -1,4 +1,4 @@
-"""Two attempts never write at once: a supervisor that was stopped while another took its run over writes nothing more."""
+"""Two attempts never write at once: a supervisor that was stopped while another took its run over writes no more."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
     until(lambda: list((run / "checkpoints").glob("step-*.json")), "a checkpoint of the first attempt")
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     (worker,) = [int(child) for child in children]
-    until(lambda: (run / "lease.json").exists(), "the lease")
+    until((run / "lease.json").exists, "the lease")
     os.kill(first.pid, signal.SIGSTOP)
 
     # As another machine sees it that shares the folder: the holder is elsewhere, and was not heard of for a minute.
@@ -77,7 +77,7 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
     lease["renewed_ms"] -= 60_000
     (run / "lease.json").write_bytes(orjson.dumps(lease))
     second = start("0.02", "--set", "max_steps=60")
-    until(lambda: (run / "attempts" / "2.json").exists(), "the second attempt to claim the run")
+    until((run / "attempts" / "2.json").exists, "the second attempt to claim the run")
     log = run / "logs" / "events.jsonl"
     until(lambda: b'"run_resumed"' in log.read_bytes(), "the second attempt to train")
 
@@ -86,7 +86,7 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
     assert first.returncode == 1
     assert "attempt 2 of run 'a' has taken it over from attempt 1" in told
     until(lambda: not lives(worker), "the worker of the first attempt to end", seconds=10)
-    out, err = second.communicate(timeout=120)
+    _, err = second.communicate(timeout=120)
     assert second.returncode == 0, err
 
     events = [orjson.loads(line) for line in log.read_bytes().splitlines()]

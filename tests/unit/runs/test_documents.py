@@ -1,5 +1,6 @@
 """Documents, attempts, records and results: there whole, or not at all."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ import orjson
 import pytest
 
 from hostcore.runs.attempts import claim_attempt, newest_attempt
-from hostcore.runs.documents import CorruptDocument, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, read_document, remove_torn, write_document
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
@@ -206,3 +207,13 @@ class TestTheResult:
 
     def test_has_an_exit_code_for_every_end(self) -> None:
         assert EXIT_CODES == {"succeeded": 0, "failed": 1, "cancelled": 130, "preempted": 75}
+
+
+def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    torn, being_written = tmp_path / f".run.json.{dead.pid}.tmp", tmp_path / f".lease.json.{os.getpid()}.tmp"
+    for path in (torn, being_written, tmp_path / ".mine.tmp"):
+        path.touch()
+    remove_torn(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {being_written.name, ".mine.tmp"}

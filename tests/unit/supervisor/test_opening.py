@@ -367,3 +367,25 @@ def test_a_job_that_cannot_be_planned_leaves_nothing(plan: Callable, tmp_path: P
     with pytest.raises(Errors):
         plan(max_steps=-1)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("left", [[], ["attempts"], ["attempts", "config", "logs", "checkpoints", "samples"]])
+def test_a_run_whose_first_start_was_killed_before_its_record_begins_anew(plan: Callable, left: list[str]) -> None:
+    made = plan()
+    for name in left:
+        (made.directory.path / name).mkdir(parents=True)
+    made.directory.path.mkdir(parents=True, exist_ok=True)
+    if "config" in left:
+        (made.directory.attempts / "1.json").touch()  # torn
+        (made.directory.record.parent / ".run.json.7.tmp").touch()
+    opened = open_run(made)
+    assert (opened.attempt, opened.is_new) == (1, True)
+
+
+def test_a_folder_of_somebody_elses_is_not_taken_for_one(plan: Callable) -> None:
+    made = plan()
+    made.directory.path.mkdir(parents=True)
+    (made.directory.path / "thesis.tex").touch()
+    with pytest.raises(RunConflict, match="is no run of hostcore"):
+        open_run(made)
+    assert (made.directory.path / "thesis.tex").exists()
