@@ -17,15 +17,18 @@ A thin translation into the same run as ``hostcore run``. An empty variable coun
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import attrs
 
+from hostcore.cli.early import stoppable_at_once
+from hostcore.cli.leaving import leave
 from hostcore.cli.output import fail
 from hostcore.cli.run import run_plan
 from hostcore.job.spec import ComponentUse
+from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -95,16 +98,16 @@ def _reporters(environment: Mapping[str, str]) -> tuple[ComponentUse, ...]:
     return (ComponentUse(use=JSONL, settings={"path": str(path)}),) if path else ()
 
 
-def main() -> int:
-    """Run it.
-
-    :return: The exit code of ``hostcore run``.
-    """
-    try:
-        return run_plan(plan_from(os.environ), as_json=False)
-    except HostcoreError as error:
-        fail(error, as_json=False)
+def main() -> NoReturn:
+    """Run it, and end the process with the exit code of ``hostcore run``."""
+    with Interrupts() as interrupts:
+        try:
+            with stoppable_at_once(interrupts, as_json=False):
+                plan = plan_from(os.environ)
+            leave(interrupts, run_plan(plan, interrupts))
+        except HostcoreError as error:
+            fail(error, as_json=False)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

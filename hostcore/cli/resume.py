@@ -11,6 +11,7 @@ from hostcore.checkpoints.find import load_record
 from hostcore.checkpoints.names import step_of_folder, step_of_record
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.job_options import JobCommand, devices_option, planned, set_option, where_options
+from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
 from hostcore.cli.run import run_plan, submit_plan
 from hostcore.errors import Errors, all_errors
@@ -61,7 +62,7 @@ def resume_command(
                 )
             if detach:
                 sys.exit(submit_plan(plan, interrupts, as_json=as_json))
-            sys.exit(run_plan(plan, interrupts, in_process=in_process, launched=launched, as_json=as_json))
+            leave(interrupts, run_plan(plan, interrupts, in_process=in_process, launched=launched, as_json=as_json))
         except HostcoreError as error:
             if launched and not isinstance(error, RunConflict):
                 _fail_if_awaited(find_run(run, runs_dir()), error)

@@ -1,7 +1,6 @@
 """``hostcore run``."""
 
 import sys
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import click
 
 from hostcore.cli.early import leave_if_asked, stoppable_at_once
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, where_options
+from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
 from hostcore.cli.report import report_result, report_submission
 from hostcore.runs.result import SUCCEEDED, RunResult
@@ -40,12 +40,12 @@ def run_command(job: Path, in_process: bool, detach: bool, as_json: bool, verbos
             plan = plan_of(job, options)
         if detach:
             sys.exit(submit_plan(plan, interrupts, as_json=as_json))
-        sys.exit(run_plan(plan, interrupts, in_process=in_process, as_json=as_json))
+        leave(interrupts, run_plan(plan, interrupts, in_process=in_process, as_json=as_json))
 
 
 def run_plan(
     plan: RunPlan,
-    interrupts: Interrupts | None = None,
+    interrupts: Interrupts,
     *,
     in_process: bool = False,
     launched: bool = False,
@@ -53,20 +53,19 @@ def run_plan(
 ) -> int:
     """Run a plan to its end and report it.
 
-    :param interrupts: Entered before the plan was made, if it was.
+    :param interrupts: Entered before the plan was made.
     :param launched: Whether a launcher has started this process for it.
     :return: The exit code.
     """
     if sys.stderr.isatty():
         click.echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
-    with nullcontext(interrupts) if interrupts else Interrupts() as heard:
-        leave_if_asked(heard, as_json=as_json)
-        with plugins_print_aside(as_json):
-            opened = open_run(plan, launched=launched)
-            if isinstance(opened, RunResult):
-                result = opened
-            else:
-                result = run_attempts(plan, opened, _start_here(heard) if in_process else _start(heard))
+    leave_if_asked(interrupts, as_json=as_json)
+    with plugins_print_aside(as_json):
+        opened = open_run(plan, launched=launched)
+        if isinstance(opened, RunResult):
+            result = opened
+        else:
+            result = run_attempts(plan, opened, _start_here(interrupts) if in_process else _start(interrupts))
     finished_before = result is opened
     report_result(result, plan.directory, as_json=as_json, note=_FINISHED_BEFORE if finished_before else "")
     return SUCCEEDED if finished_before else result.exit_code

@@ -55,6 +55,17 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def hand_over(self, handler: Callable[[int, FrameType | None], None]) -> list[signal.Signals]:
+        """Have another handler hear the signals from now on, also when this has been left.
+
+        :return: Which ones.
+        """
+        heard = list(self._before)
+        for number in heard:
+            signal.signal(number, handler)
+        self._before = {}
+        return heard
+
     def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the signature of a handler
         now = self._clock()
         self.hurried = self.hurried or number != signal.SIGINT
