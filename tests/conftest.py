@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import attrs
 import pytest
+
+# Under nohup, or in the background of a script, these are ignored, and every process started here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @attrs.frozen
