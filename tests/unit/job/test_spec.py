@@ -96,10 +96,10 @@ def test_one_device_is_requested_per_rank(keys: dict[str, Any], devices: tuple[s
 
 
 def test_the_global_batch_is_rows_times_ranks_times_accumulation() -> None:
-    assert spec_of().effective_global_batch == 32
-    assert spec_of(dataset={**DATA, "batch_size": 8}, devices=["cpu", "cpu"], accumulate=3).effective_global_batch == 48
-    assert spec_of(global_batch_size=64).effective_global_batch == 64
-    assert structure(JobSpec, {"trainer": "x", "max_steps": 1}).effective_global_batch == 1
+    assert spec_of().rows_per_step == 32
+    assert spec_of(dataset={**DATA, "batch_size": 8}, devices=["cpu", "cpu"], accumulate=3).rows_per_step == 48
+    assert spec_of(global_batch_size=64).rows_per_step == 64
+    assert structure(JobSpec, {"trainer": "x", "max_steps": 1}).rows_per_step == 1
 
 
 def test_plugins_see_the_job_with_everything_worked_out() -> None:
