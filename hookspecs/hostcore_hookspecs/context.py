@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from hostcore_hookspecs.job import Job
-from hostcore_hookspecs.run_state import RunState
+from hostcore_hookspecs.run_state import Best, RunState
 
 if TYPE_CHECKING:
     import torch
@@ -15,15 +15,23 @@ if TYPE_CHECKING:
     from hostcore_hookspecs.data_source import Dataset
 
 
-class StopSignal(Protocol):
-    """The host's side of stopping: asked by many, heard at the next batch boundary."""
+class Host(Protocol):
+    """The host's side of what a component may ask for."""
 
-    @property
-    def requested(self) -> bool:
-        """Whether anybody has asked."""
+    def is_stopping(self) -> bool:
+        """Whether the run was asked to stop, as far as all ranks know."""
 
-    def request(self, reason: str, requested_by: str) -> None:
-        """Ask the run to stop."""
+    def request_stop(self, reason: str) -> None:
+        """Note a request to stop."""
+
+    def request_best(self, best: Best) -> None:
+        """Note that the present state is the best yet."""
+
+    def request_restore(self, step: int, reason: str) -> None:
+        """Note that the trainer is to go back to the state of a checkpoint."""
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether any rank says so."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -50,20 +58,55 @@ class StepContext:
     scheduler: Any = None
     #: A gradient scaler when ``precision`` is ``fp16``, else None.
     scaler: "torch.amp.GradScaler | None" = None
-    _stop: StopSignal | None = None
+    #: The run directory, absolute: a callback's own files go into a folder there named like the callback, written by
+    #: rank 0. Empty in a context made by hand.
+    run_dir: str = ""
+    _host: Host | None = None
 
     def is_canceled(self) -> bool:
-        """Whether the run was asked to stop, by anybody. For long work inside one step."""
-        return self._stop is not None and self._stop.requested
+        """Whether the run was asked to stop, by anybody. For long work inside one step. All ranks get one answer."""
+        return self._host is not None and self._host.is_stopping()
 
     def request_stop(self, reason: str) -> None:
-        """End the run after this step, as succeeded, with this reason.
+        """End the run after this step, as succeeded, with this reason. One rank that asks is enough.
 
         :raises RuntimeError: When the context is not part of a run.
         """
-        if self._stop is None:
-            raise RuntimeError("request_stop() needs a run; this StepContext was made by hand")
-        self._stop.request(reason, "component")
+        self._of_run("request_stop").request_stop(reason)
+
+    def request_best(self, best: Best) -> None:
+        """Have a checkpoint of this step written and kept, because a metric was never better.
+
+        It is kept until there is a better one of the same metric, or the run is over and beyond. To be called by all
+        ranks alike; ``on_validation_end`` and ``on_epoch_end`` are good places.
+
+        :param best: Becomes ``run_state.best``.
+        :raises RuntimeError: When the context is not part of a run.
+        """
+        self._of_run("request_best").request_best(best)
+
+    def request_restore(self, step: int, reason: str) -> None:
+        """Load the trainer's state from a checkpoint of this run, after this step; called by all ranks alike.
+
+        Model and optimizer go back; the step, the place in the data, the random states and the callbacks go on.
+
+        :param step: One of ``run_state.checkpoints``.
+        :param reason: Recorded as a warning.
+        :raises RuntimeError: When the context is not part of a run.
+        """
+        self._of_run("request_restore").request_restore(step, reason)
+
+    def any_rank(self, flag: bool) -> bool:
+        """Whether any rank says so: a collective, so all ranks must call it at the same place.
+
+        One rank gets its own answer back, and so does a context made by hand.
+        """
+        return flag if self._host is None else self._host.any_rank(flag)
+
+    def _of_run(self, method: str) -> Host:
+        if self._host is None:
+            raise RuntimeError(f"{method}() needs a run; this StepContext was made by hand")
+        return self._host
 
     def register_optimizer(self, optimizer: "torch.optim.Optimizer", scheduler: Any = None) -> None:
         """Make the optimizer (and its scheduler) known to callbacks, as ``ctx.optimizer`` and ``ctx.scheduler``."""

@@ -72,18 +72,24 @@ class Metrics:
 class Validation:
     """A validation is over."""
 
+    #: The means over the data; null where the value is not finite.
     metrics: Mapping[str, float | None]
     #: Samples or tokens behind the means.
     weight: float
+    #: The names whose value is not finite.
+    nonfinite: Sequence[str] = ()
 
 
 @attrs.frozen(kw_only=True)
 class Test:
     """The test is over."""
 
+    #: The means over the data; null where the value is not finite.
     metrics: Mapping[str, float | None]
     #: Samples or tokens behind the means.
     weight: float
+    #: The names whose value is not finite.
+    nonfinite: Sequence[str] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -103,6 +109,8 @@ class CheckpointSaved:
     #: Size of all its files together, in bytes.
     bytes: int
     final: bool
+    #: The metrics that were never better, with their values.
+    best: Mapping[str, float] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

@@ -79,12 +79,15 @@ class RunState:
     epoch: int = 0
     #: Finished steps in the current epoch.
     batch_in_epoch: int = 0
+    #: The step after which the run is complete; 0: it has none.
+    total_steps: int = 0
     #: Rows consumed over all ranks since the run began.
     samples_seen: int = 0
-    #: The metrics recorded last.
+    #: The value recorded last of each metric, of training, validation and test.
     metrics: Mapping[str, float] = attrs.field(factory=dict)
     #: Recorded values by metric, oldest first; only the newest are kept.
     history: Mapping[str, Sequence[MetricPoint]] = attrs.field(factory=dict)
+    #: What a callback gave to ``ctx.request_best`` last.
     best: Best | None = None
     #: Committed checkpoints that still exist, oldest first.
     checkpoints: Sequence[Checkpoint] = ()

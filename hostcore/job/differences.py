@@ -52,7 +52,7 @@ def in_words(differences: Sequence[Difference]) -> str:
 
 
 def _of_global_batch(before: JobSpec, after: JobSpec) -> list[Difference]:
-    sizes = (before.effective_global_batch, after.effective_global_batch)
+    sizes = (before.rows_per_step, after.rows_per_step)
     if before.global_batch_size or after.global_batch_size:
         return [Difference(pointer="/global_batch_size", before=sizes[0], after=sizes[1])]
     factors = zip(_factors(before), _factors(after), strict=True)
@@ -63,8 +63,8 @@ def _factors(spec: JobSpec) -> list[tuple[str, int, Any]]:
     """What the global batch is the product of, unless a job gives it: pointer, factor, and the value behind it."""
     return [
         ("/dataset/batch_size", spec.batch_size, spec.batch_size),
-        ("/devices", len(spec.requested_devices), list(spec.requested_devices)),
-        ("/accumulate", spec.accumulate, spec.accumulate),
+        ("/devices", spec.ranks, list(spec.requested_devices)),
+        ("/accumulate", spec.micro_batches, spec.micro_batches),
     ]
 
 

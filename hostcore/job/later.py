@@ -28,24 +28,7 @@ def _is_local(launcher: Any, _job: Mapping[str, Any]) -> bool:
     return name is None or (isinstance(name, str) and is_builtin(name, "local"))
 
 
-def _is_batch_size(size: Any, job: Mapping[str, Any]) -> bool:
-    dataset = job.get("dataset")
-    return size is None or size == (dataset.get("batch_size", 32) if isinstance(dataset, Mapping) else 1)
-
-
-def _is_one_device(devices: Any, _job: Mapping[str, Any]) -> bool:
-    return not isinstance(devices, list) or len(devices) <= 1
-
-
 _TABLE = (
-    _NotYet("/validation", "validation data is"),
-    _NotYet("/test", "test data is"),
-    _NotYet("/validate_every", "validation is", (0,)),
-    _NotYet("/accumulate", "gradient accumulation is", (1,)),
-    _NotYet("/global_batch_size", "a global batch other than one batch is", allows=_is_batch_size),
-    _NotYet("/precision", "precision other than fp32 is", ("fp32",)),
-    _NotYet("/devices", "more than one device is", allows=_is_one_device),
-    _NotYet("/samples", "generating samples is", (None, [])),
     _NotYet("/uploaders", "uploading is", (None, [])),
     _NotYet("/checkpoint_base_uri", "mirroring the run is"),
     _NotYet("/resolvers", "resolving references is", (None, [])),

@@ -18,6 +18,7 @@ from hostcore.job.names import make_run_id
 from hostcore.job.origins import Origins, mark, with_origin
 from hostcore.job.path_keys import with_absolute_paths
 from hostcore.job.pointers import Problems
+from hostcore.job.rules import check_global_batch
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
 from hostcore_hookspecs.errors import HostcoreError
@@ -37,6 +38,7 @@ def load_job(
     overrides: Sequence[str] = (),
     profile: str | None = None,
     base_dir: Path | None = None,
+    world_size: int | None = None,
     now: Callable[[], datetime] = _utc_now,
     token: Callable[[], str] = _random_token,
 ) -> JobSpec:
@@ -48,6 +50,7 @@ def load_job(
     :param overrides: ``key=value``, as ``--set`` takes them; their relative paths start at the working directory.
     :param profile: One of the job's ``profiles``.
     :param base_dir: Where other relative paths start. None: the file's folder; for a mapping the working directory.
+    :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :param now: The clock, for a generated run id.
     :param token: Four random hexadecimal digits, for a generated run id.
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
@@ -58,7 +61,8 @@ def load_job(
         folder = (base_dir or (file.parent if file else Path.cwd())).absolute()
         document = _document(source, folder, profile)
         document, origins = _overridden(document, overrides)
-        spec = attrs.evolve(_spec(document), base_dir=folder, origins=origins)
+        spec = attrs.evolve(_spec(document), base_dir=folder, origins=origins, world_size=world_size)
+        check_global_batch(spec)
     except HostcoreError as error:
         point_to_sections(all_errors(error))
         mark(all_errors(error), origins)

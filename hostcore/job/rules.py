@@ -15,7 +15,12 @@ def check_rules(spec: "JobSpec") -> None:
 
     :raises Errors: With every rule that is broken; pointers start at the job.
     """
-    errors = [*_version_rules(spec), *_data_rules(spec), *_device_rules(spec)]
+    errors = [
+        *_version_rules(spec),
+        *_data_rules(spec),
+        *_device_rules(spec),
+        *_evaluation_rules(spec),
+    ]
     if errors:
         raise Errors(errors)
 
@@ -54,6 +59,42 @@ def _device_rules(spec: "JobSpec") -> list[HostcoreError]:
         errors.append(_conflict("/devices", '"device" and "devices" are both given', "remove one of them"))
     if len(spec.requested_devices) > 1 and "auto" in spec.requested_devices:
         errors.append(_conflict("/devices", '"auto" stands for one device; it cannot be in a list', "name the devices"))
+    return errors
+
+
+def check_global_batch(spec: "JobSpec") -> None:
+    """Check that batches, ranks and micro-batches make up the global batch that the job asks for.
+
+    Apart from the other rules, because an engine may have started the ranks: then they are known last.
+
+    :raises HostcoreError: When they do not.
+    """
+    asked = spec.global_batch_size
+    if asked is None or asked == spec.rows_per_step:
+        return
+    each = f"batches of {spec.batch_size:,} on {spec.ranks} {'rank' if spec.ranks == 1 else 'ranks'}"
+    if spec.accumulate is not None:
+        made = f"{each}, {spec.accumulate} a step, are {spec.rows_per_step:,} rows"
+        message = f'"global_batch_size" is {asked:,}, but {made}'
+        raise _conflict("/global_batch_size", message, 'remove "accumulate" to have it derived, or change one of them')
+    rows = spec.batch_size * spec.ranks
+    near = sorted({max(asked // rows, 1) * rows, (asked // rows + 1) * rows})
+    hint = f"{' or '.join(f'{one:,}' for one in near)} would do"
+    raise _conflict("/global_batch_size", f"{each} cannot make up a global batch of {asked:,} rows", hint)
+
+
+def _evaluation_rules(spec: "JobSpec") -> list[HostcoreError]:
+    errors = []
+    for split in ("validation", "test"):
+        data = getattr(spec, split)
+        if data is not None and data.shuffle:
+            message = f"the {split} data is read once, in file order"
+            errors.append(_conflict(f"/{split}/shuffle", message, 'remove "shuffle"'))
+    if spec.validate_every and spec.validation is None:
+        hint = 'give "validation" in the form of "dataset", or remove "validate_every"'
+        errors.append(_conflict("/validate_every", '"validate_every" is given, but no "validation" data', hint))
+    if spec.validate_every == "epoch" and spec.dataset is None and spec.mock_batches is None:
+        errors.append(_conflict("/validate_every", "without data there are no epochs", "give a number of steps"))
     return errors
 
 

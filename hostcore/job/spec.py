@@ -72,7 +72,10 @@ class JobSpec:
     validate_every: Cadence | Literal["epoch"] = attrs.field(
         default=0, metadata={"help": 'Validate every so many steps, or after every `"epoch"`; 0: never.'}
     )
-    accumulate: Annotated[int, Ge(1)] = attrs.field(default=1, metadata={"help": "Micro-batches per step."})
+    accumulate: Annotated[int, Ge(1)] | None = attrs.field(
+        default=None,
+        metadata={"help": "Micro-batches per step.", "default": "1, or what `global_batch_size` needs"},
+    )
     global_batch_size: Annotated[int, Ge(1)] | None = attrs.field(
         default=None,
         metadata={"help": "Rows per step over all ranks.", "default": "`batch_size` times ranks times `accumulate`"},
@@ -161,6 +164,8 @@ class JobSpec:
     )
     #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
     base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
+    #: Ranks, when an engine has started them; None: one for each device.
+    world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})
     #: Where values came from that are not the file's: ``--set KEY`` by pointer; see :mod:`hostcore.job.origins`.
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, metadata={"key": False})
 
@@ -187,9 +192,21 @@ class JobSpec:
         return self.dataset.batch_size if self.dataset else 1
 
     @property
-    def effective_global_batch(self) -> int:
-        """Rows per step, over all ranks and micro-batches."""
-        return self.global_batch_size or self.batch_size * len(self.requested_devices) * self.accumulate
+    def ranks(self) -> int:
+        """Processes that train together."""
+        return self.world_size or len(self.requested_devices)
+
+    @property
+    def micro_batches(self) -> int:
+        """Micro-batches per step: ``accumulate``, or what ``global_batch_size`` needs."""
+        if self.accumulate is None and self.global_batch_size is not None:
+            return self.global_batch_size // (self.batch_size * self.ranks)
+        return self.accumulate or 1
+
+    @property
+    def rows_per_step(self) -> int:
+        """The global batch: rows per step, over all ranks and micro-batches."""
+        return self.batch_size * self.ranks * self.micro_batches
 
     @property
     def epoch_limit(self) -> int | None:
@@ -205,8 +222,8 @@ def job_view(spec: JobSpec) -> Job:
         hyperparams=spec.hyperparams,
         dataset=spec.dataset.to_json() if spec.dataset else None,
         batch_size=spec.batch_size,
-        global_batch_size=spec.effective_global_batch,
-        accumulate=spec.accumulate,
+        global_batch_size=spec.rows_per_step,
+        accumulate=spec.micro_batches,
         max_steps=spec.max_steps,
         epochs=spec.epoch_limit,
         metric_every=spec.metric_every,
@@ -244,5 +261,5 @@ def identity(spec: JobSpec) -> dict[str, Any]:
         "seed": spec.seed,
         "precision": spec.precision,
         "callbacks": [attrs.evolve(callback, use=callback.use.removeprefix(BUILTIN)) for callback in spec.callbacks],
-        "global_batch_size": spec.effective_global_batch,
+        "global_batch_size": spec.rows_per_step,
     }

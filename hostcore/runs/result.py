@@ -42,8 +42,9 @@ class RunResult:
     #: Finished steps, over all attempts.
     step: int
     epoch: int
-    #: The metrics recorded last.
+    #: The value recorded last of each metric, of training, validation and test.
     metrics: Mapping[str, float | None] = attrs.field(factory=dict)
+    #: The best value that a callback had a checkpoint kept for: metric, value, step.
     best: Mapping[str, Any] | None = None
     #: The folder of the newest checkpoint, below the run directory; None if there is none.
     final_checkpoint: str | None = None

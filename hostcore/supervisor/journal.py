@@ -1,6 +1,6 @@
 """The journal of one attempt: the worker's events merged with the supervisor's, told to everybody, and remembered."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -46,6 +46,8 @@ class Journal:
         self.is_training = False
         #: The metrics recorded last.
         self.metrics: Mapping[str, float | None] = before.metrics if before else {}
+        #: The best value that a checkpoint was kept for: metric, value, step.
+        self.best: Mapping[str, Any] | None = before.best if before else None
         #: The step of the checkpoint saved last, or begun from.
         self.checkpoint_step: int | None = None
         #: Who asked first to stop.
@@ -111,8 +113,8 @@ class Journal:
         for event in history:
             self.step = self.step if event.step is None else event.step
             self.epoch = self.epoch if event.epoch is None else event.epoch
-            if isinstance(event.payload, events.Metrics):
-                self.metrics = event.payload.metrics
+            if isinstance(event.payload, events.Metrics | events.Validation | events.Test):
+                self.metrics = {**self.metrics, **event.payload.metrics}
 
     def end(self, payload: events.Payload) -> None:
         """Write the terminal event, and close everything."""
@@ -133,13 +135,15 @@ class Journal:
         self.signs_of_life += 1
         if isinstance(entry.payload, events.CheckpointSaved):
             self.checkpoint_step = entry.step
+            for metric, value in entry.payload.best.items():
+                self.best = {"metric": metric, "value": value, "step": entry.step}
             if entry.step is not None and entry.step <= self.step:
                 return  # it was written while the training went on
         if entry.step is not None and entry.step != self.step:
             self.step, self.last_progress_ms = entry.step, now_ms()
         self.epoch = self.epoch if entry.epoch is None else entry.epoch
-        if isinstance(entry.payload, events.Metrics):
-            self.metrics = entry.payload.metrics
+        if isinstance(entry.payload, events.Metrics | events.Validation | events.Test):
+            self.metrics = {**self.metrics, **entry.payload.metrics}
         elif isinstance(entry.payload, events.RunResumed):
             self.checkpoint_step = entry.step
         elif isinstance(entry.payload, events.RunStarted):

@@ -33,6 +33,7 @@ def result_of(
         step=journal.step,
         epoch=journal.epoch,
         metrics=journal.metrics,
+        best=journal.best,
         final_checkpoint=os.path.relpath(newest, opening.directory.path) if newest else None,
         error=payload.error if isinstance(payload, events.RunFailed) else None,
         started_ms=started_ms,

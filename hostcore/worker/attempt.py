@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,29 @@ from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.toolkit import seed_everything
 from hostcore.worker.checkpointing import Checkpointer, TrainerCalls, stateful
+from hostcore.worker.evaluation import Evaluation
 from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_error
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.loop import train
 from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
+from hostcore.worker.precision import DTYPES, make_scaler
 from hostcore.worker.progress import Progress
+from hostcore.worker.ranks.one import NoMeeting, OneRank
+from hostcore.worker.ranks.place import Place
+from hostcore.worker.ranks.protocol import Meeting, Ranks
+from hostcore.worker.requests import Requests
+from hostcore.worker.sampling import Sampling
 from hostcore.worker.startup import Prepared, prepare
-from hostcore.worker.stop import ComponentStop, StopSwitch
+from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_METHODS = {"validation": "validate_step", "test": "test_step"}
+#: What metric names without a slash begin with.
+_PREFIXES = {"validation": "val", "test": "test"}
 _ENDS: dict[str, Callable[..., events.Payload]] = {
     "succeeded": events.RunSucceeded,
     "cancelled": events.RunCancelled,
@@ -48,7 +57,7 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
     """
     try:
         contract = WorkerContract.read(contract_path)
-        prepared = prepare(contract, local_rank=int(os.environ.get("LOCAL_RANK", "0")))
+        prepared = prepare(contract, Place.of(os.environ))
     except HostcoreError as error:
         _report_invalid(line, error)
         return INVALID
@@ -62,7 +71,7 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
         failure = RunError(type="RunUnwritable", message=f"the worker's log cannot be written: {error}", rank=0)
         line.send("failed", attrs.asdict(failure))
         return FAILED
-    attempt = _Attempt(contract, prepared, stop, log)
+    attempt = _Attempt(contract, prepared, stop, log, OneRank())
     try:
         attempt.run()
     except KeyboardInterrupt:
@@ -90,22 +99,35 @@ def _sign_seconds(stall_seconds: float) -> float:
 class _Attempt:
     """Puts the parts together, runs the loop, and writes the end into the log."""
 
-    def __init__(self, contract: WorkerContract, prepared: Prepared, stop: StopSwitch, log: RankLog) -> None:
+    def __init__(
+        self, contract: WorkerContract, prepared: Prepared, stop: StopSwitch, log: RankLog, ranks: Ranks
+    ) -> None:
         self._contract = contract
         self._prepared = prepared
         self._stop = stop
         self._log = log
-        self._progress = Progress(prepared.feed.rows_per_step)
+        self._ranks = ranks
+        self._meeting: Meeting = NoMeeting()
+        self._progress = Progress(prepared.feed.rows_per_step, prepared.total_steps)
+        self._meter = Meter(sign_seconds=_sign_seconds(prepared.spec.stall_seconds))
         self._started_at = 0
+        self._requests = Requests(
+            stop, is_stopping=lambda: self._stop.requested, asker=self._name_of_asker, ranks=ranks
+        )
         self._ctx = StepContext(
             job=prepared.job,
             hyperparams=prepared.trainer.settings,
             device=prepared.device,
-            dtype=_DTYPES[prepared.job.precision],
+            dtype=DTYPES[prepared.job.precision],
+            rank=ranks.rank,
+            local_rank=ranks.local_rank,
+            world_size=ranks.world_size,
             run_state=self._progress.state,
             model_handles={"weights": prepared.spec.weights} if prepared.spec.weights else {},
             dataset=prepared.dataset,
-            stop=ComponentStop(stop, self._name_of_asker),
+            scaler=make_scaler(prepared.job.precision, prepared.device),
+            run_dir=contract.run_dir,
+            host=self._requests,
         )
 
     def _name_of_asker(self) -> str:
@@ -167,61 +189,131 @@ class _Attempt:
         restore_randomness = saver.restore(self._prepared.resume) or nothing
         self._started_at = self._progress.state.step
         self._emit(events.RunStarted(device=str(self._prepared.device), world_size=self._ctx.world_size))
-        transformer = self._transformer()
-        try:
-            train(self._training(state, saver, transformer), restore_randomness)
-        except (Exception, SystemExit):
-            self._guarded("the checkpoint that was being written", saver.finish)
-            raise
-        except BaseException:
-            saver.abandon()  # nobody waits any more
-            raise
-        finally:
-            if transformer is not None:
-                transformer.close()
-        ended = self._stop.first
-        if ended and self._progress.state.step < self._prepared.total_steps:
-            return _ENDS[ended.status](reason=ended.reason)
-        return events.RunSucceeded()
+        with ExitStack() as open_ones:
+            try:
+                complete = train(self._training(state, saver, open_ones), restore_randomness)
+            except (Exception, SystemExit):
+                self._guarded("the checkpoint that was being written", saver.finish)
+                raise
+            except BaseException:
+                saver.abandon()  # nobody waits any more
+                raise
+        if complete:
+            early = self._progress.state.step < self._prepared.total_steps
+            return events.RunSucceeded(reason=self._stop.first.reason if early and self._stop.first else None)
+        ended = self._stop.interrupted or self._stop.first
+        assert ended is not None
+        return _ENDS[ended.status](reason=ended.reason)
 
-    def _transformer(self) -> Transformer | None:
+    def _transformer(self, open_ones: ExitStack, *, workers: int, stride: int, first: int) -> Transformer | None:
         prepared = self._prepared
-        return make_transformer(
+        transformer = make_transformer(
             hooks=prepared.hooks,
             components=prepared.components,
             selected=prepared.selected,
             job_dir=prepared.job_dir,
             ctx=self._ctx,
-            workers=prepared.spec.dataset.workers if prepared.spec.dataset else 0,
-            rows_per_step=prepared.feed.rows_per_step,
+            workers=workers,
+            stride=stride,
+            first=first,
             stopping=lambda: self._stop.requested,
         )
+        if transformer is not None:
+            open_ones.callback(transformer.close)
+        return transformer
 
-    def _training(self, state: Any, saver: Checkpointer, transformer: Transformer | None) -> Training:
-        bind = self._prepared.hooks.bind
-        return Training(
-            job=self._prepared.job,
+    def _training(self, state: Any, saver: Checkpointer, open_ones: ExitStack) -> Training:
+        """Everything that the loop works with.
+
+        :param open_ones: Takes what has to be closed behind the loop.
+        """
+        prepared = self._prepared
+        training = Training(
+            job=prepared.job,
             ctx=self._ctx,
             state=state,
-            hooks=Hooks(
-                prepare_batch=self._of_trainer("prepare_batch"),
-                train_step=self._of_trainer("train_step"),
-                on_train_begin=self._hook("on_train_begin"),
-                on_train_end=self._hook("on_train_end"),
-                on_epoch_begin=self._hook("on_epoch_begin"),
-                on_epoch_end=self._hook("on_epoch_end"),
-                on_batch_begin=bind("on_batch_begin"),
-                on_batch_end=bind("on_batch_end"),
-                on_stop_requested=self._hook("on_stop_requested"),
+            hooks=self._hooks(),
+            feed=prepared.feed,
+            transformer=self._transformer(
+                open_ones,
+                workers=prepared.spec.dataset.workers if prepared.spec.dataset else 0,
+                stride=prepared.feed.rows_per_step // prepared.spec.micro_batches,
+                first=self._ranks.rank,
             ),
-            feed=self._prepared.feed,
-            transformer=transformer,
             progress=self._progress,
-            total_steps=self._prepared.total_steps,
+            total_steps=prepared.total_steps,
             saver=saver,
+            validation=self._evaluation("validation", state, open_ones),
+            test=self._evaluation("test", state, open_ones),
+            sampling=self._sampling(state),
             stop=self._stop,
-            log=self._log,
-            meter=Meter(sign_seconds=_sign_seconds(self._prepared.spec.stall_seconds)),
+            requests=self._requests,
+            ranks=self._ranks,
+            meeting=self._meeting,
+            emit=self._emit,
+            meter=self._meter,
+        )
+        if prepared.spec.validation is not None and not training.validate_every:
+            message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
+            self._emit(events.Warning(code="validation.unused", message=message))
+        return training
+
+    def _hooks(self) -> Hooks:
+        bind, hook = self._prepared.hooks.bind, self._hook
+        return Hooks(
+            prepare_batch=self._of_trainer("prepare_batch"),
+            train_step=self._of_trainer("train_step"),
+            on_train_begin=hook("on_train_begin"),
+            on_train_end=hook("on_train_end"),
+            on_epoch_begin=hook("on_epoch_begin"),
+            on_epoch_end=hook("on_epoch_end"),
+            on_batch_begin=bind("on_batch_begin"),
+            on_batch_end=bind("on_batch_end"),
+            on_validation_begin=hook("on_validation_begin"),
+            on_validation_end=hook("on_validation_end"),
+            on_test_begin=hook("on_test_begin"),
+            on_test_end=hook("on_test_end"),
+            on_stop_requested=hook("on_stop_requested"),
+        )
+
+    def _evaluation(self, split: str, state: Any, open_ones: ExitStack) -> Evaluation | None:
+        prepared, method = self._prepared, _METHODS[split]
+        feed, data = getattr(prepared, split), getattr(prepared.spec, split)
+        if feed is None:
+            return None
+        return Evaluation(
+            prefix=_PREFIXES[split],
+            feed=feed,
+            transformer=self._transformer(open_ones, workers=data.workers, stride=data.batch_size, first=0),
+            prepare_batch=self._of_trainer("prepare_batch"),
+            step=self._of_trainer(method),
+            method=method,
+            state=state,
+            ctx=self._ctx,
+            ranks=self._ranks,
+            meeting=self._meeting,
+            stop=self._stop,
+            alive=self._show_life,
+        )
+
+    def _show_life(self) -> None:
+        """Show that the run goes on, if it is time to, while no step is done."""
+        if self._meter.clock() > self._meter.sign_due:
+            self._meter.sign_of_life(self._progress.state.samples_seen)
+            self._emit(events.Progress())
+
+    def _sampling(self, state: Any) -> Sampling | None:
+        if not self._prepared.spec.samples:
+            return None
+        return Sampling(
+            requests=self._prepared.spec.samples,
+            folder=Path(self._contract.samples_dir),
+            generate_sample=self._of_trainer("generate_sample"),
+            on_sample_saved=self._hook("on_sample_saved"),
+            state=state,
+            ctx=self._ctx,
+            ranks=self._ranks,
+            emit=self._emit,
         )
 
     def _checkpointer(self, state: Any) -> Checkpointer:

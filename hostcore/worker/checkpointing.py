@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import attrs
 
 from hostcore.checkpoints.commit import Draft
-from hostcore.checkpoints.find import committed
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import committed, verify
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.checkpoints.snapshot import StateBuffer, StateSnapshot
@@ -194,6 +195,7 @@ class Checkpointer:
             "data": dict(self.feed.identity()),
             "shard_rows": list(self.feed.shard_rows),
             "callbacks": {use: callback.callback_state() for use, callback in self.callbacks.items()},
+            "scaler": None if self.ctx.scaler is None else self.ctx.scaler.state_dict(),
             "trainer_checkpoint": None if info is None else dict(info),
         }
         snapshots["host"] = self._buffers["host"].snapshot(host)
@@ -211,7 +213,8 @@ class Checkpointer:
             raise
         record = draft.commit(epoch=epoch, final=final, sealed=sealed, may_commit=self._refuse_if_superseded)
         try:
-            payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final)
+            best = {one.metric: one.value for one in self.progress.best.values() if one.step == record.step}
+            payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final, best=best)
             self.emit(payload, step=record.step, epoch=record.epoch)  # here: the loop may be in a long step
             self._prune(record)
         except OSError as error:  # of the log; the checkpoint is there
@@ -221,7 +224,8 @@ class Checkpointer:
     def _prune(self, newest: CommitRecord) -> None:
         try:
             final = {record.step for record in committed(self.folder) if record.final}
-            prune(self.folder, keep=self.keep, protect={newest.step, *final})
+            best = {one.step for one in self.progress.best.values()}
+            prune(self.folder, keep=self.keep, protect={newest.step, *final, *best})
         except OSError as error:
             reason = f"an old checkpoint could not be removed: {error}"
             warning = events.Warning(code="checkpoint.not_removed", message=reason)
@@ -250,10 +254,7 @@ class Checkpointer:
                 self.emit(events.Warning(code="checkpoint.none", message=lost))
             return None
         folder, host = search.point.found.folder, search.point.host
-        payload = read_state(folder, "state")
-        self.trainer.load_state_dict(self.state, payload, self.ctx)
-        if self.trainer.load_checkpoint is not None and (folder / "trainer").is_dir():
-            self.trainer.load_checkpoint(self.state, str(folder / "trainer"), payload, self.ctx)
+        self._load_trainer(folder, host)
         for use, callback in self.callbacks.items():
             if use in host["callbacks"]:
                 callback.load_callback_state(host["callbacks"][use])
@@ -263,6 +264,33 @@ class Checkpointer:
         own = folder.parent == self.folder
         self.emit(events.RunResumed(path=self._shown(search.point.found.record) if own else str(folder)))
         return lambda: randomness.restore(states["random"])
+
+    def restore_trainer(self, step: int) -> None:
+        """Load the trainer's state, and nothing else, from a checkpoint of the run.
+
+        :raises CheckpointError: When there is none of this step that verifies.
+        """
+        self.finish()
+        record = next((one for one in committed(self.folder) if one.step == step), None)
+        if record is None:
+            raise CheckpointError(
+                f"a component asks for the trainer's state of step {step}, of which there is no checkpoint",
+                file=str(self.folder),
+                hint="request_restore takes the step of one of run_state.checkpoints",
+            )
+        verify(self.folder, record)
+        folder = self.folder / record.folder_name
+        host = read_state(folder, "host")
+        assert isinstance(host, Mapping)
+        self._load_trainer(folder, host)
+
+    def _load_trainer(self, folder: Path, host: Mapping[str, Any]) -> None:
+        payload = read_state(folder, "state")
+        self.trainer.load_state_dict(self.state, payload, self.ctx)
+        if self.trainer.load_checkpoint is not None and (folder / "trainer").is_dir():
+            self.trainer.load_checkpoint(self.state, str(folder / "trainer"), payload, self.ctx)
+        if self.ctx.scaler is not None and host["scaler"] is not None:
+            self.ctx.scaler.load_state_dict(host["scaler"])
 
     def _describe(self, record: CommitRecord) -> Checkpoint:
         return Checkpoint(

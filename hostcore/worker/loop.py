@@ -7,11 +7,16 @@ What is called, in this order::
         on_epoch_begin                                  not when a run resumes inside the epoch
         for each batch of the feed:
             transform_batch                             ahead, in other processes, with dataset.workers
-            prepare_batch
+            prepare_batch                               of each micro-batch, with accumulate
             on_batch_begin
             train_step
             on_batch_end
             every metric_every steps, and after the last: the metrics event
+            every validate_every steps, and after the last: on_validation_begin,
+                transform_batch, prepare_batch, validate_step for each batch, on_validation_end
+            every sample_every steps: generate_sample, on_sample_saved for each request
+            if request_best: state_dict, save_checkpoint
+            if request_restore: load_state_dict, load_checkpoint
             every checkpoint_every steps, and after the last: state_dict, save_checkpoint
             when that checkpoint is on the disk, some steps later: on_checkpoint_saved
         on_epoch_end                                    not for an epoch that was cut short
@@ -19,6 +24,7 @@ What is called, in this order::
         on_stop_requested                               for each request
         a checkpoint: state_dict, save_checkpoint
     on_checkpoint_saved
+    unless the run was interrupted: on_test_begin, transform_batch, prepare_batch, test_step for each batch, on_test_end
     on_train_end
 
 Hooks that nobody implements are not called, and a hook with one plain implementation is that method itself. Between two
@@ -28,30 +34,34 @@ cadence steps nothing reads a tensor.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hostcore.events.codec import finite
-from hostcore.worker.metrics import InvalidStepResult, read_metrics
+from hostcore.worker.between import answer, hear_requests, record, run_test, sample, validate
+from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.training import Training
 from hostcore_hookspecs import events
 from hostcore_hookspecs.step import StepResult
 
 
-def train(training: Training, restore_randomness: Callable[[], None]) -> None:
+def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     """Run the loop from where the run stands to its end, or to a request to stop.
 
     :param restore_randomness: Called right before the first epoch or batch.
+    :return: Whether the run came to its end, or to one that a component asked for; else it was interrupted.
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     hooks.on_train_begin(run_state, ctx)
     restore_randomness()
     training.meter.start(run_state.step, run_state.samples_seen)
-    while not (_hear_requests(training) or run_state.step >= training.total_steps):
+    while not (hear_requests(training) or run_state.step >= training.total_steps):
         _train_epoch(training)
-    if run_state.step >= training.total_steps:
-        training.saver.save(final=True)  # it has been, unless the run was asked for less than it had done
-    elif training.stop.first:
-        training.saver.save(final=training.stop.first.status == "succeeded")
+    stopped = training.stop.first
+    complete = run_state.step >= training.total_steps or (stopped is not None and stopped.status == "succeeded")
+    answer(training)
+    if complete or stopped is not None:
+        training.saver.save(final=complete)  # it has been, unless a request to stop came between
     training.saver.finish()
+    complete = complete and run_test(training)
     hooks.on_train_end(run_state, ctx)
+    return complete
 
 
 def _train_epoch(training: Training) -> None:
@@ -64,6 +74,8 @@ def _train_epoch(training: Training) -> None:
     _train_batches(training)
     if run_state.batch_in_epoch == feed.steps_per_epoch:
         hooks.on_epoch_end(run_state, ctx)
+        answer(training)
+        training.meeting.meet()
         if run_state.step < training.total_steps:
             progress.next_epoch()
 
@@ -75,18 +87,23 @@ def _train_batches(training: Training) -> None:
         _train_each(batches, asked, training)
 
 
-def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:
+def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:  # noqa: PLR0912 - the whole order
     """The innermost loop: everything it needs is a local name."""
     job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
     progress, saver, total_steps, clock = training.progress, training.saver, training.total_steps, meter.clock
     prepare_batch, train_step = training.hooks.prepare_batch, training.hooks.train_step
     on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
     run_state, metric_every, checkpoint_every = progress.state, job.metric_every, job.checkpoint_every
+    validate_every, sample_every = training.validate_every, training.sample_every
+    requests, beat, accumulates = training.requests, training.beat, job.accumulate > 1
 
     for raw_batch in batches:
         arrived = clock()
         meter.data_wait += arrived - asked
-        batch = prepare_batch(raw_batch, state, ctx)
+        if accumulates:
+            batch = tuple(prepare_batch(one, state, ctx) for one in raw_batch)
+        else:
+            batch = prepare_batch(raw_batch, state, ctx)
         if on_batch_begin is not None:
             on_batch_begin(batch, run_state, ctx)
         result = train_step(batch, state, ctx)
@@ -95,13 +112,21 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         if on_batch_end is not None:
             on_batch_end(result, run_state, ctx)
 
-        due = metric_every and (step % metric_every == 0 or step == total_steps)
-        if due and not (control and control.skip_cadence_emit):
-            _record(training, result)
+        shown = not (control and control.skip_cadence_emit)
+        if metric_every and (step % metric_every == 0 or step == total_steps) and shown:
+            record(training, result)
         elif arrived > meter.sign_due:
             training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))
         if saver.has_news:
             saver.finish()
+        if validate_every and (step % validate_every == 0 or step == total_steps):
+            validate(training)
+        if sample_every and step % sample_every == 0 and shown:
+            sample(training)
+        if requests.pending:
+            answer(training)
+        if beat is not None:
+            beat()
         if step == total_steps:
             saver.save(final=True)
             saver.finish()
@@ -136,23 +161,3 @@ def _control_of(result: Any, step: int) -> Any:
             hint="return hostcore_hookspecs.StepResult(metrics={'loss': loss})",
         )
     return getattr(result, "control", None)
-
-
-def _record(training: Training, result: Any) -> None:
-    """Read the metrics of a cadence step: this is where a GPU is synchronised."""
-    run_state = training.progress.state
-    metrics = read_metrics(result, run_state.step)
-    training.progress.remember(metrics)
-    values, nonfinite = finite(metrics)
-    reading = training.meter.read(run_state.step, run_state.samples_seen)
-    training.emit(events.Metrics(metrics=values, nonfinite=nonfinite, **reading))
-
-
-def _hear_requests(training: Training) -> bool:
-    """Tell the log and the callbacks about new requests to stop; whether there was ever one."""
-    run_state = training.progress.state
-    for request in training.stop.unheard():
-        training.progress.note_stop(request.reason, request.requested_by)
-        training.emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))
-        training.hooks.on_stop_requested(request.reason, request.requested_by, run_state, training.ctx)
-    return training.stop.requested

@@ -1,8 +1,10 @@
 """What a trainer reports, under the names and at the cadence that the job asks for."""
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from hostcore.toolkit import to_float_scalar
@@ -29,35 +31,108 @@ class InvalidStepResult(HostcoreError):
     code = "trainer.invalid_result"
 
 
-def read_metrics(result: Any, step: int) -> dict[str, float]:
-    """The metrics of a training step under their recorded names. Reads tensors, which synchronises a GPU.
+def training_name(name: str) -> str:
+    """The name under which a metric of ``train_step`` is recorded."""
+    return _TRAINING_NAMES.get(name, name)
 
+
+def evaluation_name(split: str) -> Callable[[str], str]:
+    """The names under which metrics of a validation (``val``) or a test (``test``) are recorded: ``val/loss``."""
+    return lambda name: name if "/" in name else f"{split}/{name}"
+
+
+def read_metrics(result: Any, where: str, *, name_of: Callable[[str], str] = training_name) -> dict[str, float]:
+    """The metrics of a step under their recorded names. Reads tensors, which synchronises a GPU.
+
+    :param where: What returned the result, and when: "train_step at step 3".
+    :param name_of: The recorded name by the given one.
     :raises InvalidStepResult: When the result has no metrics, or one of them is no scalar.
     """
     metrics = getattr(result, "metrics", None)
     if not isinstance(metrics, Mapping):
         raise InvalidStepResult(
-            f"train_step returned {type(result).__name__} at step {step}, which has no mapping `metrics`",
+            f"{where} returned {type(result).__name__}, which has no mapping `metrics`",
             hint="return hostcore_hookspecs.StepResult(metrics={'loss': loss})",
         )
     read: dict[str, float] = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
-            raise InvalidStepResult(f"the name of a metric at step {step} is not text: {name!r}")
-        recorded = _TRAINING_NAMES.get(name, name)
+            raise InvalidStepResult(f"the name of a metric of {where} is not text: {name!r}")
+        recorded = name_of(name)
         if recorded in read:
             raise InvalidStepResult(
-                f"two metrics at step {step} are recorded as {recorded!r}; one of them is {name!r}",
+                f"two metrics of {where} are recorded as {recorded!r}; one of them is {name!r}",
                 hint="`loss` and `train_loss` are one metric, and so are `lr` and `learning_rate`",
             )
         try:
             read[recorded] = to_float_scalar(value)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidStepResult(
-                f"the metric {name!r} at step {step} is not a number: {error}",
+                f"the metric {name!r} of {where} is not a number: {error}",
                 hint="metrics are numbers or tensors with one element",
             ) from error
     return read
+
+
+def read_weight(result: Any, where: str, *, rows: int) -> float:
+    """The weight of a step's metrics.
+
+    :param rows: What stands for it when the result has none.
+    :raises InvalidStepResult: When it is negative or not a finite number.
+    """
+    given = getattr(result, "weight", None)
+    if given is None:
+        return float(rows)
+    try:
+        weight = to_float_scalar(given)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidStepResult(f"the weight of {where} is not a number: {error}") from error
+    if not (math.isfinite(weight) and weight >= 0):
+        raise InvalidStepResult(
+            f"the weight of {where} is {weight}", hint="it is the number of samples or tokens behind the metrics"
+        )
+    return weight
+
+
+class WeightedMeans:
+    """Means by name, weighted: Σ(weight·value) / Σ weight, rounded once, so that no order of adding matters."""
+
+    def __init__(self) -> None:
+        self._products: dict[str, list[float]] = {}
+        self._weights: dict[str, list[float]] = {}
+
+    def add(self, metrics: Mapping[str, float], weight: float) -> None:
+        """Count the metrics of one batch."""
+        for name, value in metrics.items():
+            self._products.setdefault(name, []).append(weight * value if weight else 0.0)
+            self._weights.setdefault(name, []).append(weight)
+
+    def totals(self) -> dict[str, tuple[float, float]]:
+        """By name, the two sums."""
+        return {name: (_sum(products), _sum(self._weights[name])) for name, products in self._products.items()}
+
+
+def _sum(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # infinities of both signs, or too large a sum
+        return sum(values)
+
+
+def mean_over_ranks(totals: Sequence[Mapping[str, tuple[float, float]]]) -> tuple[dict[str, float], list[str]]:
+    """The means over all ranks, in the order in which the first ranks name them.
+
+    :param totals: Of each rank, by name: Σ(weight·value) and Σ weight. A rank without any weight has no say.
+    :return: The means, and the names that some of the ranks lack. NaN where all weights are 0.
+    """
+    heard = [one for one in totals if any(weight for _, weight in one.values())] or list(totals)
+    names = list(dict.fromkeys(name for one in heard for name in one))
+    means = {}
+    for name in names:
+        pairs = [one[name] for one in heard if name in one]
+        weight = _sum([weight for _, weight in pairs])
+        means[name] = _sum([product for product, _ in pairs]) / weight if weight else math.nan
+    return means, [name for name in names if any(name not in one for one in heard)]
 
 
 class Meter:
@@ -89,6 +164,13 @@ class Meter:
         rate = (samples - self._sign_samples) / max(now - self._sign, 1e-9)
         self._note_sign(now, samples)
         return rate
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What happens meanwhile is no part of the training's time."""
+        began = self.clock()
+        yield
+        self._since += self.clock() - began
 
     def _note_sign(self, now: float, samples: int) -> None:
         self._sign, self._sign_samples, self.sign_due = now, samples, now + self.sign_seconds

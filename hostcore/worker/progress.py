@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
+
 from hostcore.worker.feed.feed import Cursor, Stream
 from hostcore.worker.metrics import History, remember
-from hostcore_hookspecs.run_state import Checkpoint, RunState, StopRequest
+from hostcore_hookspecs.run_state import Best, Checkpoint, RunState, StopRequest
 
 _set = object.__setattr__  # the one way into a frozen class
 
@@ -14,17 +16,20 @@ _set = object.__setattr__  # the one way into a frozen class
 class Progress:
     """Advances a run state in place; everybody who holds it sees it move."""
 
-    def __init__(self, rows_per_step: int = 1) -> None:
+    def __init__(self, rows_per_step: int = 1, total_steps: int = 0) -> None:
         """Begin at step 0.
 
         :param rows_per_step: Rows of a step over all ranks.
+        :param total_steps: The step after which the run is complete; 0: it has none.
         """
         self._rows_per_step = rows_per_step
         self._history: History = {}
         #: The digest of the rows before the stream that is being read.
         self._digest = 0
         self._stream: Stream | None = None
-        self.state = RunState(history=self._history)
+        self.state = RunState(history=self._history, total_steps=total_steps)
+        #: The best value of each metric that a callback watches, by metric.
+        self.best: Mapping[str, Best] = {}
 
     def advance(self) -> int:
         """Count a finished step.
@@ -63,14 +68,19 @@ class Progress:
         _set(self.state, "batch_in_epoch", 0)
 
     def remember(self, metrics: Mapping[str, float]) -> None:
-        """Make metrics the last ones, and add them to the history."""
-        _set(self.state, "metrics", dict(metrics))
+        """Make metrics the last ones of their names, and add them to the history."""
+        _set(self.state, "metrics", {**self.state.metrics, **metrics})
         remember(self._history, metrics, self.state.step)
 
     def note_stop(self, reason: str, requested_by: str) -> None:
         """Add a request to stop."""
         request = StopRequest(reason=reason, requested_by=requested_by)
         _set(self.state, "stop_requests", (*self.state.stop_requests, request))
+
+    def note_best(self, best: Best) -> None:
+        """Make a value the best of its metric."""
+        self.best = {**self.best, best.metric: best}
+        _set(self.state, "best", best)
 
     def note_checkpoints(self, checkpoints: tuple[Checkpoint, ...]) -> None:
         """Set the checkpoints that exist."""
@@ -85,8 +95,13 @@ class Progress:
             "batch_in_epoch": state.batch_in_epoch,
             "samples_seen": state.samples_seen,
             "metrics": dict(state.metrics),
+            "best": [attrs.asdict(one) for one in self._best_last()],
             "history": {name: [tuple(point) for point in points] for name, points in self._history.items()},
         }
+
+    def _best_last(self) -> list[Best]:
+        """The best of each metric; that of the run state comes last."""
+        return sorted(self.best.values(), key=lambda one: one is self.state.best)
 
     def stored_cursor(self) -> dict[str, int]:
         """What a checkpoint keeps about the place in the data; plain JSON."""
@@ -100,6 +115,8 @@ class Progress:
         self._digest = digest
         for name in ("step", "epoch", "batch_in_epoch", "samples_seen", "metrics"):
             _set(self.state, name, stored[name])
+        for best in stored["best"]:
+            self.note_best(Best(**best))
         for name, points in stored["history"].items():
             for step, value in points:
                 remember(self._history, {name: value}, step)

@@ -23,14 +23,18 @@ from hostcore.plugins.importing import from_exception
 from hostcore.plugins.provenance import provenance
 from hostcore.plugins.resolve import Selected, in_room, select
 from hostcore.runs.contract import WorkerContract
-from hostcore.runs.directory import cache_dir
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.worker.capabilities import missing_capabilities
 from hostcore.worker.devices import available_devices, checked_device
-from hostcore.worker.feed.feed import Feed, MockFeed, dataset_feed
+from hostcore.worker.feed.evaluation import EvaluationFeed
+from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import check_workers
+from hostcore.worker.precision import check_precision
+from hostcore.worker.ranks.place import Place
 from hostcore.worker.resuming import Search, find_resume_point
-from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings, Job
+from hostcore.worker.sources import Sources
+from hostcore_hookspecs import HostcoreError, Job
 from hostcore_hookspecs.data_source import Dataset
 
 T = TypeVar("T")
@@ -55,6 +59,10 @@ class Prepared:
     device: torch.device
     dataset: Dataset | None
     feed: Feed
+    #: None: the job has no data for it.
+    validation: EvaluationFeed | None
+    test: EvaluationFeed | None
+    place: Place
     #: What the run goes on from.
     resume: Search
     total_steps: int
@@ -63,9 +71,14 @@ class Prepared:
         """What the supervisor and the plan tell about it; plain JSON."""
         return {
             "device": str(self.device),
+            "precision": self.job.precision,
+            "world_size": self.place.world_size,
+            "rows_per_step": self.feed.rows_per_step,
             "total_steps": self.total_steps,
             "steps_per_epoch": self.feed.steps_per_epoch or 0,
             "num_rows": self.feed.num_rows,
+            "validation_rows": self.validation.num_rows if self.validation else 0,
+            "test_rows": self.test.num_rows if self.test else 0,
             "data": dict(self.feed.identity()),
             "feed_bytes": self.feed.memory_bytes,
             "warnings": list(self.feed.warnings()),
@@ -105,23 +118,23 @@ class _Collector:
             raise Errors(self.errors)
 
 
-def read_job(contract: WorkerContract) -> tuple[JobSpec, Path]:
+def read_job(contract: WorkerContract, *, world_size: int) -> tuple[JobSpec, Path]:
     """The job of a contract, and the folder that its import paths are searched in."""
     path = Path(contract.job_spec_path)
     if read_document(path).get("schema") == SCHEMA:
         record = RunRecord.read(path)
-        spec, job_dir = load_job(record.job), Path(record.job_dir)
+        spec, job_dir = load_job(record.job, world_size=world_size), Path(record.job_dir)
     else:
-        spec, job_dir = load_job(path), path.parent
+        spec, job_dir = load_job(path, world_size=world_size), path.parent
     return attrs.evolve(spec, trainer=contract.trainer_plugin), job_dir
 
 
-def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
+def prepare(contract: WorkerContract, place: Place) -> Prepared:
     """Check a job and make what it needs, short of calling the trainer.
 
     :raises Errors: Everything that is wrong with it.
     """
-    spec, job_dir = read_job(contract)
+    spec, job_dir = read_job(contract, world_size=place.world_size)
     job = job_view(spec)
     selected = in_room(select(spec, discover()), "worker")
     found = _Collector(selected)
@@ -129,11 +142,19 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
     loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
     hooks = found.check(lambda: Hooks(components))
-    device = found.check(lambda: _select_device(spec, job, hooks, local_rank), components) if hooks else None
-    opened = found.check(lambda: _open_feed(spec, job, hooks, components), components) if hooks else None
+    device = found.check(lambda: _select_device(spec, job, hooks, place), components) if hooks else None
+    if device is not None:
+        found.check(lambda: check_precision(spec.precision, device))
+    sources = Sources(spec, hooks, components, place) if hooks else None
+    opened = found.check(sources.training, components) if sources else None
+    validation = found.check(lambda: sources.evaluation("validation"), components) if sources else None
+    test = found.check(lambda: sources.evaluation("test"), components) if sources else None
     trainers = [one for one in components if one.ref.kind == "trainer"]
     for one in trainers:
-        found.check(lambda one=one: check_workers(one, spec.dataset.workers if spec.dataset else 0))  # type: ignore[misc]
+        found.errors += missing_capabilities(one, spec)
+        for key in ("dataset", "validation", "test"):
+            data = getattr(spec, key)
+            found.check(lambda one=one, key=key, data=data: check_workers(one, data.workers if data else 0, key=key))  # type: ignore[misc]
     resume = found.check(lambda: _find_resume_point(contract, spec, opened[1])) if opened else None
     found.raise_errors()
     assert hooks is not None
@@ -155,6 +176,9 @@ def prepare(contract: WorkerContract, *, local_rank: int = 0) -> Prepared:
         device=device,
         dataset=dataset,
         feed=feed,
+        validation=validation,
+        test=test,
+        place=place,
         resume=resume,
         total_steps=_total_steps(spec, feed),
     )
@@ -180,42 +204,22 @@ def _require_weights(spec: JobSpec) -> None:
         )
 
 
-def _sources(components: Sequence[Component]) -> list[Component]:
-    return [one for one in components if one.ref.kind == "data_source"]
-
-
-def _select_device(spec: JobSpec, job: Job, hooks: Hooks, local_rank: int) -> torch.device:
+def _select_device(spec: JobSpec, job: Job, hooks: Hooks, place: Place) -> torch.device:
     available = available_devices()
-    (asked,) = spec.requested_devices
+    devices = spec.requested_devices
+    asked = devices[place.local_rank % len(devices)]
     if asked != "auto":
         return checked_device(asked, available, pointer="/devices" if spec.devices else "/device")
     choose = hooks.bind("select_device")
-    return checked_device((choose and choose(job, available, local_rank)) or available[0], available)
+    chosen = choose and choose(job, available, place.local_rank)
+    return checked_device(chosen or _best(available, place.local_rank), available)
 
 
-def _open_feed(
-    spec: JobSpec, job: Job, hooks: Hooks, components: Sequence[Component]
-) -> tuple[Dataset | None, Feed] | None:
-    if spec.dataset is None:
-        return None, MockFeed(mock_batches=spec.mock_batches or ())
-    source = next(iter(_sources(components)), None)
-    if source is None:
-        return None  # its own error has been collected
-    open_dataset = hooks.bind("open_dataset", of=source)
-    assert open_dataset is not None
-    try:
-        dataset = open_dataset(
-            spec.dataset.to_json(), DataContext(seed=job.seed, cache_dir=str(cache_dir()), split="train")
-        )
-        return dataset, dataset_feed(dataset, spec.dataset, seed=job.seed, pointer="/dataset")
-    except InvalidSettings as error:
-        error.pointer = f"/dataset{error.pointer or ''}"
-        error.plugin = error.plugin or source.ref.provenance
-        raise
-    except InvalidData as error:
-        error.pointer = error.pointer or "/dataset"
-        error.plugin = error.plugin or source.ref.provenance
-        raise
+def _best(available: Sequence[str], local_rank: int) -> str:
+    """The best device; for each rank of a machine another one, if there are several."""
+    kind = available[0].partition(":")[0]
+    alike = [one for one in available if one.partition(":")[0] == kind]
+    return alike[local_rank % len(alike)]
 
 
 def _total_steps(spec: JobSpec, feed: Feed) -> int:

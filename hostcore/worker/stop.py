@@ -26,12 +26,16 @@ class StopSwitch:
         self.requested = False
         #: The request that counts: the first.
         self.first: StopRequest | None = None
+        #: The first that does not leave the run as succeeded: nothing long is begun or gone on with any more.
+        self.interrupted: StopRequest | None = None
         self._unheard: deque[StopRequest] = deque()
 
     def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:
         """Ask the run to stop."""
         request = StopRequest(status, reason, requested_by)
         self.first = self.first or request
+        if status != "succeeded":
+            self.interrupted = self.interrupted or request
         self._unheard.append(request)
         self.requested = True
 
@@ -45,23 +49,3 @@ class StopSwitch:
         end = clock() + seconds
         while not self.requested and (left := end - clock()) > 0:
             time.sleep(min(left, 0.05))
-
-
-class ComponentStop:
-    """The switch as components have it in their context: a request says which of them asked.
-
-    :param asker: Names the component that is running.
-    """
-
-    def __init__(self, switch: StopSwitch, asker: Callable[[], str]) -> None:
-        self._switch = switch
-        self._asker = asker
-
-    @property
-    def requested(self) -> bool:
-        """Whether anybody has asked."""
-        return self._switch.requested
-
-    def request(self, reason: str, requested_by: str) -> None:  # noqa: ARG002 - a component does not know its name
-        """Ask the run to stop."""
-        self._switch.request(reason, self._asker())

@@ -7,12 +7,15 @@ from typing import Any, Protocol
 
 import attrs
 
-from hostcore.events.writer import RankLog
 from hostcore.worker import randomness
+from hostcore.worker.evaluation import Evaluation
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import Transformer
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
+from hostcore.worker.ranks.protocol import Meeting, Ranks
+from hostcore.worker.requests import Requests
+from hostcore.worker.sampling import Sampling
 from hostcore.worker.stop import StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
@@ -32,6 +35,9 @@ class Saver(Protocol):
     def finish(self) -> None:
         """Wait for the checkpoint that is being written, and tell what became of it."""
 
+    def restore_trainer(self, step: int) -> None:
+        """Load the trainer's state, and nothing else, from a checkpoint of the run."""
+
 
 def nothing(*_: Any) -> None:
     """A hook that nobody implements, where it is not called at every step."""
@@ -49,6 +55,10 @@ class Hooks:
     on_epoch_end: Call = nothing
     on_batch_begin: Call | None = None
     on_batch_end: Call | None = None
+    on_validation_begin: Call = nothing
+    on_validation_end: Call = nothing
+    on_test_begin: Call = nothing
+    on_test_end: Call = nothing
     on_stop_requested: Call = nothing
 
 
@@ -68,27 +78,60 @@ class Training:
     #: The step after which the run is complete.
     total_steps: int
     saver: Saver
+    #: None: the job has no data for it.
+    validation: Evaluation | None = None
+    test: Evaluation | None = None
+    #: None: the job asks for no samples.
+    sampling: Sampling | None = None
     stop: StopSwitch
-    log: RankLog
+    requests: Requests
+    ranks: Ranks
+    meeting: Meeting
+    emit: Callable[[events.Payload], None]
     meter: Meter
 
-    def emit(self, payload: events.Payload) -> None:
-        """Append an event to the rank's log."""
-        run_state = self.progress.state
-        self.log.write(payload, step=run_state.step, epoch=run_state.epoch)
+    @property
+    def validate_every(self) -> int:
+        """In steps; 0: never."""
+        every = self.job.validate_every
+        if isinstance(every, int):
+            return every if self.validation else 0
+        assert self.feed.steps_per_epoch is not None
+        return self.feed.steps_per_epoch
+
+    @property
+    def sample_every(self) -> int:
+        """In steps; 0: never."""
+        return self.job.sample_every if self.sampling else 0
+
+    @property
+    def beat(self) -> Call | None:
+        """Called after every step; None: nobody has to be met."""
+        return self.meeting.beat if self.ranks.world_size > 1 else None
 
     @contextmanager
     def batches(self) -> Iterator[Iterator[Any]]:
-        """The batches from where the run stands to the end of its epoch. They end early when the run is to stop."""
+        """The batches from where the run stands to the end of its epoch. They end early when the run is to stop.
+
+        With ``accumulate``, a batch is a tuple of those that a step takes together.
+        """
         cursor = self.progress.cursor
         stream = self.feed.stream(cursor, stopping=lambda: self.stop.requested)
         with self.progress.reading(stream):
             batches = iter(stream)
             if self.transformer is not None:
                 batches = self.transformer.apply(batches, cursor)
+            if self.job.accumulate > 1:
+                batches = _together(batches, self.job.accumulate)
             with randomness.kept():  # finding a place in the data may draw
                 first = list(islice(batches, 1))
             yield _in_front(first, batches)
+
+
+def _together(batches: Iterator[Any], count: int) -> Iterator[tuple[Any, ...]]:
+    """Tuples of batches. What does not fill one, because the run is to stop, is dropped."""
+    while len(group := tuple(islice(batches, count))) == count:
+        yield group
 
 
 def _in_front(first: list[Any], batches: Iterator[Any]) -> Iterator[Any]:

@@ -80,11 +80,12 @@ def _draw(lanes: Sequence[_Lane], order: ShuffledOrder, window: int, limit: Wind
     return parts
 
 
-def cut(blocks: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+def cut(blocks: Iterable[pa.RecordBatch], size: int, *, tail: bool = False) -> Iterator[pa.RecordBatch]:
     """Batches of exactly ``size`` rows: slices of a block without a copy, where it does not end inside one.
 
-    Rows that do not fill a last batch are left out. A block is let go of before the next one is asked for, but for the
-    memory of its last rows.
+    A block is let go of before the next one is asked for, but for the memory of its last rows.
+
+    :param tail: Whether rows that do not fill a last batch are given out as well; else they are left out.
     """
     begun: list[pa.RecordBatch] = []
     missing = size
@@ -103,3 +104,5 @@ def cut(blocks: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]
         if start < end:
             begun, missing = [block.slice(start)], size - (end - start)
         del block
+    if tail and begun:
+        yield pa.concat_batches(begun)

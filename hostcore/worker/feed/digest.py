@@ -106,7 +106,7 @@ class OrderLayout:
         :raises ValueError: For an order that this version does not know.
         """
         if "mock_batches" in identity:
-            return cls(shard_rows=(identity["mock_batches"],))
+            return cls(shard_rows=(identity["mock_batches"],), rows_per_step=identity["batch_size"])
         if identity["order"] not in (LAYOUT, "file"):
             raise ValueError(f"the order {identity['order']!r} is not known to this version")
         return cls(

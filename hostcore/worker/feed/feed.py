@@ -99,6 +99,8 @@ class DatasetFeed:
     rows_per_step: int
     seed: int
     shuffle: bool
+    #: Batches that a rank's rows of a step come in.
+    micro_batches: int = 1
     #: L and W of the shuffled order; 0 when it is not shuffled.
     lanes: int = 0
     window: int = 0
@@ -134,7 +136,7 @@ class DatasetFeed:
         )
 
     def stream(self, cursor: Cursor, *, stopping: Callable[[], bool] = never) -> DatasetStream:
-        """Record batches of exactly ``rows_per_step / world_size`` rows: those at p ≡ rank (mod world_size)."""
+        """Record batches of the rows at p ≡ rank (mod world_size), of one micro-batch each."""
         share = Share(rank=self.rank, world_size=self.world_size)
         return DatasetStream(
             lambda unwanted: self._blocks(cursor, share, unwanted),
@@ -142,6 +144,7 @@ class DatasetFeed:
             start=cursor.rows,
             share=share,
             rows_per_step=self.rows_per_step,
+            micro_batches=self.micro_batches,
             steps=(self.num_rows - cursor.rows) // self.rows_per_step,
             readahead=self.readahead,
             stopping=stopping,
@@ -183,9 +186,16 @@ class MockFeed:
 
     #: Empty: every batch is None and the epoch never ends.
     mock_batches: Sequence[Any] = ()
+    rank: int = 0
+    world_size: int = 1
+    micro_batches: int = 1
 
-    rows_per_step = 1
     memory_bytes = 0
+
+    @property
+    def rows_per_step(self) -> int:
+        """A batch counts as one row."""
+        return self.world_size * self.micro_batches
 
     @property
     def num_rows(self) -> int:
@@ -194,8 +204,8 @@ class MockFeed:
 
     @property
     def steps_per_epoch(self) -> int | None:
-        """One step per batch."""
-        return len(self.mock_batches) or None
+        """Batches that do not fill a step are left out."""
+        return self.num_rows // self.rows_per_step or None
 
     @property
     def shard_rows(self) -> Sequence[int]:
@@ -204,33 +214,64 @@ class MockFeed:
 
     def stream(self, cursor: Cursor, *, stopping: Callable[[], bool] = never) -> MockStream:  # noqa: ARG002
         """The batches from the cursor on; they never have to be waited for."""
-        return MockStream(mock_batches=self.mock_batches, epoch=cursor.epoch, start=cursor.rows)
+        return MockStream(
+            mock_batches=self.mock_batches,
+            epoch=cursor.epoch,
+            start=cursor.rows,
+            stop=self.num_rows // self.rows_per_step * self.rows_per_step,
+            share=Share(rank=self.rank, world_size=self.world_size),
+        )
 
     def identity(self) -> Mapping[str, Any]:
-        """The number of batches."""
-        return {"mock_batches": len(self.mock_batches)}
+        """The number of batches, and how many a step takes."""
+        return {"mock_batches": len(self.mock_batches), "batch_size": self.rows_per_step}
 
     def warnings(self) -> Sequence[str]:
         """None."""
         return ()
 
 
+def mock_feed(batches: Sequence[Any] | None, *, rank: int, world_size: int, micro_batches: int) -> MockFeed:
+    """The feed of a job's ``mock_batches``, or of a job without data.
+
+    :raises InvalidData: When there is less than one step of them.
+    """
+    feed = MockFeed(mock_batches=batches or (), rank=rank, world_size=world_size, micro_batches=micro_batches)
+    if batches and feed.steps_per_epoch is None:
+        raise InvalidData(
+            f"a step takes {feed.rows_per_step} mock batches, one for each rank and micro-batch; "
+            f"there are {len(batches)}",
+            pointer="/mock_batches",
+            hint="give more of them",
+        )
+    return feed
+
+
 def dataset_feed(
-    dataset: "Dataset", spec: "DatasetSpec", *, seed: int, pointer: str, rank: int = 0, world_size: int = 1
+    dataset: "Dataset",
+    spec: "DatasetSpec",
+    *,
+    seed: int,
+    pointer: str,
+    rank: int = 0,
+    world_size: int = 1,
+    micro_batches: int = 1,
 ) -> DatasetFeed:
     """The feed of an opened dataset.
 
     :param spec: The job's settings of it.
     :param pointer: Where these are in the job.
-    :raises InvalidData: When there is less than one batch of data, or one row is larger than a window may be.
+    :param micro_batches: Batches per step on each rank.
+    :raises InvalidData: When there is less than one step of data, or one row is larger than a window may be.
     """
     shards = dataset.shards()
     shard_rows = tuple(shard.num_rows for shard in shards)
-    rows_per_step = spec.batch_size * world_size
+    rows_per_step = spec.batch_size * world_size * micro_batches
     if sum(shard_rows) < rows_per_step:
         each = f" on each of {world_size} ranks" if world_size > 1 else ""
+        batches = f"{micro_batches} batches" if micro_batches > 1 else "one batch"
         raise InvalidData(
-            f"the data has {sum(shard_rows):,} rows, less than one batch of {spec.batch_size:,}{each}",
+            f"the data has {sum(shard_rows):,} rows, less than {batches} of {spec.batch_size:,}{each}",
             pointer=f"{pointer}/batch_size",
             hint="lower batch_size, or add data",
         )
@@ -248,6 +289,7 @@ def dataset_feed(
         dataset=dataset,
         columns=columns,
         rows_per_step=rows_per_step,
+        micro_batches=micro_batches,
         seed=seed,
         shuffle=spec.shuffle,
         lanes=lanes,

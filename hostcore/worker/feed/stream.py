@@ -36,6 +36,7 @@ class DatasetStream:
     :param epoch: Of the rows.
     :param start: The position of the first one, over all ranks.
     :param rows_per_step: Over all ranks.
+    :param micro_batches: Batches that a rank's rows of a step come in.
     :param steps: How many; there may be rows for another batch on some of the ranks.
     :param readahead: Windows to read ahead in a thread; 0: they are read when they are asked for.
     """
@@ -48,12 +49,14 @@ class DatasetStream:
         start: int,
         share: Share,
         rows_per_step: int,
+        micro_batches: int,
         steps: int,
         readahead: int,
         stopping: Callable[[], bool],
     ) -> None:
-        self._batch_rows = rows_per_step // share.world_size
-        self._steps = steps
+        step_rows = rows_per_step // share.world_size
+        self._batch_rows = step_rows // micro_batches
+        self._batches = steps * micro_batches
         self._digests = StepDigests(start, rows_per_step)
         self._closing = threading.Event()
         self._ahead: ReadAhead[_Counted] | None = None
@@ -61,16 +64,16 @@ class DatasetStream:
         def unwanted() -> bool:
             return self._closing.is_set() or (not readahead and stopping())
 
-        tally = Tally(epoch, start, share, self._batch_rows)
+        tally = Tally(epoch, start, share, step_rows)
         self._blocks = _counted(open_blocks(unwanted), tally)
         if readahead:
             self._ahead = ReadAhead(self._blocks, depth=readahead, closing=self._closing, stopping=stopping)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """Batches of exactly the rows of a step that this rank takes. To be asked for once; closes at its end."""
+        """Batches of exactly the rows that this rank takes at once. To be asked for once; closes at its end."""
         blocks = self._taken() if self._ahead is None else self._taken_ahead(self._ahead)
         try:
-            yield from islice(cut(blocks, self._batch_rows), self._steps)
+            yield from islice(cut(blocks, self._batch_rows), self._batches)
         finally:
             self.close()
 
@@ -123,16 +126,21 @@ class MockStream:
     mock_batches: Sequence[Any]
     epoch: int
     start: int
+    #: Where whole steps end.
+    stop: int
+    share: Share
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches."""
-        return iter(self.mock_batches[self.start :]) if self.mock_batches else repeat(None)
+        """The rank's batches."""
+        first = self.start + self.share.skip(self.start)
+        own = self.mock_batches[first : self.stop : self.share.world_size]
+        return iter(own) if self.mock_batches else repeat(None)
 
     def digest(self, rows: int) -> int:
         """A batch is a row, and its place its number; 0 without batches."""
         if not self.mock_batches:
             return 0
-        positions = np.arange(self.start, rows)
+        positions = np.arange(self.start + self.share.skip(self.start), rows, self.share.world_size)
         return row_digest(self.epoch, positions, positions)
 
     def close(self) -> None:

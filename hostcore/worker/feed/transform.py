@@ -38,27 +38,28 @@ class Transformer(Protocol):
         """End what was started. Nothing happens the second time."""
 
 
-def check_workers(trainer: Component, workers: int) -> None:
+def check_workers(trainer: Component, workers: int, *, key: str = "dataset") -> None:
     """Refuse ``dataset.workers`` for a trainer that they can do nothing for.
 
+    :param key: The data's in the job.
     :raises HostcoreError: It has no ``transform_batch``, or is of a module that other processes cannot import.
     """
     if not workers:
         return
-    where = {"pointer": "/dataset/workers", "plugin": trainer.ref.provenance}
+    where = {"pointer": f"/{key}/workers", "plugin": trainer.ref.provenance}
     if _HOOK not in trainer.hooks:
         raise HostcoreError(
-            f"dataset.workers needs a trainer with {_HOOK}, and {named(trainer.ref)} has none",
+            f"{key}.workers needs a trainer with {_HOOK}, and {named(trainer.ref)} has none",
             code="transform.missing",
-            hint=f"remove dataset.workers, or move the stateless work of prepare_batch into {_HOOK}",
+            hint=f"remove {key}.workers, or move the stateless work of prepare_batch into {_HOOK}",
             **where,
         )
     if type(trainer.instance).__module__ == "__main__":
         raise HostcoreError(
-            f"dataset.workers needs a trainer that other processes can import, and {named(trainer.ref)} is part of"
+            f"{key}.workers needs a trainer that other processes can import, and {named(trainer.ref)} is part of"
             " the running script",
             code="transform.main",
-            hint="put the trainer into a module of its own, or remove dataset.workers",
+            hint=f"put the trainer into a module of its own, or remove {key}.workers",
             **where,
         )
 
@@ -71,7 +72,8 @@ def make_transformer(
     job_dir: Path,
     ctx: StepContext,
     workers: int,
-    rows_per_step: int,
+    stride: int,
+    first: int,
     stopping: Callable[[], bool],
 ) -> Transformer | None:
     """The transformer of an attempt; None when the trainer has no ``transform_batch``.
@@ -82,7 +84,8 @@ def make_transformer(
     :param selected: The uses that the components were made of.
     :param job_dir: The folder that import paths are searched in.
     :param ctx: The attempt's; ``transform_batch`` gets one of its own.
-    :param rows_per_step: Rows of a step over all ranks.
+    :param stride: From the first row of one of this rank's batches to that of the next.
+    :param first: From the cursor's row to the first of this rank's.
     :param stopping: Whether the run is to stop.
     """
     trainer = next(one for one in components if one.ref.kind == "trainer")
@@ -91,14 +94,14 @@ def make_transformer(
     if call is None:
         return None
     if not workers:
-        return _OnTheLoop(call, stride=rows_per_step, first=ctx.rank)
+        return _OnTheLoop(call, stride=stride, first=first)
     from hostcore.worker.feed.transform_pool import TransformPool
 
     needed = {one.use for one in components if one is trainer or _wraps(one)}
     assignment = Assignment(
         selected=tuple(one for one in selected if one.use in needed), job_dir=job_dir, surroundings=surroundings
     )
-    return TransformPool(assignment, workers, stride=rows_per_step, first=ctx.rank, stopping=stopping)
+    return TransformPool(assignment, workers, stride=stride, first=first, stopping=stopping)
 
 
 def _wraps(component: Component) -> bool:

@@ -25,6 +25,7 @@ from hostcore.plugins.resolve import Selected
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.run_state import Best
 
 _STREAM: Final = 2
 
@@ -84,7 +85,7 @@ class TransformCall:
             local_rank=surroundings.local_rank,
             world_size=surroundings.world_size,
             model_handles=surroundings.model_handles,
-            stop=_NoStop(),
+            host=_NoHost(),
         )
 
     def __call__(self, raw_batch: Any, epoch: int, position: int) -> Any:
@@ -158,14 +159,31 @@ def _global_states() -> dict[str, object]:
     return states
 
 
-class _NoStop:
-    """The context's side of stopping: a batch ahead of the loop has no part in it."""
+class _NoHost:
+    """The host as ``transform_batch`` sees it: a batch ahead of the loop has no part in the run."""
 
-    requested = False
+    def is_stopping(self) -> bool:
+        """Nobody knows here."""
+        return False
 
-    def request(self, reason: str, requested_by: str) -> None:  # noqa: ARG002 - the signature of a StopSignal
-        """Refuse.
+    def any_rank(self, flag: bool) -> bool:  # noqa: ARG002 - the signature of a Host
+        """Refuse: the ranks do not meet here."""
+        raise _ahead("any_rank")
 
-        :raises RuntimeError: Always.
-        """
-        raise RuntimeError("transform_batch runs ahead of the loop and cannot stop it; ask in prepare_batch")
+    def request_stop(self, reason: str) -> None:  # noqa: ARG002
+        """Refuse."""
+        raise _ahead("request_stop")
+
+    def request_best(self, best: Best) -> None:  # noqa: ARG002
+        """Refuse."""
+        raise _ahead("request_best")
+
+    def request_restore(self, step: int, reason: str) -> None:  # noqa: ARG002
+        """Refuse."""
+        raise _ahead("request_restore")
+
+
+def _ahead(method: str) -> RuntimeError:
+    return RuntimeError(
+        f"transform_batch runs ahead of the loop, where there is no {method}(); call it in prepare_batch"
+    )

@@ -13,14 +13,6 @@ from hostcore.job import later
 DATA = {"parquet_paths": ["x.parquet"]}
 #: A value other than the default for every key of the table.
 ASKED: dict[str, Any] = {
-    "/validation": DATA,
-    "/test": DATA,
-    "/validate_every": "epoch",
-    "/accumulate": 2,
-    "/global_batch_size": 64,
-    "/precision": "bf16",
-    "/devices": ["cuda:0", "cuda:1"],
-    "/samples": [{"prompt": "a cat"}],
     "/uploaders": ["s3"],
     "/checkpoint_base_uri": "s3://bucket/runs",
     "/resolvers": ["hub"],

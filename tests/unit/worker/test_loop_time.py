@@ -10,10 +10,13 @@ import pytest
 
 from hostcore.events.writer import RankLog
 from hostcore.worker.feed.feed import Cursor, MockFeed
+from hostcore.worker.feed.order import Share
 from hostcore.worker.feed.stream import MockStream
 from hostcore.worker.loop import train
 from hostcore.worker.metrics import Meter
 from hostcore.worker.progress import Progress
+from hostcore.worker.ranks.one import NoMeeting, OneRank
+from hostcore.worker.requests import Requests
 from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import Job, StepContext, StepControl, StepResult
@@ -61,7 +64,13 @@ class SlowFeed(MockFeed):
 
     def stream(self, cursor: Cursor, **_: Any) -> SlowStream:
         return SlowStream(
-            mock_batches=self.mock_batches, epoch=cursor.epoch, start=cursor.rows, clock=self.clock, wait=self.wait
+            mock_batches=self.mock_batches,
+            epoch=cursor.epoch,
+            start=cursor.rows,
+            stop=len(self.mock_batches),
+            share=Share(rank=0, world_size=1),
+            clock=self.clock,
+            wait=self.wait,
         )
 
 
@@ -90,7 +99,10 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
             total_steps=steps,
             saver=Unsaved(),
             stop=stop,
-            log=log,
+            requests=Requests(stop, is_stopping=lambda: False, asker=lambda: "nobody", ranks=OneRank()),
+            ranks=OneRank(),
+            meeting=NoMeeting(),
+            emit=lambda payload: log.write(payload, step=progress.state.step, epoch=progress.state.epoch),
             meter=Meter(clock),
         )
         train(training, nothing)

@@ -63,12 +63,12 @@ class TestValues:
         [
             ("none", "train_step returned NoneType at step 1, which has no `metrics`"),
             ("dictionary", "train_step returned dict at step 1, which has no `metrics`"),
-            ("no mapping", "train_step returned StepResult at step 1, which has no mapping `metrics`"),
-            ("text", "the metric 'loss' at step 1 is not a number: expected a number, got '0.5' of class str"),
-            ("vector", "the metric 'loss' at step 1 is not a number: expected one number, got a tensor of shape (3,)"),
-            ("boolean", "the metric 'done' at step 1 is not a number"),
-            ("huge", "the metric 'loss' at step 1 is not a number: int too large"),
-            ("numbered", "the name of a metric at step 1 is not text: 1"),
+            ("no mapping", "train_step at step 1 returned StepResult, which has no mapping `metrics`"),
+            ("text", "the metric 'loss' of train_step at step 1 is not a number: expected a number, got '0.5' of class str"),
+            ("vector", "the metric 'loss' of train_step at step 1 is not a number: expected one number, got a tensor of shape (3,)"),
+            ("boolean", "the metric 'done' of train_step at step 1 is not a number"),
+            ("huge", "the metric 'loss' of train_step at step 1 is not a number: int too large"),
+            ("numbered", "the name of a metric of train_step at step 1 is not text: 1"),
         ],
     )
     def test_that_are_none_fail_the_run_with_an_error_that_explains_itself(

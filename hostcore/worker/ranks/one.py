@@ -1,0 +1,38 @@
+"""A run of one process: whatever it says is what all say."""
+
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen
+class OneRank:
+    """See :class:`hostcore.worker.ranks.protocol.Ranks`."""
+
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+
+    def any(self, flag: bool) -> bool:
+        """What it says itself."""
+        return flag
+
+    def gather(self, value: Any) -> list[Any]:
+        """Its own value."""
+        return [value]
+
+    def barrier(self) -> None:
+        """There is nobody to wait for."""
+
+    def close(self) -> None:
+        """There is nothing to leave."""
+
+
+class NoMeeting:
+    """See :class:`hostcore.worker.ranks.protocol.Meeting`: a single rank agrees with itself at once."""
+
+    def beat(self) -> None:
+        """There is nobody to meet."""
+
+    def meet(self) -> None:
+        """There is nobody to meet."""

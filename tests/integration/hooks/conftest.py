@@ -1,0 +1,95 @@
+"""Runs in this process, with training, validation and test data in files."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import hostcore
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs import Event
+
+HERE = Path(__file__).parent
+
+
+@attrs.frozen
+class Played:
+    """A run that is over."""
+
+    result: RunResult
+    events: list[Event]
+    calls: list[str]
+    #: The run directory.
+    path: Path
+
+    def of(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+
+def write_rows(path: Path, first: int, count: int) -> None:
+    """A table of one column, ``row``, that counts."""
+    table = pa.table({"row": pa.array(range(first, first + count), pa.int64())})
+    pq.write_table(table, path)
+
+
+@pytest.fixture
+def data() -> dict[str, Any]:
+    """Keys of a job: six rows in batches of two to train on, three to validate and two to test on."""
+    return {
+        "dataset": {"parquet_paths": "train.parquet", "batch_size": 2},
+        "validation": {"parquet_paths": "validation.parquet", "batch_size": 2},
+        "test": {"parquet_paths": "test.parquet", "batch_size": 2},
+    }
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The modules of this folder, as jobs of this process import them."""
+    monkeypatch.syspath_prepend(str(HERE))
+    yield
+    for name in ("recorder", "exact"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def recorder(modules: None) -> ModuleType:
+    """The module ``recorder``."""
+    import recorder
+
+    return recorder
+
+
+@pytest.fixture
+def play(
+    recorder: ModuleType, data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Played]:
+    """``play(epochs=2, …)``: run a job to its end, in this process, and see what was called."""
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "train.parquet", 0, 6)
+    write_rows(tmp_path / "validation.parquet", 100, 3)
+    write_rows(tmp_path / "test.parquet", 200, 2)
+
+    def start(**keys: Any) -> Played:
+        recorder.CALLS.clear()
+        events: list[Event] = []
+        job = {
+            "trainer": "recorder:Trainer",
+            "run_id": "a",
+            "reporters": [],
+            "device": "cpu",
+            "callbacks": ["recorder:Callback"],
+            "dataset": data["dataset"],
+            "metric_every": 1,
+            **keys,
+        }
+        result = hostcore.run({key: value for key, value in job.items() if value is not None}, on_event=events.append)
+        return Played(result, events, list(recorder.CALLS), tmp_path / "runs" / result.run_id)
+
+    return start
