@@ -119,7 +119,8 @@ class Lab:
             job_dir=HERE,
             ctx=StepContext(job=Job(seed=seed), hyperparams=hyperparams, rank=rank, device="cuda"),
             workers=workers,
-            rows_per_step=stride,
+            stride=stride,
+            first=rank,
             stopping=self.stop.is_set,
         )
         assert made is not None
@@ -318,7 +319,7 @@ class TestErrors:
         assert caught.value.code == UnsendableResult.code
 
     def test_the_run_cannot_be_stopped_from_ahead_of_it(self, failing: Transformer) -> None:
-        with pytest.raises(TransformFailed, match="runs ahead of the loop and cannot stop it"):
+        with pytest.raises(TransformFailed, match="runs ahead of the loop, where there is no request_stop"):
             next(self.results(failing, "stops_the_run"))
 
     def test_a_killed_process_is_one_error_that_says_so(self, lab: Lab) -> None:
@@ -425,7 +426,8 @@ class TestCheck:
             job_dir=HERE,
             ctx=StepContext(),
             workers=0,
-            rows_per_step=1,
+            stride=1,
+            first=0,
             stopping=lambda: False,
         )
         assert made is None
