@@ -1,14 +1,15 @@
 """The run state and the hand that moves it: plugins hold the frozen :class:`RunState`, the host this."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import attrs
+import numpy as np
 
 from hostcore.worker.feed.feed import Cursor, Stream
 from hostcore.worker.metrics import History, remember
-from hostcore_hookspecs.run_state import Best, Checkpoint, RunState, StopRequest
+from hostcore_hookspecs.run_state import Best, Checkpoint, MetricPoint, RunState, StopRequest
 
 _set = object.__setattr__  # the one way into a frozen class
 
@@ -96,7 +97,7 @@ class Progress:
             "samples_seen": state.samples_seen,
             "metrics": dict(state.metrics),
             "best": [attrs.asdict(one) for one in self._best_last()],
-            "history": {name: [tuple(point) for point in points] for name, points in self._history.items()},
+            "history": {name: _stored(points) for name, points in self._history.items()},
         }
 
     def _best_last(self) -> list[Best]:
@@ -118,5 +119,13 @@ class Progress:
         for best in stored["best"]:
             self.note_best(Best(**best))
         for name, points in stored["history"].items():
-            for step, value in points:
+            for step, value in zip(points["steps"].tolist(), points["values"].tolist(), strict=True):
                 remember(self._history, {name: value}, step)
+
+
+def _stored(points: Sequence[MetricPoint]) -> dict[str, Any]:
+    """Points as two arrays: ten thousand take a millisecond to copy; a list of them, a tenth of a second."""
+    return {
+        "steps": np.fromiter((point.step for point in points), np.int64, len(points)),
+        "values": np.fromiter((point.value for point in points), np.float64, len(points)),
+    }
