@@ -1,5 +1,6 @@
 """What the host hands to every trainer method and lifecycle hook."""
 
+import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
@@ -32,6 +33,9 @@ class Host(Protocol):
 
     def any_rank(self, flag: bool) -> bool:
         """Whether any rank says so."""
+
+    def warn(self, message: str) -> None:
+        """Record a warning."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -102,6 +106,19 @@ class StepContext:
         One rank gets its own answer back, and so does a context made by hand.
         """
         return flag if self._host is None else self._host.any_rank(flag)
+
+    def warn(self, message: str) -> None:
+        """Record a ``warning`` event in the name of the component that calls: for what does not stop the run.
+
+        A rank's own; where all ranks see the same, let the first one say it. In a context made by hand it becomes a
+        Python warning.
+
+        :param message: One line.
+        """
+        if self._host is None:
+            warnings.warn(message, stacklevel=2)
+        else:
+            self._host.warn(message)
 
     def _of_run(self, method: str) -> Host:
         if self._host is None:

@@ -39,28 +39,34 @@ def _warn_of_missing(training: Training, missing: list[str], method: str) -> Non
 
 
 def validate(training: Training) -> None:
-    """Validate, unless the run is interrupted meanwhile."""
+    """Validate, unless the run was interrupted, or is meanwhile."""
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     assert training.validation is not None
+    answer(training)  # a state that a component wants to leave is not worth validating
+    if training.stop.interrupted is not None:
+        return
     with training.meter.paused():
         hooks.on_validation_begin(run_state, ctx)
         evaluated = _evaluate(training, training.validation, events.Validation)
         if evaluated is not None:
             hooks.on_validation_end(evaluated.metrics, run_state, ctx)
+            training.meeting.meet()  # what it asks for is done at this step, on any number of ranks
 
 
 def sample(training: Training) -> None:
-    """Have the trainer generate what the job asks for."""
+    """Have the trainer generate what the job asks for, as far as the run is not interrupted."""
     assert training.sampling is not None
     with training.meter.paused():
         training.sampling.run()
 
 
 def run_test(training: Training) -> bool:
-    """Test, if the job has data for it; whether the run was not interrupted meanwhile."""
+    """Test, if the job has data for it; whether the run was interrupted neither before nor meanwhile."""
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     if training.test is None:
         return True
+    if training.stop.interrupted is not None:
+        return False
     hooks.on_test_begin(run_state, ctx)
     evaluated = _evaluate(training, training.test, events.Test)
     if evaluated is None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.stop import StopSwitch
+from hostcore_hookspecs import events
 from hostcore_hookspecs.run_state import Best
 
 
@@ -13,15 +14,23 @@ class Requests:
     :param switch: Takes this rank's requests to stop.
     :param is_stopping: Whether the ranks have agreed to stop.
     :param asker: Names the component that is running.
+    :param emit: Appends an event to the rank's log.
     """
 
     def __init__(
-        self, switch: StopSwitch, *, is_stopping: Callable[[], bool], asker: Callable[[], str], ranks: Ranks
+        self,
+        switch: StopSwitch,
+        *,
+        is_stopping: Callable[[], bool],
+        asker: Callable[[], str],
+        ranks: Ranks,
+        emit: Callable[[events.Payload], None],
     ) -> None:
         self.is_stopping = is_stopping
         self.any_rank = ranks.any
         self._switch = switch
         self._asker = asker
+        self._emit = emit
         #: Of the present step.
         self.best: list[Best] = []
         #: The step of a checkpoint, why, and who asked.
@@ -32,6 +41,10 @@ class Requests:
     def request_stop(self, reason: str) -> None:
         """Ask the run to stop, in the name of the component that is running."""
         self._switch.request(reason, self._asker())
+
+    def warn(self, message: str) -> None:
+        """Write a warning into the log, in the name of the component that is running."""
+        self._emit(events.Warning(code="component", message=f"{message} ({self._asker()})"))
 
     def request_best(self, best: Best) -> None:
         """Ask for a checkpoint of the present step."""
