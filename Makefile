@@ -8,7 +8,9 @@ SHELL := /bin/sh
 PYTHON ?=
 PYTHONS := python3.13 python3.12 python3.11 python3
 
+# The example trainer of the demo, and all of them.
 EXAMPLE := example_trainers/flight_delay
+EXAMPLES := $(EXAMPLE) example_trainers/digits example_trainers/char_lm
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -18,7 +20,7 @@ RUNS := $${HOSTCORE_RUNS_DIR:-runs}
 # What an editable install depends on: names, versions, requirements and entry points. Not the code.
 PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml \
             hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
-            $(EXAMPLE)/pyproject.toml constraints.txt
+            $(EXAMPLES:=/pyproject.toml) constraints.txt
 
 # -E: a second build would not repeat the warnings of the first.
 BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctrees docs docs/_build/html
@@ -38,7 +40,7 @@ demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print
 	$(PY) -m flight_delay.prepare_data --out $(EXAMPLE)/data
 	$(HOSTCORE) run $(EXAMPLE)/job.json --set run_id=demo
 	@echo
-	@$(PY) -m flight_delay.score "$(RUNS)/demo" --data $(EXAMPLE)/data/heldout.parquet
+	@$(PY) -m flight_delay.score "$(RUNS)/demo" --data $(EXAMPLE)/data/test.parquet
 	@echo
 	@echo "the loss curve: $(RUNS)/demo/plots/loss.png"
 
@@ -46,10 +48,11 @@ demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print
 test: $(VENV)/test.installed ## Lint, types, documentation, tests with coverage
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore $(EXAMPLE)/flight_delay
+	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore \
+	  $(foreach example,$(EXAMPLES),$(example)/$(notdir $(example)))
 	$(BUILD_DOCS)
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLE) $(PYTEST_ARGS)
+	$(PY) -m coverage run -m pytest -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLES) $(PYTEST_ARGS)
 	$(PY) -m coverage combine --quiet
 	@rm -f build/coverage/data.* # torn, of processes that a test killed or let run out of disk
 	$(PY) -m coverage report
@@ -66,7 +69,7 @@ wheels: $(VENV)/test.installed ## Build wheels and source distributions into dis
 	$(PY) -m build --no-isolation --outdir dist .
 
 .PHONY: clean
-clean: ## Remove what make made, except runs/ and the example's data
+clean: ## Remove what make made, except runs/ and the examples' data
 	rm -rf $(VENV) build dist docs/_build .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -97,5 +100,6 @@ $(VENV)/demo.installed: $(PROJECTS) | $(PY)
 
 $(VENV)/test.installed: $(VENV)/demo.installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ./hookspecs -e ./builtin_plugins -e '.[test,docs]' -e './$(EXAMPLE)[data]'
+	  -e ./hookspecs -e ./builtin_plugins -e '.[test,docs]' \
+	  -e './$(EXAMPLE)[data]' -e './example_trainers/digits[data]' -e ./example_trainers/char_lm
 	@touch $@

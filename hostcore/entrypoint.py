@@ -23,6 +23,7 @@ from typing import NoReturn
 
 import attrs
 
+from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import fail
@@ -55,9 +56,10 @@ class InvalidEnvironment(HostcoreError):
     code = "environment.invalid"
 
 
-def plan_from(environment: Mapping[str, str]) -> RunPlan:
+def plan_from(environment: Mapping[str, str], *, world_size: int | None = None) -> RunPlan:
     """The plan that environment variables describe.
 
+    :param world_size: Ranks, when an engine has started them.
     :raises HostcoreError: When they do not, or the job is invalid.
     """
     mode = environment.get("WORKER_MODE", "").strip().lower()
@@ -79,6 +81,7 @@ def plan_from(environment: Mapping[str, str]) -> RunPlan:
         overrides=overrides,
         extra_reporters=_reporters(environment),
         runs=_folder(environment, "TRAINER_ARTIFACTS_DIR"),
+        world_size=world_size,
     )
     return attrs.evolve(
         plan,
@@ -102,9 +105,10 @@ def main() -> NoReturn:
     """Run it, and end the process with the exit code of ``hostcore run``."""
     with Interrupts() as interrupts:
         try:
-            with stoppable_at_once(interrupts, as_json=False):
-                plan = plan_from(os.environ)
-            leave(interrupts, run_plan(plan, interrupts))
+            with ranks_of_engine(interrupts, runs=_folder(os.environ, "TRAINER_ARTIFACTS_DIR")) as ranks:
+                with stoppable_at_once(interrupts, as_json=False):
+                    plan = plan_from(os.environ, world_size=ranks.world_size if ranks else None)
+                leave(interrupts, run_plan(plan, interrupts, ranks=ranks))
         except HostcoreError as error:
             fail(error, as_json=False)
 

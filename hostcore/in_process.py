@@ -4,6 +4,7 @@ For notebooks and debuggers. What a separate process gives is lost here: a worke
 along.
 """
 
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,8 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
@@ -21,6 +25,7 @@ from hostcore.supervisor.reporting import Listener
 from hostcore.supervisor.restarting import Restart, run_attempts
 from hostcore.supervisor.spawn import WorkerExit
 from hostcore.supervisor.supervise import supervise
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Event
 
 
@@ -30,6 +35,7 @@ def run(
     *,
     overrides: Sequence[str] = (),
     profile: str | None = None,
+    trace_hooks: bool = False,
 ) -> RunResult:
     """Run a job in this process.
 
@@ -37,16 +43,38 @@ def run(
     :param on_event: Called with every event, from another thread; an exception in it does not hurt the run.
     :param overrides: ``key=value``, as with ``--set``.
     :param profile: One of the job's ``profiles``.
+    :param trace_hooks: Write down every call of a hook or of the trainer, in ``logs/hooks.rank-0.attempt-1.log``.
     :return: The fields of ``result.json``. A run that failed is a result too, not an exception.
     :raises HostcoreError: When the job is invalid; nothing was started then.
     """
     plan = make_plan(job if isinstance(job, Mapping) else Path(job), overrides=overrides, profile=profile)
+    plan = attrs.evolve(plan, trace_hooks=trace_hooks)
+    require_one_rank(plan)
     with Interrupts() as interrupts:
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return opened
         listeners = [Listener(label="on_event", report_event=on_event)] if on_event else []
         return run_attempts(plan, opened, partial(run_here, interrupts, listeners=listeners))
+
+
+def require_one_rank(plan: RunPlan) -> None:
+    """See that a run can be one of this process alone.
+
+    :raises SeveralRanks: When the job asks for several devices, or this process is one of several ranks.
+    """
+    if plan.spec.ranks > 1:
+        devices = ", ".join(plan.spec.requested_devices)
+        raise SeveralRanks(
+            f"a run in this process has one rank, and the job asks for {plan.spec.ranks}: {devices}",
+            pointer="/devices",
+            hint="name one device, or use `hostcore run`, which starts a process for each",
+        )
+    if engine := Engine.of(os.environ):
+        raise SeveralRanks(
+            f"a run in this process has one rank, and this process is rank {engine.rank} of {engine.world_size}",
+            hint="start `python -m hostcore run JOB` with torchrun, or unset RANK and WORLD_SIZE",
+        )
 
 
 def run_here(
@@ -78,6 +106,12 @@ def run_here(
         return supervised.result()
 
 
+class SeveralRanks(HostcoreError):
+    """A run of several ranks was asked for in a single process."""
+
+    code = "run.one_process"
+
+
 class _Seat:
     """Where the supervisor's thread leaves the worker that this thread is to be."""
 
@@ -86,7 +120,7 @@ class _Seat:
         self._taken = threading.Event()
         self._worker: _WorkerHere | None = None
 
-    def spawn(self, contract: Path, output: Path, environment: Mapping[str, str]) -> "_WorkerHere":  # noqa: ARG002
+    def spawn(self, rank: int, contract: Path, output: Path) -> "_WorkerHere":  # noqa: ARG002
         """Start a worker, as the supervisor sees it. Its output stays in the terminal."""
         self._worker = _WorkerHere(contract, self._interrupts)
         self._taken.set()
@@ -145,3 +179,7 @@ class _WorkerHere:
     def abort(self) -> None:
         """There is no way to look into a thread that hangs, either."""
         self.kill()
+
+    def close(self) -> None:
+        """Close the line to it."""
+        self.channel.close()

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hostcore_builtin_plugins.data_files import find_files
 from hostcore_builtin_plugins.file_dataset import (
     FileDataset,
+    FileFormat,
     FileIndex,
     FilePart,
     Place,
@@ -22,6 +23,8 @@ from hostcore_builtin_plugins.file_dataset import (
 )
 from hostcore_builtin_plugins.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+
+ARROW_SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc")
 
 #: How the two formats begin. Streams of before Arrow 0.15 begin with a length, and are not read.
 _FILE_MAGIC = b"ARROW1"
@@ -50,24 +53,25 @@ class ArrowSource:
             raise InvalidSettings("/paths", "names no file")
         self._settings = settings
 
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> "ArrowDataset":
+    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> FileDataset:
         """Find the files and list their record batches."""
         files = find_files(
             self._settings.paths,
-            suffixes=(".arrow", ".arrows", ".feather", ".ipc"),
+            suffixes=ARROW_SUFFIXES,
             storage_options=self._settings.storage_options,
             pointer=f"{job_pointer(ctx)}/paths",
         )
-        return ArrowDataset(files, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
+        arrow = ArrowFormat()
+        return FileDataset(files, lambda _: arrow, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
 
 
-class ArrowDataset(FileDataset):
+class ArrowFormat(FileFormat):
     """Arrow IPC files and streams."""
 
     part_name = "record batch"
 
     def read_index(self, file: DataFile) -> FileIndex:
-        """See :class:`FileDataset`."""
+        """See :class:`FileFormat`."""
         if file.size == 0:
             raise empty_file(file)
         is_file = _is_file_format(file)
@@ -80,11 +84,11 @@ class ArrowDataset(FileDataset):
                 hint="copy or write it again; it is readable once its writer has closed it",
             ) from error
 
-    def read_part(self, place: Place, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See :class:`FileDataset`."""
+    def read_part(self, place: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """See :class:`FileFormat`."""
         is_file = _is_file_format(place.file)
         with place.file.open(memory_map=True) as source:
-            batch = _read_from_file(source, place.index, columns) if is_file else _read_from_stream(source, place)
+            batch = _read_from_file(source, place.index, schema.names) if is_file else _read_from_stream(source, place)
             batch.validate()  # a damaged length would otherwise let readers run past the end of a buffer
             yield batch
 

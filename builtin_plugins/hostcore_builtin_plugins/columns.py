@@ -24,7 +24,7 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, f
     owner = file or "the data"
     for i, name in enumerate(columns):
         if name not in schema.names:
-            hint = _closest(name, schema.names)
+            hint = closest_column(name, schema.names)
             raise InvalidData(f"{owner} has no column {name!r}", pointer=f"{pointer}/{i}", file=file, hint=hint)
     chosen = list(columns) or schema.names
     ambiguous = next((name for name in chosen if schema.get_field_index(name) == -1), None)
@@ -38,12 +38,15 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, f
     return pa.schema([pa.field(name, plain_type(schema.field(name).type)) for name in chosen])
 
 
-def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, file: DataFile, *, exact: bool) -> None:
+def require_same_columns(
+    first: DataFile, chosen: pa.Schema, schema: pa.Schema, file: DataFile, *, exact: bool, hint: str
+) -> None:
     """Raise :class:`InvalidData` with the first difference between a file and the first one of the dataset.
 
     :param chosen: The columns of the first file that are read.
     :param schema: All columns of the other file. Their order does not matter.
     :param exact: Whether it may have no columns beyond those.
+    :param hint: What to do about a difference.
     """
     difference = None
     for field in chosen:
@@ -61,7 +64,7 @@ def require_same_columns(first: DataFile, chosen: pa.Schema, schema: pa.Schema, 
         raise InvalidData(
             f"the files of the dataset differ: {difference}",
             file=file.name,
-            hint="write all files with the same columns and types, or name the ones they share in 'columns'",
+            hint=hint,
         )
 
 
@@ -79,7 +82,8 @@ def _require_gatherable(field: pa.Field, owner: str, pointer: str, file: str | N
         ) from error
 
 
-def _closest(name: str, names: Sequence[str]) -> str:
+def closest_column(name: str, names: Sequence[str]) -> str:
+    """What to do about a column that is not there: those that are."""
     listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return (f"did you mean {' or '.join(map(repr, close))}? " if close else "") + f"its columns are: {listed}"

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,6 +13,8 @@ import fsspec
 from hostcore_builtin_plugins.stores import DataFile, LocalStore, RemoteStore, Store, explained
 from hostcore_hookspecs import InvalidData
 
+#: Looking for a remote file is waiting.
+_SEARCH_THREADS = 16
 _MAGIC = re.compile(r"[*?[]")
 
 
@@ -53,6 +56,47 @@ def find_files(
                 raise entry.error(f"{file.name} is named twice, the second time by {text}", hint, file.name)
             found[file.name] = file
     return tuple(found.values())
+
+
+def find_file(path: str, *, storage_options: Mapping[str, Any], pointer: str) -> DataFile:
+    """Find one file.
+
+    :param path: Absolute, or a URI for fsspec.
+    :param storage_options: For the file system of a URI.
+    :param pointer: Where the job names it.
+    :raises InvalidData: If there is no such file.
+    """
+    entry = _entry(path, pointer, storage_options)
+    with explained(path, pointer):
+        kind = entry.store.kind(entry.path)
+        if kind == "file":
+            return entry.store.file(entry.path)
+    if kind == "folder":
+        raise entry.error(f"{path} is a folder", "name a file in it")
+    raise entry.error(f"{path} does not exist", _nearby(entry.store, entry.path))
+
+
+def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[DataFile, ...]:
+    """Find the files that another one names.
+
+    :param file: The other one.
+    :param names: Paths that start at the folder of that file.
+    :param pointer: Where the job names the other one.
+    :raises InvalidData: If one of them is not there.
+    """
+    store = LocalStore() if file.filesystem is None else RemoteStore(file.filesystem)
+    folder = file.path.rpartition("/")[0]
+
+    def find(name: str) -> DataFile:
+        path = f"{folder}/{name}"
+        with explained(name, pointer):
+            if store.kind(path) == "file":
+                return store.file(path)
+        message = f"{file.name} names {name}, and there is no such file"
+        raise InvalidData(message, pointer=pointer, file=file.name, hint=_nearby(store, path))
+
+    with ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="find-files") as pool:
+        return tuple(pool.map(find, names))
 
 
 def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entry:

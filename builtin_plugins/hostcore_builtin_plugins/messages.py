@@ -1,8 +1,8 @@
 """What happens to a run, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from hostcore_builtin_plugins.progress import format_bytes, format_value
+from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_value
 from hostcore_hookspecs import Event
 from hostcore_hookspecs.events import (
     CheckpointSaved,
@@ -12,6 +12,7 @@ from hostcore_hookspecs.events import (
     RunFailed,
     RunPreempted,
     RunResumed,
+    RunSubmitted,
     RunSucceeded,
     SampleSaved,
     StopRequested,
@@ -22,19 +23,25 @@ from hostcore_hookspecs.events import (
 )
 
 
-def message_of(event: Event) -> str | None:
-    """What people should read about an event; None for one that only moves the progress on."""
+def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:
+    """What people should read about an event; None for one that only moves the progress on.
+
+    :param best: The metrics of a validation that are to be marked as the best so far.
+    """
     match event.payload:
+        case RunSubmitted(devices=devices) if len(devices) > 1:
+            return format_devices(devices)
         case RunResumed(path=path):
             return f"resumed from {path}"
-        case CheckpointSaved(path=path, bytes=size, final=final):
-            return f"{'final checkpoint' if final else 'checkpoint'} {path} saved ({format_bytes(size)})"
+        case CheckpointSaved(path=path, bytes=size, final=final, best=kept_for):
+            why = f", best {_listed(kept_for)}" if kept_for else ""
+            return f"{'final checkpoint' if final else 'checkpoint'} {path} saved ({format_bytes(size)}){why}"
         case CheckpointSkipped(path=path, reason=reason):
             return f"warning: checkpoint {path} skipped: {reason}"
         case SampleSaved(path=path):
             return f"sample {path} saved"
         case Validation(metrics=metrics):
-            return f"validation at step {event.step}: {_listed(metrics)}"
+            return f"validation at step {event.step}: {_listed(metrics, best)}"
         case Test(metrics=metrics):
             return f"test at step {event.step}: {_listed(metrics)}"
         case Warning(message=message):
@@ -57,7 +64,8 @@ def _end(event: Event) -> str | None:
         case RunSucceeded(reason=reason):
             return f"succeeded{at}" + (f": {reason}" if reason else "")
         case RunFailed(error=error):
-            return f"failed{at}: {error.type}: {error.message.partition(chr(10))[0]}"
+            on = f" on rank {error.rank}" if error.rank else ""
+            return f"failed{at}{on}: {error.type}: {error.message.partition(chr(10))[0]}"
         case RunCancelled(reason=reason):
             return f"cancelled{at}" + (f": {reason}" if reason else "")
         case RunPreempted(reason=reason):
@@ -65,5 +73,7 @@ def _end(event: Event) -> str | None:
     return None
 
 
-def _listed(metrics: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {format_value(value)}" for name, value in metrics.items())
+def _listed(metrics: Mapping[str, float | None], best: Collection[str] = ()) -> str:
+    return ", ".join(
+        f"{name} {format_value(value)}{' (best)' if name in best else ''}" for name, value in metrics.items()
+    )

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from hostcore_builtin_plugins.data_files import find_files
 from hostcore_builtin_plugins.file_dataset import (
     FileDataset,
+    FileFormat,
     FileIndex,
     FilePart,
     Place,
@@ -23,6 +24,8 @@ from hostcore_builtin_plugins.row_budget import RowBudget
 from hostcore_builtin_plugins.row_groups import Footer, column_sizes
 from hostcore_builtin_plugins.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+
+PARQUET_SUFFIXES = (".parquet",)
 
 #: A row group of a remote file is fetched at once up to this size, and in pieces of about this size if it is larger.
 _FETCH_BYTES = 8 << 20
@@ -53,45 +56,45 @@ class ParquetSource:
             raise InvalidSettings("/parquet_paths", "names no file")
         self._settings = settings
 
-    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> "ParquetDataset":
+    def open_dataset(self, dataset: Mapping[str, Any], ctx: DataContext) -> FileDataset:
         """Find the files and read their footers."""
         files = find_files(
             self._settings.parquet_paths,
-            suffixes=(".parquet",),
+            suffixes=PARQUET_SUFFIXES,
             storage_options=self._settings.storage_options,
             pointer=f"{job_pointer(ctx)}/parquet_paths",
         )
-        return ParquetDataset(files, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
+        parquet = ParquetFormat()
+        return FileDataset(files, lambda _: parquet, dataset=dataset, ctx=ctx, allow_nulls=self._settings.allow_nulls)
 
 
-class ParquetDataset(FileDataset):
+class ParquetFormat(FileFormat):
     """Parquet files. At most one file is open for each shard that is being read."""
 
     part_name = "row group"
 
-    def __init__(self, files: Sequence[DataFile], **about: Any) -> None:
+    def __init__(self) -> None:
         self._footer = lru_cache(maxsize=_FOOTERS)(_read_footer)
         #: The longest strings in the dictionaries of row groups: to find them takes long enough to do it only once.
         self._longest: dict[tuple[str, int], dict[str, int]] = {}
         #: How many row groups are being read.
         self._open_groups = 0
-        super().__init__(files, **about)
 
     def read_index(self, file: DataFile) -> FileIndex:
-        """See :class:`FileDataset`."""
+        """See :class:`FileFormat`."""
         footer = self._footer(file)
         groups = range(footer.metadata.num_row_groups)
         return FileIndex(
             schema=footer.schema, parts=[FilePart(num_rows=footer.metadata.row_group(i).num_rows) for i in groups]
         )
 
-    def read_part(self, place: Place, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """See :class:`FileDataset`.
+    def read_part(self, place: Place, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """See :class:`FileFormat`.
 
         ``ParquetFile.iter_batches`` keeps a page per column in memory; the scanner of ``pyarrow.dataset`` would keep
         the whole row group.
         """
-        footer = self._footer(place.file)
+        footer, columns = self._footer(place.file), schema.names
         with self._open(place, footer, columns) as source:
             longest = self._longest.setdefault((place.file.name, place.index), {})
             sizes = column_sizes(source, footer, place.index, columns, longest)
@@ -103,7 +106,7 @@ class ParquetDataset(FileDataset):
                 buffer_size=max(_SMALLEST_READ, min(_READ_BYTES, _FETCH_BYTES // len(columns))),
                 page_checksum_verification=True,
             ) as parquet:
-                wanted = {"row_groups": [place.index], "columns": list(columns)}
+                wanted = {"row_groups": [place.index], "columns": columns}
                 self._open_groups += 1
                 try:
                     for batch in parquet.iter_batches(budget.next_rows, use_threads=False, **wanted):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from hostcore_hookspecs.events import Event, Metrics, Progress, RunStarted, RunSubmitted
+from hostcore_hookspecs.events import Event, Metrics, Progress, RunStarted, RunSubmitted, Validation
 
 #: How many events back the rate looks: long enough to even out a slow step, short enough to follow a change.
 _WINDOW = 50
@@ -22,6 +22,8 @@ class RunProgress:
     total: int = 0
     #: The metric shown, by its short name; NaN where it was not finite.
     metric: tuple[str, float] | None = None
+    #: The metric shown of the newest validation, likewise.
+    validated: tuple[str, float] | None = None
     #: The names of the metrics that were not finite last time.
     nonfinite: Sequence[str] = ()
     samples_per_second: float | None = None
@@ -39,6 +41,8 @@ class RunProgress:
             # Loading and setting up are no part of a step's time, and the steps of earlier attempts are not ours.
             self._points.clear()
             self._points.append((event.time_ms, self.step))
+        elif isinstance(payload, Validation):
+            self.validated = _shown_metric(payload.metrics, loss="val/loss") or self.validated
         elif isinstance(payload, Metrics | Progress):
             self._points.append((event.time_ms, self.step))
             if payload.samples_per_second is not None:
@@ -63,10 +67,12 @@ class RunProgress:
         return max(0, self.total - self.step) * (end_ms - begin_ms) / (end_step - begin_step) / 1000
 
     def parts(self) -> dict[str, str]:
-        """What is known, in words: ``step``, ``metric``, ``rate``, ``eta``, ``nonfinite``, in this order."""
+        """What is known, in words: ``step``, ``metric``, ``validated``, ``rate``, ``eta``, ``nonfinite``."""
         parts = {"step": f"step {self.step}/{self.total}" if self.total else f"step {self.step}"}
         if self.metric:
             parts["metric"] = f"{self.metric[0]} {format_value(self.metric[1])}"
+        if self.validated:
+            parts["validated"] = f"{self.validated[0]} {format_value(self.validated[1])}"
         if self.samples_per_second is not None:
             parts["rate"] = f"{format_rate(self.samples_per_second)} samples/s"
         if self.eta_seconds is not None:
@@ -76,8 +82,8 @@ class RunProgress:
         return parts
 
 
-def _shown_metric(metrics: Mapping[str, float | None]) -> tuple[str, float] | None:
-    name = "train/loss" if "train/loss" in metrics else next(iter(metrics), None)
+def _shown_metric(metrics: Mapping[str, float | None], *, loss: str = "train/loss") -> tuple[str, float] | None:
+    name = loss if loss in metrics else next(iter(metrics), None)
     if name is None:
         return None
     value = metrics[name]
@@ -87,6 +93,14 @@ def _shown_metric(metrics: Mapping[str, float | None]) -> tuple[str, float] | No
 def format_value(value: float | None) -> str:
     """A metric in four digits; ``nan`` for one that was not finite."""
     return "nan" if value is None else f"{value:.4g}"
+
+
+def format_devices(devices: Sequence[str]) -> str:
+    """``cpu``; ``2 ranks: cuda:0, cuda:1``.
+
+    :param devices: By rank.
+    """
+    return f"{len(devices)} ranks: {', '.join(devices)}" if len(devices) > 1 else "".join(devices)
 
 
 def format_rate(rate: float) -> str:

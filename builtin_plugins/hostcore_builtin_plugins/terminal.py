@@ -4,11 +4,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
 
 import attrs
 from annotated_types import Ge
 
+from hostcore_builtin_plugins.lowest_losses import LowestLosses
 from hostcore_builtin_plugins.messages import message_of
 from hostcore_builtin_plugins.progress import RunProgress
 from hostcore_hookspecs import Event, ReporterContext
@@ -39,9 +41,12 @@ class TerminalReporter:
         self._settings = settings or self.Settings()
         self._clock = clock
         self._view: _View | None = None
+        self._losses = LowestLosses()
 
     def open(self, ctx: ReporterContext) -> None:
-        """Look at what standard error is."""
+        """Look at what standard error is, and at the validations of earlier attempts."""
+        if ctx.attempt > 1:
+            self._losses.read(Path(ctx.run_dir, "logs", "events.jsonl"))
         stream = sys.stderr
         if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
             self._view = _BarView(ctx.run_id, stream, self._clock)
@@ -51,7 +56,7 @@ class TerminalReporter:
     def report_event(self, event: Event) -> None:
         """Show the event, or what it changes."""
         if self._view is not None:
-            self._view.show(event)
+            self._view.show(event, message_of(event, best=self._losses.note(event)))
 
     def close(self) -> None:
         """Leave the terminal as it was, even if the run had no end."""
@@ -61,7 +66,7 @@ class TerminalReporter:
 
 
 class _View(Protocol):
-    def show(self, event: Event) -> None: ...
+    def show(self, event: Event, message: str | None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -78,11 +83,11 @@ class _LineView:
         self._shown_at = clock()
         self._shown: str | None = None
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event, message: str | None) -> None:
         self._progress.update(event)
         if event.name in ENDS and self._progress.step:
             self._show_progress()  # the last step, if it was not shown
-        if message := message_of(event):
+        if message:
             self._write(message)
         if isinstance(event.payload, Metrics | Progress) and self._is_due(event):
             self._show_progress()
@@ -123,11 +128,10 @@ class _BarView:
         self._live = Live(self, console=self._console, auto_refresh=False, redirect_stdout=False)
         self._drawn_at: float | None = None
 
-    def show(self, event: Event) -> None:
+    def show(self, event: Event, message: str | None) -> None:
         self._progress.update(event)
         if not self._live.is_started and event.name not in ENDS:
             self._live.start()
-        message = message_of(event)
         if event.name in ENDS:
             self.close()
         if message:
@@ -149,7 +153,7 @@ class _BarView:
 
         width = options.max_width - 1  # a full line would wrap on some terminals
         parts = self._progress.parts()
-        for name in ("rate", "nonfinite", "eta", "metric"):
+        for name in ("rate", "validated", "nonfinite", "eta", "metric"):
             if cell_len("  ".join(parts.values())) > width:
                 parts.pop(name, None)
         text = Text("  ".join(parts.values()), no_wrap=True, end="")

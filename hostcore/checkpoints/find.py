@@ -151,6 +151,12 @@ def _load(path: Path, step: int) -> Found:
     return Found(record=record, folder=path.absolute().with_suffix(""))
 
 
+def names_checkpoint(text: str) -> bool:
+    """Whether a user means a checkpoint: by its commit record, or by its folder, whose name a run might have, too."""
+    path = Path(text)
+    return step_of_record(path.name) is not None or (step_of_folder(path.name) is not None and path.is_dir())
+
+
 def load_record(path: Path) -> Found:
     """The checkpoint that a user names, by its record ``step-000200.json`` or by its folder. Does not verify it.
 

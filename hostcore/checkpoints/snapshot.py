@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostcore.checkpoints.errors import writing
+from hostcore.checkpoints.encoding import Encoded, allocate, copy_leaves, encode_state
+from hostcore.checkpoints.errors import UnstorableState, writing
 from hostcore.checkpoints.layout import Layout, lay_out
 from hostcore.checkpoints.record import CommittedFile
 from hostcore.checkpoints.sealing import write_sealed
-from hostcore.checkpoints.state import allocate, copy_leaves, encode_state
 
 if TYPE_CHECKING:
     import torch
@@ -35,13 +35,27 @@ class StateBuffer:
         :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
         :raises CheckpointError: When there is no memory for it.
         """
-        document, leaves = encode_state(value)
+        encoded = encode_state(value)
+        for key in encoded.sharded:
+            raise UnstorableState(
+                key,
+                "a tensor that is spread over ranks",
+                hint="Only a trainer's state_dict may return one; here, store what its .full_tensor() returns.",
+            )
+        return self.copy(encoded)
+
+    def copy(self, encoded: Encoded) -> "StateSnapshot":
+        """The same of a state that is encoded already; without its tensors that are spread over ranks.
+
+        :raises CheckpointError: When there is no memory for it.
+        """
+        leaves = encoded.leaves
         layout = lay_out(leaf.entry for leaf in leaves)
         with self._lock:
             self._current = None
             memory = self._reserve(layout.size, pinned=any(leaf.on_cuda for leaf in leaves))
             copy_leaves(leaves, memory, layout.begins)
-            self._current = StateSnapshot(document=document, layout=layout if leaves else None, buffer=self)
+            self._current = StateSnapshot(document=encoded.document, layout=layout if leaves else None, buffer=self)
             return self._current
 
     def _reserve(self, size: int, *, pinned: bool) -> "torch.Tensor":

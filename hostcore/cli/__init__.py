@@ -22,6 +22,7 @@ class _Command(NamedTuple):
 _COMMANDS: Final = {
     "run": _Command("hostcore.cli.run", "Run a job, watch it, report how it ended."),
     "validate": _Command("hostcore.cli.validate", "Check a job without starting it; show the plan."),
+    "evaluate": _Command("hostcore.cli.evaluate", "Validate or test a checkpoint, and nothing else."),
     "list": _Command("hostcore.cli.runs", "List the runs, newest first."),
     "status": _Command("hostcore.cli.status", "Show how a run is doing, or how it ended."),
     "logs": _Command("hostcore.cli.logs", "Show what happened in a run; with -f, while it happens."),
@@ -30,6 +31,7 @@ _COMMANDS: Final = {
     "compare": _Command("hostcore.cli.compare", "Show in what two runs differ, and their curves in one picture."),
     "verify": _Command("hostcore.cli.verify", "Prove that a run has lost, skipped and repeated nothing."),
     "plugins": _Command("hostcore.cli.plugins", "Show what is installed, and what is broken and why."),
+    "doctor": _Command("hostcore.cli.doctor", "Check this machine, or whether a job could run on it."),
     "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
 }
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -13,14 +13,16 @@ from hostcore.cli.output import print_json
 from hostcore.runs.result import EXIT_CODES
 from hostcore.supervisor.interrupts import Interrupts
 
+_NOT_BEGUN: Final = "before the run had begun; nothing was started"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 @contextmanager
-def stoppable_at_once(interrupts: Interrupts, *, as_json: bool) -> Iterator[None]:
+def stoppable_at_once(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT_BEGUN) -> Iterator[None]:
     """While nothing has been made yet: a signal ends the command at once, whatever a plugin is doing just now.
 
     :param interrupts: Entered; it hears the signals from then on.
+    :param so_that: What the user is told came of it.
     :raises SystemExit: With the exit code of a run that was asked so.
     """
     noted = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -35,10 +37,10 @@ def stoppable_at_once(interrupts: Interrupts, *, as_json: bool) -> Iterator[None
     finally:
         for number, handler in noted.items():
             signal.signal(number, handler)
-    leave_if_asked(interrupts, as_json=as_json)
+    leave_if_asked(interrupts, as_json=as_json, so_that=so_that)
 
 
-def leave_if_asked(interrupts: Interrupts, *, as_json: bool) -> None:
+def leave_if_asked(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT_BEGUN) -> None:
     """End the command if a signal has asked for it. To be called before a run is opened.
 
     :raises SystemExit: See :func:`stoppable_at_once`.
@@ -46,7 +48,7 @@ def leave_if_asked(interrupts: Interrupts, *, as_json: bool) -> None:
     asked = interrupts.first
     if asked is None:
         return
-    message = f"{asked.reason} before the run had begun; nothing was started"
+    message = f"{asked.reason} {so_that}"
     if as_json:
         error = {"code": "run.not_started", "message": message, "pointer": None, "file": None, "hint": None}
         print_json({"errors": [error]})

@@ -9,7 +9,7 @@ import orjson
 from hostcore.cli.wording import NOTHING, moment
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore_builtin_plugins.messages import message_of
-from hostcore_builtin_plugins.progress import format_rate, format_value
+from hostcore_builtin_plugins.progress import format_devices, format_rate, format_value
 from hostcore_hookspecs.events import (
     ENDS,
     ArtifactUploaded,
@@ -89,7 +89,7 @@ def _submitted(attempt: int, payload: RunSubmitted) -> Iterator[str]:
     if payload.num_rows:
         yield f"{payload.num_rows:,} rows"
     if payload.devices:
-        yield f"on {' '.join(payload.devices)}"
+        yield f"on {format_devices(payload.devices)}"
 
 
 def _values(metrics: Mapping[str, Any]) -> Iterator[str]:

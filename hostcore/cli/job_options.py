@@ -1,4 +1,4 @@
-"""The options by which ``run``, ``resume`` and ``validate`` change a job, and say where it is run."""
+"""The options by which commands change a job, and say where it is run."""
 
 import functools
 import json
@@ -22,13 +22,16 @@ job_argument = click.argument("job", type=click.Path(path_type=Path))
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the job; repeatable."
 )
-devices_option = click.option("--devices", metavar="LIST", help="The devices, comma separated: cpu, cuda, cuda:1, mps.")
+profile_option = click.option("--profile", metavar="NAME", help="Apply one of the job's profiles.")
+devices_option = click.option(
+    "--devices", metavar="LIST", help="The devices, comma separated, a rank on each: cuda:0,cuda:1."
+)
 _in_process = click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
 _detach = click.option("--detach", is_flag=True, help="Have the job's launcher run it, apart from this terminal.")
 
 _OPTIONS = (
     set_option,
-    click.option("--profile", metavar="NAME", help="Apply one of the job's profiles."),
+    profile_option,
     devices_option,
     click.option("--resume", is_flag=True, help="Go on with the run of the job's run_id; there must be one."),
     click.option("--from", "from_checkpoint", metavar="CKPT", help="Start from another run's checkpoint."),
@@ -89,16 +92,17 @@ def _value_after(option: str, args: list[str]) -> str:
     return "…"
 
 
-def plan_of(job: Path, options: dict[str, Any]) -> RunPlan:
+def plan_of(job: Path, options: dict[str, Any], **where: Any) -> RunPlan:
     """The plan of a job file with the options applied.
 
+    :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job.
     """
     if options["resume"] and options["from_checkpoint"]:
         raise click.UsageError(
             "--resume and --from exclude each other: one continues a run, the other begins a new one"
         )
-    return planned(job, options, profile=options["profile"])
+    return planned(job, options, profile=options["profile"], **where)
 
 
 def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **where: Any) -> RunPlan:
@@ -123,7 +127,7 @@ def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """The options given that stand for a ``--set``: its key and value."""
     given: dict[str, tuple[str, Any]] = {}
     if options["devices"]:
-        given["--devices"] = ("devices", options["devices"].split(","))
+        given["--devices"] = ("devices", [device.strip() for device in options["devices"].split(",")])
     if options.get("resume"):
         given["--resume"] = ("resume_from_checkpoint", True)
     if options.get("from_checkpoint"):

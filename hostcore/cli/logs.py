@@ -28,6 +28,7 @@ from hostcore_hookspecs.errors import HostcoreError
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show one attempt alone.")
 @click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Show the events after this number alone.")
 @click.option("--output", is_flag=True, help="Show what the worker printed, of the newest attempt, instead.")
+@click.option("--rank", type=click.IntRange(min=0), metavar="N", help="With --output: of this rank, in place of 0.")
 @click.option("--json", "as_json", is_flag=True, help="Print the lines of events.jsonl as they are.")
 @reports_errors
 def logs_command(
@@ -38,6 +39,7 @@ def logs_command(
     attempt: int | None,
     since: int | None,
     output: bool,
+    rank: int | None,
     as_json: bool,
 ) -> None:
     """Show what happened in RUN: a line for each of its events.
@@ -47,9 +49,14 @@ def logs_command(
     """
     if output and (as_json or since is not None):
         raise click.UsageError("--output shows what the worker printed, which is no events: leave --json, --since out")
+    if rank is not None and not output:
+        raise click.UsageError("--rank is for --output; the events are those of all ranks")
     directory = find_run(run, runs_dir())
     _require_attempt(directory, attempt)
-    source = _Output(directory, attempt) if output else _Events(directory, attempt, since=since, as_json=as_json)
+    _require_rank(directory, attempt, rank)
+    source = (
+        _Output(directory, attempt, rank or 0) if output else _Events(directory, attempt, since=since, as_json=as_json)
+    )
     for text in source.read() if lines is None else deque(source.read(), maxlen=lines):
         click.echo(text, nl=False)
     if follows:
@@ -69,6 +76,17 @@ def _require_attempt(directory: RunDirectory, attempt: int | None) -> None:
             code="run.unknown_attempt",
             file=str(directory.attempts),
             hint=f"its newest is attempt {newest}" if newest else "it has not begun yet",
+        )
+
+
+def _require_rank(directory: RunDirectory, attempt: int | None, rank: int | None) -> None:
+    ranks = directory.ranks(attempt or newest_attempt(directory.attempts))
+    if rank and rank not in ranks:
+        raise HostcoreError(
+            f"the run {directory.run_id!r} has no rank {rank}",
+            code="run.unknown_rank",
+            file=str(directory.logs),
+            hint=f"its ranks are 0 to {ranks[-1]}" if len(ranks) > 1 else "it has rank 0 alone",
         )
 
 
@@ -119,13 +137,14 @@ class _Events:
 
 
 class _Output:
-    """What the workers printed: of one attempt, or of the newest and those that begin meanwhile."""
+    """What the workers of a rank printed: of one attempt, or of the newest and those that begin meanwhile."""
 
-    def __init__(self, directory: RunDirectory, attempt: int | None) -> None:
+    def __init__(self, directory: RunDirectory, attempt: int | None, rank: int) -> None:
         self._directory = directory
+        self._rank = rank
         self._only = attempt
         self._attempt = attempt or newest_attempt(directory.attempts)
-        self._log = GrowingLog(directory.rank_output(self._attempt, 0))
+        self._log = GrowingLog(directory.rank_output(self._attempt, rank))
 
     def read(self) -> Iterator[bytes | str]:
         """What was added since the last time."""
@@ -137,7 +156,7 @@ class _Output:
             if rest := self.rest():
                 yield rest + b"\n"
             self._attempt += 1
-            self._log = GrowingLog(self._directory.rank_output(self._attempt, 0))
+            self._log = GrowingLog(self._directory.rank_output(self._attempt, self._rank))
 
     def rest(self) -> bytes:
         """A last line without an end."""

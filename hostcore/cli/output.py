@@ -19,7 +19,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tracebacks of plugins that fail to load.")
 
 #: Errors that say how something ended, not that it was asked for wrongly.
-_FAILURES = frozenset({"worker.died", "run.taken_over"})
+_FAILURES = frozenset({"worker.died", "run.taken_over", "evaluation.failed"})
 
 
 def print_json(document: object) -> None:

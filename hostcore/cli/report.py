@@ -8,12 +8,14 @@ from pathlib import Path
 import click
 
 from hostcore.cli.output import print_json
-from hostcore.cli.wording import figure
+from hostcore.cli.wording import best_of, by_phase, figure
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.submit import Submission
 
 _COLORS = {"succeeded": "green", "failed": "red"}
+#: The least room for a name in front of its value.
+_NAME_WIDTH = 12
 
 
 def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, note: str = "") -> None:
@@ -49,13 +51,14 @@ def in_color(status: str) -> str:
 
 def print_lines(lines: Sequence[tuple[str, str]]) -> None:
     """Print names and values below a head."""
+    width = max(_NAME_WIDTH, *(len(name) + 2 for name, _ in lines))
     for name, value in lines:
-        click.echo(f"  {name:<12}{_relative(value)}")
+        click.echo(f"  {name:<{width}}{shown_path(value)}")
 
 
 def name_of(directory: RunDirectory) -> str:
     """What to call a run on the command line: its run_id, or its path if it is not where runs are looked for."""
-    return directory.run_id if directory.path.parent == runs_dir() else _relative(str(directory.path))
+    return directory.run_id if directory.path.parent == runs_dir() else shown_path(str(directory.path))
 
 
 def go_on(directory: RunDirectory) -> tuple[str, str]:
@@ -68,8 +71,10 @@ def _print_error(result: RunResult) -> None:
     assert error is not None
     if error.traceback:
         click.echo(error.traceback.rstrip("\n"), err=True)
-    where = f" (in {error.plugin})" if error.plugin else ""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {error.type}: {error.message}{where}", err=True)
+    where = [f"in {error.plugin}"] if error.plugin else []
+    where += [f"on rank {error.rank}"] if error.rank else []
+    told = f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {told}", err=True)
     if error.hint:
         click.echo(f"    hint: {error.hint}", err=True)
 
@@ -79,12 +84,19 @@ def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
         lines.insert(0, ("reason", result.reason))
-    lines += [(name, figure(value)) for name, value in result.metrics.items()]
+    lines += [(name, figure(value)) for name, value in by_phase(result.metrics).items()]
+    if result.best:
+        lines.append(("best", best_of(result.best)))
     if result.final_checkpoint:
         lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
+    if directory.has_samples:
+        lines.append(("samples", str(directory.samples)))
     if directory.loss_plot.exists():
         lines.append(("loss curve", str(directory.loss_plot)))
-    output = directory.rank_output(result.attempt, 0)
+    hooks = directory.rank_hooks(result.attempt, 0)
+    if hooks.exists():
+        lines.append(("hook calls", str(hooks)))
+    output = directory.rank_output(result.attempt, (result.error.rank if result.error else None) or 0)
     if output.exists() and output.stat().st_size:
         lines.append(("output", str(output)))
     lines.append(("everything", str(directory.path)))
@@ -93,7 +105,7 @@ def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]
     return lines
 
 
-def _relative(text: str) -> str:
+def shown_path(text: str) -> str:
     """A path as the user would type it."""
     try:
         return str(Path(text).relative_to(Path.cwd())) if text.startswith("/") else text

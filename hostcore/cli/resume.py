@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from hostcore.checkpoints.find import load_record
-from hostcore.checkpoints.names import step_of_folder, step_of_record
+from hostcore.checkpoints.find import load_record, names_checkpoint
+from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.job_options import JobCommand, devices_option, planned, set_option, where_options
 from hostcore.cli.leaving import leave
@@ -54,25 +54,21 @@ def resume_command(
     its beginning if it has no checkpoint. CKPT.json is a commit record, such as runs/RUN/checkpoints/step-000200.json:
     the new run has the job of that run and an id of its own (--set run_id=… chooses it). Exits as `hostcore run` does.
     """
-    with Interrupts() as interrupts:
+    with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
+        options["world_size"] = ranks.world_size if ranks else None
         try:
             with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
                 plan = (
-                    _plan_from_checkpoint(Path(run), options) if _names_checkpoint(run) else _plan_of_run(run, options)
+                    _plan_from_checkpoint(Path(run), options) if names_checkpoint(run) else _plan_of_run(run, options)
                 )
             if detach:
                 sys.exit(submit_plan(plan, interrupts, as_json=as_json))
-            leave(interrupts, run_plan(plan, interrupts, in_process=in_process, launched=launched, as_json=as_json))
+            code = run_plan(plan, interrupts, ranks=ranks, in_process=in_process, launched=launched, as_json=as_json)
+            leave(interrupts, code)
         except HostcoreError as error:
             if launched and not isinstance(error, RunConflict):
                 _fail_if_awaited(find_run(run, runs_dir()), error)
             raise
-
-
-def _names_checkpoint(text: str) -> bool:
-    """Whether a checkpoint is meant: by its commit record, or by its folder, whose name a run might have, too."""
-    path = Path(text)
-    return step_of_record(path.name) is not None or (step_of_folder(path.name) is not None and path.is_dir())
 
 
 def _plan_of_run(run: str, options: dict[str, Any]) -> RunPlan:
@@ -117,7 +113,13 @@ def _planned(recorded: RunDirectory, keys: dict[str, Any], options: dict[str, An
     record = RunRecord.read(recorded.record)
     job = {key: value for key, value in {**record.job, **keys}.items() if value is not None}
     try:
-        return planned(job, options, job_dir=Path(record.job_dir), runs=runs_dir() if new else recorded.path.parent)
+        return planned(
+            job,
+            options,
+            job_dir=Path(record.job_dir),
+            runs=runs_dir() if new else recorded.path.parent,
+            world_size=options["world_size"],
+        )
     except HostcoreError as error:
         for one in all_errors(error):
             one.file = one.file or str(recorded.record)

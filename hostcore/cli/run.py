@@ -4,15 +4,18 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import attrs
 import click
 
+from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import leave_if_asked, stoppable_at_once
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, where_options
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
-from hostcore.cli.report import report_result, report_submission
+from hostcore.cli.report import report_result, report_submission, shown_path
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.muster import Muster
 from hostcore.supervisor.opening import Opening, examine_run, open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.restarting import Restart, Start, run_attempts
@@ -25,28 +28,42 @@ _FINISHED_BEFORE = "finished before: nothing to do"
 @job_argument
 @job_options
 @where_options
+@click.option("--trace-hooks", is_flag=True, help="Write down every call of a hook, in the run's logs.")
 @json_option
 @verbose_option
 @reports_errors
-def run_command(job: Path, in_process: bool, detach: bool, as_json: bool, verbose: bool, **options: object) -> None:  # noqa: ARG001
+def run_command(
+    job: Path,
+    *,
+    in_process: bool,
+    detach: bool,
+    trace_hooks: bool,
+    as_json: bool,
+    verbose: bool,  # noqa: ARG001 - reports_errors reads it
+    **options: object,
+) -> None:
     """Run the job in the file JOB (JSON or YAML), watch it, and report how it ended.
 
     Exits 0 when the run succeeded, 1 when it failed, 2 when the job is invalid (nothing was started then), 3 when a
     policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed. With --detach it
     exits 0 as soon as the run is on its way.
     """
-    with Interrupts() as interrupts:
+    if trace_hooks and detach:
+        raise click.UsageError("--trace-hooks and --detach exclude each other")
+    with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
         with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
-            plan = plan_of(job, options)
+            plan = plan_of(job, options, world_size=ranks.world_size if ranks else None)
+            plan = attrs.evolve(plan, trace_hooks=trace_hooks)
         if detach:
             sys.exit(submit_plan(plan, interrupts, as_json=as_json))
-        leave(interrupts, run_plan(plan, interrupts, in_process=in_process, as_json=as_json))
+        leave(interrupts, run_plan(plan, interrupts, ranks=ranks, in_process=in_process, as_json=as_json))
 
 
 def run_plan(
     plan: RunPlan,
     interrupts: Interrupts,
     *,
+    ranks: Muster | None = None,
     in_process: bool = False,
     launched: bool = False,
     as_json: bool = False,
@@ -54,28 +71,43 @@ def run_plan(
     """Run a plan to its end and report it.
 
     :param interrupts: Entered before the plan was made.
+    :param ranks: Those that an engine has started; None if none has.
     :param launched: Whether a launcher has started this process for it.
     :return: The exit code.
     """
     if sys.stderr.isatty():
         click.echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
+    if in_process:
+        _require_one_rank(plan)
+    if ranks is not None:
+        ranks.gather()
     leave_if_asked(interrupts, as_json=as_json)
     with plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched)
         if isinstance(opened, RunResult):
             result = opened
         else:
-            result = run_attempts(plan, opened, _start_here(interrupts) if in_process else _start(interrupts))
+            if plan.trace_hooks:
+                hooks = shown_path(str(plan.directory.rank_hooks(opened.attempt, 0)))
+                click.echo(f"{plan.spec.run_id}  every call of a hook goes to {hooks}", err=True)
+            start = _start_here(interrupts) if in_process else _start(interrupts, ranks)
+            result = run_attempts(plan, opened, start, may_restart=ranks is None)
     finished_before = result is opened
     report_result(result, plan.directory, as_json=as_json, note=_FINISHED_BEFORE if finished_before else "")
     return SUCCEEDED if finished_before else result.exit_code
 
 
-def _start(interrupts: Interrupts) -> Start:
+def _start(interrupts: Interrupts, ranks: Muster | None) -> Start:
     def start(plan: RunPlan, opening: Opening, restart: Restart | None) -> RunResult:
-        return supervise(plan, opening, interrupts, restart=restart)
+        return supervise(plan, opening, interrupts, restart=restart, spawn=ranks.spawn if ranks else None)
 
     return start
+
+
+def _require_one_rank(plan: RunPlan) -> None:
+    from hostcore.in_process import require_one_rank
+
+    require_one_rank(plan)
 
 
 def _start_here(interrupts: Interrupts) -> Start:

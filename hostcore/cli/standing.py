@@ -60,6 +60,8 @@ class Standing:
     attempts: Sequence[AttemptHistory]
     checkpoints: Sequence[CheckpointSeen]
     plugins: Sequence[Mapping[str, Any]]
+    #: Those of the newest attempt, by rank; empty while they are not known.
+    devices: Sequence[str]
     #: The checkpoint of another run that it began from.
     parent: str | None
     #: What is known of the end of a lost run.
@@ -83,10 +85,18 @@ class Standing:
     @property
     def places(self) -> dict[str, Path]:
         """Where to look for more."""
-        output = self.directory.rank_output(self.summary.attempt, 0)
-        places = {"events": self.directory.events, "output": output, "loss curve": self.directory.loss_plot}
+        rank = self.error.rank if self.error else None
+        output = self.directory.rank_output(self.summary.attempt, rank or 0)
+        hooks = self.directory.rank_hooks(self.summary.attempt, 0)
+        places = {
+            "events": self.directory.events,
+            "output": output,
+            "hook calls": hooks,
+            "loss curve": self.directory.loss_plot,
+        }
         there = {name: path for name, path in places.items() if path.exists() and path.stat().st_size}
-        return {**there, "everything": self.directory.path}
+        samples = {"samples": self.directory.samples} if self.directory.has_samples else {}
+        return {**there, **samples, "everything": self.directory.path}
 
     def as_dict(self) -> dict[str, Any]:
         """What ``hostcore status --json`` prints."""
@@ -98,6 +108,7 @@ class Standing:
             "reason": self.reason,
             "error": attrs.asdict(self.error) if self.error else None,
             "eta_seconds": self.progress.eta_seconds if self.summary.status == "running" else None,
+            "devices": list(self.devices),
             "plugins": [dict(one) for one in self.plugins],
             "parent": self.parent,
             "directory": str(self.directory.path),
@@ -128,6 +139,7 @@ def look(directory: RunDirectory, history: History) -> Standing:
         attempts=history.attempts(running=summary.status == "running"),
         checkpoints=_checkpoints(checkpoints_dir(directory, summary.attempt)),
         plugins=record.plugins,
+        devices=history.devices,
         parent=record.parent,
         lost=last_sign(directory, summary) if summary.status == "lost" else None,
     )

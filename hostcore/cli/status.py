@@ -8,13 +8,13 @@ import click
 
 from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
 from hostcore.cli.standing import Standing, look
-from hostcore.cli.wording import NOTHING, ago, figure, in_columns, lasting, moment, steps_of
+from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, in_columns, lasting, moment, steps_of
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import is_over, wait
 from hostcore.runs.history import History
-from hostcore_builtin_plugins.progress import format_bytes, format_duration, format_rate
+from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
 _COLORS = {"running": "cyan", "succeeded": "green", "failed": "red", "lost": "red"}
@@ -65,7 +65,7 @@ def _head(standing: Standing, *, verbose: bool) -> Iterator[str]:
     """What it is, how far it is, and what became of it."""
     summary = standing.summary
     yield f"{click.style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
-    lines = [*_facts(standing), *((name, figure(value)) for name, value in standing.metrics.items())]
+    lines = [*_facts(standing), *((name, figure(value)) for name, value in by_phase(standing.metrics).items())]
     width = max(_NAME_WIDTH, *(len(name) + 2 for name, _ in lines))
     for name, value in lines:
         first, *more = value.splitlines() or [""]
@@ -83,6 +83,8 @@ def _facts(standing: Standing) -> Iterator[tuple[str, str]]:
         yield "begun from", standing.parent
     yield "steps", ", ".join(_pace(standing))
     yield "attempt", str(summary.attempt) if summary.attempt else NOTHING
+    if len(standing.devices) > 1:
+        yield "devices", format_devices(standing.devices)
     yield "submitted", f"{moment(summary.submitted_ms)} ({ago(summary.submitted_ms, now)})"
     if summary.status == "running":
         yield "running", f"for {lasting(summary.seconds(now))}"
@@ -91,6 +93,8 @@ def _facts(standing: Standing) -> Iterator[tuple[str, str]]:
             "ended",
             f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)}), after {lasting(summary.seconds(now))}",
         )
+    if standing.result and standing.result.best:
+        yield "best", best_of(standing.result.best)
     if standing.lost:
         yield "lost", standing.lost
     if standing.reason:
@@ -106,7 +110,9 @@ def _facts(standing: Standing) -> Iterator[tuple[str, str]]:
 
 
 def _error(error: RunError) -> Iterator[tuple[str, str]]:
-    yield "error", f"{error.type}: {error.message}" + (f" (in {error.plugin})" if error.plugin else "")
+    where = [f"in {error.plugin}"] if error.plugin else []
+    where += [f"on rank {error.rank}"] if error.rank else []
+    yield "error", f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
     if error.hint:
         yield "hint", error.hint
     if error.traceback:

@@ -1,6 +1,6 @@
 """``hostcore validate``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.check import check_job
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
+from hostcore_builtin_plugins.progress import format_devices
 
 
 @click.command("validate", cls=JobCommand)
@@ -37,7 +38,7 @@ def validate_command(job: Path, as_json: bool, verbose: bool, **options: object)
 
 def _print_plan(plan: RunPlan, checked: Mapping[str, Any], finished: RunResult | None) -> None:
     spec = plan.spec
-    lines = [("run", _fate(plan, finished)), ("device", f"{checked['device']}, {spec.precision}")]
+    lines = [("run", _fate(plan, finished)), _devices(checked["devices"], spec.precision)]
     for plugin in checked["plugins"]:
         lines.append((plugin["kind"].replace("_", " "), _provenance(plugin)))
     lines += [(one.kind.label, one.ref.provenance) for one in plan.reporters]
@@ -61,6 +62,11 @@ def _print_plan(plan: RunPlan, checked: Mapping[str, Any], finished: RunResult |
         click.echo(f"  {name:<12}{value}")
     for warning in checked["warnings"]:
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+
+
+def _devices(devices: Sequence[str], precision: str) -> tuple[str, str]:
+    separator = "; " if len(devices) > 1 else ", "
+    return "devices" if len(devices) > 1 else "device", f"{format_devices(devices)}{separator}{precision}"
 
 
 def _fate(plan: RunPlan, finished: RunResult | None) -> str:

@@ -1,7 +1,7 @@
 """Numbers and times as commands show them to people."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 #: Stands for what is not there.
@@ -48,9 +48,20 @@ def steps_of(step: int, max_steps: int) -> str:
     return f"{step:,}/{max_steps:,}" if max_steps else f"{step:,}"
 
 
+def by_phase(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Metrics in the order of a run's phases: of training, then of validation, then of the test."""
+    phases = ("val/", "test/")
+    return dict(sorted(metrics.items(), key=lambda item: [item[0].startswith(phase) for phase in reversed(phases)]))
+
+
 def figure(value: float | None) -> str:
     """A metric."""
     return "not finite" if value is None else f"{value:.6g}"
+
+
+def best_of(best: Mapping[str, Any]) -> str:
+    """``val/loss 0.5123 at step 1,200``: the best of a result."""
+    return f"{best['metric']} {figure(best['value'])} at step {best['step']:,}"
 
 
 def in_columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:

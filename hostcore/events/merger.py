@@ -10,7 +10,7 @@ import orjson
 from hostcore.events.codec import CorruptLog, decode_payload, encode_event
 from hostcore.events.reader import read_events
 from hostcore.events.writer import append_line, now_ms, sync_folder
-from hostcore_hookspecs.events import Event, Payload
+from hostcore_hookspecs.events import ENDS, Event, Payload
 
 Source = tuple[int, int]
 """A rank and an attempt: together they name a rank log."""
@@ -42,13 +42,15 @@ class EventLog:
         self.last_seq = 0
         #: The offset of the newest event merged from each rank log.
         self.merged: dict[Source, int] = {}
+        #: The attempts that have ended.
+        self.ended: set[int] = set()
         self._clock = clock
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         sync_folder(path.parent)
         whole = 0
         for event, end in read_events(path):
             self.last_seq, whole = event.seq, end
-            self._note_source(event.src)
+            self._note(event)
         os.ftruncate(self._descriptor, whole)
 
     def append(self, entry: Entry) -> Event:
@@ -65,13 +67,15 @@ class EventLog:
         )
         append_line(self._descriptor, encode_event(event))
         self.last_seq = event.seq
-        self._note_source(event.src)
+        self._note(event)
         return event
 
-    def _note_source(self, src: tuple[int, int, int] | None) -> None:
-        if src:
-            rank, attempt, offset = src
+    def _note(self, event: Event) -> None:
+        if event.src:
+            rank, attempt, offset = event.src
             self.merged[rank, attempt] = offset
+        if event.name in ENDS:
+            self.ended.add(event.attempt)
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""
@@ -110,11 +114,16 @@ class RankTail:
                     if self._skip_first:
                         self._skip_first = False
                     else:
-                        yield self._entry(line, offset)
+                        yield self.entry(line, offset)
         except FileNotFoundError:
             return
 
-    def _entry(self, line: bytes, offset: int) -> Entry:
+    def entry(self, line: bytes, offset: int) -> Entry:
+        """An event of this log.
+
+        :param offset: Where its line begins.
+        :raises CorruptLog: When it is none.
+        """
         try:
             found = orjson.loads(line)
             return Entry(

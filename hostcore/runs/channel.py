@@ -2,8 +2,8 @@
 
 The worker says first ``{"ready": {…}}`` or ``{"invalid": [errors]}``. The supervisor answers ``{"go": {}}``; later it
 may say ``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose log cannot be written says
-``{"failed": {error}}``. A worker whose line ends was left alone: it writes
-a checkpoint and stops.
+``{"failed": {error}}``; one that only evaluates says that too, or ``{"evaluated": {…}}``. A worker whose line ends was
+left alone: it writes a checkpoint and stops.
 """
 
 import socket
@@ -51,6 +51,7 @@ class Channel:
     def send(self, kind: str, content: Any) -> None:
         """Send a message; nothing happens if the other side is gone."""
         try:
+            self._socket.settimeout(None)  # that of the last `receive` is not meant
             self._socket.sendall(dump({kind: content}))
         except (BrokenPipeError, ConnectionResetError):
             return  # the reader of this end sees the end of the line
@@ -58,7 +59,7 @@ class Channel:
     def receive(self, timeout_seconds: float | None = None) -> tuple[str, Any]:
         """The next message.
 
-        :param timeout_seconds: How long to wait for it; None for as long as it takes.
+        :param timeout_seconds: How long to wait for it; None for as long as it takes, 0 not at all.
         :return: Kind and content.
         :raises TimeoutError: When none came in time.
         :raises EOFError: When the other side is gone.
@@ -67,6 +68,8 @@ class Channel:
         while b"\n" not in self._buffer:
             try:
                 received = self._socket.recv(65536)
+            except BlockingIOError:
+                raise TimeoutError("nothing was said yet") from None
             except ConnectionResetError:
                 received = b""
             if not received:

@@ -41,6 +41,11 @@ class WorkerContract:
     start_from: str = ""
     #: Whether to refuse to start without a checkpoint.
     must_resume: bool = False
+    #: ``validation`` or ``test``: evaluate ``start_from``, which may be a folder of checkpoints here, and nothing else.
+    #: Empty: train.
+    evaluate: str = ""
+    #: Where to write down every call of a hook or of the trainer; empty: nowhere.
+    trace_path: str = ""
 
     def write(self, path: Path) -> None:
         """Write the contract file."""

@@ -81,6 +81,15 @@ class RunDirectory:
         """A rank's standard output and standard error."""
         return self.logs / f"rank-{rank}.attempt-{attempt}.log"
 
+    def rank_hooks(self, attempt: int, rank: int) -> Path:
+        """The calls of a rank, if the run was started with ``--trace-hooks``."""
+        return self.logs / f"hooks.rank-{rank}.attempt-{attempt}.log"
+
+    def ranks(self, attempt: int) -> list[int]:
+        """The ranks that an attempt was started with, as its contracts say."""
+        found = self.record.parent.glob(f"contract.attempt-{attempt}.rank-*.json")
+        return sorted(int(rank) for path in found if (rank := path.stem.rpartition("-")[2]).isdecimal())
+
     @property
     def checkpoints(self) -> Path:
         """The folder of checkpoints and their commit records."""
@@ -90,6 +99,11 @@ class RunDirectory:
     def samples(self) -> Path:
         """The folder of generated samples."""
         return self.path / "samples"
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether there is a generated sample."""
+        return self.samples.is_dir() and any(self.samples.iterdir())
 
     @property
     def loss_plot(self) -> Path:

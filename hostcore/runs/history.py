@@ -12,7 +12,7 @@ from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.claims import read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore_hookspecs.errors import RunError
-from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, Test, Validation
+from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, Validation
 
 #: So many of the newest signs of progress tell how fast a run is.
 _RECENT: Final = 50
@@ -96,6 +96,13 @@ class History:
         yield from (event for event in life if event.name not in ENDS)
         yield from map(decode_event, self._pace)
         yield from (event for event in life if event.name in ENDS)
+
+    @property
+    def devices(self) -> Sequence[str]:
+        """Those of the newest attempt, by rank; empty if it never came so far."""
+        newest = newest_attempt(self._attempts)
+        submitted = [event.payload for event in self._told.get(newest, []) if isinstance(event.payload, RunSubmitted)]
+        return submitted[-1].devices if submitted else ()
 
     @property
     def metrics(self) -> dict[str, float | None]:

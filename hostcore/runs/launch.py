@@ -73,7 +73,8 @@ def _may_come(launch: Launch, directory: RunDirectory) -> bool:
     just_submitted = now_ms() - launch.submitted_ms < _UNSEEN_MS
     if launch.handle is None:
         return just_submitted  # whoever submitted it has not written the handle yet, or has died
-    spec = load_job(RunRecord.read(directory.record).job)
+    record = RunRecord.read(directory.record)
+    spec = load_job(record.job, world_size=record.world_size or None)
     try:
         status = launcher_of(spec, discover()).poll(launch.handle)
     except HostcoreError:

@@ -4,11 +4,13 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+from hostcore.events.reader import name_of
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.checks import MOST_NAMED, Check, judged
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.log_record import LogRecord
 from hostcore.runs.result import RunResult
+from hostcore_hookspecs.events import ENDS
 
 
 def check_log(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
@@ -81,10 +83,12 @@ def _check_sources(directory: RunDirectory, record: LogRecord, *, running: bool)
         source = _source_of(path)
         if source is None:
             continue
-        written, merged = _offsets(path), record.sources.get(source, array("q"))
+        (written, ends), merged = _offsets(path), record.sources.get(source, array("q"))
         missing = sorted(set(written) - set(merged))
         twice = len(merged) - len(set(merged))
         strange = len(set(merged) - set(written))
+        if record.end_of(source[1]):  # each rank says how it ended, and the log has one of these ends
+            missing = [offset for offset in missing if offset not in ends]
         where = str(path.relative_to(directory.path))
         runs = running and source[1] == newest
         if missing and not (twice or strange) and (runs or record.end_of(source[1]) is None):
@@ -104,7 +108,7 @@ def _check_sources(directory: RunDirectory, record: LogRecord, *, running: bool)
         if strange:
             problems.append(f"{strange:,} events of the event log are not here")
         yield judged(
-            "log.merged", problems, otherwise=f"{len(written):,} events, each once in the event log", path=where
+            "log.merged", problems, otherwise=f"{len(merged):,} events, each once in the event log", path=where
         )
 
 
@@ -114,12 +118,14 @@ def _source_of(path: Path) -> tuple[int, int] | None:
     return (int(rank), int(attempt)) if rank.isdecimal() and attempt.isdecimal() else None
 
 
-def _offsets(path: Path) -> "array[int]":
-    """Where the whole lines of a rank's log begin."""
-    offsets, offset = array("q"), 0
+def _offsets(path: Path) -> "tuple[array[int], set[int]]":
+    """Where the whole lines of a rank's log begin; and those of them that are ends."""
+    offsets, ends, offset = array("q"), set(), 0
     with path.open("rb") as log:
         for line in log:
             if line.endswith(b"\n"):
                 offsets.append(offset)
+                if name_of(line) in ENDS:
+                    ends.add(offset)
             offset += len(line)
-    return offsets
+    return offsets, ends

@@ -35,7 +35,7 @@ def wait_for_orphan(
     now: Callable[[], int] = now_ms,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Wait for a worker whose supervisor has died: once its attempt is overtaken, it could commit no checkpoint.
+    """Wait for the workers of a supervisor that has died: once their attempt is overtaken, they commit no checkpoint.
 
     No longer than it may take since its supervisor was heard of last.
 
@@ -46,9 +46,12 @@ def wait_for_orphan(
         return
     heard_ms = min(lease.renewed_ms, now())  # another machine's clock may be ahead
     until_ms = heard_ms + round((RENEW_SECONDS + ORPHAN_SECONDS) * 1000)
-    log = RankTail(directory.rank_events(attempt, 0), rank=0, attempt=attempt)
-    while now() < until_ms and not _tells_its_end(log):
-        sleep(_POLL_SECONDS)
+    ranks = directory.ranks(attempt) or [0]
+    logs = [RankTail(directory.rank_events(attempt, rank), rank=rank, attempt=attempt) for rank in ranks]
+    while logs and now() < until_ms:
+        logs = [log for log in logs if not _tells_its_end(log)]
+        if logs:
+            sleep(_POLL_SECONDS)
 
 
 def _tells_its_end(log: RankTail) -> bool:

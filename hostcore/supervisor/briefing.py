@@ -1,4 +1,4 @@
-"""What an attempt leaves in ``config/`` before it starts: the run's record, and the contract of its worker."""
+"""What an attempt leaves in ``config/`` before it starts: the run's record, and the contracts of its workers."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,6 +29,7 @@ def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: M
         parent=opening.parent or None,
         submitted_ms=before.get("submitted_ms") or started_ms,
         total_steps=found.get("total_steps") or before.get("total_steps") or 0,
+        world_size=plan.spec.ranks,
     ).write(opening.directory.record)
 
 
@@ -38,18 +39,20 @@ def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Se
     return [*(of_worker or ()), *(attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in known)]
 
 
-def write_contract(plan: RunPlan, opening: Opening) -> None:
-    """Write the contract of the attempt's worker."""
+def write_contracts(plan: RunPlan, opening: Opening) -> None:
+    """Write the contracts of the attempt's workers, one for each rank."""
     directory, attempt = opening.directory, opening.attempt
-    WorkerContract(
-        trainer_plugin=plan.spec.trainer,
-        job_spec_path=str(directory.record),
-        checkpoints_dir=str(plan.checkpoints_dir),
-        samples_dir=str(plan.samples_dir),
-        events_path=str(directory.rank_events(attempt, 0)),
-        run_dir=str(directory.path),
-        attempt=attempt,
-        attempts_dir=str(directory.attempts),
-        start_from=opening.parent,
-        must_resume=plan.spec.resume_from_checkpoint is True,
-    ).write(directory.contract(attempt, 0))
+    for rank in range(plan.spec.ranks):
+        WorkerContract(
+            trainer_plugin=plan.spec.trainer,
+            job_spec_path=str(directory.record),
+            checkpoints_dir=str(plan.checkpoints_dir),
+            samples_dir=str(plan.samples_dir),
+            events_path=str(directory.rank_events(attempt, rank)),
+            run_dir=str(directory.path),
+            attempt=attempt,
+            attempts_dir=str(directory.attempts),
+            start_from=opening.parent,
+            must_resume=plan.spec.resume_from_checkpoint is True,
+            trace_path=str(directory.rank_hooks(attempt, rank)) if plan.trace_hooks else "",
+        ).write(directory.contract(attempt, rank))

@@ -1,36 +1,43 @@
-"""Checking a job as ``hostcore run`` would, short of starting it: the worker's start-up, and no run directory."""
+"""Checking a job as ``hostcore run`` would, short of starting it: the workers' start-up, and no run directory."""
 
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from hostcore.errors import Errors
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.ending import tail
+from hostcore.supervisor.devices import shared_device
+from hostcore.supervisor.ending import name_of_worker, tail
+from hostcore.supervisor.group import WorkerGroup
 from hostcore.supervisor.opening import named_checkpoint
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.spawn import WorkerProcess
+from hostcore.supervisor.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError
+
+_TICK_SECONDS: Final = 0.1
 
 
 class CheckFailed(HostcoreError):
-    """The worker died while it checked a job."""
+    """A worker died while it checked a job."""
 
     code = "worker.died"
 
 
-def check_job(plan: RunPlan) -> Mapping[str, Any]:
-    """Have a worker check a job: import its plugins, structure their settings, open its data, try its device.
+def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping[str, Any]:
+    """Have a worker for each rank check a job: import plugins, structure their settings, open the data, try the device.
 
-    :return: What the worker found: ``device``, ``total_steps``, ``num_rows``, …
-    :raises Errors: Everything that is wrong with the job.
-    :raises CheckFailed: When the worker dies of it.
+    :param timeout_seconds: How long it may take; None for as long as it takes.
+    :return: What rank 0 found: ``device``, ``total_steps``, ``num_rows``, …; and the ``devices`` of all ranks.
+    :raises Errors: Everything that is wrong with the job, as the first rank says that finds anything.
+    :raises CheckFailed: When a worker dies of it, or is not done in time.
     """
     with tempfile.TemporaryDirectory(prefix="hostcore-check-") as folder:
         place = Path(folder)
-        record, contract, output = place / "run.json", place / "contract.json", place / "worker.log"
+        record, contract = place / "run.json", place / "contract.json"
         RunRecord(job=plan.spec.to_json(), job_dir=str(plan.job_dir)).write(record)
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
@@ -41,18 +48,42 @@ def check_job(plan: RunPlan) -> Mapping[str, Any]:
             run_dir=folder,
             start_from=named_checkpoint(plan.spec) or "",
         ).write(contract)
-        worker = WorkerProcess(contract, output, {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"})
+        ranks = plan.spec.ranks
+        outputs = [place / f"rank-{rank}.log" for rank in range(ranks)]
+        workers = WorkerGroup()
         try:
-            kind, content = worker.channel.receive()
-        except EOFError:
-            raise CheckFailed(
-                f"the worker {worker.wait()} while it checked the job", hint=tail(output) or None
-            ) from None
+            workers.start(LocalRanks(ranks), [(contract, output) for output in outputs])
+            found = _found(workers, outputs, timeout_seconds)
+            if error := shared_device(plan.spec, found["devices"]):
+                raise Errors([error])
+            return found
         finally:
-            worker.kill()  # it has said all there is to say; a thread that a plugin started could keep it
-            worker.wait()
-            worker.channel.close()
-    if kind == "invalid":
-        raise errors_of_content(content)
-    checked: Mapping[str, Any] = content
-    return checked
+            workers.close()  # they have said all there is to say; a thread that a plugin started could keep them
+
+
+def _found(workers: WorkerGroup, outputs: list[Path], timeout_seconds: float | None) -> Mapping[str, Any]:
+    due = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    while any(member.summary is None for member in workers.members):
+        for member, kind, content in workers.listen(_TICK_SECONDS):
+            if kind == "invalid":
+                raise errors_of_content(content)
+            member.summary = content
+        for member in workers.members:
+            if member.exit is not None and member.summary is None:
+                name = name_of_worker(member.rank, of=len(outputs))
+                hint = tail(outputs[member.rank]) or None
+                raise CheckFailed(f"{name} {member.exit} while it checked the job", hint=hint)
+        if due is not None and time.monotonic() >= due:
+            _give_up(workers, outputs, timeout_seconds or 0.0)
+    summaries = [member.summary for member in workers.members if member.summary is not None]
+    return {**summaries[0], "devices": [summary["device"] for summary in summaries]}
+
+
+def _give_up(workers: WorkerGroup, outputs: list[Path], seconds: float) -> None:
+    slow = next((member for member in workers.members if member.summary is None), None)
+    if slow is not None:
+        raise CheckFailed(
+            f"{name_of_worker(slow.rank, of=len(outputs))} was not done checking the job after {seconds:g} seconds",
+            hint=tail(outputs[slow.rank])
+            or "look at what its plugins do when they are imported, and at where its data lies",
+        )

@@ -1,6 +1,7 @@
 """The honest end of an attempt: what the worker said, or, if it could not, what became of it."""
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,33 +24,39 @@ STATUS: dict[type[Any], str] = {
 }
 
 
-def died(exit_: WorkerExit, *, step: int, output: Path) -> RunError:
+def died(exit_: WorkerExit, *, step: int, output: Path, rank: int = 0, of: int = 1) -> RunError:
     """The error of a worker that ended without a word.
 
     :param step: Finished steps that are known of.
     :param output: Its standard output and standard error, whose last lines are shown.
+    :param of: How many ranks there are.
     """
-    kind, what, hint = _cause(exit_)
+    kind, what, hint = _cause(exit_, name_of_worker(rank, of=of))
     return RunError(
         type=kind,
         message=f"{what} after step {step} or later, and did not say how the run ended",
         traceback=tail(output),
-        rank=0,
+        rank=rank,
         hint=hint or f"its output is in {output}",
     )
 
 
-def _cause(exit_: WorkerExit) -> tuple[str, str, str | None]:
+def name_of_worker(rank: int, *, of: int) -> str:
+    """How messages call the worker of a rank, of so many."""
+    return "the worker" if of == 1 else f"the worker of rank {rank}"
+
+
+def _cause(exit_: WorkerExit, name: str) -> tuple[str, str, str | None]:
     """Type, message and hint for a death."""
     if exit_.out_of_memory:
         limit = memory_limit()
         held = _in_words(children_peak()) + (f" of the {_in_words(limit)} that it may take" if limit else "")
         return (
             "OutOfMemory",
-            f"the kernel killed the worker for lack of memory, of which it had held up to {held},",
+            f"the kernel killed {name} for lack of memory, of which it had held up to {held},",
             "give it more memory, or need less: a smaller batch, fewer dataset.workers, a smaller dataset.window_bytes",
         )
-    what = f"the worker {exit_}"
+    what = f"{name} {exit_}"
     match exit_.signal:
         case signal.SIGSEGV:
             hint = "a segmentation fault in native code; the Python traceback above ends where it was called"
@@ -64,14 +71,21 @@ def _cause(exit_: WorkerExit) -> tuple[str, str, str | None]:
     return "WorkerDied", what, None
 
 
-def stalled(seconds: float, *, step: int, output: Path) -> RunError:
-    """The error of a worker that made no progress and was aborted."""
+def stalled(seconds: float, *, step: int, outputs: Sequence[Path]) -> RunError:
+    """The error of workers that made no progress and were aborted.
+
+    :param outputs: By rank. Which rank kept the others waiting, only the tracebacks in them can tell.
+    """
+    alone = len(outputs) == 1
+    who, was = ("the worker", "was") if alone else (f"the {len(outputs)} ranks", "were")
+    told = [tail(outputs[0])] if alone else [f"rank {rank}:\n{tail(output)}" for rank, output in enumerate(outputs)]
+    stood = "it stood" if alone else "each of them stood; one that is in no collective keeps the others waiting"
     return RunError(
         type="Stalled",
-        message=f"the worker did not get beyond step {step} for {seconds:.0f} s and was aborted",
-        traceback=tail(output),
-        rank=0,
-        hint="the tracebacks above show where it stood; a step that may take longer needs a larger stall_seconds",
+        message=f"{who} did not get beyond step {step} for {seconds:.0f} s and {was} aborted",
+        traceback="\n\n".join(told),
+        rank=0 if alone else None,
+        hint=f"the tracebacks above show where {stood}; a step that may take longer needs a larger stall_seconds",
     )
 
 

@@ -55,6 +55,12 @@ class Interrupts:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def hear(self, asked: Asked, *, hurried: bool, forced: bool) -> None:
+        """Take in what was asked of another process that belongs to the run."""
+        self.first = self.first or asked
+        self.hurried = self.hurried or hurried
+        self.forced = self.forced or forced
+
     def hand_over(self, handler: Callable[[int, FrameType | None], None]) -> list[signal.Signals]:
         """Have another handler hear the signals from now on, also when this has been left.
 

@@ -1,4 +1,4 @@
-"""The journal of one attempt: the worker's events merged with the supervisor's, told to everybody, and remembered."""
+"""The journal of one attempt: the workers' events merged with the supervisor's, told to everybody, and remembered."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.ending import is_end
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.reporting import Audience, Failure
+from hostcore.supervisor.verdict import deciding_rank
 from hostcore_hookspecs import events
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.reporter import ReporterContext
@@ -22,27 +23,29 @@ if TYPE_CHECKING:
 
 
 class Journal:
-    """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the worker says it ended."""
+    """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the ranks say it ended.
 
-    def __init__(self, opening: Opening, job: Job, audience: Audience) -> None:
+    :param ranks: How many there are.
+    """
+
+    def __init__(self, opening: Opening, job: Job, audience: Audience, *, ranks: int = 1) -> None:
         self._opening = opening
         self._job = job
         self._audience = audience
         self._log: EventLog | None = None
-        self._tail = RankTail(
-            opening.directory.rank_events(opening.attempt, 0),
-            rank=0,
-            attempt=opening.attempt,
-        )
+        self._tails = [
+            RankTail(opening.directory.rank_events(opening.attempt, rank), rank=rank, attempt=opening.attempt)
+            for rank in range(ranks)
+        ]
         before = RunResult.read(opening.directory.result)
         #: Finished steps, as far as events told of them; to begin with, where the attempt before ended.
         self.step = before.step if before else 0
         self.epoch = before.epoch if before else 0
         #: When the step last advanced, in milliseconds since 1970.
         self.last_progress_ms = now_ms()
-        #: How many events the worker has written.
+        #: How many events the workers have written.
         self.signs_of_life = 0
-        #: Whether its training has begun.
+        #: Whether the training has begun.
         self.is_training = False
         #: The metrics recorded last.
         self.metrics: Mapping[str, float | None] = before.metrics if before else {}
@@ -52,8 +55,8 @@ class Journal:
         self.checkpoint_step: int | None = None
         #: Who asked first to stop.
         self.requested_by: str | None = None
-        #: The worker's terminal event, held back until the worker is gone.
-        self.said: Entry | None = None
+        #: The terminal event of each rank, held back until all are gone: one of them is how the run has ended.
+        self.said: dict[int, Entry] = {}
 
     @property
     def is_open(self) -> bool:
@@ -80,14 +83,25 @@ class Journal:
 
     def _merge_earlier(self, log: EventLog) -> None:
         """Move into the log what workers of earlier attempts wrote after their supervisor had died."""
+        directory = self._opening.directory
         for attempt in range(1, self._opening.attempt):
-            path = self._opening.directory.rank_events(attempt, 0)
-            try:
-                for entry in RankTail(path, rank=0, attempt=attempt, after=log.merged.get((0, attempt))).read():
-                    self.write(entry)
-            except CorruptLog as error:
-                lost = f"the rest of {path.name} is lost: {error.message}"
-                self.note(events.Warning(code="events.corrupt", message=lost))
+            ends: dict[int, Entry] = {}
+            for rank in directory.ranks(attempt) or [0]:
+                path = directory.rank_events(attempt, rank)
+                tail = RankTail(path, rank=rank, attempt=attempt, after=log.merged.get((rank, attempt)))
+                try:
+                    for entry in tail.read():
+                        if is_end(entry):
+                            ends[rank] = entry
+                        else:
+                            self.write(entry)
+                except CorruptLog as error:
+                    lost = f"the rest of {path.name} is lost: {error.message}"
+                    self.note(events.Warning(code="events.corrupt", message=lost))
+            if ends and attempt not in log.ended:
+                decided = deciding_rank(ends)
+                assert decided is not None, "all of them stand in a log"
+                self.write(ends[decided])
 
     def write(self, entry: Entry) -> None:
         """Number an event, write it, and tell everybody."""
@@ -102,11 +116,16 @@ class Journal:
         self.write(self._own(payload))
 
     def merge(self) -> None:
-        """Move the worker's new events into the log."""
-        for entry in self._tail.read():
-            self._remember(entry)
-            if not is_end(entry):
-                self.write(entry)
+        """Move the workers' new events into the log."""
+        for tail in self._tails:
+            for entry in tail.read():
+                self._remember(entry, tail.rank)
+                if not is_end(entry):
+                    self.write(entry)
+
+    def hear_end(self, rank: int, line: bytes, offset: int) -> None:
+        """Take in a rank's terminal event, which is in its log, and may not be seen there yet from this machine."""
+        self._remember(self._tails[rank].entry(line, offset), rank)
 
     def recall(self, history: "Iterable[Event]") -> None:
         """Take up where the log of earlier attempts leaves the run."""
@@ -116,9 +135,14 @@ class Journal:
             if isinstance(event.payload, events.Metrics | events.Validation | events.Test):
                 self.metrics = {**self.metrics, **event.payload.metrics}
 
-    def end(self, payload: events.Payload) -> None:
-        """Write the terminal event, and close everything."""
-        self.write(attrs.evolve(self.said, payload=payload) if self.said else self._own(payload))
+    def end(self, payload: events.Payload, *, said_by: int | None = None) -> None:
+        """Write the terminal event, and close everything.
+
+        :param said_by: The rank that has said it; None if none has.
+        """
+        own = self._own(payload)
+        said = None if said_by is None else self.said.get(said_by)
+        self.write(attrs.evolve(own, time_ms=said.time_ms, src=said.src) if said else own)
         self.close()
 
     def close(self) -> None:
@@ -131,16 +155,21 @@ class Journal:
     def _own(self, payload: events.Payload) -> Entry:
         return Entry(payload=payload, step=self.step, epoch=self.epoch)
 
-    def _remember(self, entry: Entry) -> None:
+    def _remember(self, entry: Entry, rank: int) -> None:
         self.signs_of_life += 1
+        if is_end(entry):
+            self.said[rank] = entry
+        if rank > 0:  # it tells of warnings and of its end alone
+            self._stand_at(max(self.step, entry.step or 0))
+            return
         if isinstance(entry.payload, events.CheckpointSaved):
             self.checkpoint_step = entry.step
             for metric, value in entry.payload.best.items():
                 self.best = {"metric": metric, "value": value, "step": entry.step}
             if entry.step is not None and entry.step <= self.step:
                 return  # it was written while the training went on
-        if entry.step is not None and entry.step != self.step:
-            self.step, self.last_progress_ms = entry.step, now_ms()
+        if entry.step is not None:
+            self._stand_at(entry.step)
         self.epoch = self.epoch if entry.epoch is None else entry.epoch
         if isinstance(entry.payload, events.Metrics | events.Validation | events.Test):
             self.metrics = {**self.metrics, **entry.payload.metrics}
@@ -150,8 +179,10 @@ class Journal:
             self.is_training = True
         elif isinstance(entry.payload, events.StopRequested):
             self.requested_by = self.requested_by or entry.payload.requested_by
-        elif is_end(entry):
-            self.said = entry
+
+    def _stand_at(self, step: int) -> None:
+        if step != self.step:
+            self.step, self.last_progress_ms = step, now_ms()
 
     def _note_failures(self, failures: list[Failure]) -> None:
         for failure in failures:

@@ -58,10 +58,12 @@ class Opening:
         if self.is_new:
             shutil.rmtree(self.directory.path, ignore_errors=True)
             return
+        ranks = self.directory.ranks(self.attempt)
         for path in (
-            self.directory.contract(self.attempt, 0),
-            self.directory.rank_output(self.attempt, 0),
-            self.directory.rank_events(self.attempt, 0),
+            *(self.directory.rank_output(self.attempt, rank) for rank in ranks),
+            *(self.directory.rank_events(self.attempt, rank) for rank in ranks),
+            *(self.directory.rank_hooks(self.attempt, rank) for rank in ranks),
+            *(self.directory.contract(self.attempt, rank) for rank in ranks),
             self.directory.lease,
             self.directory.attempts / f"{self.attempt}.json",
             self.directory.cancel_request(self.attempt),  # it would hit the next attempt of this number
@@ -204,7 +206,8 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
             hint="choose another run_id, or leave it out to have one made",
         )
     try:
-        recorded = load_job(RunRecord.read(directory.record).job)
+        record = RunRecord.read(directory.record)
+        recorded = load_job(record.job, world_size=record.world_size or None)
     except FileNotFoundError as error:
         raise RunConflict(
             f"{directory.path.name!r} exists in the runs folder but is no run of hostcore's",

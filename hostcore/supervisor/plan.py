@@ -13,6 +13,7 @@ from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.supervisor.devices import require_clear_devices
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 
@@ -32,6 +33,8 @@ class RunPlan:
     #: Where checkpoints and generated samples go; usually in the run directory.
     checkpoints_dir: Path
     samples_dir: Path
+    #: Whether the workers write down every call of a hook.
+    trace_hooks: bool = False
 
 
 def make_plan(
@@ -42,6 +45,7 @@ def make_plan(
     extra_reporters: Sequence[ComponentUse] = (),
     runs: Path | None = None,
     job_dir: Path | None = None,
+    world_size: int | None = None,
 ) -> RunPlan:
     """Load a job and find its plugins.
 
@@ -52,9 +56,11 @@ def make_plan(
     :param runs: The folder of all runs; None for the usual one.
     :param job_dir: The folder that import paths and relative paths start at; None for the job file's folder, or for a
         mapping the working directory.
+    :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
-    spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir)
+    spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir, world_size=world_size)
+    require_clear_devices(spec)
     spec = attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters))
     job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
     selected = select(spec, discover())

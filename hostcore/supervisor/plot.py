@@ -1,6 +1,6 @@
 """The curves of runs as pictures."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: The metric that is drawn when none is named.
 LOSS: Final = "train/loss"
+#: The metric that is drawn beside it.
+VALIDATION_LOSS: Final = "val/loss"
 _MEASURED: Final = frozenset({"metrics", "validation", "test"})
 #: With fewer points the average lags so far behind that it looks worse than the run.
 _SMOOTHED_FROM: Final = 60
@@ -31,21 +33,16 @@ def _measured(events: Path) -> Iterator[tuple[int, Mapping[str, float | None]]]:
                 yield event["step"], event["metrics"]
 
 
-def loss_points(events: Path) -> Points:
-    """The training loss; of a step that was trained twice, the last."""
-    losses = ((step, metrics.get(LOSS)) for step, metrics in _measured(events))
-    return sorted({step: loss for step, loss in losses if loss is not None}.items())
-
-
-def all_points(events: Path) -> dict[str, Points]:
-    """Every metric of a run; of a step that was trained twice, the last. What is not finite is left out.
+def all_points(events: Path, names: Container[str] | None = None) -> dict[str, Points]:
+    """The metrics of a run; of a step that was trained twice, the last. What is not finite is left out.
 
     :param events: The run's event log; it may not exist yet.
+    :param names: Those wanted; None for every metric.
     """
     points: dict[str, dict[int, float]] = {}
     for step, metrics in _measured(events) if events.exists() else ():
         for name, value in metrics.items():
-            if value is not None:
+            if value is not None and (names is None or name in names):
                 points.setdefault(name, {})[step] = value
     return {name: sorted(each.items()) for name, each in points.items()}
 
@@ -60,23 +57,27 @@ def smooth(values: list[float], *, weight: float) -> list[float]:
 
 
 def plot_loss(events: Path, picture: Path, *, title: str) -> bool:
-    """Draw the loss curve.
+    """Draw the curve of the training loss, and beside it that of the validation.
 
     :param events: The run's event log.
     :param picture: The PNG to write; its folder is made.
-    :return: False if there is no loss to draw.
+    :return: False if there is no curve to draw.
     """
-    points = loss_points(events)
-    if len(points) < 2:
+    found = all_points(events, [LOSS, VALIDATION_LOSS])
+    points, validated = found.get(LOSS, []), found.get(VALIDATION_LOSS, [])
+    if max(len(points), len(validated)) < 2:
         return False
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()
-    _draw_curve(axes, points, color="C0", label="loss")
+    if points:
+        _draw_curve(axes, points, color="C0", label=LOSS)
     if len(points) >= _SMOOTHED_FROM:
         _draw_smoothed(axes, points, color="C0", label="smoothed")
-    axes.set(title=title, xlabel="step", ylabel=LOSS)
+    if validated:  # means over all of its data: nothing to smooth
+        axes.plot(*zip(*validated, strict=True), color="C1", marker=".", linewidth=1.8, label=VALIDATION_LOSS)
+    axes.set(title=title, xlabel="step", ylabel="loss")
     axes.grid(alpha=0.3)
     axes.legend()
     picture.parent.mkdir(exist_ok=True)

@@ -38,16 +38,17 @@ class Restart:
 Start = Callable[[RunPlan, Opening, Restart | None], RunResult]
 
 
-def run_attempts(plan: RunPlan, opening: Opening, start: Start) -> RunResult:
+def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: bool = True) -> RunResult:
     """Run an opened attempt, and new ones after failures, up to the job's ``max_restarts``.
 
     A run that somebody asked to stop is not started again, even if it failed while it stopped.
 
+    :param may_restart: Not where an engine has started the ranks: it starts them again, all of them, or does not.
     :return: The result of the last attempt.
     :raises RunTakenOver: When somebody else has started the run meanwhile.
     """
     result = start(plan, opening, None)
-    for number in range(plan.spec.max_restarts):
+    for number in range(plan.spec.max_restarts if may_restart else 0):
         if result.status != "failed" or result.requested_by is not None:
             break
         wait_seconds = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)

@@ -1,19 +1,24 @@
-"""Starting a worker and knowing how it died."""
+"""Starting workers, and knowing how they died."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from hostcore.runs.channel import Channel
+from hostcore.supervisor.engine import SUPERVISOR_VARIABLE, threads_for
 from hostcore.supervisor.memory import oom_kills
 from hostcore_hookspecs.errors import HostcoreError
+
+#: Where rank 0 finds the number of the listening socket that it has inherited.
+MASTER_SOCKET_VARIABLE: Final = "HOSTCORE_MASTER_FD"
 
 
 class WorkerNotStarted(HostcoreError):
@@ -30,8 +35,12 @@ class WorkerExit:
     code: int
     #: Whether the kernel killed something for lack of memory while it ran.
     out_of_memory: bool = False
+    #: Whether nobody knows how: the supervisor that watched it on its machine is gone.
+    lost: bool = False
 
     def __str__(self) -> str:
+        if self.lost:
+            return "was lost with the supervisor that watched it there"
         if self.code < 0:
             return f"was killed by {_signal_name(-self.code)}"
         return f"exited with code {self.code}"
@@ -69,23 +78,67 @@ class Worker(Protocol):
     def abort(self) -> None:
         """Let it write the tracebacks of its threads into its output, and die of that."""
 
+    def close(self) -> None:
+        """Close the line to it."""
+
 
 class Spawn(Protocol):
-    """Starts a worker."""
+    """Starts the worker of a rank; rank 0 is started first."""
 
-    def __call__(self, contract: Path, output: Path, environment: Mapping[str, str]) -> Worker:
+    def __call__(self, rank: int, contract: Path, output: Path) -> Worker:
         """Start a worker.
 
         :param contract: The contract file.
         :param output: The file for its standard output and standard error.
-        :param environment: Added to this process's environment.
         """
 
 
-class WorkerProcess:
-    """A worker in a process and a session of its own, so that a Ctrl-C in the terminal does not reach it."""
+class LocalRanks:
+    """Starts all ranks of a run on this machine. Of several, rank 0 inherits a listening socket where they meet.
 
-    def __init__(self, contract: Path, output: Path, environment: Mapping[str, str]) -> None:
+    Nobody can take its port in between, because it is never free.
+
+    :param ranks: How many there will be.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._port = 0
+
+    def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
+        """See :class:`Spawn`."""
+        if self._ranks == 1:
+            return WorkerProcess(contract, output, self._environment(0))
+        if rank > 0:
+            return WorkerProcess(contract, output, self._environment(rank))
+        with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as listening:
+            self._port = listening.getsockname()[1]
+            environment = {**self._environment(0), MASTER_SOCKET_VARIABLE: str(listening.fileno())}
+            return WorkerProcess(contract, output, environment, inherited=[listening.fileno()])
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        """That of this process, but with this rank's place in place of what an engine or supervisor around it said."""
+        around = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("TORCHELASTIC_") and name != MASTER_SOCKET_VARIABLE
+        }
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self._ranks, "LOCAL_WORLD_SIZE": self._ranks}
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port} if self._ranks > 1 else {}
+        own = {name: str(value) for name, value in (place | meeting).items()}
+        return {**threads_for(self._ranks), **around, **own}
+
+
+class WorkerProcess:
+    """A worker in a process and a session of its own, so that a Ctrl-C in the terminal does not reach it.
+
+    :param environment: All of it.
+    :param inherited: File descriptors that it is to have, too.
+    """
+
+    def __init__(
+        self, contract: Path, output: Path, environment: Mapping[str, str], *, inherited: Sequence[int] = ()
+    ) -> None:
         self.channel, theirs = Channel.pair()
         self._oom_kills = oom_kills()
         command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
@@ -96,8 +149,8 @@ class WorkerProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
-                    pass_fds=[theirs.fileno()],
+                    env={**environment, "PYTHONUNBUFFERED": "1", SUPERVISOR_VARIABLE: str(os.getpid())},
+                    pass_fds=[theirs.fileno(), *inherited],
                     start_new_session=True,
                 )
             except OSError as error:
@@ -125,3 +178,7 @@ class WorkerProcess:
         """Kill it and its process group: what it started may outlive it, with a device in its hands."""
         with suppress(ProcessLookupError, PermissionError):  # all are gone
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the line to it."""
+        self.channel.close()

@@ -1,4 +1,4 @@
-"""Making a worker stop: politely first, then by force.
+"""Making the workers stop: politely first, then by force.
 
 Who may ask: signals, ``hostcore cancel``, and the limits of the job. The first counts. A worker that makes no progress
 is not asked: it would not hear.
@@ -10,8 +10,8 @@ from typing import Final
 import attrs
 
 from hostcore.runs.control import CancelRequest
+from hostcore.supervisor.group import WorkerGroup
 from hostcore.supervisor.interrupts import Asked, Interrupts
-from hostcore.supervisor.spawn import Worker
 
 #: How long a worker that has written its end may take to leave. A thread of a plugin's could keep it for ever.
 LEAVE_SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ class Limits:
 
 
 class Stopping:
-    """Hears requests to stop, passes them on, and kills a worker that does not follow.
+    """Hears requests to stop, passes them on to all ranks, and kills them if one does not follow.
 
     :param read_cancel: The request of ``hostcore cancel``, once there is one.
     """
@@ -65,37 +65,40 @@ class Stopping:
         #: Seconds without progress, when that is why it was killed.
         self.stalled: float | None = None
 
-    def see_off(self, worker: Worker) -> None:
-        """The worker has written its end: it may go, and has to."""
+    def see_off(self, workers: WorkerGroup, *, seconds: float = LEAVE_SECONDS) -> None:
+        """They have written their ends, or one of them has failed: they may go, and have to.
+
+        :param seconds: How long they may take, from the first call on.
+        """
         if self._leave_due is None:
-            self._leave_due = self._clock() + LEAVE_SECONDS
+            self._leave_due = self._clock() + seconds
         elif self._clock() >= self._leave_due:
-            worker.kill()
+            workers.kill()
 
-    def pass_on(self, worker: Worker, *, submitted: bool) -> None:
-        """Tell the worker that it is to stop; kill it when it is forced to, or its grace is over.
+    def pass_on(self, workers: WorkerGroup, *, submitted: bool) -> None:
+        """Tell the workers that they are to stop; kill them when they are forced to, or their grace is over.
 
-        :param submitted: Whether the worker has been told to go.
+        :param submitted: Whether the workers have been told to go.
         """
         self._listen()
         if self.killed:
             if self._kill_due is not None and self._clock() >= self._kill_due:
-                worker.kill()  # what was only aborted
+                workers.kill()  # what was only aborted
             return
         if self.asked is None:
             return
         if not self._told and submitted:
             self._told = True
-            worker.channel.send("stop", attrs.asdict(self.asked))
+            workers.send("stop", attrs.asdict(self.asked))
         if self._hurried and self._kill_due is None:
             self._kill_due = self._clock() + self._limits.grace
         if not submitted:
-            self._kill(worker, f"{self.asked.reason} before the run had started")
+            self._kill(workers, f"{self.asked.reason} before the run had started")
         elif self._forced:
             by = "a second signal" if self._interrupts.forced else "force"
-            self._kill(worker, f"{self.asked.reason}; killed by {by}")
+            self._kill(workers, f"{self.asked.reason}; killed by {by}")
         elif self._kill_due is not None and self._clock() >= self._kill_due:
-            self._kill(worker, f"{self.asked.reason}; killed after {self._limits.grace:g} s")
+            self._kill(workers, f"{self.asked.reason}; killed after {self._limits.grace:g} s")
 
     def asked_before_start(self) -> bool:
         """Whether there is no point in starting a worker any more."""
@@ -123,8 +126,8 @@ class Stopping:
         self._hurried = self._hurried or hurried
         self._forced = self._forced or forced
 
-    def watch(self, worker: Worker, signs_of_life: int) -> None:
-        """Abort a worker that makes no progress. It writes the traceback of all its threads into its output and dies.
+    def watch(self, workers: WorkerGroup, signs_of_life: int) -> None:
+        """Abort workers that make no progress. They write the tracebacks of their threads into their outputs, and die.
 
         :param signs_of_life: A number that grows with every event of the training.
         """
@@ -134,8 +137,8 @@ class Stopping:
         if self._limits.stall and silent >= self._limits.stall and not self.killed:
             self.stalled, self.killed = silent, "stalled"
             self._kill_due = self._clock() + ABORT_SECONDS
-            worker.abort()
+            workers.abort()
 
-    def _kill(self, worker: Worker, reason: str) -> None:
+    def _kill(self, workers: WorkerGroup, reason: str) -> None:
         self.killed = reason
-        worker.kill()
+        workers.kill()

@@ -1,17 +1,20 @@
-"""The supervisor's part of a run: start the worker, merge and report its events, pass on signals, write the end.
+"""The supervisor's part of a run: start the workers, merge and report their events, pass on signals, write the end.
 
 ::
 
-    spawn the worker ─▶ it checks the job ─▶ "invalid": withdraw, exit 2
-                                          └▶ "ready": run_submitted, "go"
-    until it has ended:   renew the lease;  merge its events ▸ events.jsonl ▸ reporters;  pass on requests to stop
+    start a worker for each rank ─▶ it checks the job ─▶ "invalid" from any: withdraw, exit 2
+                                                      └▶ "ready" from all: run_submitted, "go"
+    until all have ended:   renew the lease;  merge their events ▸ events.jsonl ▸ reporters;  pass on requests to stop
     the plot, the terminal event, result.json
+
+When a rank fails or dies, the others cannot go on: they have a moment to say what they see of it, and are killed.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
@@ -19,8 +22,11 @@ from hostcore.events.writer import now_ms
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.control import read_cancel
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.briefing import write_contract, write_record
-from hostcore.supervisor.ending import End, died, forced, stalled
+from hostcore.supervisor.account import Account
+from hostcore.supervisor.briefing import write_contracts, write_record
+from hostcore.supervisor.devices import shared_device
+from hostcore.supervisor.ending import End
+from hostcore.supervisor.group import Member, WorkerGroup
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.opening import Opening
@@ -29,17 +35,17 @@ from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.reporting import Audience, Listener, listeners_of
 from hostcore.supervisor.restarting import Restart
-from hostcore.supervisor.spawn import Spawn, Worker, WorkerExit, WorkerProcess
-from hostcore.supervisor.stopping import Limits, Stopping
+from hostcore.supervisor.spawn import LocalRanks, Spawn
+from hostcore.supervisor.stopping import LEAVE_SECONDS, Limits, Stopping
 from hostcore.supervisor.tenure import RunTakenOver, Tenure
 from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
-#: How long to wait for the worker's next word before looking around. Its end is noticed at once.
-TICK_SECONDS = 0.1
-#: A worker that has closed its line is about to end.
-_EXIT_POLL_SECONDS = 0.01
+#: How long to wait for a worker's next word before looking around. An end is noticed at once.
+TICK_SECONDS: Final = 0.1
+#: How long the other ranks may take to say theirs, once one has failed.
+SETTLE_SECONDS: Final = 2.0
 
 
 def supervise(
@@ -49,7 +55,7 @@ def supervise(
     *,
     restart: Restart | None = None,
     listeners: Sequence[Listener] = (),
-    spawn: Spawn = WorkerProcess,
+    spawn: Spawn | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> RunResult:
     """Run one attempt to its end.
@@ -57,18 +63,20 @@ def supervise(
     :param interrupts: Entered before the attempt was opened, so that no signal leaves it half open.
     :param restart: Why it is started, if it is one more after a failure.
     :param listeners: Told every event, beside the job's reporters.
+    :param spawn: Starts the ranks; None: as processes of this machine.
     :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
     :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
         leaves no trace either. Later that is a failure of the run.
     """
-    journal = Journal(opening, plan.job, Audience([*listeners_of(plan.reporters), *listeners]))
+    audience = Audience([*listeners_of(plan.reporters), *listeners])
+    journal = Journal(opening, plan.job, audience, ranks=plan.spec.ranks)
     attempt = _Attempt(plan, opening, journal, interrupts, restart=restart, clock=clock)
     try:
-        return attempt.run(spawn)
+        return attempt.run(spawn or LocalRanks(plan.spec.ranks))
     except OSError as error:
         if attempt.submitted:
             return attempt.break_off(error)
-        attempt.end_worker()
+        attempt.workers.end()
         opening.withdraw()
         raise unwritable(plan.directory.path, error) from error
     except (Errors, RunTakenOver):  # the job was refused, and the attempt withdrawn; or the run is another's now
@@ -76,16 +84,15 @@ def supervise(
     except HostcoreError as error:
         if attempt.submitted:
             return attempt.break_off(error)
-        attempt.end_worker()
+        attempt.workers.end()
         opening.withdraw()
         raise
     finally:
-        if attempt.worker:
-            attempt.worker.kill()  # what is left of it: processes that it started, or all of it after an error here
+        attempt.workers.close()  # what is left of them: processes that they started, or all after an error here
 
 
 class _Attempt:
-    """Watches the worker of one attempt."""
+    """Watches the workers of one attempt."""
 
     def __init__(
         self,
@@ -105,11 +112,9 @@ class _Attempt:
         self._clock = clock
         self._started_ms = now_ms()
         self._tenure = Tenure(opening.directory, opening.attempt, clock=clock)
-        self.worker: Worker | None = None
-        #: Whether the worker has been told to go.
+        self.workers = WorkerGroup()
+        #: Whether the workers have been told to go.
         self.submitted = False
-        #: The worker's own account of its failure, when its log could not take it.
-        self._failure: RunError | None = None
         spec = plan.spec
         self._stopping = Stopping(
             interrupts,
@@ -117,23 +122,23 @@ class _Attempt:
             read_cancel=lambda: read_cancel(opening.directory, opening.attempt),
             clock=clock,
         )
+        self._account = Account(self.workers, journal, self._stopping, output=self._output)
 
     def run(self, spawn: Spawn) -> RunResult:
-        """Start the worker and watch it to its end."""
-        attempt = self._opening.attempt
+        """Start the workers and watch them to their end."""
+        attempt, ranks = self._opening.attempt, range(self._plan.spec.ranks)
         write_record(self._plan, self._opening, started_ms=self._started_ms)
-        write_contract(self._plan, self._opening)
+        write_contracts(self._plan, self._opening)
         if self._restart is not None and self._is_stopped_within(self._restart.wait_seconds):
             return self._end()
-        self.worker = spawn(
-            self._directory.contract(attempt, 0),
-            self._directory.rank_output(attempt, 0),
-            {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"},
-        )
-        exit_ = self._watch(self.worker)
+        self.workers.start(spawn, [(self._directory.contract(attempt, rank), self._output(rank)) for rank in ranks])
+        self._watch()
         self._tenure.require()
         self._journal.merge()
-        return self._end(exit_)
+        return self._end()
+
+    def _output(self, rank: int) -> Path:
+        return self._directory.rank_output(self._opening.attempt, rank)
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, holding the run; whether somebody asks meanwhile that it is not started at all."""
@@ -148,65 +153,62 @@ class _Attempt:
     def _keep_tenure(self) -> None:
         self._tenure.keep(step=self._journal.step, last_progress_ms=self._journal.last_progress_ms)
 
-    def _watch(self, worker: Worker) -> WorkerExit:
-        """Listen to the worker until it has ended."""
-        while True:
-            exit_ = None
-            try:
-                kind, content = worker.channel.receive(TICK_SECONDS)
-            except TimeoutError:
-                exit_ = worker.poll()
-                if exit_ is not None:
-                    self._hear_the_rest(worker)
-            except EOFError:
-                exit_ = worker.poll()
-                time.sleep(0 if exit_ else _EXIT_POLL_SECONDS)
-            else:
-                self._hear(worker, kind, content)
+    def _watch(self) -> None:
+        """Listen to the workers until all have ended."""
+        while not self.workers.is_over:
+            for member, kind, content in self.workers.listen(TICK_SECONDS):
+                self._hear(member, kind, content)
             self._keep_tenure()
             self._journal.merge()
-            if exit_ is not None:
-                return exit_
-            if self._journal.said is not None:
-                self._stopping.see_off(worker)
-                continue
-            self._stopping.pass_on(worker, submitted=self.submitted)
-            if self._journal.is_training:
-                self._stopping.watch(worker, self._journal.signs_of_life)
+            if self._account.is_complete:
+                self._stopping.see_off(self.workers, seconds=LEAVE_SECONDS)
+            elif len(self.workers.members) > 1 and self._account.has_failed:
+                self._stopping.see_off(self.workers, seconds=SETTLE_SECONDS if self.submitted else 0.0)
+            else:
+                self._stopping.pass_on(self.workers, submitted=self.submitted)
+                if self._journal.is_training:
+                    self._stopping.watch(self.workers, self._journal.signs_of_life)
 
-    def _hear_the_rest(self, worker: Worker) -> None:
-        """Hear what a worker said right before its end. What it started may still hold its end of the line."""
-        with suppress(TimeoutError, EOFError):
-            while True:
-                self._hear(worker, *worker.channel.receive(_EXIT_POLL_SECONDS))
-
-    def _hear(self, worker: Worker, kind: str, content: Any) -> None:
-        """Act on what the worker says over the line."""
+    def _hear(self, member: Member, kind: str, content: Any) -> None:
+        """Act on what a worker says over the line."""
         if kind == "invalid":
-            self._refuse(worker, errors_of_content(content))
+            self._refuse(member.rank, errors_of_content(content))
         elif kind == "ready":
-            self._submit(worker, content)
+            member.summary = content
+            summaries = [one.summary for one in self.workers.members if one.summary is not None]
+            if len(summaries) == len(self.workers.members):
+                self._submit(summaries)
         elif kind == "failed":
-            self._failure = RunError(**content)
+            self._account.tell(member.rank, RunError(**content))
+        elif kind == "said":
+            self._journal.hear_end(member.rank, content["line"].encode(), content["offset"])
 
-    def _refuse(self, worker: Worker, errors: Errors) -> None:
+    def _refuse(self, rank: int, errors: Errors) -> None:
         """The job is invalid: whoever has heard of the run hears its end, and nothing of it stays.
 
         An attempt of an older run that is in the journal already stays, as failed: numbers are not given twice. So does
         one that was submitted and left to itself: whoever did that has to find out.
         """
         if self._journal.is_open or self._opening.submitted:
-            self._failure = RunError(type="InvalidJob", message=str(errors), hint=errors.errors[0].hint)
+            error = RunError(type="InvalidJob", message=str(errors), rank=rank, hint=errors.errors[0].hint)
+            self._account.tell(rank, error)
             if not self._opening.is_new:
                 return
-            self._journal.end(events.RunFailed(error=self._failure))
-        worker.kill()  # it has said all there is to say; a thread that a plugin started could keep it
-        worker.wait()
+            self._journal.end(events.RunFailed(error=error))
+        self.workers.end()  # they have said all there is to say; a thread that a plugin started could keep them
         self._opening.withdraw()
         raise errors
 
-    def _submit(self, worker: Worker, summary: Mapping[str, Any]) -> None:
-        """The job is valid: record what it runs with, tell the reporters, and let the worker go."""
+    def _submit(self, summaries: Sequence[Mapping[str, Any]]) -> None:
+        """The job is valid: record what it runs with, tell the reporters, and let the workers go.
+
+        :param summaries: What each rank has found out about the job.
+        """
+        summary, devices = summaries[0], [one["device"] for one in summaries]
+        on_one_machine = self._plan.spec.world_size is None
+        if on_one_machine and (error := shared_device(self._plan.spec, devices)):
+            self._refuse(0, Errors([error]))
+            return
         write_record(self._plan, self._opening, started_ms=self._started_ms, summary=summary)
         self._journal.open()
         job = self._plan.job
@@ -217,43 +219,32 @@ class _Attempt:
             total_steps=summary["total_steps"],
             num_rows=summary["num_rows"],
             batch_size=job.batch_size,
-            devices=[summary["device"]],
+            devices=devices,
         )
         self._journal.write(Entry(payload=submitted, step=None, epoch=None))
         if self._restart is not None:
             self._journal.note(events.Warning(code="run.restarted", message=self._restart.message))
         self.submitted = True
-        worker.channel.send("go", {})
+        self.workers.send("go", {})
 
-    def _end(self, exit_: WorkerExit | None = None) -> RunResult:
-        """Write the end: plot, terminal event, result, and no lease any more.
-
-        :param exit_: Of the worker; None if it was not started.
-        """
+    def _end(self) -> RunResult:
+        """Write the end: plot, terminal event, result, and no lease any more."""
         if not self._journal.is_open:
             self._journal.open()
         self._draw()
-        payload = self._ending(exit_)
-        self._journal.end(payload)
+        payload, rank = self._account.end(submitted=self.submitted)
+        self._journal.end(payload, said_by=rank)
         result = self._result(payload)
         result.write(self._directory.result)
         self._tenure.give_up()
         return result
 
-    def end_worker(self) -> None:
-        """Kill the worker, and wait until it is gone."""
-        if self.worker:
-            self.worker.kill()
-            self.worker.wait()
-
     def break_off(self, error: OSError | HostcoreError) -> RunResult:
         """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
-        self.end_worker()
+        self.workers.end()
         told = unwritable(self._directory.path, error) if isinstance(error, OSError) else error
-        said = self._journal.said.payload if self._journal.said else None
-        failure = said.error if isinstance(said, events.RunFailed) else self._failure
         own = RunError(type=type(told).__name__, message=told.message, hint=told.hint)
-        payload = events.RunFailed(error=failure or own)
+        payload = events.RunFailed(error=self._account.failure or own)
         result = self._result(payload)
         with suppress(OSError):
             self._tenure.give_up()  # on a full disk, its block is the one for the result
@@ -262,22 +253,6 @@ class _Attempt:
             if self._journal.is_open:
                 self._journal.end(payload)
         return result
-
-    def _ending(self, exit_: WorkerExit | None) -> End:
-        """How it ended: what the worker said; what was done to it; or that it died."""
-        said = self._journal.said.payload if self._journal.said else None
-        if said is not None and (self._stopping.stalled is None or isinstance(said, events.RunSucceeded)):
-            return said  # type: ignore[return-value]
-        step, stopping = self._journal.step, self._stopping
-        output = self._directory.rank_output(self._opening.attempt, 0)
-        if stopping.stalled is not None:
-            return events.RunFailed(error=stalled(stopping.stalled, step=step, output=output))
-        if stopping.asked is not None and stopping.killed is not None:
-            return forced(stopping.asked.status, stopping.killed)
-        if stopping.asked is not None and not self.submitted:  # in this process, a Ctrl-C ends the worker by itself
-            return forced(stopping.asked.status, f"{stopping.asked.reason} before the run had started")
-        assert exit_ is not None
-        return events.RunFailed(error=self._failure or died(exit_, step=step, output=output))
 
     def _result(self, payload: End) -> RunResult:
         return result_of(

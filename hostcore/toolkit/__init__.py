@@ -1,14 +1,28 @@
 """Optional help for trainer authors. Everything here can also be written by hand; nothing in the host depends on it."""
 
+from hostcore.toolkit.devices import to_device
+from hostcore.toolkit.module_checkpoint import save_trainable_module_checkpoint
+from hostcore.toolkit.module_loading import LoadedModule, load_trainable_module_checkpoint
+from hostcore.toolkit.module_names import ModuleCheckpointError
 from hostcore.toolkit.optimizers import OptimizerBundle, build_default_adamw_bundle
+from hostcore.toolkit.parallel import parallelize
 from hostcore.toolkit.scalars import to_float_scalar
 from hostcore.toolkit.seeding import seed_everything
 from hostcore.toolkit.tensors import to_tensors
+from hostcore.toolkit.training_state import load_training_state, training_state
 
 __all__ = [
+    "LoadedModule",
+    "ModuleCheckpointError",
     "OptimizerBundle",
     "build_default_adamw_bundle",
+    "load_trainable_module_checkpoint",
+    "load_training_state",
+    "parallelize",
+    "save_trainable_module_checkpoint",
     "seed_everything",
+    "to_device",
     "to_float_scalar",
     "to_tensors",
+    "training_state",
 ]

@@ -3,10 +3,14 @@
 A checkpoint is taken in two halves. In the loop: everything is encoded and copied, and the trainer's own
 ``save_checkpoint`` writes its files. In a thread: hashing, writing, syncing, the commit, its event, and the removal of
 old ones. One write is in flight at a time; callbacks hear of it in the loop, after the step in which it ended.
+
+On several ranks all of them call the same methods of the trainer and of the callbacks, at the same step. The first one
+writes what they return, the random states of all, and commits; of tensors that are spread over the ranks, each one
+writes its part. What goes wrong on one of them goes wrong on all.
 """
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,16 +21,17 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, verify
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.checkpoints.snapshot import StateBuffer, StateSnapshot
+from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
 from hostcore.runs.attempts import newest_attempt
 from hostcore.worker import randomness
-from hostcore.worker.feed.feed import Feed
-from hostcore.worker.progress import Progress
+from hostcore.worker.ranks.outcome import DistributedError, on_all, on_first
+from hostcore.worker.restoring import random_states, restore
 from hostcore.worker.resuming import Search
 from hostcore.worker.saving import BackgroundWrite, Written
+from hostcore.worker.taking import Subject, Taken, Taker
+from hostcore.worker.trainer_state import OWN, STATE
 from hostcore_hookspecs import events
-from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import Checkpoint
 
@@ -44,27 +49,11 @@ class Superseded(HostcoreError):
     code = "run.superseded"
 
 
-class InvalidState(HostcoreError):
-    """What a trainer returned as its state is none."""
-
-    code = "trainer.invalid_state"
-
-
 class Emit(Protocol):
     """Appends an event to the rank's log."""
 
     def __call__(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
         """Append an event; of the present step, unless it says another."""
-
-
-@attrs.frozen(kw_only=True)
-class TrainerCalls:
-    """The trainer's methods that a checkpoint needs; None where it has none."""
-
-    state_dict: Call
-    load_state_dict: Call
-    save_checkpoint: Call | None
-    load_checkpoint: Call | None
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -75,27 +64,20 @@ class Checkpointer:
     folder: Path
     attempts: Path
     attempt: int
-    rank: int
     keep: int
     #: Whether the run fails when a checkpoint cannot be written; else only the last one must be.
     required: bool
-    ctx: StepContext
-    #: What the trainer's ``configure`` returned.
-    state: Any
-    trainer: TrainerCalls
-    #: Callback components that keep a state, by the label of their use.
-    callbacks: Mapping[str, Any]
+    subject: Subject
     #: None: nobody implements it.
     on_checkpoint_saved: Call | None
-    feed: Feed
-    progress: Progress
     emit: Emit
     #: Waits until the log is on the disk: a checkpoint must not be ahead of its own metrics.
     sync_log: Callable[[], None]
     #: Whether a write has ended that nobody has been told of. Read by the loop at every step.
     has_news: bool = False
-    #: Memory for the copies, used again by each.
-    _buffers: Mapping[str, StateBuffer] = attrs.field(init=False)
+    #: The same, as this rank alone knows; see :class:`hostcore.worker.ranks.meeting.News`.
+    news_here: bool = False
+    _taker: Taker = attrs.field(init=False)
     _in_flight: BackgroundWrite | None = None
     _abandoned: bool = False
     #: What kept the event of a checkpoint from being written.
@@ -104,7 +86,7 @@ class Checkpointer:
     _begun: tuple[int, bool] | None = None
 
     def __attrs_post_init__(self) -> None:
-        self._buffers = {name: StateBuffer() for name in ("state", "host", f"rank-{self.rank}")}
+        self._taker = Taker(self.subject)
 
     def save(self, *, final: bool) -> None:
         """Begin a checkpoint of the present state; returns as soon as training may go on.
@@ -114,106 +96,115 @@ class Checkpointer:
         :raises CheckpointError: When what the trainer gave cannot be stored; when the checkpoint cannot be begun or the
             one before could not be written, for instance because the disk is full, and it must be.
         :raises Superseded: When a newer attempt runs.
+        :raises DistributedError: When that is so on another rank.
         """
-        run_state = self.progress.state
+        run_state = self.subject.progress.state
         if run_state.step == 0 or self._begun == (run_state.step, final):
             return
         self.finish()
-        draft: Draft | None = None
+        begun: list[Draft] = []
         try:
-            draft = Draft.begin(self.folder, step=run_state.step, attempt=self.attempt)
-            snapshots = self._take(draft.folder, final=final)
+            folder = Path(on_first(self.subject.ranks, lambda: self._begin(begun)))
+            taken = self._taker.take(folder, final=final)
         except BaseException as error:  # noqa: BLE001 - raised again, unless it is the disk's
-            if draft is not None:
+            for draft in begun:
                 draft.discard()
-            self._settle(Written(step=run_state.step, final=final, error=error))
+            self._note_failure(error, step=run_state.step, final=final)
             return
         self._begun = (run_state.step, final)
         epoch = run_state.epoch  # by now: the thread comes to it later
+        group = self.subject.ranks.for_writing if taken.shards is not None else None
         self._in_flight = BackgroundWrite(
-            lambda: self._write(draft, snapshots, epoch=epoch, final=final),
+            lambda: self._write(begun[0] if begun else None, folder, taken, group, epoch=epoch, final=final),
             step=run_state.step,
             final=final,
             when_ended=self._note_news,
         )
 
     def _note_news(self) -> None:
-        self.has_news = True
+        self.news_here = self.subject.commits
+        if self.subject.ranks.world_size == 1:
+            self.has_news = True
 
     def finish(self) -> None:
         """Wait for the write in flight, if there is one, and tell how it ended.
 
         :raises CheckpointError: When it could not be written, and must be.
         :raises Superseded: When a newer attempt runs.
+        :raises DistributedError: When that is so on another rank.
         """
-        if self._in_flight is not None:
-            written, self._in_flight, self.has_news = self._in_flight.wait(), None, False
-            self._settle(written)
+        if self._in_flight is None:
+            return
+        written, self._in_flight = self._in_flight.wait(), None
+        self.has_news = self.news_here = False
+        try:
+            saved, existing = on_all(self.subject.ranks, lambda: self._outcome(written))[0]
+        except BaseException as error:  # noqa: BLE001 - raised again, unless it is the disk's
+            self._note_failure(error, step=written.step, final=written.final)
+            return
+        if self._log_error is not None:
+            raise self._log_error
+        self.subject.progress.note_checkpoints(existing)
+        if self.on_checkpoint_saved is not None:
+            with randomness.kept():  # the step after which it is called depends on the disk
+                self.on_checkpoint_saved(saved, self.subject.progress.state, self.subject.ctx)
+
+    def finish_alone(self) -> None:
+        """The same after the run has failed on this rank: the others may not answer any more, and are not asked."""
+        if self.subject.ranks.world_size == 1:
+            self.finish()
+        elif self._in_flight is not None:
+            written, self._in_flight = self._in_flight.wait(), None
+            if written.error is not None:
+                raise written.error
 
     def abandon(self) -> None:
         """Let nothing more be committed: the run is over, and does not wait."""
         self._abandoned = True
 
-    def _settle(self, written: Written) -> None:
-        """Tell how a write ended."""
-        error = written.error
-        if error is not None:
-            self._begun = None
-            if written.final or self.required or not _is_the_disks(error):
-                raise error
-            what, reason = f"the checkpoint of step {written.step} could not be written", str(error)
-            message = reason if reason.startswith(what) else f"{what}: {reason}"
-            self.emit(events.Warning(code="checkpoint.not_written", message=message))
-            return
-        if self._log_error is not None:
-            raise self._log_error
-        record = written.record
-        assert record is not None
-        self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
-        if self.on_checkpoint_saved is not None:
-            with randomness.kept():  # the step after which it is called depends on the disk
-                self.on_checkpoint_saved(self._describe(record), self.progress.state, self.ctx)
+    def _outcome(self, written: Written) -> tuple[Checkpoint, tuple[Checkpoint, ...]] | Any:
+        """The checkpoint that was written and all that there are, as the first rank tells the others."""
+        if written.error is not None:
+            raise written.error
+        return (self._describe(written.record), self._existing()) if written.record is not None else None
 
-    def _take(self, folder: Path, *, final: bool) -> Mapping[str, StateSnapshot]:
-        """Copy everything that a checkpoint holds. The random states come last: what ran before may draw."""
-        info = None
-        state = self.trainer.state_dict(self.state)
-        if not isinstance(state, dict):
-            raise InvalidState(
-                f"state_dict returned {type(state).__name__}, not a dictionary, so nothing could be resumed from it",
-                hint="return everything that is needed to continue: model, optimizer, scheduler",
-            )
-        snapshots = {"state": self._buffers["state"].snapshot(state)}
-        if self.trainer.save_checkpoint is not None:
-            own = folder / "trainer"
-            own.mkdir()
-            info = self.trainer.save_checkpoint(self.state, self.progress.state.step, str(own), final, self.ctx)
-        host = {
-            "run_id": self.ctx.job.run_id,
-            "progress": self.progress.stored(),
-            "cursor": self.progress.stored_cursor(),
-            "data": dict(self.feed.identity()),
-            "shard_rows": list(self.feed.shard_rows),
-            "callbacks": {use: callback.callback_state() for use, callback in self.callbacks.items()},
-            "scaler": None if self.ctx.scaler is None else self.ctx.scaler.state_dict(),
-            "trainer_checkpoint": None if info is None else dict(info),
-        }
-        snapshots["host"] = self._buffers["host"].snapshot(host)
-        rank = f"rank-{self.rank}"
-        snapshots[rank] = self._buffers[rank].snapshot({"random": randomness.capture()})
-        return snapshots
+    def _note_failure(self, error: BaseException, *, step: int, final: bool) -> None:
+        """Go on without a checkpoint, if that is possible; on all ranks alike."""
+        self._begun = None
+        if final or self.required or not _is_the_disks(error):
+            raise error
+        what, reason = f"the checkpoint of step {step} could not be written", str(error)
+        message = reason if reason.startswith(what) else f"{what}: {reason}"
+        self.emit(events.Warning(code="checkpoint.not_written", message=message))
 
-    def _write(self, draft: Draft, snapshots: Mapping[str, StateSnapshot], *, epoch: int, final: bool) -> CommitRecord:
-        """Write what was copied and commit it. Runs in a thread of its own, and touches nothing that trains."""
+    def _begin(self, begun: list[Draft]) -> str:
+        """Make the folder of a checkpoint; its path."""
+        begun.append(Draft.begin(self.folder, step=self.subject.progress.state.step, attempt=self.attempt))
+        if self.subject.trainer.save_checkpoint is not None:
+            (begun[0].folder / OWN).mkdir()
+        return str(begun[0].folder)
+
+    def _write(
+        self, draft: Draft | None, folder: Path, taken: Taken, group: Any, *, epoch: int, final: bool
+    ) -> CommitRecord | None:
+        """Write what was copied and commit it. Runs in a thread of its own, and touches nothing that trains.
+
+        :param draft: What to commit; None on the ranks that only write their parts.
+        """
         try:
-            sealed = [file for name, snapshot in snapshots.items() for file in snapshot.write(draft.folder, name)]
+            if taken.shards is not None:  # first, as the other ranks do: they wait for one another here
+                taken.shards.write(shards_folder(folder, STATE), group)
+            if draft is None:
+                return None
+            sealed = [file for name, snapshot in taken.snapshots.items() for file in snapshot.write(folder, name)]
             self.sync_log()
         except BaseException:
-            draft.discard()
+            if draft is not None:
+                draft.discard()
             raise
         record = draft.commit(epoch=epoch, final=final, sealed=sealed, may_commit=self._refuse_if_superseded)
         try:
-            best = {one.metric: one.value for one in self.progress.best.values() if one.step == record.step}
+            best = {one.metric: one.value for one in self.subject.progress.best.values() if one.step == record.step}
             payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final, best=best)
             self.emit(payload, step=record.step, epoch=record.epoch)  # here: the loop may be in a long step
             self._prune(record)
@@ -224,7 +215,7 @@ class Checkpointer:
     def _prune(self, newest: CommitRecord) -> None:
         try:
             final = {record.step for record in committed(self.folder) if record.final}
-            best = {one.step for one in self.progress.best.values()}
+            best = {one.step for one in self.subject.progress.best.values()}
             prune(self.folder, keep=self.keep, protect={newest.step, *final, *best})
         except OSError as error:
             reason = f"an old checkpoint could not be removed: {error}"
@@ -241,29 +232,21 @@ class Checkpointer:
             )
 
     def restore(self, search: Search) -> Callable[[], None] | None:
-        """Load what was found to go on from.
+        """Load what was found to go on from: what the first rank has found.
 
         :return: What restores the random states, to be called before the first batch is prepared; None at step 0.
         """
         for skip in search.skipped:
             path = f"{self.folder.name}/{skip.path.name}"
             self.emit(events.CheckpointSkipped(path=path, reason=skip.reason))
-        if search.point is None:
-            if search.skipped:
-                lost = f"none of the {len(search.skipped)} checkpoints verifies: the run starts again at step 0"
-                self.emit(events.Warning(code="checkpoint.none", message=lost))
+        folder = restore(self.subject, search, emit=self.emit)
+        if folder is None:
             return None
-        folder, host = search.point.found.folder, search.point.host
-        self._load_trainer(folder, host)
-        for use, callback in self.callbacks.items():
-            if use in host["callbacks"]:
-                callback.load_callback_state(host["callbacks"][use])
-        self.progress.load(host["progress"], digest=host["cursor"]["digest"])
-        self.progress.note_checkpoints(tuple(self._describe(one) for one in committed(self.folder)))
-        states: Any = read_state(folder, f"rank-{self.rank}")
+        self.subject.progress.note_checkpoints(on_first(self.subject.ranks, self._existing))
+        restore_randomness = random_states(self.subject, folder, emit=self.emit)
         own = folder.parent == self.folder
-        self.emit(events.RunResumed(path=self._shown(search.point.found.record) if own else str(folder)))
-        return lambda: randomness.restore(states["random"])
+        self.emit(events.RunResumed(path=f"{self.folder.name}/{folder.name}" if own else str(folder)))
+        return restore_randomness
 
     def restore_trainer(self, step: int) -> None:
         """Load the trainer's state, and nothing else, from a checkpoint of the run.
@@ -271,6 +254,12 @@ class Checkpointer:
         :raises CheckpointError: When there is none of this step that verifies.
         """
         self.finish()
+        folder = Path(on_first(self.subject.ranks, lambda: str(self._verified(step))))
+        host: Any = read_state(folder, "host")
+        self.subject.trainer.load(self.subject.state, folder, host, self.subject.ctx)
+        self._begun = None  # a checkpoint of this step would hold another state
+
+    def _verified(self, step: int) -> Path:
         record = next((one for one in committed(self.folder) if one.step == step), None)
         if record is None:
             raise CheckpointError(
@@ -279,18 +268,10 @@ class Checkpointer:
                 hint="request_restore takes the step of one of run_state.checkpoints",
             )
         verify(self.folder, record)
-        folder = self.folder / record.folder_name
-        host = read_state(folder, "host")
-        assert isinstance(host, Mapping)
-        self._load_trainer(folder, host)
+        return self.folder / record.folder_name
 
-    def _load_trainer(self, folder: Path, host: Mapping[str, Any]) -> None:
-        payload = read_state(folder, "state")
-        self.trainer.load_state_dict(self.state, payload, self.ctx)
-        if self.trainer.load_checkpoint is not None and (folder / "trainer").is_dir():
-            self.trainer.load_checkpoint(self.state, str(folder / "trainer"), payload, self.ctx)
-        if self.ctx.scaler is not None and host["scaler"] is not None:
-            self.ctx.scaler.load_state_dict(host["scaler"])
+    def _existing(self) -> tuple[Checkpoint, ...]:
+        return tuple(self._describe(one) for one in committed(self.folder))
 
     def _describe(self, record: CommitRecord) -> Checkpoint:
         return Checkpoint(
@@ -307,7 +288,7 @@ class Checkpointer:
 
 
 def _is_the_disks(error: BaseException) -> bool:
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) or (isinstance(error, DistributedError) and error.errno is not None):
         return error.errno in _REFUSALS
     return getattr(error, "code", None) == _NOT_WRITTEN
 

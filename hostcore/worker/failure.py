@@ -1,15 +1,23 @@
 """What an exception means for the run: that the job is invalid, or that the run failed, and through whom."""
 
 import errno
+import re
 import traceback
+from typing import Final
+
+import torch.distributed
 
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
 from hostcore.worker.feed.transform_failure import TransformFailed
+from hostcore.worker.ranks.outcome import DistributedError
 from hostcore.worker.startup import Prepared
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
 #: Makes the job invalid if it is raised before the first step: its data or its settings.
 INVALID_BEFORE_FIRST_STEP = (InvalidData, InvalidSettings)
+
+#: How gloo says that the other side of a connection is gone, or does not answer.
+_BROKEN_OFF: Final = re.compile(r"gloo/.*(connection|timed out|closed|reset)", re.IGNORECASE | re.DOTALL)
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -37,7 +45,9 @@ def located(error: HostcoreError, prepared: Prepared) -> HostcoreError:
 def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunError:
     """Why the run failed.
 
-    A plugin's exception has its traceback, without the host's frames; an error that explains itself has none.
+    A plugin's exception has its traceback, without the host's frames; an error that explains itself has none. What only
+    says that another rank is gone is a ``DistributedError``, whoever's code it came through: it is never the first
+    failure of a run.
     """
     if isinstance(error, TransformFailed):
         return error.as_run_error(rank=rank)
@@ -52,14 +62,29 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
         shown = plugin_traceback(error, culprit)
     else:
         shown = "".join(traceback.format_exception(error))
+    broken_off = has_lost_touch(error)
+    message = _message(error)
     return RunError(
-        type=type(error).__name__,
-        message=_message(error),
+        type=DistributedError.__name__ if broken_off else type(error).__name__,
+        message=f"a collective of the ranks broke off: {message}" if broken_off else message,
         traceback=shown,
         plugin=culprit.ref.provenance if culprit else getattr(error, "plugin", None),
         rank=rank,
-        hint=error.hint if isinstance(error, HostcoreError) else None,
+        hint="when another rank has ended, that is why: look at its own error" if broken_off else _hint(error),
     )
+
+
+def has_lost_touch(error: BaseException) -> bool:
+    """Whether an exception says no more than that other ranks are gone, or do not answer."""
+    if isinstance(error, torch.distributed.DistError):
+        return True
+    return isinstance(error, RuntimeError) and _BROKEN_OFF.search(_message(error)) is not None
+
+
+def _hint(error: BaseException) -> str | None:
+    """What to do about it; a callback may have set it on any exception."""
+    hint = getattr(error, "hint", None)
+    return hint if isinstance(hint, str) else None
 
 
 def _message(error: BaseException) -> str:

@@ -50,6 +50,7 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     hooks.on_train_begin(run_state, ctx)
     restore_randomness()
+    training.meeting.meet()  # who has been asked to stop by now stops all before the first step
     training.meter.start(run_state.step, run_state.samples_seen)
     while not (hear_requests(training) or run_state.step >= training.total_steps):
         _train_epoch(training)
@@ -74,8 +75,8 @@ def _train_epoch(training: Training) -> None:
     _train_batches(training)
     if run_state.batch_in_epoch == feed.steps_per_epoch:
         hooks.on_epoch_end(run_state, ctx)
-        answer(training)
         training.meeting.meet()
+        answer(training)
         if run_state.step < training.total_steps:
             progress.next_epoch()
 

@@ -1,5 +1,6 @@
 """The global random generators: set at the start, stored in checkpoints, restored on resume."""
 
+import hashlib
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -7,6 +8,25 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from hostcore.toolkit import seed_everything
+
+
+def part_ways(seed: int, rank: int) -> None:
+    """Let each rank draw numbers of its own, after all have made the same model. The first goes on as it was."""
+    if rank > 0:
+        seed_everything(seed_of("rank", seed, rank))
+
+
+def derive(seed: int, step: int, rank: int) -> None:
+    """Seed the generators for a run that goes on from a step on another number of ranks."""
+    seed_everything(seed_of("resume", seed, step, rank))
+
+
+def seed_of(purpose: str, *numbers: int) -> int:
+    """A seed of 32 bits that follows from numbers, and is another for each purpose."""
+    text = "/".join([purpose, *map(str, numbers)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
 
 
 def capture() -> dict[str, Any]:

@@ -9,6 +9,7 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError, writing
 from hostcore.checkpoints.find import Found, Skipped, committed, load_record, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
+from hostcore.checkpoints.names import step_of_folder
 from hostcore.checkpoints.state import read_state
 from hostcore.runs.contract import WorkerContract
 from hostcore.worker.feed.feed import Feed, check_identity
@@ -33,12 +34,15 @@ class Search:
     skipped: Sequence[Skipped] = ()
 
 
-def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed) -> Search:
+def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank: int = 0) -> Search:
     """Find the run's newest checkpoint that verifies; without one, the checkpoint of another run that it begins from.
 
+    :param rank: The first looks for all; the others learn of it when the run starts, and find nothing here.
     :raises CheckpointError: When there must be one and none verifies, or the folder belongs to another run.
     :raises DataChanged: When it belongs to other data.
     """
+    if rank > 0:
+        return Search(point=None)
     folder = Path(contract.checkpoints_dir)
     if folder.parent != Path(contract.run_dir):
         _refuse_foreign(folder, run_id)
@@ -62,6 +66,30 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed) -> Sear
     assert isinstance(host, Mapping)
     check_identity(host["data"], feed, checkpoint=str(found.folder))
     return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped)
+
+
+def find_named(path: Path) -> Search:
+    """Find the checkpoint that is to be evaluated, whatever data it was trained on.
+
+    :param path: Its record or its folder; or a folder of checkpoints, of which the newest that verifies is taken.
+    :raises CheckpointError: When it does not verify, or none does.
+    """
+    skipped: Sequence[Skipped] = ()
+    if path.is_dir() and step_of_folder(path.name) is None:
+        search = newest(path)
+        found, skipped = search.found, search.skipped
+        if found is None:
+            raise CheckpointError(
+                f"none of the {len(skipped)} checkpoints verifies" if skipped else "the run has no checkpoint yet",
+                file=str(path),
+                hint=f"the newest: {skipped[0].reason}" if skipped else None,
+            )
+    else:
+        found = load_record(path)
+        verify(found.folder.parent, found.record)
+    host = read_state(found.folder, "host")
+    assert isinstance(host, Mapping)
+    return Search(point=ResumePoint(found=found, host=host), skipped=skipped)
 
 
 def _refuse_foreign(folder: Path, run_id: str) -> None:

@@ -10,6 +10,7 @@ import attrs
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.modes import evaluating
 from hostcore.worker.ranks.protocol import Ranks
+from hostcore.worker.stop import StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.run_state import GeneratedSample, SampleRequest
@@ -30,14 +31,20 @@ class Sampling:
     state: Any
     ctx: StepContext
     ranks: Ranks
+    stop: StopSwitch
     emit: Callable[[events.Payload], None]
 
     def run(self) -> None:
-        """Generate a sample for every request, at the present step. Called by all ranks; the first one's counts."""
+        """Generate a sample for every request, at the present step, unless the run is interrupted.
+
+        Called by all ranks; the first one's counts.
+        """
         run_state = self.ctx.run_state
         step = f"step-{run_state.step:06d}"
         with evaluating(self.state, seed=self.ctx.job.seed, step=run_state.step, rank=self.ctx.rank):
             for number, request in enumerate(self.requests):
+                if self.stop.interrupted is not None:
+                    return
                 self._generate(self.folder / step / f"{number}", request)
 
     def _generate(self, target: Path, request: SampleRequest) -> None:

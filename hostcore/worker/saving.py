@@ -14,6 +14,7 @@ class Written:
 
     step: int
     final: bool
+    #: None on the ranks that do not commit.
     record: CommitRecord | None = None
     error: BaseException | None = None
 
@@ -21,12 +22,12 @@ class Written:
 class BackgroundWrite:
     """One write in flight.
 
-    :param write: Writes and commits; called in a thread of its own.
+    :param write: Writes, and commits on the rank that does; called in a thread of its own.
     :param when_ended: Called in that thread when it is over, however it ended.
     """
 
     def __init__(
-        self, write: Callable[[], CommitRecord], *, step: int, final: bool, when_ended: Callable[[], None]
+        self, write: Callable[[], CommitRecord | None], *, step: int, final: bool, when_ended: Callable[[], None]
     ) -> None:
         self._step = step
         self._final = final

@@ -22,6 +22,7 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.importing import from_exception
 from hostcore.plugins.provenance import provenance
 from hostcore.plugins.resolve import Selected, in_room, select
+from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
@@ -32,7 +33,7 @@ from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import check_workers
 from hostcore.worker.precision import check_precision
 from hostcore.worker.ranks.place import Place
-from hostcore.worker.resuming import Search, find_resume_point
+from hostcore.worker.resuming import Search, find_named, find_resume_point
 from hostcore.worker.sources import Sources
 from hostcore_hookspecs import HostcoreError, Job
 from hostcore_hookspecs.data_source import Dataset
@@ -63,6 +64,8 @@ class Prepared:
     validation: EvaluationFeed | None
     test: EvaluationFeed | None
     place: Place
+    #: Writes down every call; None: nobody asked for it.
+    trace: Trace | None
     #: What the run goes on from.
     resume: Search
     total_steps: int
@@ -141,6 +144,9 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
     found.check(lambda: _require_weights(spec))
     loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
+    trace = Trace() if contract.trace_path else None
+    if trace is not None:
+        components = [trace.of(component) for component in components]
     hooks = found.check(lambda: Hooks(components))
     device = found.check(lambda: _select_device(spec, job, hooks, place), components) if hooks else None
     if device is not None:
@@ -155,7 +161,7 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
         for key in ("dataset", "validation", "test"):
             data = getattr(spec, key)
             found.check(lambda one=one, key=key, data=data: check_workers(one, data.workers if data else 0, key=key))  # type: ignore[misc]
-    resume = found.check(lambda: _find_resume_point(contract, spec, opened[1])) if opened else None
+    resume = found.check(lambda: _find_resume_point(contract, spec, opened[1], place)) if opened else None
     found.raise_errors()
     assert hooks is not None
     assert device is not None
@@ -179,13 +185,16 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
         validation=validation,
         test=test,
         place=place,
+        trace=trace,
         resume=resume,
         total_steps=_total_steps(spec, feed),
     )
 
 
-def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed) -> Search:
-    search = find_resume_point(contract, spec.run_id, feed)
+def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, place: Place) -> Search:
+    if contract.evaluate:
+        return find_named(Path(contract.start_from))
+    search = find_resume_point(contract, spec.run_id, feed, rank=place.rank)
     step = search.point.host["progress"]["step"] if search.point else 0
     if step > _total_steps(spec, feed):
         raise HostcoreError(

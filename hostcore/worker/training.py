@@ -64,7 +64,7 @@ class Hooks:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Training:
-    """Everything that the loop works with. Made by ``hostcore.worker.attempt``."""
+    """Everything that the loop works with. Made by :mod:`hostcore.worker.assembly`."""
 
     job: Job
     ctx: StepContext

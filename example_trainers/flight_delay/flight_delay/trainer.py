@@ -74,7 +74,7 @@ class FlightDelayTrainer:
             dropout=hyperparams.dropout,
             input_noise=hyperparams.input_noise,
         ).to(ctx.device)
-        steps = run_length(ctx)
+        steps = ctx.run_state.total_steps
         bundle = build_default_adamw_bundle(
             model,
             hyperparams={
@@ -93,7 +93,6 @@ class FlightDelayTrainer:
 
     def train_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Forward, backward, one update."""
-        state.model.train()
         learning_rate = state.optimizer.param_groups[0]["lr"]
         loss, mae = _loss_and_mae(prepared_batch, state, ctx)
         state.optimizer.zero_grad()
@@ -105,8 +104,10 @@ class FlightDelayTrainer:
         return StepResult(metrics={"loss": loss.detach(), "mae": mae, "lr": learning_rate})
 
     def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        """Score a batch of the job's ``validation`` data. The host averages over the batches by their flights."""
-        state.model.eval()
+        """Score a batch of the job's ``validation`` data. The host averages over the batches by their flights.
+
+        It has put the model into evaluation mode, without gradients, and puts it back afterwards.
+        """
         loss, mae = _loss_and_mae(prepared_batch, state, ctx)
         return StepResult(metrics={"loss": loss, "mae": mae}, weight=len(prepared_batch.arrival_delay))
 
@@ -133,17 +134,6 @@ class FlightDelayTrainer:
         """Write the model for those who want to predict with it, such as :mod:`flight_delay.score`."""
         save_model(state.model, Path(output_dir))
         return {"weights": WEIGHTS_FILE, "parameters": sum(p.numel() for p in state.model.parameters())}
-
-
-def run_length(ctx: StepContext) -> int:
-    """How many steps the run has: ``max_steps`` or ``epochs`` of the job, whichever ends first. 0: not known."""
-    limits = []
-    if ctx.job.max_steps:
-        limits.append(ctx.job.max_steps)
-    if ctx.job.epochs is not None and ctx.dataset is not None:
-        rows = sum(shard.num_rows for shard in ctx.dataset.shards())
-        limits.append(ctx.job.epochs * (rows // ctx.job.global_batch_size))
-    return min(limits, default=0)
 
 
 def _loss_and_mae(batch: Batch, state: State, ctx: StepContext) -> tuple[Tensor, Tensor]:

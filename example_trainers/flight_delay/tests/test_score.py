@@ -20,7 +20,9 @@ def run_dir(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of the package's own job, on few flights: one epoch of four steps."""
     runs = tmp_path_factory.mktemp("runs")
     job = json.loads(JOB.read_text()) | {"run_id": "short", "epochs": 1, "device": "cpu"}
-    job["dataset"] |= {"parquet_paths": [str(prepared / "train.parquet")], "batch_size": 50}
+    job["dataset"]["batch_size"] = 50
+    for part, file in (("dataset", "train"), ("validation", "validation"), ("test", "test")):
+        job[part]["parquet_paths"] = [str(prepared / f"{file}.parquet")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOSTCORE_RUNS_DIR", str(runs))
         result = hostcore.run(job)
@@ -31,15 +33,24 @@ def run_dir(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_score_is_printed_next_to_that_of_the_baseline(
     run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(run_dir), "--data", str(prepared / "heldout.parquet"), "--json"]) == 0
+    assert main([str(run_dir), "--data", str(prepared / "test.parquet"), "--json"]) == 0
     score = json.loads(capsys.readouterr().out)
-    train, held_out = (gains(prepared / name) for name in ("train.parquet", "heldout.parquet"))
+    train, test = (gains(prepared / name) for name in ("train.parquet", "test.parquet"))
     assert score["step"] == 4
-    assert score["flights"] == len(held_out) == 210
-    assert score["baseline_mae_minutes"] == pytest.approx(np.abs(held_out - train.mean()).mean())
+    assert score["flights"] == len(test) == 63
+    assert score["baseline_mae_minutes"] == pytest.approx(np.abs(test - train.mean()).mean())
     assert score["improvement_percent"] == pytest.approx(
         100 * (1 - score["mae_minutes"] / score["baseline_mae_minutes"])
     )
+
+
+def test_the_score_is_the_error_that_the_run_found_in_its_own_test(
+    run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(run_dir), "--data", str(prepared / "test.parquet"), "--json"]) == 0
+    score = json.loads(capsys.readouterr().out)
+    metrics = json.loads((run_dir / "result.json").read_text())["metrics"]
+    assert score["mae_minutes"] == pytest.approx(metrics["test/mae"])
 
 
 def gains(path: Path) -> np.ndarray:
@@ -48,7 +59,7 @@ def gains(path: Path) -> np.ndarray:
 
 
 def test_the_score_in_words_has_both_numbers(run_dir: Path, prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(run_dir), "--data", str(prepared / "heldout.parquet")]) == 0
+    assert main([str(run_dir), "--data", str(prepared / "test.parquet")]) == 0
     words = capsys.readouterr().out
     assert "the model at step 4" in words
     assert "departure delay + mean gain" in words
@@ -57,7 +68,7 @@ def test_the_score_in_words_has_both_numbers(run_dir: Path, prepared: Path, caps
 def test_a_folder_that_is_no_run_is_one_error(
     tmp_path: Path, prepared: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([str(tmp_path), "--data", str(prepared / "heldout.parquet")]) == 2
+    assert main([str(tmp_path), "--data", str(prepared / "test.parquet")]) == 2
     assert f"{tmp_path / 'result.json'}: no result of a run" in capsys.readouterr().err
 
 
@@ -74,5 +85,5 @@ def test_a_model_for_other_columns_is_refused(
     copy = shutil.copytree(run_dir, tmp_path / "run")
     (description,) = copy.glob("checkpoints/*/trainer/model.json")
     description.write_text(description.read_text().replace("distance_miles", "distance_km"))
-    assert main([str(copy), "--data", str(prepared / "heldout.parquet")]) == 2
+    assert main([str(copy), "--data", str(prepared / "test.parquet")]) == 2
     assert "other columns" in capsys.readouterr().err

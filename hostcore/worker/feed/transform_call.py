@@ -12,6 +12,7 @@ counter      (0, 2, position of the batch's first row in the epoch, 0)
 import pickle
 import random
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -169,6 +170,10 @@ class _NoHost:
     def any_rank(self, flag: bool) -> bool:  # noqa: ARG002 - the signature of a Host
         """Refuse: the ranks do not meet here."""
         raise _ahead("any_rank")
+
+    def warn(self, message: str) -> None:
+        """It becomes a Python warning, in the worker's output."""
+        warnings.warn(message, stacklevel=3)
 
     def request_stop(self, reason: str) -> None:  # noqa: ARG002
         """Refuse."""

@@ -1,8 +1,11 @@
 """A run of one process: whatever it says is what all say."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
+
+from hostcore.worker.ranks.protocol import News
 
 
 @attrs.frozen
@@ -12,10 +15,15 @@ class OneRank:
     rank: int = 0
     local_rank: int = 0
     world_size: int = 1
+    for_writing: None = None
 
     def any(self, flag: bool) -> bool:
         """What it says itself."""
         return flag
+
+    def largest(self, values: Sequence[int]) -> list[int]:
+        """Its own values."""
+        return list(values)
 
     def gather(self, value: Any) -> list[Any]:
         """Its own value."""
@@ -36,3 +44,6 @@ class NoMeeting:
 
     def meet(self) -> None:
         """There is nobody to meet."""
+
+    def carry(self, news: News) -> None:
+        """There is nobody to tell."""

@@ -3,6 +3,7 @@
 A collective is called by all ranks at the same place in the run, or the run hangs.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 
@@ -21,8 +22,18 @@ class Ranks(Protocol):
     def world_size(self) -> int:
         """How many there are."""
 
+    @property
+    def for_writing(self) -> Any:
+        """A process group for one more thread of each rank; None for a single rank. A collective the first time."""
+
     def any(self, flag: bool) -> bool:
         """Whether any of them says so. A collective."""
+
+    def largest(self, values: Sequence[int]) -> list[int]:
+        """At each place the largest of all ranks' values. A collective.
+
+        :param values: Integers of 64 bits; as many on every rank.
+        """
 
     def gather(self, value: Any) -> list[Any]:
         """Everybody's value, by rank, on every rank. A collective.
@@ -37,6 +48,15 @@ class Ranks(Protocol):
         """Leave. Nothing happens the second time."""
 
 
+class News(Protocol):
+    """What one rank knows first, and all are to act upon after the same step."""
+
+    #: Whether this rank knows. Set by any thread.
+    news_here: bool
+    #: Whether all know. Read by the loop at every step.
+    has_news: bool
+
+
 class Meeting(Protocol):
     """How the ranks agree on requests to stop, which each of them may hear at another time."""
 
@@ -45,3 +65,6 @@ class Meeting(Protocol):
 
     def meet(self) -> None:
         """Agree now. A collective; for places that come seldom, such as the end of an epoch."""
+
+    def carry(self, news: News) -> None:
+        """Spread this news from now on."""

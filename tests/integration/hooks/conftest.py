@@ -76,7 +76,7 @@ def play(
     write_rows(tmp_path / "validation.parquet", 100, 3)
     write_rows(tmp_path / "test.parquet", 200, 2)
 
-    def start(**keys: Any) -> Played:
+    def start(*, trace_hooks: bool = False, **keys: Any) -> Played:
         recorder.CALLS.clear()
         events: list[Event] = []
         job = {
@@ -89,7 +89,24 @@ def play(
             "metric_every": 1,
             **keys,
         }
-        result = hostcore.run({key: value for key, value in job.items() if value is not None}, on_event=events.append)
+        given = {key: value for key, value in job.items() if value is not None}
+        result = hostcore.run(given, on_event=events.append, trace_hooks=trace_hooks)
         return Played(result, events, list(recorder.CALLS), tmp_path / "runs" / result.run_id)
 
     return start
+
+
+@pytest.fixture
+def exact(modules: None, tmp_path: Path) -> ModuleType:
+    """The module ``exact``, and the data of its trainers: 32 rows of ``a``, ``b`` and ``y``."""
+    import exact
+
+    exact.seen.clear()
+    rows = range(32)
+    columns = {
+        "a": [(7 * row) % 5 - 2.0 for row in rows],
+        "b": [(3 * row) % 7 - 3.0 for row in rows],
+        "y": [row % 3 * 1.0 for row in rows],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "numbers.parquet")
+    return exact

@@ -1,4 +1,4 @@
-"""A trainer and a callback that write down every call and where the run stands; what they do beside that, the job says."""
+"""A trainer and a callback that write down every call and where the run stands; the job says what else they do."""
 
 import os
 import signal
@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import torch
 
 from hostcore_hookspecs import Capabilities, StepResult, hookimpl
 
@@ -168,7 +167,9 @@ class Callback:
         self._recorder.note("on_test_end", ctx, _listed(metrics))
 
     def on_checkpoint_saved(self, checkpoint: Any, ctx: Any) -> None:
-        self._recorder.note("on_checkpoint_saved", ctx, f"of step {checkpoint.step}{', final' if checkpoint.final else ''}")
+        self._recorder.note(
+            "on_checkpoint_saved", ctx, f"of step {checkpoint.step}{', final' if checkpoint.final else ''}"
+        )
 
     def on_sample_saved(self, sample: Any, ctx: Any) -> None:
         place = "/".join(Path(sample.path).parts[-3:])

@@ -7,7 +7,8 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from hostcore_builtin_plugins.arrow import ArrowDataset, ArrowSource
+from hostcore_builtin_plugins.arrow import ArrowSource
+from hostcore_builtin_plugins.file_dataset import FileDataset
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
 Write = Callable[..., Path]
@@ -30,12 +31,12 @@ def write(tmp_path: Path) -> Write:
     return write
 
 
-def open_arrow(*paths: Path | str, columns: Sequence[str] = ()) -> ArrowDataset:
+def open_arrow(*paths: Path | str, columns: Sequence[str] = ()) -> FileDataset:
     source = ArrowSource(settings=ArrowSource.Settings(paths=tuple(map(str, paths))))
     return source.open_dataset({"columns": list(columns)}, DataContext())
 
 
-def rows(dataset: ArrowDataset, column: str = "n", *, offset: int = 0) -> list[Any]:
+def rows(dataset: FileDataset, column: str = "n", *, offset: int = 0) -> list[Any]:
     # Backwards, so that every shard is sought.
     shards = reversed(dataset.shards())
     parts = [[b.column(column).to_pylist() for b in dataset.read_shard(s, None, offset)] for s in shards]

@@ -10,20 +10,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from hostcore_builtin_plugins import row_groups
-from hostcore_builtin_plugins.parquet import ParquetDataset, ParquetSource
+from hostcore_builtin_plugins.file_dataset import FileDataset
+from hostcore_builtin_plugins.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 
 
-def open_parquet(
-    *paths: Path | str, columns: Sequence[str] = (), split: str = "train", **settings: Any
-) -> ParquetDataset:
+def open_parquet(*paths: Path | str, columns: Sequence[str] = (), split: str = "train", **settings: Any) -> FileDataset:
     parquet_paths = tuple(map(str, paths))
     source = ParquetSource(settings=ParquetSource.Settings(parquet_paths=parquet_paths, **settings))
     dataset: Mapping[str, Any] = {"parquet_paths": parquet_paths, "columns": list(columns)}
     return source.open_dataset(dataset, DataContext(split=split))
 
 
-def numbers(dataset: ParquetDataset, *, offset: int = 0) -> list[int]:
+def numbers(dataset: FileDataset, *, offset: int = 0) -> list[int]:
     return [
         number
         for shard in dataset.shards()
@@ -297,7 +296,7 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "hint"),
     [
-        (b"a,b\n1,2\n", "text, such as CSV or JSON"),
+        (b"a,b\n1,2\n", "text: for CSV or JSON, set dataset.source to csv or json"),
         (b"ARROW1\0\0", "set dataset.source to arrow"),
         (b"\x1f\x8b\x08\0", "gzip"),
         (b"\0\1\2\3", "check that it is the file you mean"),

@@ -11,7 +11,7 @@ from hostcore_builtin_plugins.progress import (
     format_value,
 )
 from hostcore_hookspecs import Event
-from hostcore_hookspecs.events import Metrics, Progress, RunResumed, RunStarted, RunSubmitted
+from hostcore_hookspecs.events import Metrics, Progress, RunResumed, RunStarted, RunSubmitted, Validation
 
 MakeEvent = Callable[..., Event]
 
@@ -89,6 +89,14 @@ def test_the_loss_is_shown_before_other_metrics(event: MakeEvent) -> None:
 
 def test_without_a_loss_the_first_metric_is_shown(event: MakeEvent) -> None:
     assert after(event(Metrics(metrics={"reward": 12.0, "a": 1.0}), step=1)).parts()["metric"] == "reward 12"
+
+
+def test_the_loss_of_the_newest_validation_is_shown_beside_it(event: MakeEvent) -> None:
+    progress = after(
+        event(Validation(metrics={"val/accuracy": 0.9, "val/loss": 0.5}, weight=1.0), step=1),
+        event(Metrics(metrics={"train/loss": 0.25}), step=2),
+    )
+    assert list(progress.parts().values()) == ["step 2", "loss 0.25", "val/loss 0.5"]
 
 
 def test_metrics_that_are_not_finite_are_named(event: MakeEvent) -> None:

@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
+import orjson
 import pexpect
 import pytest
 
 from hostcore_builtin_plugins.terminal import TerminalReporter
-from hostcore_hookspecs import Event, Job, ReporterContext
+from hostcore_hookspecs import Event, Job, ReporterContext, events
 from hostcore_hookspecs.events import (
     CheckpointSaved,
     Metrics,
@@ -23,6 +25,7 @@ from hostcore_hookspecs.events import (
     RunStarted,
     RunSubmitted,
     RunSucceeded,
+    SampleSaved,
     StopRequested,
     Validation,
     Warning,
@@ -121,8 +124,53 @@ def test_what_happens_is_told_at_once(reporter: TerminalReporter, event: MakeEve
         "flights-1 validation at step 300: val/loss 0.5, val/mae nan",
         "flights-1 checkpoint checkpoints/step-000300 saved (12.3 MB)",
         "flights-1 stopping: Ctrl-C",
-        "flights-1 step 310",
+        "flights-1 step 310 val/loss 0.5",
         "flights-1 cancelled at step 310: Ctrl-C",
+    ]
+
+
+def test_the_lowest_loss_of_all_validations_so_far_is_marked(
+    reporter: TerminalReporter, event: MakeEvent, stderr: io.StringIO
+) -> None:
+    for step, loss in [(1, 0.5), (2, 0.4), (3, 0.45), (4, None), (5, 0.39)]:
+        reporter.report_event(event(Validation(metrics={"val/loss": loss, "val/mae": loss}, weight=10.0), step=step))
+    assert stderr.getvalue().splitlines() == [
+        "flights-1 validation at step 1: val/loss 0.5, val/mae 0.5",
+        "flights-1 validation at step 2: val/loss 0.4 (best), val/mae 0.4",
+        "flights-1 validation at step 3: val/loss 0.45, val/mae 0.45",
+        "flights-1 validation at step 4: val/loss nan, val/mae nan",
+        "flights-1 validation at step 5: val/loss 0.39 (best), val/mae 0.39",
+    ]
+
+
+def test_validations_of_earlier_attempts_count_for_the_lowest_loss(
+    clock: Clock, event: MakeEvent, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    before = event(Validation(metrics={"val/loss": 0.4}, weight=10.0), step=1)
+    (tmp_path / "logs").mkdir()
+    written = orjson.dumps(before.as_dict())
+    (tmp_path / "logs" / "events.jsonl").write_bytes(written + b"\n" + written[:-20])  # a torn line behind it
+    reporter = TerminalReporter(clock=clock)
+    reporter.open(attrs.evolve(CONTEXT, attempt=2, run_dir=str(tmp_path)))
+    for step, loss in [(2, 0.45), (3, 0.35)]:
+        reporter.report_event(event(Validation(metrics={"val/loss": loss}, weight=10.0), step=step))
+    assert capsys.readouterr().err.splitlines() == [
+        "flights-1 validation at step 2: val/loss 0.45",
+        "flights-1 validation at step 3: val/loss 0.35 (best)",
+    ]
+
+
+def test_a_checkpoint_says_what_it_is_the_best_of_and_samples_and_the_test_are_told(
+    reporter: TerminalReporter, event: MakeEvent, stderr: io.StringIO
+) -> None:
+    saved = CheckpointSaved(path="checkpoints/step-000300", bytes=1000, final=False, best={"val/accuracy": 0.875})
+    reporter.report_event(event(saved, step=300))
+    reporter.report_event(event(SampleSaved(path="samples/step-000300/0"), step=300))
+    reporter.report_event(event(events.Test(metrics={"test/loss": 0.25, "test/accuracy": 0.9}, weight=10.0), step=300))
+    assert stderr.getvalue().splitlines() == [
+        "flights-1 checkpoint checkpoints/step-000300 saved (1 kB), best val/accuracy 0.875",
+        "flights-1 sample samples/step-000300/0 saved",
+        "flights-1 test at step 300: test/loss 0.25, test/accuracy 0.9",
     ]
 
 

@@ -36,8 +36,11 @@ WITHOUT_WORKER = ("supervisor", "service")
 TORCH_ROOMS = (
     "hostcore.worker",
     "hostcore.toolkit",
+    "hostcore.checkpoints.encoding",
+    "hostcore.checkpoints.sharded",
     "hostcore.checkpoints.state",
     "hostcore_hookspecs.context",
+    "hostcore_builtin_plugins.callbacks",
 )
 
 

@@ -1,6 +1,7 @@
 """Plans of small jobs, and runs in every state that a run can be left in, without a worker."""
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share
 
 JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "reporters": []}
 

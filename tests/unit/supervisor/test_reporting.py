@@ -135,7 +135,7 @@ class TestTheJournal:
         assert [event.name for event in written(plan)] == ["metrics"]
         assert (log.step, log.epoch, log.metrics) == (10, 1, {"train/loss": 0.5})
         log.note(Warning(code="x", message="a picture"))
-        log.end(log.said.payload)
+        log.end(log.said[0].payload, said_by=0)
         assert [event.name for event in written(plan)] == ["metrics", "warning", "run_succeeded"]
         assert written(plan)[-1].src[:2] == (0, 1)
 
@@ -145,7 +145,7 @@ class TestTheJournal:
         rank.write(RunSucceeded(), step=3, epoch=0)
         rank.write(RunFailed(error=RunError(type="ValueError", message="no")), step=3, epoch=0)
         log.merge()
-        log.end(log.said.payload)
+        log.end(log.said[0].payload, said_by=0)
         assert [event.name for event in written(plan)] == ["run_failed"]
 
     def test_remembers_who_asked_first_to_stop(self, journal: Callable, plan: Callable) -> None:

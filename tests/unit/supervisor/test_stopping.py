@@ -17,14 +17,10 @@ CANCEL = CancelRequest(requested_by="user", reason="wrong data", requested_ms=1)
 
 @attrs.define
 class FakeWorker:
-    """Notes what is done to it; a real one is killed in tests/integration/runs."""
+    """Stands for the workers of a run, and notes what is done to them; real ones are killed in tests/integration."""
 
     said: list[Any] = attrs.field(factory=list)
     done: list[str] = attrs.field(factory=list)
-
-    @property
-    def channel(self) -> "FakeWorker":
-        return self
 
     def send(self, kind: str, content: Any) -> None:
         self.said.append((kind, content))

@@ -99,7 +99,7 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
             total_steps=steps,
             saver=Unsaved(),
             stop=stop,
-            requests=Requests(stop, is_stopping=lambda: False, asker=lambda: "nobody", ranks=OneRank()),
+            requests=Requests(stop, is_stopping=lambda: False, asker=lambda: "nobody", ranks=OneRank(), emit=print),
             ranks=OneRank(),
             meeting=NoMeeting(),
             emit=lambda payload: log.write(payload, step=progress.state.step, epoch=progress.state.epoch),

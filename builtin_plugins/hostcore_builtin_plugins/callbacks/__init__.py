@@ -1,0 +1,1 @@
+"""Callbacks that ship with hostcore. torch is imported where it is used: the host lists them without it."""

@@ -1,0 +1,87 @@
+"""The callback ``lr-monitor``: records the learning rate of every parameter group."""
+
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from hostcore_builtin_plugins.callbacks.step_metrics import is_recorded, with_metrics
+from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl
+
+
+class LrMonitor:
+    """Adds ``train/lr`` to the metrics of each cadence step; ``train/lr/<group>`` if there are several groups.
+
+    It is the rate that the optimizer's ``step`` was made with, whether the trainer sets it before or steps a scheduler
+    after it. A group is called by its ``name``, if all have different ones, else by its number.
+    """
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """What else is recorded."""
+
+        momentum: bool = attrs.field(
+            default=False, metadata={"help": "Also record `train/momentum`: the momentum, or the first of the betas."}
+        )
+        weight_decay: bool = attrs.field(default=False, metadata={"help": "Also record `train/weight_decay`."})
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._settings = settings
+
+    def on_train_begin(self, ctx: StepContext) -> None:
+        """Refuse a trainer whose optimizer is not known.
+
+        :raises InvalidSettings: When the trainer has registered none, or it has not what is asked for.
+        """
+        if ctx.optimizer is None:
+            raise InvalidSettings(
+                "",
+                "the trainer has registered no optimizer, so there is no learning rate to record",
+                hint="call ctx.register_optimizer(optimizer) in its configure, or leave lr-monitor out",
+            )
+        for setting, wanted in attrs.asdict(self._settings).items():
+            if wanted and all(_value(group, setting) is None for group in ctx.optimizer.param_groups):
+                raise InvalidSettings(f"/{setting}", f"{type(ctx.optimizer).__name__} has no {setting}")
+
+    @hookimpl(wrapper=True)
+    def train_step(self, ctx: StepContext) -> Generator[None, Any, Any]:
+        """Read the rates when the optimizer is about to use them."""
+        if not is_recorded(ctx):
+            return (yield)
+        read: dict[str, Any] = {}
+        optimizer: Any = ctx.optimizer
+        register = getattr(optimizer, "register_step_pre_hook", None)  # what is no torch.optim.Optimizer has none
+        handle = register and register(lambda *_: read.update(self._rates(optimizer.param_groups)))
+        try:
+            result = yield
+        finally:
+            if handle is not None:
+                handle.remove()
+        return with_metrics(result, read or self._rates(optimizer.param_groups))  # a step may be skipped
+
+    def _rates(self, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        keys = ["lr", *(setting for setting, wanted in attrs.asdict(self._settings).items() if wanted)]
+        found: dict[str, Any] = {}
+        for suffix, group in zip(_suffixes(groups), groups, strict=True):
+            for key in keys:
+                value = _value(group, key)
+                if value is not None:
+                    found[f"train/{key}{suffix}"] = value
+        return found
+
+
+def _suffixes(groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    if len(groups) == 1:
+        return [""]
+    names = [group["name"] for group in groups if isinstance(group.get("name"), str)]
+    if len(set(names)) < len(groups):
+        return [f"/{number}" for number in range(len(groups))]
+    return [f"/{name}" for name in names]
+
+
+def _value(group: Mapping[str, Any], key: str) -> Any:
+    value: Any = group.get(key)
+    if value is None and key == "momentum" and group.get("betas"):
+        value = group["betas"][0]
+    # A scheduler changes a tensor in place, maybe before the host reads it.
+    return value.detach().clone() if hasattr(value, "detach") else value

@@ -1,0 +1,104 @@
+"""What was seen of a step, unread, and how it is found not to be finite."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostcore_builtin_plugins.callbacks.step_metrics import RECORDED_AS
+
+if TYPE_CHECKING:
+    import torch
+
+GRADIENTS: Final = "the largest element of the gradients"
+
+
+@attrs.frozen(kw_only=True)
+class Seen:
+    """What was seen of one step. Tensors are not read before they have to be: that would synchronise a GPU."""
+
+    step: int
+    #: Numbers and tensors with one element, by what they are called in messages.
+    values: Sequence[tuple[str, Any]]
+
+
+@attrs.frozen(kw_only=True)
+class Finding:
+    """Something that is not finite."""
+
+    step: int
+    what: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"{self.what} was {self.value} at step {self.step}"
+
+
+def first_nonfinite(seen: Sequence[Seen]) -> Finding | None:
+    """The first value that is not finite, of the oldest step; None if all are. This is where a GPU is waited for."""
+    for one in seen:
+        for what, value in one.values:
+            if not math.isfinite(number := float(value)):
+                return Finding(step=one.step, what=what, value=number)
+    return None
+
+
+class WatchedMetrics:
+    """Picks the watched ones out of a step's metrics.
+
+    :param names: As they are recorded: ``train/loss``.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._recorded_as = {name: name for name in names}
+        self._recorded_as |= {given: name for given, name in RECORDED_AS.items() if name in names}
+        #: Those that have not come yet.
+        self.missing = list(names)
+
+    def values(self, result: Any) -> Iterator[tuple[str, Any]]:
+        """Name and value of those that a step reports; what is no number is left to the host to refuse."""
+        metrics = getattr(result, "metrics", None)
+        if not isinstance(metrics, Mapping):
+            return
+        for given, name in self._recorded_as.items():
+            number = _number(metrics.get(given))
+            if number is None:
+                continue
+            if name in self.missing:
+                self.missing.remove(name)
+            yield name, number
+
+
+def _number(value: Any) -> Any:
+    """A number, or a tensor with one element; None if it is something else."""
+    if hasattr(value, "numel"):
+        return value.detach() if value.numel() == 1 else None  # not the graph behind it
+    if getattr(value, "size", None) == 1:  # of NumPy
+        return value.item()
+    return value if isinstance(value, Real) else None
+
+
+def largest_element(parameters: "Sequence[torch.Tensor]") -> "torch.Tensor | None":
+    """The largest magnitude in the gradients, NaN if any is; unread. None if there are none.
+
+    Unlike a norm of another order it does not overflow. Of a sharded model it is that of this rank's shards.
+    """
+    import torch
+
+    gradients = [_own_elements(one.grad) for one in parameters if one.grad is not None]
+    gradients = [one for one in gradients if one.numel()]
+    if not gradients:
+        return None
+    device = gradients[0].device
+    largest = torch._foreach_norm(gradients, math.inf)
+    return torch.stack([one.to(device) for one in largest]).max()
+
+
+def _own_elements(gradient: "torch.Tensor") -> "torch.Tensor":
+    """The elements that this rank has: its shard of a sharded gradient, the stored ones of a sparse gradient."""
+    if hasattr(gradient, "to_local"):
+        own: torch.Tensor = gradient.to_local()
+        return own
+    return gradient.coalesce().values() if gradient.is_sparse else gradient

@@ -1,0 +1,136 @@
+"""The callback ``throughput``: records samples or tokens per second, and how long steps take."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from typing import Any, Final, Protocol
+
+import attrs
+
+from hostcore_builtin_plugins.callbacks.step_metrics import is_recorded, with_metrics
+from hostcore_hookspecs import StepContext, hookimpl
+
+_STEPS_HELD: Final = 1000
+
+#: From when, until when, and the samples or tokens of a step.
+_Step = tuple[Any, Any, Any]
+
+
+class Clock(Protocol):
+    """Marks moments; how long it was between them is read later."""
+
+    def mark(self) -> Any:
+        """Now."""
+
+    def seconds(self, spans: Sequence[tuple[Any, Any]]) -> list[float]:
+        """The lengths of spans between two marks, the last mark being the newest."""
+
+
+class HostClock:
+    """The clock of the process: exact where the device works in step with it."""
+
+    def mark(self) -> float:
+        """Now."""
+        return time.perf_counter()
+
+    def seconds(self, spans: Sequence[tuple[float, float]]) -> list[float]:
+        """See :class:`Clock`."""
+        return [end - begin for begin, end in spans]
+
+
+class CudaClock:
+    """Events in the stream of a GPU, which the process runs ahead of: marking waits for nothing, reading does."""
+
+    def __init__(self, device: Any) -> None:
+        import torch
+
+        self._cuda: Any = torch.cuda
+        self._device = device
+
+    def mark(self) -> Any:
+        """When the stream has come to this place."""
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._cuda.current_stream(self._device))
+        return event
+
+    def seconds(self, spans: Sequence[tuple[Any, Any]]) -> list[float]:
+        """See :class:`Clock`."""
+        spans[-1][1].synchronize()
+        return [begin.elapsed_time(end) / 1000 for begin, end in spans]
+
+
+class Throughput:
+    """Adds to the metrics of each cadence step what was achieved since the one before.
+
+    A step's time is the wall time from the end of the step before to its own: with data, callbacks and checkpoints,
+    without validations and samples.
+    """
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """What is counted."""
+
+        unit: str = attrs.field(
+            default="samples",
+            validator=attrs.validators.matches_re(r"[a-z][a-z0-9_]*"),
+            metadata={
+                "help": "What the trainer's `StepResult.weight` counts, such as `tokens`: a part of the metric's name. "
+                "A step without a weight counts the rows of its batches."
+            },
+        )
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._unit = settings.unit
+        self._clock: Clock = HostClock()
+        self._steps: deque[_Step] = deque(maxlen=_STEPS_HELD)
+        #: The end of the step before, or of what came between.
+        self._begin: Any = None
+
+    def on_train_begin(self, ctx: StepContext) -> None:
+        """Choose the clock of the device."""
+        if str(ctx.device).startswith("cuda"):
+            self._clock = CudaClock(ctx.device)
+
+    @hookimpl(wrapper=True)
+    def train_step(self, ctx: StepContext) -> Generator[None, Any, Any]:
+        """Mark the end of each step; read and report at a cadence step."""
+        if self._begin is None:
+            self._begin = self._clock.mark()
+        result = yield
+        end = self._clock.mark()
+        self._steps.append((self._begin, end, getattr(result, "weight", None)))
+        self._begin = end
+        skipped = getattr(getattr(result, "control", None), "skip_cadence_emit", False)
+        if skipped or not is_recorded(ctx):
+            return result
+        return with_metrics(result, self._report(ctx))
+
+    def on_validation_end(self) -> None:
+        """A validation is no part of a step."""
+        self._begin = self._clock.mark()
+
+    def on_sample_saved(self) -> None:
+        """A sample is no part of a step."""
+        self._begin = self._clock.mark()
+
+    def _report(self, ctx: StepContext) -> dict[str, float]:
+        job = ctx.job
+        rows = job.batch_size * job.accumulate if job.dataset is not None else job.accumulate
+        seconds = self._clock.seconds([(begin, end) for begin, end, _ in self._steps])
+        counted = sum(float(rows if weight is None else weight) for _, _, weight in self._steps)
+        self._steps.clear()
+        seconds.sort()
+        # The host records the mean over the ranks; that of world_size · rate is the rate of all ranks together.
+        rate = ctx.world_size * counted / max(sum(seconds), 1e-9)
+        return {
+            f"throughput/{self._unit}_per_second": rate,
+            "throughput/step_seconds_p50": _percentile(seconds, 50),
+            "throughput/step_seconds_p95": _percentile(seconds, 95),
+            "throughput/step_seconds_max": seconds[-1],
+        }
+
+
+def _percentile(ordered: Sequence[float], percent: int) -> float:
+    """The smallest value that so many percent of all are not above."""
+    return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1]

@@ -1,0 +1,173 @@
+"""Reading rows of CSV with known columns."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.csv as pc
+from annotated_types import Ge
+
+from hostcore_builtin_plugins.file_dataset import one_line, shortened
+from hostcore_builtin_plugins.text_records import Offsets, TextTrouble, first_failing, row_ends
+from hostcore_builtin_plugins.text_types import csv_field, joined_csv
+
+#: What a missing value looks like, unless the job says otherwise.
+_NULLS = ("", "NA", "N/A", "NULL", "null", "NaN", "nan", "None")
+#: 0 and 1 are numbers: a column must not be one or the other by what else is in it.
+_TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+
+
+@attrs.frozen(kw_only=True)
+class CsvLayout:
+    """How CSV files are written."""
+
+    delimiter: str = attrs.field(default=",", metadata={"help": "What stands between fields: one ASCII character."})
+    quote: str = attrs.field(
+        default='"', metadata={"help": 'What stands around fields with delimiters or line ends in them; `""`: nothing.'}
+    )
+    skip_lines: Annotated[int, Ge(0)] = attrs.field(
+        default=0, metadata={"help": "Lines to pass over at the beginning of each file."}
+    )
+    column_names: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata={"help": "The columns of files without a header line.", "default": "each file's first line"},
+    )
+    types: Mapping[str, str] = attrs.field(
+        factory=dict,
+        metadata={
+            "help": 'Types of columns: `{"label": "int64"}`.',
+            "default": "the narrowest type that fits all values",
+        },
+    )
+    null_values: tuple[str, ...] = attrs.field(
+        default=_NULLS, metadata={"help": "Fields that mean a missing value, in columns other than strings."}
+    )
+    strings_can_be_null: bool = attrs.field(default=False, metadata={"help": "Whether they mean that in strings, too."})
+
+
+class CsvReader:
+    """Reads rows of a file with known columns. See :class:`hostcore_builtin_plugins.text_scan.TextReader`."""
+
+    records = "rows"
+
+    def __init__(self, layout: CsvLayout, names: Sequence[str], types: Mapping[str, pa.DataType]) -> None:
+        self._layout = layout
+        self._names = list(names)
+        self._types = {name: types[name] for name in self._names if name in types}
+
+    def ends(self, text: bytes, *, at_end: bool) -> Offsets:
+        """See :class:`TextReader`."""
+        return row_ends(text, delimiter=self._layout.delimiter, quote=self._layout.quote, at_end=at_end)
+
+    def infer(self, text: bytes, ends: Offsets, known: pa.Schema | None) -> tuple[pa.Schema, int]:
+        """See :class:`TextReader`."""
+        try:
+            table = self._parse(text, self._types)
+        except pa.ArrowInvalid as error:
+            raise self._trouble(text, ends, error) from error
+        hexadecimal = self._hexadecimal(text, table.schema)
+        fields = [
+            csv_field(name, column, has_hexadecimals=name in hexadecimal)
+            for name, column in zip(self._names, table.columns, strict=True)
+        ]
+        if known is not None:
+            fields = [joined_csv(before, field) for before, field in zip(known, fields, strict=True)]
+        return pa.schema(fields), table.num_rows
+
+    def read(self, text: bytes, schema: pa.Schema) -> pa.Table:
+        """See :class:`TextReader`."""
+        return self._parse(text, {field.name: field.type for field in schema}, schema.names)
+
+    def _hexadecimal(self, text: bytes, found: pa.Schema) -> set[str]:
+        """The columns of integers that are not all decimal, which is rare."""
+        if b"0x" not in text and b"0X" not in text:
+            return set()
+        names = set()
+        for name in (field.name for field in found if field.type == pa.int64()):
+            try:
+                self._parse(text, {name: pa.float64()}, [name])
+            except pa.ArrowInvalid:
+                names.add(name)
+        return names
+
+    def _parse(
+        self,
+        text: bytes,
+        types: Mapping[str, pa.DataType],
+        columns: Sequence[str] = (),
+        *,
+        invalid_row_handler: Callable[[pc.InvalidRow], str] | None = None,
+    ) -> pa.Table:
+        """All rows of a text, in one piece. Arrow finds the types of the columns that have none.
+
+        :param columns: Those to read; none: all.
+        """
+        return pc.read_csv(
+            pa.BufferReader(text),
+            read_options=pc.ReadOptions(column_names=self._names, block_size=len(text) + 1, use_threads=False),
+            parse_options=_parse_options(self._layout, invalid_row_handler),
+            convert_options=pc.ConvertOptions(
+                column_types=dict(types),
+                include_columns=list(columns),
+                null_values=list(self._layout.null_values),
+                strings_can_be_null=self._layout.strings_can_be_null,
+                true_values=list(_TRUE),
+                false_values=list(_FALSE),
+                check_utf8=False,  # the whole text is checked at once, which is faster
+            ),
+        )
+
+    def _trouble(self, text: bytes, ends: Offsets, error: pa.ArrowInvalid) -> TextTrouble:
+        """What is wrong with the first row that cannot be read."""
+
+        def fails(end: int) -> bool:
+            try:
+                self._parse(text[:end], self._types)
+            except pa.ArrowInvalid:
+                return True
+            return False
+
+        number = first_failing(ends, fails)
+        begin, end = int(ends[number - 1]) if number else 0, int(ends[number])
+        row = text[begin:end]
+        counts: list[tuple[int, int]] = []
+
+        def note(invalid: pc.InvalidRow) -> str:
+            counts.append((invalid.actual_columns, invalid.expected_columns))
+            return "skip"
+
+        strings = self._parse(row, dict.fromkeys(self._names, pa.string()), invalid_row_handler=note)
+        if counts:
+            found, expected = counts[0]
+            hint = "fields with a delimiter or a line end in them need quotes; 'delimiter' and 'quote' say which"
+            return TextTrouble(begin, f"the row has {_count(found, 'field')}, not {expected}", hint)
+        for name, kind in self._types.items():
+            try:
+                self._parse(row, {name: kind}, [name])
+            except pa.ArrowInvalid:
+                value = strings.column(name)[0].as_py()
+                hint = "correct the value, tell another type in 'types', or count it among 'null_values'"
+                return TextTrouble(begin, f"column {name!r} has {shortened(value)!r}, which is no {kind}", hint)
+        return TextTrouble(begin, one_line(str(error)), "correct the file")
+
+
+def _parse_options(layout: CsvLayout, invalid_row_handler: Any = None) -> pc.ParseOptions:
+    return pc.ParseOptions(
+        delimiter=layout.delimiter,
+        quote_char=layout.quote or False,
+        newlines_in_values=True,
+        invalid_row_handler=invalid_row_handler,
+    )
+
+
+def fields_of(layout: CsvLayout, header: bytes) -> list[str]:
+    """The fields of one row, of any number."""
+    header = header.rstrip(b"\r\n") + b"\n"  # without its end it would be no row
+    options = pc.ReadOptions(block_size=len(header) + 1, use_threads=False)
+    found = pc.read_csv(pa.BufferReader(header), read_options=options, parse_options=_parse_options(layout))
+    return list(found.column_names)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

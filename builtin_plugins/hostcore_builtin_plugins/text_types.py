@@ -1,0 +1,195 @@
+"""The types of columns of text: those that a job declares by name, and those that fit all values that were seen."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+
+from hostcore_hookspecs import InvalidSettings
+
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_TIMESTAMPS = {
+    f"timestamp[{unit}{zone}]": pa.timestamp(unit, "UTC" if zone else None)
+    for zone in ("", ", tz=UTC")
+    for unit in ("s", "ms", "us", "ns")
+}
+#: Types that both formats have.
+SCALARS: Mapping[str, pa.DataType] = {
+    **{name: pa.type_for_alias(name) for name in ("bool", *_INTEGERS, "float32", "float64")},
+    **{name: pa.type_for_alias(name) for name in ("string", "large_string", "binary", "date32")},
+    **_TIMESTAMPS,
+}
+#: Types that only CSV has.
+TIMES: Mapping[str, pa.DataType] = {
+    name: pa.type_for_alias(name) for name in ("time32[s]", "time32[ms]", "time64[us]", "time64[ns]")
+}
+
+_LIST = re.compile(r"(?:(list)|fixed_size_list)<(.+)>(?:\[([1-9]\d{0,8})\])?")
+#: Lists in lists, at most.
+_MOST_LISTS = 8
+#: Marks a column that has values of its type which do not fit into the next one: hexadecimal integers into float64, and
+#: years before 1677 or after 2262 into nanoseconds.
+_NARROW = {b"hostcore.narrow": b"1"}
+
+
+def named_types(types: Mapping[str, str], scalars: Mapping[str, pa.DataType], *, lists: bool) -> dict[str, pa.DataType]:
+    """The types that a job declares for columns.
+
+    :param types: Names of types by names of columns.
+    :param scalars: Those there are.
+    :param lists: Whether there are ``list<T>`` and ``fixed_size_list<T>[n]`` as well.
+    :raises InvalidSettings: If there is no type of such a name.
+    """
+    found = {}
+    for column, name in types.items():
+        kind = _named_type(name.strip(), scalars, _MOST_LISTS if lists else 0)
+        if kind is None:
+            close = difflib.get_close_matches(name, scalars, n=2)
+            nested = (", list<T>", ", fixed_size_list<T>[n]") if lists else ()
+            hint = f"did you mean {' or '.join(close)}? " if close else ""
+            raise InvalidSettings(
+                f"/types/{escaped(column)}",
+                f"{name!r} is not the name of a type",
+                hint=f"{hint}there are {', '.join(name for name in scalars if 'tz=' not in name)}{''.join(nested)}",
+            )
+        found[column] = kind
+    return found
+
+
+def escaped(key: str) -> str:
+    """A key as part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _named_type(name: str, scalars: Mapping[str, pa.DataType], lists: int) -> pa.DataType | None:
+    if name in scalars:
+        return scalars[name]
+    found = _LIST.fullmatch(name) if lists else None
+    if found is None or bool(found[1]) == bool(found[3]):
+        return None
+    values = _named_type(found[2].strip(), scalars, lists - 1)
+    return values and pa.list_(values, int(found[3]) if found[3] else -1)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are strings or bytes."""
+    return kind in (pa.string(), pa.large_string(), pa.binary())
+
+
+def csv_field(name: str, column: pa.ChunkedArray, *, has_hexadecimals: bool) -> pa.Field:
+    """What is known of a column of CSV after some of its rows.
+
+    :param has_hexadecimals: Whether it has numbers such as ``0x1f``, which are read as integers alone.
+    """
+    kind = column.type
+    is_narrow = has_hexadecimals and kind == pa.int64()
+    if kinds.is_date32(kind) or kind in (pa.timestamp("s"), pa.timestamp("s", "UTC")):
+        try:
+            pc.cast(column, pa.timestamp("ns", getattr(kind, "tz", None)))
+        except pa.ArrowInvalid:
+            is_narrow = True
+    return pa.field(name, kind, metadata=_NARROW if is_narrow else None)
+
+
+def joined_csv(one: pa.Field, other: pa.Field) -> pa.Field:
+    """What is known of a column after more of its rows: the type that fits the values of both.
+
+    This is what one look at all values would have found: null fits into everything, int64 into float64, date32 into
+    timestamps, those of seconds into those of nanoseconds as far as these reach, and everything into strings.
+    """
+    metadata = _NARROW if one.metadata or other.metadata else None
+    kind = _joined_csv_type(one.type, other.type)
+    if metadata and kind in (pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC")):
+        kind = pa.string()
+    return pa.field(one.name, kind, metadata=metadata)
+
+
+def _joined_csv_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if one == other or kinds.is_null(other):
+        return one
+    if kinds.is_null(one):
+        return other
+    if {one, other} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    for narrow, wide in ((one, other), (other, one)):
+        if kinds.is_timestamp(wide):
+            if kinds.is_date32(narrow) and wide.tz is None:
+                return wide
+            if kinds.is_timestamp(narrow) and narrow.tz == wide.tz and wide.unit == "ns":
+                return wide
+    return pa.string()
+
+
+class TypesDiffer(Exception):
+    """Raised when no type fits the values of two: JSON itself tells a string from a number.
+
+    :param column: The column, or a path into it: ``meta.id``, ``tags[]``.
+    """
+
+    def __init__(self, column: str, one: pa.DataType, other: pa.DataType) -> None:
+        super().__init__(f"column {column!r} is {other}, and {one} before")
+
+
+def joined_json(column: str, one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """The type that fits the values of two types of JSON.
+
+    null fits into everything, and int64 into float64; lists and objects fit if what is in them does, and an object
+    need not have all keys.
+
+    :raises TypesDiffer: If there is none.
+    """
+    if one == other or kinds.is_null(other):
+        return one
+    if kinds.is_null(one):
+        return other
+    if {one, other} == {pa.int64(), pa.float64()}:
+        return pa.float64()
+    if kinds.is_list(one) and kinds.is_list(other):
+        return pa.list_(joined_json(f"{column}[]", one.value_type, other.value_type))
+    if kinds.is_struct(one) and kinds.is_struct(other):
+        return pa.struct(joined_json_fields(f"{column}.", list(one), list(other)))
+    raise TypesDiffer(column, one, other)
+
+
+def joined_json_fields(prefix: str, one: Sequence[pa.Field], other: Sequence[pa.Field]) -> list[pa.Field]:
+    """The fields of both, in the order in which they appeared, with types that fit.
+
+    :param prefix: What stands before their names in messages.
+    :raises TypesDiffer: If no type fits a field of both.
+    """
+    joined = {field.name: field.type for field in one}
+    for field in other:
+        known = joined.get(field.name, pa.null())
+        joined[field.name] = joined_json(f"{prefix}{field.name}", known, field.type)
+    return [pa.field(name, kind) for name, kind in joined.items()]
+
+
+def json_type(kind: pa.DataType) -> pa.DataType:
+    """The type of JSON values: Arrow's reader takes strings for timestamps if all of them look like it."""
+    if kinds.is_timestamp(kind):
+        return pa.string()
+    if kinds.is_list(kind):
+        return pa.list_(json_type(kind.value_type))
+    if kinds.is_struct(kind):
+        return pa.struct([pa.field(field.name, json_type(field.type)) for field in kind])
+    return kind
+
+
+def wire_type(kind: pa.DataType) -> pa.DataType:
+    """The type with which Arrow's reader of JSON reads a column that is cast to a type afterwards."""
+    if kinds.is_date32(kind):
+        return pa.string()
+    if kinds.is_list(kind) or kinds.is_fixed_size_list(kind):
+        return pa.list_(wire_type(kind.value_type))
+    return kind
+
+
+def is_deeper(schema: pa.Schema, most: int) -> bool:
+    """Whether columns are nested in more levels than these; a number is one."""
+    level = schema.types
+    for _ in range(most):
+        level = [kind.field(i).type for kind in level for i in range(kind.num_fields)]
+    return bool(level)

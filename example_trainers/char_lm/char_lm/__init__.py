@@ -1,0 +1,1 @@
+"""A small GPT that writes text byte by byte."""

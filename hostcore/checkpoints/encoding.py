@@ -1,0 +1,225 @@
+"""A state as what its files will hold: the content of the JSON file, and the tensors that go beside it."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import numpy as np
+import orjson
+import torch
+
+from hostcore.checkpoints import tree
+from hostcore.checkpoints.errors import CheckpointError, UnstorableState
+from hostcore.checkpoints.layout import Entry
+from hostcore.checkpoints.sharded import is_sharded, sharded_node
+from hostcore.checkpoints.tree import TAG, Json, Place, to_base64
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+FORMAT: Final = "hostcore.state/1"
+
+#: What safetensors calls the dtypes. By name: not every torch has them all.
+_SAFETENSORS_NAMES: Final[Mapping[torch.dtype, str]] = {
+    getattr(torch, name): stored
+    for name, stored in {
+        "bool": "BOOL", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "int8": "I8",
+        "int16": "I16", "int32": "I32", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32",
+        "float64": "F64", "complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+        "float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0",
+        "float4_e2m1fn_x2": "F4",
+    }.items()
+    if hasattr(torch, name)
+}  # fmt: skip
+
+#: Integers of the same size as the items: they are copied bit for bit, whatever they mean.
+_BITS: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Leaf:
+    """A tensor or an array of a state, still where the training has it."""
+
+    entry: Entry
+    source: torch.Tensor | np.ndarray[Any, Any]
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether it is on a CUDA device (ROCm's are called so too)."""
+        return isinstance(self.source, torch.Tensor) and self.source.is_cuda
+
+    def copy_to(self, memory: torch.Tensor, begin: int) -> None:
+        """Copy the content into memory, contiguous.
+
+        :param memory: As from :func:`allocate`. From a CUDA device, the copy is complete when that is synchronized.
+        :param begin: Where in the memory, in bytes; a multiple of the entry's alignment.
+        """
+        if self.entry.size == 0:
+            return
+        if isinstance(self.source, np.ndarray):
+            target = np.ndarray(self.source.shape, self.source.dtype, memory.numpy(), begin)
+            np.copyto(target, self.source, casting="no")
+            return
+        plain = self.source.detach().resolve_conj().resolve_neg().view(_BITS[self.entry.alignment])
+        bits = memory[begin : begin + self.entry.size].view(plain.dtype).view(plain.shape)
+        bits.copy_(plain, non_blocking=self.on_cuda)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Encoded:
+    """A state in its parts."""
+
+    #: The content of its JSON file.
+    document: bytes
+    #: What is to be copied into its safetensors file.
+    leaves: Sequence[Leaf]
+    #: Tensors that are spread over ranks, by key: the same keys on all ranks that have the same state.
+    sharded: "Mapping[str, DTensor]"
+
+
+def encode_state(value: object) -> Encoded:
+    """Encode a tree of values.
+
+    :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
+    """
+    encoder = _LeafEncoder()
+    document = orjson.dumps({"format": FORMAT, **tree.encode(value, encoder)})
+    return Encoded(document=document, leaves=list(encoder.leaves.values()), sharded=encoder.sharded)
+
+
+def tensors_by_key(value: object) -> dict[str, torch.Tensor]:
+    """All tensors of a tree of values, by the keys that they are stored under.
+
+    :raises UnstorableState: As :func:`encode_state` does.
+    """
+    encoded = encode_state(value)
+    plain = {leaf.entry.key: leaf.source for leaf in encoded.leaves if isinstance(leaf.source, torch.Tensor)}
+    return {**plain, **encoded.sharded}
+
+
+def allocate(size: int, *, pinned: bool) -> torch.Tensor:
+    """Memory for the copy of a state: one-dimensional, uint8, on the CPU.
+
+    :param size: In bytes.
+    :param pinned: Whether a CUDA device will write into it.
+    :raises CheckpointError: When there is no more.
+    """
+    try:
+        return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"there is no memory for a copy of the state: {size / 1e9:.1f} GB are needed",
+            code="checkpoint.write",
+            hint="Give the run more memory, or a smaller state.",
+        ) from error
+
+
+def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Mapping[str, int]) -> None:
+    """Copy all leaves into memory, to their places; complete when this returns."""
+    for leaf in leaves:
+        leaf.copy_to(memory, begins[leaf.entry.key])
+    for device in {leaf.source.device for leaf in leaves if leaf.on_cuda}:
+        torch.cuda.synchronize(device)
+
+
+@attrs.define(eq=False)
+class _LeafEncoder:
+    """Encodes tensors, arrays and their kin, and collects what goes into the safetensors file."""
+
+    leaves: dict[str, Leaf] = attrs.field(factory=dict)  # by key
+    sharded: "dict[str, DTensor]" = attrs.field(factory=dict)  # by key
+    #: Keys by view; the tree keeps the tensors alive meanwhile, so addresses stay theirs.
+    _views: dict[object, str] = attrs.field(factory=dict)
+
+    def encode(self, value: object, place: Place) -> dict[str, Json] | None:
+        """See ``tree.LeafEncoder``."""
+        if is_sharded(value):
+            return self._sharded(value, place)
+        if isinstance(value, torch.Tensor):
+            return {TAG: "tensor", "key": self._tensor(value, place)}
+        if type(value) is np.ndarray:
+            return self._array(value, place)
+        return self.encode_key(value, place)
+
+    def encode_key(self, value: object, _place: Place) -> dict[str, Json] | None:
+        """See ``tree.LeafEncoder``. A tensor as a key is equal to itself alone."""
+        if isinstance(value, np.generic):
+            return _numpy_scalar(value)
+        if isinstance(value, torch.dtype):
+            return {TAG: "torch.dtype", "name": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {TAG: "torch.device", "name": str(value)}
+        if isinstance(value, torch.Size):
+            return {TAG: "torch.Size", "items": list(value)}
+        return None
+
+    def _tensor(self, tensor: torch.Tensor, place: Place) -> str:
+        if what := _unstorable(tensor):
+            raise UnstorableState(place.pointer, what, hint="Store a plain, dense copy of it, or leave it out.")
+        view: object = (
+            tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
+            tensor.dtype, tensor.is_conj(), tensor.is_neg(),
+        )  # fmt: skip
+        if tensor.numel() == 0:  # no memory to tell it by
+            view = id(tensor)
+        if view not in self._views:
+            dtype, shape = _SAFETENSORS_NAMES[tensor.dtype], list(tensor.shape)
+            if dtype == "F4":  # torch counts pairs
+                shape[-1] *= 2
+            self._views[view] = self._add(tensor, place, dtype=dtype, shape=shape, alignment=tensor.element_size())
+        return self._views[view]
+
+    def _array(self, array: np.ndarray[Any, Any], place: Place) -> dict[str, Json] | None:
+        if array.dtype.kind not in "biufcmMSU" or array.dtype.char in "gG":  # long doubles differ between machines
+            return None
+        key = self._add(array, place, dtype="U8", shape=[array.nbytes], alignment=1)
+        return {TAG: "numpy.array", "dtype": array.dtype.str, "shape": list(array.shape), "key": key}
+
+    def _sharded(self, tensor: Any, place: Place) -> dict[str, Json]:
+        # Each of them under a key of its own, also where two share memory: whether they do is hidden from a rank whose
+        # part is empty, and the keys must be the same on all ranks.
+        key = self._unused(place)
+        node = sharded_node(tensor, key, place)
+        self.sharded[key] = tensor
+        return node
+
+    def _add(self, source: torch.Tensor | np.ndarray[Any, Any], place: Place, **stored: Any) -> str:
+        key = self._unused(place)
+        self.leaves[key] = Leaf(entry=Entry(key=key, size=source.nbytes, **stored), source=source)
+        return key
+
+    def _unused(self, place: Place) -> str:
+        # 1 and "1" are different keys of a dictionary, and the same in a pointer.
+        key = pointer = place.pointer or "/"
+        number = 1
+        while key in self.leaves or key in self.sharded:
+            number += 1
+            key = f"{pointer}#{number}"
+        return key
+
+
+def _unstorable(tensor: torch.Tensor) -> str | None:
+    """What keeps a tensor from being stored, in words."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a tensor of class {type(tensor).__module__}.{type(tensor).__qualname__}"
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        return "a sparse or nested tensor"
+    if tensor.is_quantized:
+        return "a quantized tensor"
+    if tensor.device.type == "meta":
+        return "a tensor on the meta device, without content"
+    if tensor.dtype not in _SAFETENSORS_NAMES:
+        return f"a tensor of {tensor.dtype}"
+    if _SAFETENSORS_NAMES[tensor.dtype] == "F4" and tensor.dim() == 0:
+        return f"a tensor of {tensor.dtype} without dimensions"
+    return None
+
+
+def _numpy_scalar(value: np.generic) -> dict[str, Json] | None:
+    if type(value) is np.str_:
+        return {TAG: "numpy.str", "base64": to_base64(str.encode(value, "utf-8", "surrogatepass"))}
+    if type(value) is np.bytes_:
+        return {TAG: "numpy.bytes", "base64": to_base64(bytes(value))}
+    if value.dtype.kind not in "biufcmM" or value.dtype.char in "gG":
+        return None
+    return {TAG: "numpy.scalar", "dtype": value.dtype.str, "base64": to_base64(value.tobytes())}

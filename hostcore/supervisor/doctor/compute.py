@@ -1,0 +1,155 @@
+"""Torch, the CPU and the accelerators: what their probes said, as findings."""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hostcore.supervisor.doctor.finding import Finding, Status, size
+from hostcore.supervisor.doctor.probe import Answer, Probe
+
+#: Of a device's memory; below it somebody else has the device.
+_FREE_SHARE: Final = 0.5
+#: Say which accelerators a process may see; empty or -1: none.
+_HIDING: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+#: Of the standard error of a probe that failed: its last words.
+_OUTPUT_LINES: Final = 10
+
+
+def machine_probe() -> Probe:
+    """Ask about torch, the CPU, and what accelerators there are."""
+    return Probe("hostcore.worker.probe.machine")
+
+
+def device_probe(device: str) -> Probe:
+    """Ask an accelerator to multiply."""
+    return Probe("hostcore.worker.probe.device", [device])
+
+
+def accelerators_of(machine: Answer) -> Sequence[Mapping[str, Any]]:
+    """The accelerators that torch can use; the first is ``cuda:0`` or ``mps``."""
+    return machine.last("accelerators") or ()
+
+
+def machine_findings(machine: Answer) -> Iterator[Finding]:
+    """What the probe said, up to where it broke off."""
+    torch = machine.last("torch")
+    if torch is None:
+        yield _broken("torch", machine, f"torch cannot be used: {machine.trouble}", _reinstall(machine))
+        return
+    several = "" if torch["distributed"] else "; built without torch.distributed: one rank only"
+    yield Finding(
+        name="torch",
+        status="ok" if torch["distributed"] else "warning",
+        finding=f"{torch['version']}, {torch['build']} build, {torch['threads']} threads{several}",
+        hint=None if torch["distributed"] else "install a torch with torch.distributed for jobs of several ranks",
+        details={**torch, "file": machine.last("torch_file")},
+    )
+    if machine.last("driver") is None:
+        yield _broken("device.cpu", machine, f"the CPU does not compute: {machine.trouble}", _reinstall(machine))
+        return
+    yield device_finding({"name": "cpu"}, machine)
+    yield _accelerators(machine, torch)
+
+
+def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
+    driver, found, reason = machine.last("driver"), machine.last("accelerators"), machine.last("reason")
+    details = {"driver": driver, "devices": found or [], "reason": reason}
+    version = f", driver {driver['version']}" if driver["version"] else ""
+    seen = ", ".join(driver["devices"])
+    if found is None:
+        return _broken(
+            "accelerators",
+            machine,
+            f"the driver does not work{version}: {machine.trouble}",
+            "see whether nvidia-smi (or rocm-smi) answers; restart the driver or the machine; "
+            "CUDA_VISIBLE_DEVICES= runs jobs without it",
+        )
+    if found:
+        models = ", ".join(f"{one['name']} {one['model']}" for one in found)
+        return Finding(name="accelerators", status="ok", finding=f"{models}{version}", details=details)
+    if not driver["devices"]:
+        return Finding(name="accelerators", status="ok", finding="none: jobs run on the CPU", details=details)
+    if hiding := [f"{name}={os.environ[name]}" for name in _HIDING if os.environ.get(name) in ("", "-1")]:
+        told = f"{seen} is hidden by {', '.join(hiding)}: jobs run on the CPU"
+        return Finding(name="accelerators", status="ok", finding=told, details=details)
+    if torch["build"] == "CPU":
+        return Finding(
+            name="accelerators",
+            status="warning",
+            finding=f"there is {seen}, but the installed torch is a CPU build",
+            hint="install the build of torch for it: https://pytorch.org/get-started/locally",
+            details=details,
+        )
+    return Finding(
+        name="accelerators",
+        status="failed",
+        finding=f"there is {seen}{version}, but torch cannot use it: {reason or 'no device is visible'}",
+        hint=f"install a driver that is new enough for {torch['build']}, or a torch that is old enough for the driver",
+        details=details,
+    )
+
+
+def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
+    """Whether a device multiplies rightly.
+
+    :param device: Its ``name``; ``model``, ``capability`` of an accelerator.
+    """
+    name, products = device["name"], {one["precision"]: one for one in answer.all("product")}
+    memory = answer.last("memory") or {}
+    details = {**device, **memory, "products": products}
+    statuses = {precision: one["status"] for precision, one in products.items()}
+    wrong = [precision for precision, status in statuses.items() if status == "wrong"]
+    if wrong:
+        return Finding(
+            name=f"device.{name}",
+            status="failed",
+            finding=f"wrong results in {', '.join(wrong)}: {_amiss(products[wrong[0]])}",
+            hint="the hardware, its driver or the build of torch is broken: do not train on this device",
+            details=details,
+            products=statuses,
+        )
+    if answer.trouble and name != "cpu":
+        finding = f"it does not compute: {answer.trouble}"
+        return _broken(f"device.{name}", answer, finding, _free_or_hide(name), details)
+    finding = "; ".join(_told(precision, one) for precision, one in products.items())
+    status: Status = "ok"
+    hint = None
+    if memory:
+        finding = f"{size(memory['free_bytes'])} of {size(memory['total_bytes'])} free; {finding}"
+        if memory["free_bytes"] < _FREE_SHARE * memory["total_bytes"]:
+            status, hint = "warning", "somebody else uses its memory; nvidia-smi says who"
+    if "rounded" in statuses.values():
+        status = "warning"
+        hint = "fp32 is rounded to TF32: unset NVIDIA_TF32_OVERRIDE and TORCH_ALLOW_TF32_CUBLAS_OVERRIDE for full fp32"
+    return Finding(name=f"device.{name}", status=status, finding=finding, hint=hint, details=details, products=statuses)
+
+
+def _told(precision: str, product: Mapping[str, Any]) -> str:
+    if product["status"] == "absent":
+        return f"no {precision}"
+    return f"{precision} {product['tflops']:.3g} TFLOP/s" if product["tflops"] else f"{precision} right"
+
+
+def _amiss(product: Mapping[str, Any]) -> str:
+    if product["error"] is None:
+        return "a product is not finite"
+    return f"a product is off by {product['error']:.2g} of a typical element, and {product['tolerance']:g} is rounding"
+
+
+def _broken(name: str, answer: Answer, finding: str, hint: str, details: Mapping[str, Any] | None = None) -> Finding:
+    output = answer.output.splitlines()[-_OUTPUT_LINES:]
+    details = {**(details or {}), "output": output}
+    return Finding(name=name, status="failed", finding=finding, hint=hint, details=details, hung=answer.hung)
+
+
+def _reinstall(machine: Answer) -> str:
+    file = machine.last("torch_file")
+    if machine.hung:
+        return f"see whether {file or sys.prefix} is on a file server that is slow; --timeout waits longer"
+    where = f" (it is imported from {file})" if file else ""
+    return f"reinstall torch{where}: python -m pip install --force-reinstall torch"
+
+
+def _free_or_hide(name: str) -> str:
+    return f"see whether others hold {name} (nvidia-smi); leave it out with CUDA_VISIBLE_DEVICES, or replace it"

@@ -1,0 +1,90 @@
+"""The disk under the runs folder."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from hostcore.runs.directory import RUNS_DIR_VARIABLE
+from hostcore.supervisor.doctor.finding import Finding, Status, size
+from hostcore.supervisor.doctor.probe import Answer, Probe
+
+_NO_SPACE: Final = 100_000_000
+_LITTLE_SPACE: Final = 10_000_000_000
+_SLOW_SECONDS: Final = 0.5
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+_NETWORK: Final = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "afs", "9p", "glusterfs", "virtiofs"}
+)
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def disk_probe(folder: Path) -> Probe:
+    """Ask how writing to a folder goes."""
+    return Probe("hostcore.supervisor.doctor.disk_probe", [str(folder)])
+
+
+def disk_findings(answer: Answer, folder: Path) -> Iterator[Finding]:
+    """What the probe said.
+
+    :param folder: Of all runs.
+    """
+    yield _write(answer, folder)
+    space = answer.last("space")
+    if space and space["total_bytes"]:  # file systems of the kernel's own have none
+        yield _space(space)
+    if kind := answer.last("kind"):
+        yield _kind(kind)
+
+
+def _write(answer: Answer, folder: Path) -> Finding:
+    written = answer.last("written")
+    if answer.trouble or written is None:
+        full = answer.last("errno") in _FULL
+        chosen = "make room, or choose another disk" if full else "choose another folder"
+        return Finding(
+            name="disk.write",
+            status="failed",
+            finding=f"{folder} cannot be written: {answer.trouble}",
+            hint=f"{chosen}: {RUNS_DIR_VARIABLE}=/some/folder",
+            details={"folder": str(folder), "file": answer.last("file")},
+            hung=answer.hung,
+        )
+    slow = written["commit_seconds"] > _SLOW_SECONDS
+    speed = f"{written['bytes'] / written['seconds'] / 1e6:,.0f} MB/s"
+    return Finding(
+        name="disk.write",
+        status="warning" if slow else "ok",
+        finding=f"{folder}: {speed}, and {1e3 * written['commit_seconds']:.3g} ms until a small file is there for good",
+        hint=f"checkpoints take long here; a local disk is faster: {RUNS_DIR_VARIABLE}=/some/folder" if slow else None,
+        details={"folder": str(folder), **written},
+    )
+
+
+def _space(space: dict[str, Any]) -> Finding:
+    free, names = space["free_bytes"], space["free_names"]
+    status: Status = "ok"
+    if free < _LITTLE_SPACE:
+        status = "warning"
+    if free < _NO_SPACE or names == 0:
+        status = "failed"
+    no_names = "; no more files can be made (inodes)" if names == 0 else ""
+    return Finding(
+        name="disk.space",
+        status=status,
+        finding=f"{size(free)} of {size(space['total_bytes'])} free{no_names}",
+        hint=None if status == "ok" else f"make room, or choose another disk: {RUNS_DIR_VARIABLE}=/some/folder",
+        details=space,
+    )
+
+
+def _kind(kind: str) -> Finding:
+    status: Status = "ok"
+    finding, hint = kind, None
+    if kind in _IN_MEMORY:
+        status, finding = "warning", f"{kind}: in memory, gone when the machine restarts"
+        hint = f"choose a folder on a disk: {RUNS_DIR_VARIABLE}=/some/folder"
+    elif kind in _NETWORK or kind.startswith("fuse."):
+        status, finding = "warning", f"{kind}: over the network; as sure and as quick as its server"
+        hint = f"for one machine, a local disk is quicker: {RUNS_DIR_VARIABLE}=/some/folder"
+    return Finding(name="disk.kind", status=status, finding=finding, hint=hint, details={"kind": kind})

@@ -1,0 +1,174 @@
+"""Whether one job could run on a machine that was looked at."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from hostcore.errors import all_errors
+from hostcore.supervisor.check import check_job
+from hostcore.supervisor.doctor.finding import Finding, size
+from hostcore.supervisor.doctor.system import available_memory
+from hostcore.supervisor.opening import examine_run
+from hostcore.supervisor.plan import RunPlan
+from hostcore_hookspecs.errors import HostcoreError
+
+#: Errors of a job that another machine, or this one in another state, would not have.
+_OF_THE_MACHINE: Final = frozenset(
+    {"device.unavailable", "precision.unavailable", "run.unwritable", "worker.died", "worker.start"}
+)
+#: Of a worker before it has a model: torch and what it brings.
+_WORKER_BYTES: Final = 500_000_000
+
+Check = Callable[..., Mapping[str, Any]]
+
+
+@attrs.frozen(kw_only=True)
+class JobReport:
+    """Whether a job could run here."""
+
+    findings: Sequence[Finding]
+    #: What it would run on, as far as that is known: ``("cuda:0", "cuda:1")``.
+    devices: Sequence[str] = ()
+    #: Everything that ``hostcore validate`` has against it.
+    errors: Sequence[HostcoreError] = ()
+
+    @property
+    def invalid(self) -> bool:
+        """Whether it could run nowhere."""
+        return any(error.code not in _OF_THE_MACHINE for error in self.errors)
+
+
+def examine_job(
+    plan: RunPlan, machine: Sequence[Finding], *, timeout_seconds: float, check: Check = check_job
+) -> JobReport:
+    """Check a job as ``hostcore validate`` does, and whether the machine has what it asks for.
+
+    :param machine: What was found on it.
+    :param timeout_seconds: For the worker that checks the job.
+    """
+    blocking = [one.name for one in machine if one.hung or (one.name == "torch" and one.status == "failed")]
+    if blocking:
+        # A worker would hang in the same driver, and this process in the same file server.
+        finding = f"not checked, since {', '.join(blocking)} failed"
+        return JobReport(findings=[Finding(name="job", status="failed", finding=finding, hint="mend that first")])
+    found = {one.name: one for one in machine}
+    errors, checked = _validated(plan, timeout_seconds, check)
+    devices = _devices(plan, checked)
+    findings = [_job(plan, errors, checked)]
+    if devices:
+        findings.append(_device(devices, plan.spec.precision, found))
+    if len(devices) > 1:
+        findings.append(_ranks(devices, found))
+    if checked:
+        findings.append(_memory(checked["feed_bytes"], plan.spec.ranks, available_memory()))
+    return JobReport(findings=findings, devices=devices, errors=errors)
+
+
+def may_be_needless(finding: Finding) -> bool:
+    """Whether a job may not need what was looked at."""
+    return finding.name.startswith(("accelerators", "device.", "ranks."))
+
+
+def for_job(machine: Sequence[Finding], report: JobReport) -> list[Finding]:
+    """What was found on the machine, as it concerns a job: what failed, and is not needed by it, is a warning."""
+    needed = {f"device.{device}" for device in report.devices}
+    needed |= {f"ranks.{backend}" for backend in _backends(report.devices)}
+    if not report.devices:  # it is not known what it needs
+        return list(machine)
+    return [
+        attrs.evolve(one, status="warning", hint=f"this job does not need it; {one.hint}")
+        if one.status == "failed" and may_be_needless(one) and one.name not in needed
+        else one
+        for one in machine
+    ]
+
+
+def _validated(
+    plan: RunPlan, timeout_seconds: float, check: Check
+) -> tuple[Sequence[HostcoreError], Mapping[str, Any]]:
+    try:
+        examine_run(plan)
+        return (), check(plan, timeout_seconds=timeout_seconds)
+    except HostcoreError as error:
+        return all_errors(error), {}
+
+
+def _devices(plan: RunPlan, checked: Mapping[str, Any]) -> list[str]:
+    """What each rank would run on; empty if that is for the worker to choose, and it could not."""
+    asked = plan.spec.requested_devices
+    if "auto" in asked:
+        return [checked["device"]] if checked and len(asked) == 1 else []
+    return ["cuda:0" if name == "cuda" else name for name in asked]
+
+
+def _job(plan: RunPlan, errors: Sequence[HostcoreError], checked: Mapping[str, Any]) -> Finding:
+    name = plan.spec.run_id or plan.spec.trainer
+    if not errors:
+        finding = f"{name} is valid: {checked['total_steps']:,} steps on {checked['device']}, {plan.spec.precision}"
+        return Finding(name="job", status="ok", finding=finding, details={"run_id": plan.spec.run_id, "errors": []})
+    first, more = errors[0], f"; and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return Finding(
+        name="job",
+        status="failed",
+        finding=f"{name} cannot run: {first.message}{more}",
+        hint=first.hint,
+        details={"run_id": plan.spec.run_id, "errors": [error.as_dict() for error in errors]},
+    )
+
+
+def _device(devices: Sequence[str], precision: str, found: Mapping[str, Finding]) -> Finding:
+    problems = []
+    for name, count in Counter(devices).items():
+        device = found.get(f"device.{name}")
+        if device is None:
+            problems.append(f"there is no {name}")
+        elif device.status == "failed":
+            problems.append(f"{name} does not work")
+        elif device.products.get(precision) not in ("right", "rounded"):
+            problems.append(f"{name} has no {precision}")
+        if count > 1 and name != "cpu":
+            problems.append(f"{count} ranks cannot share {name}")
+    has = ", ".join(sorted(name.removeprefix("device.") for name in found if name.startswith("device.")))
+    return Finding(
+        name="job.device",
+        status="failed" if problems else "ok",
+        finding="; ".join(problems) or f"{', '.join(devices)} in {precision}",
+        hint=f"this machine has: {has}" if problems else None,
+        details={"devices": list(devices), "precision": precision},
+    )
+
+
+def _ranks(devices: Sequence[str], found: Mapping[str, Finding]) -> Finding:
+    backends = _backends(devices)
+    # Without a finding there is no such device, which is told elsewhere.
+    broken = [name for name in backends if f"ranks.{name}" in found and found[f"ranks.{name}"].status == "failed"]
+    return Finding(
+        name="job.ranks",
+        status="failed" if broken else "ok",
+        finding=f"{len(devices)} ranks with {' and '.join(backends)}"
+        + (f": {', '.join(broken)} failed" * bool(broken)),
+        hint="see above" if broken else None,
+        details={"world_size": len(devices), "backends": list(backends)},
+    )
+
+
+def _backends(devices: Sequence[str]) -> Sequence[str]:
+    """What several ranks on these devices talk over; the host itself always over gloo."""
+    if len(devices) < 2:
+        return ()
+    return ("gloo", "nccl") if any(name.startswith("cuda") for name in devices) else ("gloo",)
+
+
+def _memory(feed_bytes: int, ranks: int, available: int | None) -> Finding:
+    needed = ranks * (_WORKER_BYTES + feed_bytes)
+    short = available is not None and needed > available
+    has = "" if available is None else f"; {size(available)} are available"
+    return Finding(
+        name="job.memory",
+        status="failed" if short else "ok",
+        finding=f"about {size(needed)} beside the model, {size(feed_bytes)} of it for the data of each rank{has}",
+        hint='end other processes, or give the dataset a smaller "shuffle_window" or "window_bytes"' if short else None,
+        details={"needed_bytes": needed, "available_bytes": available, "feed_bytes": feed_bytes},
+    )

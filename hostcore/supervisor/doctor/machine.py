@@ -1,0 +1,59 @@
+"""All there is to look at on a machine, in the order in which it is told: what is known at once comes first."""
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from hostcore.supervisor.doctor.compute import (
+    accelerators_of,
+    device_finding,
+    device_probe,
+    machine_findings,
+    machine_probe,
+)
+from hostcore.supervisor.doctor.disk import disk_findings, disk_probe
+from hostcore.supervisor.doctor.finding import Finding
+from hostcore.supervisor.doctor.installed import installed_findings
+from hostcore.supervisor.doctor.probe import Answer
+from hostcore.supervisor.doctor.ranks import adding_up
+from hostcore.supervisor.doctor.settings import settings_finding
+from hostcore.supervisor.doctor.system import system_findings
+
+#: Ranks on the CPU: the fewest that have something to add up.
+_CPU_RANKS: Final = 2
+
+
+def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding]:
+    """Look at everything that jobs need. Ends in time, whatever a driver or a file server does.
+
+    :param folder: Of all runs. It need not be there, and is not made.
+    :param timeout_seconds: For each of what may hang: the disk, torch, the devices together, the ranks together.
+    """
+    with ExitStack() as stack:
+        disk, machine = (stack.enter_context(probe) for probe in (disk_probe(folder), machine_probe()))
+        yield from installed_findings()
+        yield settings_finding(os.environ)
+        yield from system_findings()
+        yield from disk_findings(disk.answer(timeout_seconds), folder)
+        answer = machine.answer(timeout_seconds)
+        yield from machine_findings(answer)
+        yield from _together(answer, timeout_seconds)
+
+
+def _together(machine: Answer, timeout_seconds: float) -> Iterator[Finding]:
+    """The accelerators, then ranks on them and on the CPU; nothing of it if torch does not work."""
+    torch, found = machine.last("torch"), accelerators_of(machine)
+    with ExitStack() as stack:
+        probes = [(one, stack.enter_context(device_probe(one["name"]))) for one in found]
+        for one, probe in probes:
+            yield device_finding(one, probe.answer(timeout_seconds))
+    if torch is None or not torch["distributed"]:
+        return
+    with adding_up("gloo", _CPU_RANKS) as ranks:
+        yield ranks.finding(timeout_seconds)
+    gpus = sum(one["name"].startswith("cuda") for one in found)
+    if gpus > 1:
+        with adding_up("nccl", gpus) as ranks:
+            yield ranks.finding(timeout_seconds)

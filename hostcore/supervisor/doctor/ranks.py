@@ -1,0 +1,114 @@
+"""Several ranks that add up a vector, as they will have to for every step of a distributed training."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Final
+
+import attrs
+
+from hostcore.supervisor.doctor.finding import Finding
+from hostcore.supervisor.doctor.probe import Answer, Probe
+from hostcore.supervisor.engine import threads_for
+from hostcore.supervisor.spawn import MASTER_SOCKET_VARIABLE
+
+_LOOPBACK: Final = "127.0.0.1"
+_OUTPUT_LINES: Final = 10
+_POLL_SECONDS: Final = 0.02
+#: What a rank still has to say after another one has failed.
+_GRACE_SECONDS: Final = 3.0
+_DEVICES: Final = {"gloo": "cpu", "nccl": "cuda"}
+_HINTS: Final = {
+    "gloo": "processes must reach one another over the loopback device; unset GLOO_SOCKET_IFNAME if it is set",
+    "nccl": "NCCL_DEBUG=INFO tells more; try NCCL_P2P_DISABLE=1, and a larger /dev/shm",
+}
+
+
+@attrs.frozen
+class Ranks:
+    """Processes that have been started, and have an answer each."""
+
+    backend: str
+    probes: tuple[Probe, ...]
+
+    def finding(self, timeout_seconds: float) -> Finding:
+        """Wait for all of them, and judge their sums. When one has failed, the others wait for it in vain."""
+        while self.probes[0].seconds < timeout_seconds:
+            codes = [probe.code for probe in self.probes]
+            if None not in codes:
+                break
+            if any(codes):
+                timeout_seconds = min(timeout_seconds, self.probes[0].seconds + _GRACE_SECONDS)
+            time.sleep(_POLL_SECONDS)
+        return _finding(self.backend, [probe.answer(timeout_seconds) for probe in self.probes])
+
+
+@contextmanager
+def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
+    """Start ranks that add up a vector; end them at the end.
+
+    :param backend: ``gloo``, on the CPU; ``nccl``, on the first GPUs, one rank each.
+    :param world_size: At least 2.
+    """
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server((_LOOPBACK, 0)))
+        around = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
+        common = {
+            **threads_for(world_size),
+            **around,
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_WORLD_SIZE": str(world_size),
+            "MASTER_ADDR": _LOOPBACK,
+            "MASTER_PORT": str(listening.getsockname()[1]),
+            MASTER_SOCKET_VARIABLE: str(listening.fileno()),
+        }
+        probes = [
+            stack.enter_context(
+                Probe(
+                    "hostcore.worker.probe.rank",
+                    [_DEVICES[backend]],
+                    environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                    pass_fds=[listening.fileno()] if rank == 0 else [],
+                )
+            )
+            for rank in range(world_size)
+        ]
+        yield Ranks(backend, tuple(probes))
+
+
+def _finding(backend: str, answers: list[Answer]) -> Finding:
+    name, count = f"ranks.{backend}", len(answers)
+    sums = [answer.last("sum") for answer in answers]
+    details = {"world_size": count, "sums": sums}
+    # The rank with something of its own to say explains those that waited for it.
+    troubled = sorted(
+        ((answer.last("error") is None, rank, answer) for rank, answer in enumerate(answers) if answer.trouble),
+        key=lambda one: one[:2],
+    )
+    if troubled:
+        _, rank, answer = troubled[0]
+        return Finding(
+            name=name,
+            status="failed",
+            finding=f"rank {rank} of {count} cannot add up with {backend}: {answer.trouble}",
+            hint=_HINTS[backend],
+            details={**details, "output": answer.output.splitlines()[-_OUTPUT_LINES:]},
+        )
+    wrong = sum(one["wrong"] for one in sums)
+    if wrong:
+        return Finding(
+            name=name,
+            status="failed",
+            finding=f"{wrong:,} numbers that {count} ranks added up with {backend} are wrong",
+            hint="the link between the devices, its driver or the build of torch is broken; try NCCL_P2P_DISABLE=1",
+            details=details,
+        )
+    megabytes, seconds = sums[0]["bytes"] / 1e6, max(one["seconds"] for one in sums)
+    return Finding(
+        name=name,
+        status="ok",
+        finding=f"{count} processes added up {megabytes:.0f} MB in {1e3 * seconds:.3g} ms",
+        details=details,
+    )

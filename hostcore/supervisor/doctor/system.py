@@ -1,0 +1,123 @@
+"""Cores, memory, open files: what this process may take of the machine."""
+
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from hostcore.supervisor.doctor.finding import Finding, size
+from hostcore.supervisor.memory import memory_limit
+
+_LITTLE_MEMORY: Final = 2_000_000_000
+_FEW_FILES: Final = 1024
+_LITTLE_SHARED: Final = 512_000_000
+_SHARED: Final = Path("/dev/shm")  # noqa: S108 - what is looked at, not written to
+
+
+def system_findings() -> Iterator[Finding]:
+    """All of them."""
+    yield _cores(usable_cores(), core_quota())
+    yield _memory(available_memory(), memory_limit())
+    yield _files(*resource.getrlimit(resource.RLIMIT_NOFILE))
+    if _SHARED.is_dir():
+        yield _shared(os.statvfs(_SHARED))
+
+
+def usable_cores() -> int:
+    """The cores that this process may run on."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def core_quota() -> float | None:
+    """How many cores' worth of time its control group gets; None: no limit, or none that can be read."""
+    quotas = []
+    for folder in _cgroups():
+        words = _read(folder / "cpu.max").split()  # "150000 100000", or "max 100000"
+        quotas += [int(words[0]) / int(words[1])] if len(words) == 2 and words[0].isdecimal() else []
+        quota, period = (_read(folder / f"cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+        quotas += [int(quota) / int(period)] if quota.isdecimal() and period.isdecimal() else []  # "-1": none
+    return min(quotas, default=None)
+
+
+def total_memory() -> int:
+    """Of the machine, or of its control group if that gets less; bytes."""
+    total: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(total, memory_limit() or total)
+
+
+def available_memory() -> int | None:
+    """What can be taken without swapping, as the kernel estimates it; bytes. None where it does not."""
+    for line in _read(Path("/proc/meminfo")).splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return min(int(value.split()[0]) * 1024, total_memory())
+    return None
+
+
+def _cores(usable: int, quota: float | None) -> Finding:
+    details = {"cores": os.cpu_count(), "usable": usable, "quota": quota}
+    if quota is not None and quota < usable and "OMP_NUM_THREADS" not in os.environ:
+        return Finding(
+            name="system.cores",
+            status="warning",
+            finding=f"{usable} cores, but a limit of {quota:.3g} cores' worth of time: torch starts too many threads",
+            hint=f"set OMP_NUM_THREADS={max(1, round(quota))}",
+            details=details,
+        )
+    limited = f", limited to {quota:.3g} cores' worth of time" if quota is not None and quota < usable else ""
+    return Finding(name="system.cores", status="ok", finding=f"{usable} usable{limited}", details=details)
+
+
+def _memory(available: int | None, limit: int | None) -> Finding:
+    total = total_memory()
+    free = "" if available is None else f", {size(available)} available"
+    little = available is not None and available < _LITTLE_MEMORY
+    return Finding(
+        name="system.memory",
+        status="warning" if little else "ok",
+        finding=f"{size(total)}{free}{' (a limit of the control group)' if limit == total else ''}",
+        hint="a worker takes about 0.5 GB before it has a model: end other processes" if little else None,
+        details={"total_bytes": total, "available_bytes": available, "limit_bytes": limit},
+    )
+
+
+def _files(soft: int, hard: int) -> Finding:
+    few = soft != resource.RLIM_INFINITY and soft < _FEW_FILES
+    return Finding(
+        name="system.files",
+        status="warning" if few else "ok",
+        finding="no limit" if soft == resource.RLIM_INFINITY else f"at most {soft:,} open at once",
+        hint=f"raise it: ulimit -n {_FEW_FILES * 4}" if few else None,
+        details={"soft": soft, "hard": hard},
+    )
+
+
+def _shared(shared: os.statvfs_result) -> Finding:
+    total, free = shared.f_blocks * shared.f_frsize, shared.f_bavail * shared.f_frsize
+    little = free < _LITTLE_SHARED
+    return Finding(
+        name="system.shared",
+        status="warning" if little else "ok",
+        finding=f"{_SHARED} has {size(free)} of {size(total)} free",
+        hint="ranks on GPUs and the processes of a DataLoader share memory there: docker run --shm-size=8g"
+        if little
+        else None,
+        details={"total_bytes": total, "free_bytes": free},
+    )
+
+
+def _cgroups() -> list[Path]:
+    root = Path("/sys/fs/cgroup")
+    places = [line.split(":", 2)[2] for line in _read(Path("/proc/self/cgroup")).splitlines() if line[:2] == "0:"]
+    return [root, *(root / place.lstrip("/") for place in places if place != "/")]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # another system, or not ours to read
+        return ""

@@ -1,0 +1,107 @@
+"""Ranks that somebody else has started, torchrun for instance. Their environment is adopted: no more are started."""
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from hostcore_hookspecs.errors import HostcoreError
+
+#: Set for every worker, so that a ``hostcore run`` inside one does not take its ranks for an engine's.
+SUPERVISOR_VARIABLE: Final = "HOSTCORE_SUPERVISOR"
+_LOOPBACK: Final = re.compile(r"localhost|127\.[0-9.]+|::1")
+
+
+class InvalidRanks(HostcoreError):
+    """The variables that an engine sets do not fit together."""
+
+    code = "environment.invalid"
+
+
+@attrs.frozen(kw_only=True)
+class Engine:
+    """What an engine says of this process, by torchrun's environment variables."""
+
+    rank: int
+    local_rank: int
+    world_size: int
+    #: Ranks on this machine that share its processors.
+    local_world_size: int
+    #: Where the ranks meet; ``MASTER_ADDR`` is the machine of rank 0.
+    master_addr: str
+    master_port: int
+    #: What torchrun calls this start of the ranks: its run id, and how often it has started them again.
+    launch: str
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Engine | None":
+        """What an environment says; None if this process is no rank of an engine's.
+
+        It is one if ``RANK`` is set and ``WORLD_SIZE`` is above 1, unless this process runs inside a worker of
+        hostcore's own.
+
+        :raises InvalidRanks: When the variables are not what they should be.
+        """
+        if not environment.get("RANK") or SUPERVISOR_VARIABLE in environment:
+            return None
+        world_size = _number(environment, "WORLD_SIZE", 1)
+        if world_size <= 1:
+            return None
+        restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return cls(
+            rank=_number(environment, "RANK", 0, below=world_size),
+            local_rank=_number(environment, "LOCAL_RANK", 0, below=world_size),
+            world_size=world_size,
+            local_world_size=_number(environment, "LOCAL_WORLD_SIZE", 1),
+            master_addr=_given(environment, "MASTER_ADDR"),
+            master_port=_number(environment, "MASTER_PORT", None, below=1 << 16),
+            launch=f"{environment.get('TORCHELASTIC_RUN_ID', 'none')}.{restarts}",
+        )
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all ranks are on this machine, as far as their engine says."""
+        return self.world_size == self.local_world_size or _LOOPBACK.fullmatch(self.master_addr) is not None
+
+    @property
+    def name(self) -> str:
+        """The name of a file, the same for all ranks of a start and for no others at the same time."""
+        return re.sub(r"[^A-Za-z0-9._-]", "-", f"{self.master_addr}-{self.master_port}-{self.launch}")[:200]
+
+    def environment(self) -> dict[str, str]:
+        """The environment of the worker of this rank: that of this process, completed."""
+        own = {"LOCAL_RANK": str(self.local_rank), "LOCAL_WORLD_SIZE": str(self.local_world_size)}
+        return {**threads_for(self.local_world_size), **os.environ, **own}
+
+
+def threads_for(local_ranks: int) -> dict[str, str]:
+    """``OMP_NUM_THREADS`` for ranks that share the processors of a machine; to be overruled by what is set."""
+    if local_ranks == 1:
+        return {}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return {"OMP_NUM_THREADS": str(max(1, cores // local_ranks))}
+
+
+def _given(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name)
+    if not value:
+        raise _invalid(f"RANK and WORLD_SIZE are set, but {name} is not")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, default: int | None, *, below: int | None = None) -> int:
+    text = environment.get(name) or ("" if default is None else str(default))
+    if not text:
+        _given(environment, name)
+    if not text.isdecimal() or (below is not None and int(text) >= below):
+        range_ = f" below {below}" if below is not None else ""
+        raise _invalid(f"{name} is {text!r}, and not a whole number{range_}")
+    return int(text)
+
+
+def _invalid(message: str) -> InvalidRanks:
+    return InvalidRanks(
+        message, hint="start the ranks with torchrun, or unset RANK and WORLD_SIZE to run without an engine"
+    )

@@ -1,0 +1,241 @@
+"""Evaluating a checkpoint apart from any run: a worker that validates or tests, and no run directory."""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.job.differences import ABSENT, Difference, in_words
+from hostcore.job.plain import to_plain
+from hostcore.job.spec import JobSpec
+from hostcore.runs.channel import errors_of_content
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.spawn import LocalRanks, Worker
+from hostcore_hookspecs.errors import HostcoreError, RunError
+
+SPLITS: Final = ("test", "validation")
+
+#: How long to wait for the worker's next word before looking at what it has printed.
+_TICK_SECONDS: Final = 0.1
+
+
+class NothingToEvaluate(HostcoreError):
+    """The job has no data for it."""
+
+    code = "evaluation.no_data"
+
+
+class EvaluationFailed(HostcoreError):
+    """A component raised.
+
+    :param error: What it raised, with its traceback.
+    """
+
+    code = "evaluation.failed"
+
+    def __init__(self, error: RunError) -> None:
+        super().__init__(f"{error.type}: {error.message}", hint=error.hint, plugin=error.plugin)
+        self.error = error
+
+
+class EvaluationDied(HostcoreError):
+    """The worker died while it evaluated."""
+
+    code = "worker.died"
+
+
+@attrs.frozen(kw_only=True)
+class Evaluation:
+    """What an evaluation has found."""
+
+    #: ``validation`` or ``test``.
+    split: str
+    #: The means over the data; None where the value is not finite.
+    metrics: Mapping[str, float | None]
+    #: The names whose value is not finite.
+    nonfinite: list[str]
+    #: Samples or tokens behind the means.
+    weight: float
+    #: Of the checkpoint.
+    step: int
+    #: Its folder; absolute.
+    checkpoint: str
+    #: Of the run that wrote it.
+    run_id: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return attrs.asdict(self)
+
+
+def chosen_split(spec: JobSpec, asked: str | None) -> str:
+    """The split to evaluate: the one asked for, else the test, else the validation.
+
+    :raises NothingToEvaluate: When the job has no data for it.
+    """
+    given = [split for split in SPLITS if getattr(spec, split) is not None]
+    if asked is None and given:
+        return given[0]
+    if asked in given:
+        return str(asked)
+    if asked is None:
+        message, pointer = 'the job has neither "test" nor "validation" data', "/test"
+    else:
+        message, pointer = f'the job has no "{asked}" data', f"/{asked}"
+    hint = 'give it in the form of "dataset"'
+    if given:
+        hint += f", or evaluate on what it has: --split {given[0]}"
+    raise NothingToEvaluate(message, pointer=pointer, hint=hint)
+
+
+def evaluate(
+    plan: RunPlan,
+    split: str,
+    checkpoint: Path,
+    *,
+    relay: Callable[[bytes], object],
+    tell: Callable[[str], object],
+) -> Evaluation:
+    """Have a worker load a checkpoint and evaluate it, on the first of the job's devices.
+
+    :param split: See :func:`chosen_split`.
+    :param checkpoint: A commit record; or a folder of checkpoints, of which the newest that verifies is taken.
+    :param relay: Gets what the worker prints.
+    :param tell: Gets a line about what people should know.
+    :raises Errors: Everything that is wrong with the job, its data, or the checkpoint.
+    :raises EvaluationFailed: When a component raises.
+    :raises EvaluationDied: When the worker dies.
+    """
+    record_of_run = _record_beside(checkpoint)
+    if record_of_run is not None:
+        _refuse_another_trainer(plan, record_of_run)
+    with tempfile.TemporaryDirectory(prefix="hostcore-evaluate-") as folder:
+        place = Path(folder)
+        record, contract, output = place / "run.json", place / "contract.json", place / "worker.log"
+        RunRecord(job=_alone(plan.spec, split).to_json(), job_dir=str(plan.job_dir)).write(record)
+        WorkerContract(
+            trainer_plugin=plan.spec.trainer,
+            job_spec_path=str(record),
+            checkpoints_dir=str(place / "checkpoints"),
+            samples_dir=str(place / "samples"),
+            events_path=str(place / "events.jsonl"),
+            run_dir=folder,
+            start_from=str(checkpoint),
+            evaluate=split,
+        ).write(contract)
+        worker = LocalRanks(1)(0, contract, output)
+        try:
+            content = _Listener(worker, output, relay).listen()
+        except EvaluationFailed as failed:
+            failed.hint = failed.hint or _other_hyperparams(plan, record_of_run)
+            raise
+        finally:
+            worker.kill()  # what is left of it, or all of it: nothing that it does is to be kept
+            worker.wait()
+            worker.channel.close()
+    for skipped in content.pop("skipped"):
+        tell(f"the checkpoint {skipped['path']} was passed over: {skipped['reason']}")
+    return Evaluation(split=split, **content)
+
+
+def _alone(spec: JobSpec, split: str) -> JobSpec:
+    """The job with what an evaluation needs: one device, one split, and nothing of the steps."""
+    return attrs.evolve(
+        spec,
+        validation=spec.validation if split == "validation" else None,
+        test=spec.test if split == "test" else None,
+        validate_every=0,
+        device=spec.requested_devices[0],
+        devices=None,
+        accumulate=None,
+        global_batch_size=None,
+        samples=(),
+        sample_every=0,
+        resume_from_checkpoint="auto",
+    )
+
+
+def _record_beside(checkpoint: Path) -> RunRecord | None:
+    """The record of the run in whose directory a checkpoint lies; None if it lies elsewhere."""
+    folder = checkpoint if checkpoint.is_dir() else checkpoint.parent
+    try:
+        return RunRecord.read(RunDirectory(folder.parent).record)
+    except FileNotFoundError:
+        return None
+
+
+def _refuse_another_trainer(plan: RunPlan, record: RunRecord) -> None:
+    of_run = next((one for one in record.plugins if one["kind"] == "trainer"), None)
+    (trainer,) = (one.ref for one in plan.selected if one.ref.kind == "trainer")
+    if of_run is None or (of_run["name"], of_run["distribution"]) == (trainer.name, trainer.dist):
+        return
+    raise CheckpointError(
+        f"the checkpoint is one of the trainer {of_run['name']!r}, and the job has {trainer.name!r}",
+        code="checkpoint.other_trainer",
+        pointer="/trainer",
+        hint=f"evaluate it with the job of its run, {record.job.get('run_id')!r}",
+    )
+
+
+def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
+    """What may be behind a trainer's failure to load a checkpoint: that its run had other hyperparameters."""
+    if record is None:
+        return None
+    before, now = record.job.get("hyperparams", {}), to_plain(plan.spec.hyperparams)
+    different = [
+        Difference(pointer=f"/hyperparams/{key}", before=before.get(key, ABSENT), after=now.get(key, ABSENT))
+        for key in {**before, **now}
+        if before.get(key, ABSENT) != now.get(key, ABSENT)
+    ]
+    return f"the run of the checkpoint had other ones: {in_words(different)}" if different else None
+
+
+class _Listener:
+    """Hears a worker out, and passes on what it prints meanwhile."""
+
+    def __init__(self, worker: Worker, output: Path, relay: Callable[[bytes], object]) -> None:
+        self._worker = worker
+        self._output = output
+        self._relay = relay
+        self._read = 0
+
+    def listen(self) -> dict[str, Any]:
+        """What it has found."""
+        try:
+            while True:
+                kind, content = self._next()
+                if kind == "invalid":
+                    raise errors_of_content(content)
+                if kind == "failed":
+                    raise EvaluationFailed(RunError(**content))
+                if kind == "evaluated":
+                    return dict(content)
+                self._worker.channel.send("go", {})
+        except EOFError:
+            exit_ = self._worker.wait()
+            hint = "the kernel killed it for lack of memory: give it more, or use a smaller batch_size"
+            raise EvaluationDied(
+                f"the worker {exit_} while it evaluated", hint=hint if exit_.out_of_memory else None
+            ) from None
+        finally:
+            self._pass_on()
+
+    def _next(self) -> tuple[str, Any]:
+        while True:
+            try:
+                return self._worker.channel.receive(_TICK_SECONDS)
+            except TimeoutError:
+                self._pass_on()
+
+    def _pass_on(self) -> None:
+        with self._output.open("rb") as output:
+            output.seek(self._read)
+            if text := output.read():
+                self._relay(text)
+            self._read = output.tell()

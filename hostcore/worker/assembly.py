@@ -1,0 +1,256 @@
+"""Putting together what an attempt works with: from what start-up prepared to the loop's parts."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from hostcore.events.writer import RankLog
+from hostcore.plugins.attribution import calling
+from hostcore.runs.contract import WorkerContract
+from hostcore.worker.checkpointing import Checkpointer, stateful
+from hostcore.worker.evaluation import Evaluation
+from hostcore.worker.feed.transform import Transformer, make_transformer
+from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
+from hostcore.worker.precision import DTYPES, make_scaler
+from hostcore.worker.progress import Progress
+from hostcore.worker.ranks.meeting import convene, in_words
+from hostcore.worker.ranks.protocol import Ranks
+from hostcore.worker.requests import Requests
+from hostcore.worker.sampling import Sampling
+from hostcore.worker.startup import Prepared
+from hostcore.worker.stop import StopSwitch
+from hostcore.worker.taking import Subject
+from hostcore.worker.trainer_state import TrainerCalls
+from hostcore.worker.training import Hooks, Training, nothing
+from hostcore_hookspecs import events
+from hostcore_hookspecs.context import StepContext
+
+_METHODS: Final = {"validation": "validate_step", "test": "test_step"}
+#: What metric names without a slash begin with.
+_PREFIXES: Final = {"validation": "val", "test": "test"}
+_ENDS: Final = (events.RunSucceeded, events.RunFailed, events.RunCancelled, events.RunPreempted)
+
+
+class Assembly:
+    """The parts of an attempt: those that there are from the start, and how the others are made."""
+
+    def __init__(
+        self, contract: WorkerContract, prepared: Prepared, stop: StopSwitch, log: RankLog, ranks: Ranks
+    ) -> None:
+        self.prepared = prepared
+        self.log = log
+        self.ranks = ranks
+        self.progress = Progress(prepared.feed.rows_per_step, prepared.total_steps)
+        self.meter = Meter(sign_seconds=_sign_seconds(prepared.spec.stall_seconds))
+        self._contract = contract
+        self._requests = Requests(
+            stop,
+            is_stopping=lambda: self.stop.requested,
+            asker=self._name_of_asker,
+            ranks=ranks,
+            emit=self.emit,
+        )
+        self.stop, self.meeting = convene(stop, ranks, where=lambda: in_words(self.progress.state, self._requests))
+        self.ctx = StepContext(
+            job=prepared.job,
+            hyperparams=prepared.trainer.settings,
+            device=prepared.device,
+            dtype=DTYPES[prepared.job.precision],
+            rank=ranks.rank,
+            local_rank=ranks.local_rank,
+            world_size=ranks.world_size,
+            run_state=self.progress.state,
+            model_handles={"weights": prepared.spec.weights} if prepared.spec.weights else {},
+            dataset=prepared.dataset,
+            scaler=make_scaler(prepared.job.precision, prepared.device),
+            run_dir=contract.run_dir,
+            host=self._requests,
+        )
+        if prepared.trace is not None:
+            prepared.trace.follow(self.progress.state)
+
+    def _name_of_asker(self) -> str:
+        component = calling(self.prepared.components)
+        return component.ref.provenance if component else "component"
+
+    def emit(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
+        """Write an event into the rank's log; of the present step, unless it says another.
+
+        The first rank speaks for all. The others say how they end, and what went wrong with them alone.
+        """
+        if self.ranks.rank > 0 and not _is_its_own(payload):
+            return
+        state = self.progress.state
+        self.log.write(
+            payload, step=state.step if step is None else step, epoch=state.epoch if epoch is None else epoch
+        )
+
+    def of_trainer(self, method: str) -> Any:
+        """A method of the trainer, inside all that wraps it; None if it has none."""
+        return self.prepared.hooks.bind(method, of=self.prepared.trainer)
+
+    def hook(self, name: str) -> Callable[..., Any]:
+        """A lifecycle hook that is not called at every step."""
+        return self.prepared.hooks.bind(name) or nothing
+
+    def checkpointer(self, state: Any) -> Checkpointer:
+        """What saves and restores the run.
+
+        :param state: What the trainer's ``configure`` returned.
+        """
+        contract, prepared = self._contract, self.prepared
+        saver = Checkpointer(
+            folder=Path(contract.checkpoints_dir),
+            attempts=Path(contract.attempts_dir),
+            attempt=contract.attempt,
+            keep=prepared.spec.keep_checkpoints,
+            required=prepared.spec.require_checkpoints,
+            subject=Subject(
+                ranks=self.ranks,
+                ctx=self.ctx,
+                state=state,
+                trainer=TrainerCalls(
+                    state_dict=self.of_trainer("state_dict"),
+                    load_state_dict=self.of_trainer("load_state_dict"),
+                    save_checkpoint=self.of_trainer("save_checkpoint"),
+                    load_checkpoint=self.of_trainer("load_checkpoint"),
+                ),
+                callbacks=stateful((one.use, one.instance) for one in prepared.callbacks),
+                feed=prepared.feed,
+                progress=self.progress,
+            ),
+            on_checkpoint_saved=prepared.hooks.bind("on_checkpoint_saved"),
+            emit=self.emit,
+            sync_log=self.log.sync,
+        )
+        self.meeting.carry(saver)
+        return saver
+
+    def training(self, state: Any, saver: Checkpointer, open_ones: ExitStack) -> Training:
+        """Everything that the loop works with.
+
+        :param open_ones: Takes what has to be closed behind the loop.
+        """
+        prepared = self.prepared
+        training = Training(
+            job=prepared.job,
+            ctx=self.ctx,
+            state=state,
+            hooks=self._hooks(),
+            feed=prepared.feed,
+            transformer=self._transformer(
+                open_ones,
+                workers=prepared.spec.dataset.workers if prepared.spec.dataset else 0,
+                stride=prepared.feed.rows_per_step // prepared.spec.micro_batches,
+                first=self.ranks.rank,
+            ),
+            progress=self.progress,
+            total_steps=prepared.total_steps,
+            saver=saver,
+            validation=self.evaluation("validation", state, open_ones),
+            test=self.evaluation("test", state, open_ones),
+            sampling=self._sampling(state),
+            stop=self.stop,
+            requests=self._requests,
+            ranks=self.ranks,
+            meeting=self.meeting,
+            emit=self.emit,
+            meter=self.meter,
+        )
+        if prepared.spec.validation is not None and not training.validate_every:
+            message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
+            self.emit(events.Warning(code="validation.unused", message=message))
+        return training
+
+    def _hooks(self) -> Hooks:
+        bind, hook = self.prepared.hooks.bind, self.hook
+        return Hooks(
+            prepare_batch=self.of_trainer("prepare_batch"),
+            train_step=self.of_trainer("train_step"),
+            on_train_begin=hook("on_train_begin"),
+            on_train_end=hook("on_train_end"),
+            on_epoch_begin=hook("on_epoch_begin"),
+            on_epoch_end=hook("on_epoch_end"),
+            on_batch_begin=bind("on_batch_begin"),
+            on_batch_end=bind("on_batch_end"),
+            on_validation_begin=hook("on_validation_begin"),
+            on_validation_end=hook("on_validation_end"),
+            on_test_begin=hook("on_test_begin"),
+            on_test_end=hook("on_test_end"),
+            on_stop_requested=hook("on_stop_requested"),
+        )
+
+    def evaluation(self, split: str, state: Any, open_ones: ExitStack) -> Evaluation | None:
+        """What validates (``validation``) or tests (``test``); None without data for it.
+
+        :param open_ones: Takes what has to be closed behind it.
+        """
+        prepared, method = self.prepared, _METHODS[split]
+        feed, data = getattr(prepared, split), getattr(prepared.spec, split)
+        if feed is None:
+            return None
+        return Evaluation(
+            prefix=_PREFIXES[split],
+            feed=feed,
+            transformer=self._transformer(open_ones, workers=data.workers, stride=data.batch_size, first=0),
+            prepare_batch=self.of_trainer("prepare_batch"),
+            step=self.of_trainer(method),
+            method=method,
+            state=state,
+            ctx=self.ctx,
+            ranks=self.ranks,
+            meeting=self.meeting,
+            stop=self.stop,
+            alive=self._show_life,
+        )
+
+    def _show_life(self) -> None:
+        """Show that the run goes on, if it is time to, while no step is done."""
+        if self.meter.clock() > self.meter.sign_due:
+            self.meter.sign_of_life(self.progress.state.samples_seen)
+            self.emit(events.Progress())
+
+    def _sampling(self, state: Any) -> Sampling | None:
+        if not self.prepared.spec.samples:
+            return None
+        return Sampling(
+            requests=self.prepared.spec.samples,
+            folder=Path(self._contract.samples_dir),
+            generate_sample=self.of_trainer("generate_sample"),
+            on_sample_saved=self.hook("on_sample_saved"),
+            state=state,
+            ctx=self.ctx,
+            ranks=self.ranks,
+            stop=self.stop,
+            emit=self.emit,
+        )
+
+    def _transformer(self, open_ones: ExitStack, *, workers: int, stride: int, first: int) -> Transformer | None:
+        prepared = self.prepared
+        transformer = make_transformer(
+            hooks=prepared.hooks,
+            components=prepared.components,
+            selected=prepared.selected,
+            job_dir=prepared.job_dir,
+            ctx=self.ctx,
+            workers=workers,
+            stride=stride,
+            first=first,
+            stopping=lambda: self.stop.requested,
+        )
+        if transformer is not None:
+            open_ones.callback(transformer.close)
+        return transformer
+
+
+def _is_its_own(payload: events.Payload) -> bool:
+    """Whether a rank says it for itself."""
+    if isinstance(payload, events.Warning):
+        return payload.code == "plugin.failed"  # all others are about what all ranks do alike
+    return isinstance(payload, _ENDS)
+
+
+def _sign_seconds(stall_seconds: float) -> float:
+    """How often a training that records no metrics shows that it goes on: often enough not to be taken for stalled."""
+    return min(PROGRESS_SECONDS, stall_seconds / 3) if stall_seconds else PROGRESS_SECONDS

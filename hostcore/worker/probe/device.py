@@ -1,0 +1,26 @@
+"""``python -m hostcore.worker.probe.device cuda:0``: one accelerator at work."""
+
+import sys
+
+from hostcore.worker.probe.answer import Say, answer
+
+
+def examine(say: Say) -> None:
+    """Tell how much memory the device has free, and how it multiplies."""
+    say(doing="importing torch")
+    import torch
+
+    from hostcore.worker.probe.product import check_products
+
+    device = torch.device(sys.argv[1])
+    say(doing=f"starting {device}")
+    torch.ones(1, device=device).add_(1).cpu()
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+        free, total = torch.cuda.mem_get_info(device)
+        say(memory={"free_bytes": free, "total_bytes": total})
+    check_products(device, say)
+
+
+if __name__ == "__main__":
+    answer(examine)

@@ -1,0 +1,147 @@
+"""How the ranks agree: on requests to stop, and on whatever else one of them knows first.
+
+Each rank hears of a signal, of the supervisor or of a callback's wish at another moment. If it acted upon that at once,
+the others would wait for it in their next collective for ever. So what is heard is only noted, and takes effect at an
+*agreement*: one all-reduce of a few integers, after the same step on all ranks. How many steps lie between two of them
+is agreed as well.
+"""
+
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hostcore.worker.ranks.one import NoMeeting
+from hostcore.worker.ranks.protocol import Meeting, News, Ranks
+from hostcore.worker.requests import Requests
+from hostcore.worker.stop import StopRequest, StopSwitch
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.run_state import RunState
+
+#: What lies between two agreements, about.
+_SECONDS_APART: Final = 1.0
+#: Beats between two agreements, at most: a run of fast steps that slows down must not lose touch.
+_MOST_BEATS: Final = 32
+#: How long a rank waits in a backoff before it looks after the others.
+_NAP_SECONDS: Final = 0.5
+
+
+class RanksDisagree(HostcoreError):
+    """The ranks do not do the same, so that none could go on without waiting for another for ever."""
+
+    code = "ranks.disagree"
+
+
+class AgreedStop(StopSwitch):
+    """The requests to stop that all ranks know of, and the meeting at which they learn of them.
+
+    As a switch it changes at agreements alone, on all ranks alike: the same requests in the same order. What several
+    ranks ask for in the same words is one request.
+
+    See also :class:`hostcore.worker.ranks.protocol.Meeting`.
+
+    :param local: Takes the requests that this rank hears.
+    :param where: Where this rank is, in words: must be the same on all of them.
+    """
+
+    def __init__(
+        self,
+        local: StopSwitch,
+        ranks: Ranks,
+        *,
+        where: Callable[[], str] = str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._where = where
+        self._news: News | None = None
+        self._local = local
+        self._ranks = ranks
+        self._clock = clock
+        self._known: set[StopRequest] = set()
+        self._since = clock()
+        #: Since the last agreement, and from there to the next.
+        self._beats, self._until = 0, 1
+
+    def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:
+        """Ask the run to stop; heard at the next agreement."""
+        self._local.request(reason, requested_by, status=status)
+
+    def beat(self) -> None:
+        """Agree, if it is time to."""
+        self._beats += 1
+        if self._beats >= self._until:
+            self._agree("a step or batch")
+
+    def meet(self) -> None:
+        """Agree now."""
+        self._agree("a meeting")
+
+    def carry(self, news: News) -> None:
+        """Spread this news from now on."""
+        self._news = news
+
+    def sleep(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Wait until the time is over on all ranks, but not longer than until somebody asks to stop. A collective."""
+        end, waiting = clock() + seconds, True
+        while waiting and not self.requested:
+            self._local.sleep(min(_NAP_SECONDS, end - clock()), clock=clock)
+            waiting = self._agree("a backoff", waiting=clock() < end)
+
+    def _agree(self, what: str, *, waiting: bool = False) -> bool:
+        """Hear one another.
+
+        :param what: At what this rank is.
+        :param waiting: Whether it wants to wait on.
+        :return: Whether any of them does.
+        """
+        own = list(self._local.unheard())
+        here = f"{what} of {self._where()}"
+        mark = zlib.crc32(here.encode())
+        knows = self._news is not None and self._news.news_here
+        asked, beats, most, least, known, waits = self._ranks.largest(
+            [bool(own), -self._affordable_beats(), mark, -mark, knows, waiting]
+        )
+        if most != -least:
+            raise _disagreement(self._ranks.gather(here))
+        self._beats, self._until, self._since = 0, -beats, self._clock()
+        if known and self._news is not None:
+            self._news.news_here, self._news.has_news = False, True
+        if asked:
+            for request in (StopRequest(*one) for each in self._ranks.gather(own) for one in each):
+                if request not in self._known:
+                    self._known.add(request)
+                    super().request(request.reason, request.requested_by, status=request.status)
+        return bool(waits)
+
+    def _affordable_beats(self) -> int:
+        """How many beats this rank would have between two agreements."""
+        if not self._beats:
+            return self._until
+        seconds = (self._clock() - self._since) / self._beats
+        return max(1, min(int(_SECONDS_APART / max(seconds, 1e-9)), _MOST_BEATS))
+
+
+def convene(switch: StopSwitch, ranks: Ranks, *, where: Callable[[], str]) -> tuple[StopSwitch, Meeting]:
+    """The requests to stop that the loop is to look at, and the meeting that they are heard at."""
+    if ranks.world_size == 1:
+        return switch, NoMeeting()
+    agreed = AgreedStop(switch, ranks, where=where)
+    return agreed, agreed
+
+
+def in_words(run_state: RunState, requests: Requests) -> str:
+    """Where a rank is, and what its components have asked for: the same on all ranks."""
+    asked = [f"{one.metric} {one.value} is the best" for one in requests.best]
+    if requests.restore is not None:
+        asked.append(f"go back to step {requests.restore[0]}")
+    return ", ".join([f"step {run_state.step}", *asked])
+
+
+def _disagreement(places: Sequence[str]) -> RanksDisagree:
+    told = "; ".join(f"rank {rank} is at {place}" for rank, place in enumerate(places))
+    return RanksDisagree(
+        f"the ranks do not do the same: {told}",
+        hint="all ranks must ask for the same, and return the same `control`, at the same step: decide by values that "
+        "all of them have, or with ctx.any_rank()",
+    )

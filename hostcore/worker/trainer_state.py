@@ -1,0 +1,72 @@
+"""The trainer's part of a checkpoint: what its methods give, and how they get it back."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from hostcore.checkpoints.encoding import Encoded, encode_state
+from hostcore.checkpoints.sharded import shards_folder
+from hostcore.checkpoints.state import read_state
+from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.errors import HostcoreError
+
+Call = Callable[..., Any]
+
+#: The name of the state's files, and of the folder that ``save_checkpoint`` writes into.
+STATE: Final = "state"
+OWN: Final = "trainer"
+
+
+class InvalidState(HostcoreError):
+    """What a trainer returned as its state is none."""
+
+    code = "trainer.invalid_state"
+
+
+@attrs.frozen(kw_only=True)
+class TrainerCalls:
+    """The trainer's methods that a checkpoint needs; None where it has none."""
+
+    state_dict: Call
+    load_state_dict: Call
+    save_checkpoint: Call | None
+    load_checkpoint: Call | None
+
+    def encoded(self, state: Any) -> Encoded:
+        """What ``state_dict`` returns now, encoded; its tensors are still where the training has them.
+
+        :param state: What ``configure`` returned.
+        :raises InvalidState: When it is no dictionary.
+        :raises UnstorableState: When it holds a value that would not come back equal.
+        """
+        payload = self.state_dict(state)
+        if not isinstance(payload, dict):
+            raise InvalidState(
+                f"state_dict returned {type(payload).__name__}, not a dictionary, so nothing could be resumed from it",
+                hint="return everything that is needed to continue: model, optimizer, scheduler",
+            )
+        return encode_state(payload)
+
+    def save_own(self, state: Any, folder: Path, final: bool, ctx: StepContext) -> dict[str, Any] | None:
+        """Let ``save_checkpoint`` write its files below a checkpoint's folder; what it returned."""
+        if self.save_checkpoint is None:
+            return None
+        info = self.save_checkpoint(state, ctx.run_state.step, str(folder / OWN), final, ctx)
+        return None if info is None else dict(info)
+
+    def load(self, state: Any, folder: Path, host: Mapping[str, Any], ctx: StepContext) -> None:
+        """Give the trainer back what a checkpoint holds of it, and the scaler.
+
+        On several ranks, and where tensors were spread over some, ``state_dict`` first tells how they are spread now.
+
+        :param host: What the host stored.
+        """
+        spread = ctx.world_size > 1 or shards_folder(folder, STATE).is_dir()
+        payload = read_state(folder, STATE, like=self.state_dict(state) if spread else None)
+        self.load_state_dict(state, payload, ctx)
+        if self.load_checkpoint is not None and (folder / OWN).is_dir():
+            self.load_checkpoint(state, str(folder / OWN), payload, ctx)
+        if ctx.scaler is not None and host["scaler"] is not None:
+            ctx.scaler.load_state_dict(host["scaler"])

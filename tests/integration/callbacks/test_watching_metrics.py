@@ -1,0 +1,183 @@
+"""``early-stopping`` and ``best-checkpoint`` in whole runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+import hostcore
+from hostcore.checkpoints.state import read_state
+from hostcore.errors import Errors
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs import Event
+
+STOPPING = {"use": "early-stopping", "patience": 2}
+
+
+@attrs.frozen
+class Ran:
+    """A run that is over."""
+
+    result: RunResult
+    events: list[Event]
+    path: Path
+
+    def of(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+    @property
+    def steps_kept(self) -> list[int]:
+        return sorted(int(path.name.removeprefix("step-")) for path in (self.path / "checkpoints").glob("step-*[0-9]"))
+
+    def weight_at(self, step: int) -> float:
+        """The trainer's weight in a checkpoint: the number of steps that made it."""
+        return float(read_state(self.path / "checkpoints" / f"step-{step:06d}", "state")["weight"])
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """``run(max_steps=4, losses=[3, 2])``: a run that validates every two steps; what is no key is a hyperparameter."""
+    monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+    def start(*callbacks: Any, max_steps: int = 20, keys: dict[str, Any] | None = None, **hyperparams: Any) -> Ran:
+        data = {"source": "mock", "num_rows": 8, "batch_size": 2}
+        job = {
+            "trainer": "watched:Trainer",
+            "run_id": "a",
+            "reporters": [],
+            "device": "cpu",
+            "dataset": data,
+            "validation": data,
+            "test": data,
+            "validate_every": 2,
+            "metric_every": 1,
+            "max_steps": max_steps,
+            "hyperparams": hyperparams,
+            "callbacks": list(callbacks),
+            **(keys or {}),
+        }
+        events: list[Event] = []
+        result = hostcore.run({key: value for key, value in job.items() if value is not None}, on_event=events.append)
+        return Ran(result, events, tmp_path / "runs" / "a")
+
+    return start
+
+
+def test_stops_and_leaves_the_best_weights_in_the_test_and_the_final_checkpoint(run: Callable[..., Ran]) -> None:
+    ran = run(STOPPING, losses=[3, 2, 2.5, 2.2])
+    result = ran.result
+    assert (result.status, result.exit_code, result.step) == ("succeeded", 0, 8)
+    assert result.reason == "val/loss has not improved in 2 validations: best 2 at step 4, now 2.2"
+    assert "early-stopping" in result.requested_by
+    assert result.metrics["test/weight"] == 4.0
+    assert result.final_checkpoint == "checkpoints/step-000008"
+    assert ran.weight_at(8) == 4.0
+    (restored,) = [event.payload for event in ran.of("warning") if event.payload.code == "trainer.restored"]
+    assert "its state of step 4: val/loss was best there: 2" in restored.message
+
+
+def test_a_run_that_comes_to_its_end_has_the_best_weights_too(run: Callable[..., Ran]) -> None:
+    ran = run({**STOPPING, "patience": 9}, max_steps=6, losses=[3, 2, 2.5])
+    assert (ran.result.step, ran.result.reason) == (6, None)
+    assert (ran.result.metrics["test/weight"], ran.weight_at(6)) == (4.0, 4.0)
+
+
+def test_the_last_weights_stay_when_they_are_the_best_or_nothing_is_to_be_restored(run: Callable[..., Ran]) -> None:
+    assert run(STOPPING, max_steps=4, losses=[3, 2]).result.metrics["test/weight"] == 4.0
+    last = {**STOPPING, "restore_best": False}
+    ran = run(last, keys={"run_id": "b"}, losses=[3, 2, 2.5, 2.2])
+    assert (ran.result.step, ran.result.metrics["test/weight"]) == (8, 8.0)
+
+
+def test_patience_and_best_come_back_after_an_interruption(run: Callable[..., Ran]) -> None:
+    losses = {"losses": [3, 2, 2.5, 2.2], "interrupt_at": 7}
+    assert run(STOPPING, **losses).result.status == "cancelled"
+    ran = run(STOPPING, **losses)
+    assert (ran.result.status, ran.result.attempt, ran.result.step) == ("succeeded", 2, 8)
+    assert ran.result.reason == "val/loss has not improved in 2 validations: best 2 at step 4, now 2.2"
+    assert ran.result.metrics["test/weight"] == 4.0
+
+
+def test_steps_between_validations_are_not_judged_by_the_value_before(run: Callable[..., Ran]) -> None:
+    ran = run({**STOPPING, "patience": 1}, max_steps=5, keys={"validate_every": 4}, losses=[3, 2])
+    assert (ran.result.step, ran.result.reason) == (5, None)
+
+
+def test_nan_is_no_improvement_and_no_best(run: Callable[..., Ran]) -> None:
+    ran = run(STOPPING, losses=[2, None, None])
+    assert ran.result.step == 6
+    assert ran.result.reason.endswith("best 2 at step 2, now nan, no finite number in 2")
+    assert ran.result.metrics["test/weight"] == 2.0
+    never = run(STOPPING, keys={"run_id": "b"}, losses=[None])
+    assert (never.result.step, never.result.metrics["test/weight"]) == (4, 4.0)
+
+
+def test_the_first_of_several_that_has_waited_long_enough_stops_the_run(run: Callable[..., Ran]) -> None:
+    accuracy = {"use": "early-stopping", "monitor": "accuracy", "patience": 3}
+    ran = run(STOPPING, accuracy, losses=[5, 4, 3, 2, 1], accuracies=[0.8, 0.9, 0.7, 0.6, 0.5])
+    assert ran.result.step == 10
+    assert ran.result.reason.startswith("val/accuracy has not improved in 3 validations: best 0.9 at step 4")
+    assert ran.result.metrics["test/weight"] == 4.0
+
+
+def test_a_monitor_that_never_comes_ends_the_run_at_the_first_validation(run: Callable[..., Ran]) -> None:
+    ran = run({**STOPPING, "monitor": "val/losss"})
+    result = ran.result
+    assert (result.status, result.exit_code, result.step) == ("failed", 1, 2)
+    assert result.error.message == "the validation reports no metric 'val/losss'; it reports 'val/loss'"
+    assert result.error.hint == "did you mean 'val/loss'?"
+    assert "early-stopping" in result.error.plugin
+    assert result.error.traceback == ""
+
+
+@pytest.mark.parametrize("use", ["early-stopping", "best-checkpoint"])
+def test_a_monitor_of_a_validation_that_never_happens_is_an_invalid_job(run: Callable[..., Ran], use: str) -> None:
+    with pytest.raises(Errors) as caught:
+        run("csv-metrics", use, keys={"validation": None, "validate_every": 0})
+    (error,) = caught.value.errors
+    assert (error.pointer, error.message) == (
+        "/callbacks/1/monitor", "there is never a val/loss: the job never validates"
+    )  # fmt: skip
+
+
+def test_patience_0_is_an_invalid_job(run: Callable[..., Ran]) -> None:
+    with pytest.raises(Errors) as caught:
+        run({**STOPPING, "patience": 0})
+    (error,) = caught.value.errors
+    assert (error.pointer, error.message) == ("/callbacks/0/patience", "expected an integer of at least 1, found 0")
+
+
+def test_a_training_metric_is_judged_at_the_end_of_each_epoch(run: Callable[..., Ran]) -> None:
+    watch = {"use": "early-stopping", "monitor": "train/loss", "patience": 1}
+    flat = [4, 4, 4, 4, 3, 3, 3, 3, 9, 1, 9, 1, 0, 0, 0, 0]  # three epochs of four steps with means 4, 3, 5
+    ran = run(watch, training=flat, keys={"validation": None, "validate_every": 0})
+    assert ran.result.step == 12
+    assert ran.result.reason == "train/loss has not improved in 1 epoch: best 3 at step 8, now 5"
+    assert (ran.result.metrics["test/weight"], ran.weight_at(12)) == (8.0, 8.0)
+
+
+def test_the_best_checkpoint_is_kept_though_others_are_pruned(run: Callable[..., Ran]) -> None:
+    keys = {"checkpoint_every": 1, "keep_checkpoints": 1}
+    ran = run("best-checkpoint", max_steps=9, losses=[3, 2, None, 2.5], keys=keys)
+    assert ran.steps_kept == [4, 9]
+    assert (ran.result.best["metric"], ran.result.best["value"], ran.result.best["step"]) == ("val/loss", 2.0, 4)
+    assert ran.weight_at(4) == 4.0
+    bests = [(event.step, dict(event.payload.best)) for event in ran.of("checkpoint_saved") if event.payload.best]
+    assert bests == [(2, {"val/loss": 3.0}), (4, {"val/loss": 2.0})]
+
+
+def test_each_watched_metric_keeps_a_best_checkpoint_of_its_own(run: Callable[..., Ran]) -> None:
+    accuracy = {"use": "best-checkpoint", "monitor": "accuracy"}
+    keys = {"keep_checkpoints": 1}
+    ran = run("best-checkpoint", accuracy, max_steps=8, losses=[1, 2, 3], accuracies=[0.5, 0.9, 0.8], keys=keys)
+    assert ran.steps_kept == [2, 4, 8]
+
+
+def test_a_training_metric_has_its_best_weights_restored_at_the_end_of_the_last_epoch(run: Callable[..., Ran]) -> None:
+    watch = {"use": "early-stopping", "monitor": "train/loss", "patience": 9}
+    ran = run(watch, training=[4] * 4 + [5] * 4, max_steps=8, keys={"validation": None, "validate_every": 0})
+    assert (ran.result.metrics["test/weight"], ran.weight_at(8)) == (4.0, 4.0)

@@ -1,0 +1,271 @@
+"""``hostcore evaluate``: a checkpoint is validated or tested, and nothing is left behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hostcore.cli import cli
+from hostcore.in_process import _WorkerHere
+from hostcore.supervisor import evaluate
+from hostcore.supervisor.interrupts import Interrupts
+
+COMMAND = str(Path(sys.executable).with_name("hostcore"))
+Play = Callable[..., Any]
+
+
+def numbers(batch_size: int) -> dict[str, Any]:
+    return {"parquet_paths": "numbers.parquet", "batch_size": batch_size}
+
+
+@pytest.fixture
+def trained(play: Play, exact: ModuleType, tmp_path: Path) -> Callable[..., Any]:
+    """``trained(trainer=…)``: a run ``a`` of eight steps, and the file ``job.json`` that it was made with."""
+    shutil.copy(str(exact.__file__), tmp_path)  # where processes of their own find it
+
+    def train(**keys: Any) -> Any:
+        job = {
+            "trainer": "exact:Noisy",
+            "run_id": "a",
+            "device": "cpu",
+            "reporters": [],
+            "callbacks": [],
+            "dataset": numbers(4),
+            "validation": numbers(5),
+            "validate_every": 4,
+            "checkpoint_every": 4,
+            "max_steps": 8,
+            **keys,
+        }
+        (tmp_path / "job.json").write_text(json.dumps(job))
+        return play(**job)
+
+    return train
+
+
+def start(tmp_path: Path, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [COMMAND, "evaluate", "job.json", *arguments],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+    """``evaluated("--checkpoint", "a")``: the command, with its worker in a thread: torch is imported already."""
+    threads: list[threading.Thread] = []
+
+    def spawn(rank: int, contract: Path, output: Path) -> _WorkerHere:
+        worker = _WorkerHere(contract, Interrupts())
+        output.touch()
+        threads.append(threading.Thread(target=worker.work))
+        threads[-1].start()
+        return worker
+
+    monkeypatch.setattr(evaluate, "LocalRanks", lambda _: spawn)
+
+    def run(*arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["evaluate", "job.json", *arguments])
+
+    yield run
+    for thread in threads:
+        thread.join()
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+def test_finds_what_the_run_found_and_leaves_no_trace(trained: Callable[..., Any], tmp_path: Path) -> None:
+    played = trained(test=numbers(5), callbacks=["exact:Announce"], epochs=1)
+    before = tree(tmp_path / "runs")
+    process = start(tmp_path, "--checkpoint", "a", "--json")
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, tree(tmp_path / "runs")) == (0, before)
+    (tested,) = played.of("test")
+    assert json.loads(out) == {
+        "split": "test",
+        "metrics": dict(tested.payload.metrics),
+        "nonfinite": [],
+        "weight": 32.0,
+        "step": 8,
+        "checkpoint": str(tmp_path / "runs/a/checkpoints/step-000008"),
+        "run_id": "a",
+    }
+    # What callbacks print is shown; and only the hooks of a test are called.
+    assert err.splitlines() == ["on_test_begin at step 8 of epoch 0", "on_test_end ['test/loss', 'test/noise']"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["runs"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 75)])
+def test_a_signal_ends_it_at_once_with_everything_it_has_started(
+    trained: Callable[..., Any], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    trained(trainer="exact:Hanging", validate_every=0)
+    process = start(tmp_path, "--checkpoint", "a")
+    assert process.stderr is not None
+    worker = int(process.stderr.readline().split()[1])
+    process.send_signal(number)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (code, "")
+    assert "nothing was evaluated" in err
+    end = time.monotonic() + 60
+    while lives(worker):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def lives(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_trainer_that_fails_is_shown_with_its_traceback_and_exits_1(
+    trained: Callable[..., Any], evaluated: Callable[..., Result]
+) -> None:
+    trained(trainer="exact:Sized")
+    result = evaluated("--checkpoint", "a", "--set", "hyperparams.width=3", "--json")
+    assert result.exit_code == 1
+    (error,) = json.loads(result.stdout)["errors"]
+    assert error["code"] == "evaluation.failed"
+    assert error["message"].startswith("RuntimeError: Error(s) in loading state_dict for Linear")
+    assert error["hint"] == "the run of the checkpoint had other ones: /hyperparams/width: not given -> 3"
+    assert "Traceback" in result.stderr
+    assert 'exact.py", line' in result.stderr
+
+
+def test_metrics_are_a_table_for_people(trained: Callable[..., Any], evaluated: Callable[..., Result]) -> None:
+    played = trained()
+    (first, _) = played.of("validation")
+    result = evaluated("--checkpoint", "runs/a/checkpoints/step-000004.json")
+    assert result.exit_code == 0, result.output
+    head, *rows = result.stdout.splitlines()
+    assert head == "validation  step 4 of a (runs/a/checkpoints/step-000004)"
+    assert [row.split() for row in rows] == [
+        ["METRIC", "VALUE"],
+        *([name, f"{value:.6g}"] for name, value in first.payload.metrics.items()),
+        ["weight", "32"],
+    ]
+
+
+@pytest.mark.parametrize("checkpoint", ["runs/a/checkpoints/step-000008", "runs/a", "a"])
+def test_a_checkpoint_is_named_by_its_folder_or_by_its_run(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], checkpoint: str
+) -> None:
+    trained()
+    assert "step 8 of a" in evaluated("--checkpoint", checkpoint).stdout
+
+
+def test_several_devices_evaluate_on_the_first_with_the_same_batches(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path
+) -> None:
+    played = trained()
+    several = {"device": "auto", "devices": ["cpu", "cpu"], "accumulate": 1, "global_batch_size": 8}
+    job = json.loads((tmp_path / "job.json").read_text())
+    (tmp_path / "job.json").write_text(json.dumps(job | several))
+    result = evaluated("--checkpoint", "a", "--json")
+    assert json.loads(result.stdout)["metrics"] == dict(played.of("validation")[1].payload.metrics)
+
+
+def test_a_damaged_checkpoint_is_passed_over_with_a_run_and_refused_by_name(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path
+) -> None:
+    trained()
+    file = tmp_path / "runs/a/checkpoints/step-000008/state.json"
+    file.write_bytes(file.read_bytes()[:-1])
+    result = evaluated("--checkpoint", "a")
+    assert result.exit_code == 0
+    assert "step 4 of a" in result.stdout
+    assert f"warning: the checkpoint {file.parent} was passed over: state.json has" in result.stderr
+    refused = evaluated("--checkpoint", "runs/a/checkpoints/step-000008.json")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "error: state.json has" in refused.stderr
+    other = tmp_path / "runs/a/checkpoints/step-000004/state.json"
+    other.unlink()
+    neither = evaluated("--checkpoint", "a")
+    assert (neither.exit_code, "none of the 2 checkpoints verifies" in neither.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["--checkpoint", "b"], "there is no run 'b'"),
+        (["--checkpoint", "runs/a/checkpoints/step-000009.json"], "step-000009.json does not exist"),
+        (["--checkpoint", "runs/a/checkpoints/step-000009"], "step-000009 does not exist"),
+        (["--checkpoint", "numbers.parquet"], "there is no run 'numbers.parquet'"),
+        (["--checkpoint", "a", "--split", "test"], 'the job has no "test" data'),
+        (["--checkpoint", "a", "--set", "validation=null", "--set", "validate_every=0"], 'neither "test" nor'),
+        (["--checkpoint", "a", "--set", "trainer=exact:Sized"], "the checkpoint is one of the trainer 'exact:Noisy'"),
+        (["--checkpoint", "a", "--set", "validation.parquet_paths=b.parquet"], "b.parquet does not exist"),
+        (["--checkpoint", "a", "--set", "test.parquet_paths=b.parquet"], "b.parquet does not exist"),
+        (["--checkpoint", "a", "--set", "device=cuda:77"], "cuda:77"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_one_error_and_exits_2(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], arguments: list[str], error: str
+) -> None:
+    trained()
+    result = evaluated(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("error:") == 1
+    assert error in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_trainer_without_the_method_is_refused(trained: Callable[..., Any], evaluated: Callable[..., Result]) -> None:
+    trained(trainer="exact:Required", validation=None, validate_every=0)
+    result = evaluated("--checkpoint", "a", "--set", "test.parquet_paths=numbers.parquet")
+    assert result.exit_code == 2
+    assert 'it has no test_step, which "test" needs' in result.stderr
+
+
+def test_a_checkpoint_apart_from_its_run_is_evaluated_on_whatever_data(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path
+) -> None:
+    trained()
+    shutil.copytree(tmp_path / "runs/a/checkpoints", tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "runs")
+    other = ["--set", "dataset.batch_size=8", "--set", "dataset.shuffle=true", "--set", "max_steps=2"]
+    result = evaluated("--checkpoint", "elsewhere/step-000008", *other)
+    assert result.exit_code == 0, result.output
+    assert "step 8 of a" in result.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_callbacks_that_ask_for_something_or_write_files_change_nothing(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path
+) -> None:
+    trained()
+    before = tree(tmp_path / "runs")
+    callbacks = [
+        {"use": "early-stopping", "monitor": "val/loss"},
+        {"use": "best-checkpoint", "monitor": "val/loss"},
+        *("csv-metrics", "throughput", "lr-monitor", "nonfinite-guard", "oom-hint", "profiler"),
+    ]
+    result = evaluated("--checkpoint", "a", "--set", f"callbacks={json.dumps(callbacks)}")
+    assert result.exit_code == 0, result.output
+    assert tree(tmp_path / "runs") == before
+
+
+def test_the_process_is_as_before(trained: Callable[..., Any], evaluated: Callable[..., Result]) -> None:
+    trained()
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
+    evaluated("--checkpoint", "a")
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
+    assert "HOSTCORE_SUPERVISOR" not in os.environ

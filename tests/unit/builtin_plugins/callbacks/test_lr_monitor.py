@@ -1,0 +1,145 @@
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hostcore_builtin_plugins.callbacks.lr_monitor import LrMonitor
+from hostcore_hookspecs import InvalidSettings, StepResult
+
+
+@pytest.fixture
+def run(course: Callable[..., Any]) -> Any:
+    return course(metric_every=2)
+
+
+def begun(run: Any, optimizer: Any, **settings: bool) -> LrMonitor:
+    callback = LrMonitor(settings=LrMonitor.Settings(**settings))
+    run.ctx.register_optimizer(optimizer)
+    callback.on_train_begin(run.ctx)
+    return callback
+
+
+def around(callback: LrMonitor, run: Any, train_step: Callable[[], Any]) -> dict[str, Any]:
+    """Metrics of a step that the callback wraps; the step is counted afterwards."""
+    wrapper = callback.train_step(run.ctx)
+    next(wrapper)
+    with pytest.raises(StopIteration) as ended:
+        wrapper.send(train_step())
+    run.to_step(run.run_state.step + 1)
+    return dict(ended.value.value.metrics)
+
+
+def parameters(count: int = 1) -> list[torch.nn.Parameter]:
+    return [torch.nn.Parameter(torch.zeros(1)) for _ in range(count)]
+
+
+def test_records_the_rate_at_cadence_steps_alone(run: Any) -> None:
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    callback = begun(run, optimizer)
+
+    def step() -> StepResult:
+        optimizer.step()
+        return StepResult(metrics={"loss": 1.0})
+
+    assert [around(callback, run, step) for _ in range(4)] == [{"loss": 1.0}, {"loss": 1.0, "train/lr": 0.1}] * 2
+
+
+@pytest.mark.parametrize("scheduled", ["before", "after"])
+def test_the_rate_is_the_one_that_the_update_was_made_with(run: Any, scheduled: str) -> None:
+    optimizer = torch.optim.SGD(parameters(), lr=1.0)
+    callback = begun(run, optimizer)
+    used = []
+
+    def halve() -> None:
+        optimizer.param_groups[0]["lr"] /= 2
+
+    def step() -> StepResult:
+        if scheduled == "before":
+            halve()
+        used.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if scheduled == "after":
+            halve()
+        return StepResult()
+
+    recorded = [around(callback, run, step).get("train/lr") for _ in range(4)]
+    assert recorded == [None, used[1], None, used[3]]
+
+
+def test_a_tensor_is_recorded_as_it_was(run: Any) -> None:
+    rate = torch.tensor(0.5)
+    optimizer = torch.optim.Adam(parameters(), lr=rate, capturable=False, foreach=False)
+    callback = begun(run, optimizer)
+    run.to_step(1)
+
+    def step() -> StepResult:
+        optimizer.step()
+        rate.fill_(0.25)
+        return StepResult()
+
+    assert float(around(callback, run, step)["train/lr"]) == 0.5
+
+
+def test_a_step_without_an_update_has_the_present_rate(run: Any) -> None:
+    callback = begun(run, torch.optim.SGD(parameters(), lr=0.1))
+    run.to_step(1)
+    assert around(callback, run, StepResult) == {"train/lr": 0.1}
+
+
+def test_several_groups_go_by_their_numbers_or_their_names(run: Any) -> None:
+    first, second = parameters(2)
+    by_number = torch.optim.SGD([{"params": [first], "lr": 0.1}, {"params": [second], "lr": 0.2}])
+    callback = begun(run, by_number)
+    run.to_step(1)
+    assert around(callback, run, StepResult) == {"train/lr/0": 0.1, "train/lr/1": 0.2}
+
+    groups = [{"params": [first], "lr": 0.1, "name": "body"}, {"params": [second], "lr": 0.2, "name": "head"}]
+    callback = begun(run, torch.optim.SGD(groups))
+    run.to_step(1)
+    assert around(callback, run, StepResult) == {"train/lr/body": 0.1, "train/lr/head": 0.2}
+
+    groups = [{**group, "name": "same"} for group in groups]
+    callback = begun(run, torch.optim.SGD(groups))
+    run.to_step(1)
+    assert set(around(callback, run, StepResult)) == {"train/lr/0", "train/lr/1"}
+
+
+def test_momentum_and_weight_decay_are_recorded_on_request(run: Any) -> None:
+    callback = begun(run, torch.optim.AdamW(parameters(), lr=0.1, weight_decay=0.01), momentum=True, weight_decay=True)
+    run.to_step(1)
+    assert around(callback, run, StepResult) == {"train/lr": 0.1, "train/momentum": 0.9, "train/weight_decay": 0.01}
+    callback = begun(run, torch.optim.SGD(parameters(), lr=0.1, momentum=0.5), momentum=True)
+    run.to_step(1)
+    assert around(callback, run, StepResult) == {"train/lr": 0.1, "train/momentum": 0.5}
+
+
+def test_what_the_optimizer_does_not_have_cannot_be_asked_for(run: Any) -> None:
+    with pytest.raises(InvalidSettings, match="Adagrad has no momentum") as caught:
+        begun(run, torch.optim.Adagrad(parameters()), momentum=True)
+    assert caught.value.pointer == "/momentum"
+
+
+def test_a_trainer_that_registers_no_optimizer_is_refused(run: Any) -> None:
+    with pytest.raises(InvalidSettings, match="the trainer has registered no optimizer") as caught:
+        LrMonitor(settings=LrMonitor.Settings()).on_train_begin(run.ctx)
+    assert "ctx.register_optimizer" in caught.value.hint
+
+
+def test_nothing_stays_on_the_optimizer_even_when_a_step_raises(run: Any) -> None:
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    callback = begun(run, optimizer)
+    run.to_step(1)
+    wrapper = callback.train_step(run.ctx)
+    next(wrapper)
+    assert len(optimizer._optimizer_step_pre_hooks) == 1
+    with pytest.raises(ValueError, match="the loss has exploded"):
+        wrapper.throw(ValueError("the loss has exploded"))
+    assert len(optimizer._optimizer_step_pre_hooks) == 0
+
+
+def test_an_optimizer_that_is_not_of_torch_is_read_after_the_step(run: Any) -> None:
+    callback = begun(run, SimpleNamespace(param_groups=[{"lr": 0.3}]))
+    run.to_step(1)
+    assert around(callback, run, StepResult) == {"train/lr": 0.3}

@@ -1,0 +1,200 @@
+import copy
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from hostcore_builtin_plugins.callbacks.grad_clip import GradClip
+from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, StepResult
+
+Training = Callable[..., Any]
+
+
+def clip(training: Any, **settings: Any) -> GradClip:
+    callback = GradClip(settings=GradClip.Settings(**settings))
+    callback.on_train_begin(ctx=training.ctx)
+    return callback
+
+
+def gradients(training: Any) -> torch.Tensor:
+    return torch.cat([one.grad.flatten() for one in training.model.parameters()])
+
+
+def unclipped(training: Any, factor: float = 1.0) -> torch.Tensor:
+    """The gradients of the next step, without anybody clipping them."""
+    model = copy.deepcopy(training.model)
+    (model(torch.ones(4, 3)).square().mean() * factor).backward()
+    return torch.cat([one.grad.flatten() for one in model.parameters()])
+
+
+@pytest.mark.parametrize(("norm_type", "order"), [(2.0, 2.0), (1, 1.0), ("inf", float("inf"))])
+def test_gradients_are_scaled_to_the_norm_before_the_update(training: Training, norm_type: Any, order: float) -> None:
+    run = training()
+    callback = clip(run, max_norm=0.01, norm_type=norm_type)
+    before = unclipped(run)
+    result = run.step(callback)
+    norm = torch.linalg.vector_norm(before, order)
+    torch.testing.assert_close(gradients(run), before * (0.01 / norm))
+    torch.testing.assert_close(result.metrics["train/grad_norm"], norm)
+
+
+def test_gradients_below_the_norm_stay_as_they_are(training: Training) -> None:
+    run = training()
+    before = unclipped(run)
+    run.step(clip(run, max_norm=1e6))
+    torch.testing.assert_close(gradients(run), before, rtol=0, atol=0)
+
+
+def test_elements_are_cut_to_the_value(training: Training) -> None:
+    run = training()
+    before = unclipped(run, factor=100)
+    result = run.step(clip(run, max_value=0.5), factor=100)
+    assert before.abs().max() > 0.5
+    torch.testing.assert_close(gradients(run), before.clamp(-0.5, 0.5))
+    assert list(result.metrics) == ["loss"]
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        lambda parameters: torch.optim.Adam(parameters, lr=0.1, fused=True),
+    ],
+    ids=["unscaled by the scaler", "unscaled by the optimizer"],
+)
+@pytest.mark.parametrize("settings", [{"max_norm": 0.01}, {"max_value": 0.001}])
+def test_under_a_gradient_scaler_the_true_gradients_are_clipped(
+    training: Training, optimizer: Any, settings: dict[str, float]
+) -> None:
+    plain = training(optimizer)
+    scaled = training(optimizer, context={"scaler": torch.amp.GradScaler("cpu", init_scale=1024.0)})
+    callbacks = [clip(plain, **settings), clip(scaled, **settings)]
+    for _ in range(3):
+        expected, result = plain.step(callbacks[0]), scaled.step(callbacks[1])
+    for one, other in zip(plain.state(), scaled.state(), strict=True):
+        torch.testing.assert_close(one, other)
+    assert result.metrics.keys() == expected.metrics.keys()
+    if "train/grad_norm" in result.metrics:
+        torch.testing.assert_close(result.metrics["train/grad_norm"], expected.metrics["train/grad_norm"])
+
+
+def test_a_fused_optimizer_still_skips_what_the_scaler_found_infinite(training: Training) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    run = training(lambda parameters: torch.optim.Adam(parameters, fused=True), context={"scaler": scaler})
+    callback = clip(run, max_norm=1.0)
+    run.step(callback)
+    before = run.state()
+    run.step(callback, factor=float("inf"))
+    for one, other in zip(before, run.state(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert scaler.get_scale() == 512
+
+
+def test_the_norm_is_reported_when_metrics_are_recorded_and_only_then(training: Training) -> None:
+    run = training(metric_every=3)
+    callback = clip(run, max_norm=1.0)
+    assert ["train/grad_norm" in run.step(callback).metrics for _ in range(4)] == [False, False, True, False]
+    run.move(step=99)
+    assert "train/grad_norm" in run.step(callback).metrics, "the last step is recorded"
+    assert "train/grad_norm" not in training().step(clip(run, max_norm=1.0, report=False)).metrics
+
+
+def test_no_norm_is_reported_of_an_update_without_gradients(training: Training) -> None:
+    run = training()
+    around = clip(run, max_norm=1.0).train_step(ctx=run.ctx)
+    next(around)
+    run.optimizer.step()
+    result = StepResult(metrics={"loss": 1.0})
+    with pytest.raises(StopIteration) as over:
+        around.send(result)
+    assert over.value.value is result
+
+
+def test_a_norm_that_the_trainer_reports_itself_is_kept(training: Training) -> None:
+    run = training()
+    result = run.step(clip(run, max_norm=1.0), **{"loss": 1.0, "train/grad_norm": 7.0})
+    assert result.metrics == {"loss": 1.0, "train/grad_norm": 7.0}
+
+
+def test_a_result_of_another_class_is_taken_over(training: Training) -> None:
+    run = training(metric_every=1)
+    around = clip(run, max_norm=1.0).train_step(ctx=run.ctx)
+    next(around)
+    run.model(torch.ones(1, 3)).sum().backward()
+    run.optimizer.step()
+
+    with pytest.raises(StopIteration) as over:
+        around.send(SimpleNamespace(metrics={"loss": 1.0}, weight=3))
+    assert isinstance(over.value.value, StepResult)
+    assert over.value.value.weight == 3
+    assert set(over.value.value.metrics) == {"loss", "train/grad_norm"}
+
+
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+def test_a_norm_that_is_not_finite_fails_the_run_if_asked_to(training: Training, factor: float) -> None:
+    run = training()
+    with pytest.raises(HostcoreError, match=r"the norm of the gradients is (nan|inf)") as caught:
+        run.step(clip(run, max_norm=1.0, error_if_nonfinite=True), factor)
+    assert caught.value.code == "gradients.nonfinite"
+
+
+def test_a_trainer_that_registers_no_optimizer_is_refused_with_what_to_do() -> None:
+    callback = GradClip(settings=GradClip.Settings(max_norm=1.0))
+    with pytest.raises(InvalidSettings, match="the trainer has registered none") as caught:
+        callback.on_train_begin(ctx=StepContext())
+    assert "ctx.register_optimizer(optimizer)" in caught.value.hint
+
+
+def test_an_optimizer_that_is_not_torchs_is_refused() -> None:
+    callback, ctx = GradClip(settings=GradClip.Settings(max_norm=1.0)), StepContext()
+    ctx.register_optimizer(object())
+    with pytest.raises(InvalidSettings, match="class object, which is not torch's"):
+        callback.on_train_begin(ctx=ctx)
+
+
+def test_a_closure_is_refused_since_it_computes_the_gradients_after_the_clipping(training: Training) -> None:
+    run = training(torch.optim.LBFGS)
+    clip(run, max_norm=1.0)
+    with pytest.raises(HostcoreError, match=r"LBFGS\.step was given a closure"):
+        run.optimizer.step(lambda: run.model(torch.ones(1, 3)).sum())
+
+
+@pytest.mark.parametrize("end", ["on_train_end", "on_exception"])
+def test_nothing_is_clipped_after_the_end(training: Training, end: str) -> None:
+    run = training()
+    callback = clip(run, max_norm=0.01)
+    getattr(callback, end)()
+    before = unclipped(run)
+    run.step(callback)
+    torch.testing.assert_close(gradients(run), before)
+
+
+def test_an_optimizer_that_the_trainer_made_anew_is_clipped_and_the_old_one_is_not(training: Training) -> None:
+    run = training()
+    callback, old = clip(run, max_norm=0.01), run.optimizer
+    run.optimizer = torch.optim.SGD(run.model.parameters(), lr=0.1)
+    run.ctx.register_optimizer(run.optimizer)
+    around = callback.load_state_dict(ctx=run.ctx)
+    next(around)
+    with pytest.raises(StopIteration):
+        around.send(None)
+    run.step(callback)
+    assert torch.linalg.vector_norm(gradients(run)) == pytest.approx(0.01, rel=1e-3)
+    assert not old._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("settings", "pointer"),
+    [
+        ({}, ""),
+        ({"max_norm": 1.0, "max_value": 1.0}, ""),
+        ({"max_value": 1.0, "norm_type": 1.0}, "/norm_type"),
+        ({"max_value": 1.0, "error_if_nonfinite": True}, "/error_if_nonfinite"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        GradClip(settings=GradClip.Settings(**settings))
+    assert caught.value.pointer == pointer

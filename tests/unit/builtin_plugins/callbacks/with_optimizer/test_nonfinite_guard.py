@@ -1,0 +1,324 @@
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from hostcore_builtin_plugins.callbacks.nonfinite_guard import NonfiniteGuard, NotFinite
+from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext
+
+Training = Callable[..., Any]
+
+NAN, INF = float("nan"), float("inf")
+
+
+def guard(training: Any, action: str = "stop", **settings: Any) -> NonfiniteGuard:
+    callback = NonfiniteGuard(settings=NonfiniteGuard.Settings(action=action, **settings))
+    callback.on_train_begin(ctx=training.ctx)
+    return callback
+
+
+def assert_equal(before: list[torch.Tensor], after: list[torch.Tensor]) -> None:
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, weight_decay=0.1),
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1),
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1, fused=True),
+        lambda parameters: torch.optim.AdamW(parameters, lr=0.1, weight_decay=0.1, foreach=True),
+    ],
+    ids=["SGD", "AdamW", "AdamW fused", "AdamW foreach"],
+)
+@pytest.mark.parametrize("factor", [NAN, INF])
+def test_a_skipped_update_leaves_parameters_momentum_and_weight_decay_alone(
+    training: Training, optimizer: Any, factor: float
+) -> None:
+    run = training(optimizer)
+    callback = guard(run, "skip")
+    run.step(callback)
+    before = run.state()
+    result = run.step(callback, factor)
+    assert_equal(before, run.state())
+    assert result.metrics["train/skipped_steps"] == 1
+    assert run.step(callback).metrics["train/skipped_steps"] == 1
+    assert any(not torch.equal(one, other) for one, other in zip(before, run.state(), strict=True))
+
+
+def test_a_skipped_update_is_told_on_the_log(training: Training, caplog: pytest.LogCaptureFixture) -> None:
+    run = training()
+    run.step(guard(run, "skip"), NAN)
+    assert caplog.messages == ["nonfinite-guard: train/loss was nan at step 1, so the update was skipped; 1 so far"]
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def test_an_update_is_skipped_when_another_rank_must_not_make_it(
+    training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = training()
+    callback = guard(run, "skip")
+    before, run.host.others = run.state(), True
+    run.step(callback)
+    assert_equal(before, run.state())
+    assert "something was not finite on another rank at step 1" in caplog.text
+
+
+def test_so_many_skipped_updates_in_a_row_fail_the_run(training: Training) -> None:
+    run = training()
+    callback = guard(run, "skip", max_in_a_row=3)
+    for factor in (NAN, NAN, 1.0, NAN, NAN):
+        run.step(callback, factor)
+    with pytest.raises(NotFinite, match="train/loss was nan at step 6, as at 3 steps in a row"):
+        run.step(callback, NAN)
+
+
+def test_a_loss_that_is_nan_while_the_gradients_are_finite_is_told_and_counts_as_one_in_a_row(
+    training: Training, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = training()
+    callback = guard(run, "skip", max_in_a_row=2)
+    assert run.step(callback, loss=NAN).metrics["train/skipped_steps"] == 0
+    assert "train/loss was nan at step 1, but the gradients were finite, so the update was made" in caplog.text
+    with pytest.raises(NotFinite, match="as at 2 steps in a row"):
+        run.step(callback, loss=NAN)
+
+
+@pytest.mark.parametrize(("factor", "loss"), [(NAN, "nan"), (INF, "inf")])
+def test_stop_names_metric_value_and_step(training: Training, factor: float, loss: str) -> None:
+    run = training()
+    callback = guard(run)
+    assert list(run.step(callback).metrics) == ["loss"]
+    with pytest.raises(NotFinite) as caught:
+        run.step(callback, factor)
+    assert caught.value.message == f"train/loss was {loss} at step 2"
+    assert caught.value.code == "training.nonfinite"
+    assert "lower the learning rate" in caught.value.hint
+
+
+def test_gradients_that_are_not_finite_are_found_when_the_loss_is(training: Training) -> None:
+    run = training()
+    with pytest.raises(NotFinite, match="the largest element of the gradients was inf at step 1"):
+        run.step(guard(run), 1e38 * 1e10, loss=1.0)
+
+
+def test_gradients_whose_norm_alone_overflows_are_finite(training: Training) -> None:
+    run = training()
+    run.step(guard(run), 1e25)  # their squares are beyond float32
+    assert torch.isfinite(run.model.weight).all()
+
+
+def test_gradients_beyond_float32_are_finite_in_float64(training: Training) -> None:
+    run = training(dtype=torch.float64)
+    run.step(guard(run), 1e60)
+    assert torch.isfinite(run.model.weight).all()
+
+
+@pytest.mark.parametrize("factor", [1.0, NAN])
+def test_sparse_gradients_are_watched(training: Training, factor: float) -> None:
+    run = training()
+    embedding = torch.nn.Embedding(10, 2, sparse=True)
+    run.model, run.optimizer = embedding, torch.optim.SGD(embedding.parameters(), lr=0.1)
+    run.ctx.register_optimizer(run.optimizer)
+    callback = guard(run, "skip", metrics=())
+    before = embedding.weight.detach().clone()
+    around = callback.train_step(ctx=run.ctx)
+    next(around)
+    (embedding(torch.tensor([3, 3, 5])).sum() * factor).backward()
+    run.optimizer.step()
+    assert torch.equal(before, embedding.weight) == math.isnan(factor)
+
+
+def test_a_step_without_any_gradients_is_no_finding(training: Training) -> None:
+    run = training()
+    callback = guard(run, metrics=())
+    around = callback.train_step(ctx=run.ctx)
+    next(around)
+    run.optimizer.step()
+    with pytest.raises(StopIteration):
+        around.send({"loss": 1.0})
+
+
+def test_nothing_is_read_before_it_is_due_and_the_first_bad_step_is_named(training: Training) -> None:
+    run = training(metric_every=0)
+    callback = guard(run, check_every=4, metrics=("train/loss", "accuracy"))
+    for factor in (1.0, NAN, 1.0):
+        run.step(callback, factor, loss=torch.tensor(factor), accuracy=1)
+    assert run.host.votes == []
+    with pytest.raises(NotFinite, match="train/loss was nan at step 2"):
+        run.step(callback, loss=1.0, accuracy=1)
+
+
+@pytest.mark.parametrize("moment", ["on_validation_begin", "on_epoch_end", "on_stop_requested"])
+def test_what_was_seen_is_read_before_the_state_may_be_kept(training: Training, moment: str) -> None:
+    run = training(metric_every=0)
+    callback = guard(run, check_every=100)
+    getattr(callback, moment)(ctx=run.ctx)
+    run.step(callback, NAN)
+    with pytest.raises(NotFinite, match="at step 1"):
+        getattr(callback, moment)(ctx=run.ctx)
+
+
+def test_what_was_seen_is_read_before_every_checkpoint_and_at_the_end(training: Training) -> None:
+    run = training(metric_every=0, checkpoint_every=3)
+    callback = guard(run, check_every=1000)
+    votes = []
+    for step in (*range(6), 99):
+        run.move(step=step)
+        run.step(callback)
+        votes.append(len(run.host.votes))
+    assert votes == [0, 0, 1, 1, 1, 2, 3]
+
+
+def test_every_rank_names_the_ranks_that_found_it(training: Training) -> None:
+    run = training(context={"world_size": 3, "rank": 1})
+    with pytest.raises(NotFinite, match=r"train/loss was nan at step 1 \(found on rank 1\)"):
+        run.step(guard(run), loss=NAN)
+    run.host.others = True
+    with pytest.raises(
+        NotFinite, match=r"something watched was not finite at step 1 or before \(found on ranks 0, 1, 2\)"
+    ):
+        run.step(guard(run))
+
+
+def test_a_roll_back_asks_for_the_newest_checkpoint_and_says_why(training: Training) -> None:
+    run = training()
+    callback = guard(run, "roll-back")
+    run.written(2, 5)
+    result = run.step(callback, loss=NAN)
+    assert run.host.restores == [(5, "train/loss was nan at step 1")]
+    assert result.metrics["train/roll_backs"] == 1
+
+
+def test_a_checkpoint_that_did_not_help_is_not_gone_back_to_again(training: Training) -> None:
+    run = training()
+    callback = guard(run, "roll-back", max_roll_backs=9)
+    run.written(2, 5)
+    run.step(callback, loss=NAN)
+    run.step(callback, loss=1.0)
+    run.step(callback, loss=NAN)  # 5 was fine
+    run.step(callback, loss=NAN)
+    assert [step for step, _ in run.host.restores] == [5, 5, 2]
+    with pytest.raises(NotFinite, match="and there is no checkpoint to go back to"):
+        run.step(callback, loss=NAN)
+
+
+def test_a_roll_back_without_any_checkpoint_fails_the_run(training: Training) -> None:
+    run = training()
+    with pytest.raises(NotFinite, match="train/loss was nan at step 1, and there is no checkpoint to go back to"):
+        run.step(guard(run, "roll-back"), loss=NAN)
+
+
+def test_only_so_many_roll_backs_are_made_over_all_attempts(training: Training) -> None:
+    run = training()
+    run.written(5)
+    callback = guard(run, "roll-back", max_roll_backs=2)
+    run.step(callback, loss=NAN)
+    run.step(callback, loss=1.0)
+    resumed = guard(run, "roll-back", max_roll_backs=2)
+    resumed.load_callback_state(callback.callback_state())
+    run.step(resumed, loss=NAN)
+    run.step(resumed, loss=1.0)
+    with pytest.raises(NotFinite, match="at step 5, after 2 roll-backs"):
+        run.step(resumed, loss=NAN)
+
+
+def test_what_was_counted_comes_back_on_resume(training: Training) -> None:
+    run = training()
+    callback = guard(run, "skip", max_in_a_row=3)
+    for _ in range(2):
+        run.step(callback, NAN)
+    resumed = guard(run, "skip", max_in_a_row=3)
+    resumed.load_callback_state(callback.callback_state())
+    with pytest.raises(NotFinite, match="as at 3 steps in a row"):
+        run.step(resumed, NAN)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("action", ["stop", "skip"])
+def test_steps_that_the_gradient_scaler_skips_are_normal(training: Training, action: str, fused: bool) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**100)
+    run = training(lambda parameters: torch.optim.Adam(parameters, fused=fused), context={"scaler": scaler})
+    callback = guard(run, action)
+    run.step(callback, 1e-30)
+    before = run.state()
+    result = run.step(callback, 1e30, loss=1.0)
+    assert_equal(before, run.state())
+    assert scaler.get_scale() == 2.0**99
+    assert result.metrics.get("train/skipped_steps", 0) == 0
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_in_fp16_a_loss_that_is_not_finite_counts_as_skipped_by_the_scaler(training: Training, fused: bool) -> None:
+    run = training(
+        lambda parameters: torch.optim.Adam(parameters, fused=fused), context={"scaler": torch.amp.GradScaler("cpu")}
+    )
+    callback = guard(run, "skip")
+    assert run.step(callback, NAN).metrics["train/skipped_steps"] == 1
+    assert run.step(callback).metrics["train/skipped_steps"] == 1
+
+
+def test_a_gradient_scaler_that_has_nothing_left_to_lower_fails_the_run(training: Training) -> None:
+    run = training(context={"scaler": torch.amp.GradScaler("cpu", init_scale=2.0**-13)})
+    callback = guard(run)
+    run.step(callback, INF, loss=1.0)
+    with pytest.raises(NotFinite, match="the scale of the gradient scaler"):
+        run.step(callback, INF, loss=1.0)
+
+
+def test_a_metric_that_is_never_reported_is_named_with_those_that_are(training: Training) -> None:
+    run = training(metric_every=2)
+    callback = guard(run, metrics=("train/loss", "val/loss"))
+    run.step(callback, error=1.0)
+    with pytest.raises(InvalidSettings) as caught:
+        run.step(callback, error=1.0)
+    assert caught.value.pointer == "/metrics"
+    assert "watches 'train/loss' and 'val/loss'" in caught.value.message
+    assert "its metrics: error" in caught.value.message
+
+
+def test_a_metric_that_is_no_number_is_left_to_the_host_to_refuse(training: Training) -> None:
+    run = training(metric_every=0)
+    callback = guard(run, metrics=("a", "loss"))
+    with pytest.raises(InvalidSettings, match="watches 'a'"):
+        run.step(callback, a="text", loss=torch.ones(2))
+
+
+def test_without_the_gradients_no_optimizer_is_needed() -> None:
+    ctx = StepContext()
+    NonfiniteGuard(settings=NonfiniteGuard.Settings(gradients=False)).on_train_begin(ctx=ctx)
+    with pytest.raises(InvalidSettings, match="the trainer has registered none") as caught:
+        NonfiniteGuard(settings=NonfiniteGuard.Settings()).on_train_begin(ctx=ctx)
+    assert '"gradients"' in caught.value.hint
+
+
+def test_a_closure_is_refused_since_it_computes_the_gradients_after_the_check(training: Training) -> None:
+    run = training(torch.optim.LBFGS)
+    guard(run)
+    with pytest.raises(HostcoreError, match=r"LBFGS\.step was given a closure"):
+        run.optimizer.step(lambda: run.model(torch.ones(1, 3)).sum())
+
+
+@pytest.mark.parametrize("end", ["on_train_end", "on_exception"])
+def test_the_optimizer_is_let_go_of_at_the_end(training: Training, end: str) -> None:
+    run = training()
+    getattr(guard(run), end)()
+    assert not run.optimizer._optimizer_step_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("settings", "pointer"),
+    [
+        ({"action": "skip", "check_every": 2}, "/check_every"),
+        ({"action": "skip", "gradients": False}, "/gradients"),
+        ({"metrics": (), "gradients": False}, "/metrics"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        NonfiniteGuard(settings=NonfiniteGuard.Settings(**settings))
+    assert caught.value.pointer == pointer

@@ -1,0 +1,137 @@
+"""What ``hostcore doctor`` says about what was found, and with what exit code it ends."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.supervisor.doctor.finding import Finding
+from hostcore.supervisor.doctor.job import JobReport
+from hostcore_hookspecs import HostcoreError
+
+FINE = Finding(name="torch", status="ok", finding="2.9.0", hint="never shown")
+SLOW = Finding(name="disk.kind", status="warning", finding="nfs4", hint="move it", details={"kind": "nfs4"})
+BROKEN = Finding(name="device.cuda:0", status="failed", finding="wrong results", hint="replace it")
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has these be found on the machine, and this about a job."""
+
+    def have(*findings: Finding, report: JobReport | None = None) -> None:
+        def examine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding]:
+            assert (folder.is_absolute(), timeout_seconds) == (True, 60)
+            return iter(findings)
+
+        monkeypatch.setattr("hostcore.cli.doctor.examine_machine", examine)
+        if report is not None:
+            monkeypatch.setattr("hostcore.cli.doctor.examine_job", lambda *_, **__: report)
+
+    return have
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    (tmp_path / "job.json").write_text('{"trainer": "a:B", "mock_batches": [1]}')
+    return "job.json"
+
+
+def test_findings_are_lines_with_marks_and_what_to_do(hostcore: Callable, found: Callable) -> None:
+    found(FINE, SLOW)
+    said = hostcore("doctor")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "ok      torch           2.9.0",
+        "warn    disk.kind       nfs4",
+        "                        do: move it",
+        "",
+        "nothing is broken: 2 checks, 1 warning",
+    ]
+
+
+def test_what_is_broken_exits_1_and_is_counted_last(hostcore: Callable, found: Callable) -> None:
+    found(FINE, SLOW, BROKEN)
+    said = hostcore("doctor")
+    assert said.code == 1
+    assert "FAILED  device.cuda:0   wrong results" in said.out
+    assert said.out.splitlines()[-1] == "1 of 3 checks FAILED, 1 warning"
+
+
+@pytest.mark.parametrize(("last", "code", "ok"), [(SLOW, 0, True), (BROKEN, 1, False)])
+def test_json_is_one_document(hostcore: Callable, found: Callable, last: Finding, code: int, ok: bool) -> None:
+    found(FINE, last)
+    said = hostcore("doctor", "--json")
+    assert said.code == code
+    assert said.json["ok"] is ok
+    assert [list(one) for one in said.json["checks"]] == [["name", "status", "finding", "hint", "details"]] * 2
+    assert said.json["checks"][1]["details"] == last.details
+
+
+def test_what_a_job_does_not_need_may_be_broken(hostcore: Callable, found: Callable, job: str) -> None:
+    valid = Finding(name="job", status="ok", finding="valid")
+    found(FINE, BROKEN, report=JobReport(findings=[valid], devices=["cpu"]))
+    said = hostcore("doctor", job, "--json")
+    assert said.code == 0
+    assert [(one["name"], one["status"]) for one in said.json["checks"]] == [
+        ("torch", "ok"),
+        ("device.cuda:0", "warning"),
+        ("job", "ok"),
+    ]
+
+
+def test_what_a_job_needs_may_not(hostcore: Callable, found: Callable, job: str) -> None:
+    valid = Finding(name="job", status="ok", finding="valid")
+    found(FINE, BROKEN, report=JobReport(findings=[valid], devices=["cuda:0"]))
+    assert hostcore("doctor", job).code == 1
+
+
+@pytest.mark.parametrize(("error", "code"), [("setting.invalid", 2), ("device.unavailable", 1), ("worker.died", 1)])
+def test_a_job_that_could_run_nowhere_exits_2_and_one_that_cannot_run_here_1(
+    hostcore: Callable, found: Callable, job: str, error: str, code: int
+) -> None:
+    invalid = Finding(name="job", status="failed", finding="cannot run")
+    errors = [HostcoreError("no", code=error, pointer="/trainer")]
+    found(FINE, report=JobReport(findings=[invalid], errors=errors))
+    said = hostcore("doctor", job)
+    assert said.code == code
+    assert ("at: /trainer" in said.err) == (code == 2)
+    assert said.out.splitlines()[-1] == "1 of 2 checks FAILED"
+
+
+TRAINER = """
+class Trainer:
+    def setup(self): pass
+    def configure(self): return {}
+    def prepare_batch(self, raw_batch): return raw_batch
+    def train_step(self): return None
+    def state_dict(self): return {}
+    def load_state_dict(self): pass
+"""
+
+
+def test_a_job_for_a_device_that_is_not_here_is_refused_by_a_real_worker(
+    hostcore: Callable, found: Callable, tmp_path: Path
+) -> None:
+    (tmp_path / "idle.py").write_text(TRAINER)
+    (tmp_path / "job.json").write_text('{"trainer": "idle:Trainer", "mock_batches": [1]}')
+    found(FINE, Finding(name="device.cpu", status="ok", finding=""))
+    said = hostcore("doctor", "job.json", "--devices", "cuda:77")
+    assert said.code == 1
+    assert "FAILED  job.device      there is no cuda:77" in said.out
+    assert "cannot run: there is no device 'cuda:77' here" in said.out
+
+
+def test_a_job_that_is_not_well_formed_is_refused_before_anything_is_looked_at(
+    hostcore: Callable, found: Callable, tmp_path: Path
+) -> None:
+    found()
+    (tmp_path / "job.json").write_text('{"trainer": "a:B", "max_steps": -1}')
+    said = hostcore("doctor", "job.json", "--json")
+    assert said.code == 2
+    assert [error["pointer"] for error in said.json["errors"]] == ["/max_steps"]
+
+
+def test_it_imports_no_torch_however_much_of_it_it_looks_at(imported: Callable[..., Any]) -> None:
+    modules = imported("doctor", "--timeout", "0.01")
+    assert modules & {"torch", "pyarrow", "rich", "matplotlib", "numpy", "pandas"} == set()

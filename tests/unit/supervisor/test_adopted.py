@@ -1,0 +1,279 @@
+"""Ranks that an engine has started, as two supervisors over real sockets; their workers are actors."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from actors import GONE, SECONDS, SUMMARY, Actor
+
+from hostcore.errors import Errors
+from hostcore.events.reader import read_events
+from hostcore.runs.channel import Channel, errors_as_content
+from hostcore.runs.result import RunResult
+from hostcore.supervisor import attending, muster
+from hostcore.supervisor.attending import RankZeroGone, attend
+from hostcore.supervisor.briefing import write_contracts
+from hostcore.supervisor.engine import Engine
+from hostcore.supervisor.interrupts import Asked, Interrupts
+from hostcore.supervisor.journal import Journal
+from hostcore.supervisor.muster import Muster, Place, RanksMissing
+from hostcore.supervisor.opening import open_run
+from hostcore.supervisor.reporting import Audience
+from hostcore.supervisor.supervise import supervise
+from hostcore_hookspecs import HostcoreError
+from hostcore_hookspecs.events import ENDS, RunFailed, RunPreempted, RunStarted, RunSucceeded
+
+TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
+
+
+def engine(rank: int, **changes: Any) -> Engine:
+    whole = Engine(
+        rank=rank,
+        local_rank=rank,
+        world_size=2,
+        local_world_size=2,
+        master_addr="127.0.0.1",
+        master_port=29500,
+        launch="none.0",
+    )
+    return attrs.evolve(whole, **changes)
+
+
+@attrs.frozen(eq=False)
+class Pair:
+    """Rank 0 runs a run, rank 1 serves it."""
+
+    runs: Path
+    plan: Any
+    muster: Muster
+    interrupts: list[Interrupts]
+    result: "Future[RunResult]"
+    code: "Future[int]"
+    _actors: dict[int, Actor]
+    _changed: threading.Condition
+
+    def actor(self, rank: int) -> Actor:
+        with self._changed:
+            assert self._changed.wait_for(lambda: rank in self._actors, SECONDS)
+        return self._actors[rank]
+
+    def begin(self) -> tuple[Actor, Actor]:
+        actors = (self.actor(0), self.actor(1))
+        for actor in actors:
+            actor.say("ready", SUMMARY)
+        for actor in actors:
+            assert actor.hear() == ("go", {})
+        actors[0].write(RunStarted(device="cpu", world_size=2))
+        return actors
+
+    @property
+    def ends(self) -> list[tuple[str, int | None]]:
+        """The terminal events, each with the rank that said it."""
+        told = [event for event, _ in read_events(self.plan.directory.events) if event.name in ENDS]
+        return [(event.name, event.src[0] if event.src else None) for event in told]
+
+
+@pytest.fixture
+def pair(plan: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    """Both, with the run under way as far as its workers."""
+    actors: dict[int, Actor] = {}
+    changed = threading.Condition()
+
+    def actor(rank: int) -> Callable[..., Actor]:
+        def make(contract: Path, output: Path, environment: Any) -> Actor:
+            with changed:
+                actors[rank] = Actor(rank, contract, output)
+                changed.notify_all()
+            return actors[rank]
+
+        return make
+
+    monkeypatch.setattr(muster, "WorkerProcess", actor(0))
+    monkeypatch.setattr(attending, "WorkerProcess", actor(1))
+    planned = attrs.evolve(plan(), spec=attrs.evolve(plan().spec, world_size=2))
+    runs, interrupts = tmp_path / "runs", [Interrupts(), Interrupts()]
+
+    def run(ranks: Muster) -> RunResult:
+        try:
+            with ranks:
+                ranks.gather()
+                result = supervise(planned, open_run(planned), interrupts[0], spawn=ranks.spawn)
+                raise SystemExit(result.exit_code)
+        except SystemExit:
+            return result
+
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        code = threads.submit(attend, engine(1), runs, interrupts[1])
+        ranks = Muster(engine(0), runs, interrupts[0])
+        yield Pair(runs, planned, ranks, interrupts, threads.submit(run, ranks), code, actors, changed)
+        for one in actors.values():
+            one.kill()
+        interrupts[0].first = interrupts[1].first = TERM
+
+
+class TestARun:
+    def test_of_two_supervisors_has_one_directory_one_end_and_one_exit_code(self, pair: Pair) -> None:
+        first, second = pair.begin()
+        second.end(RunSucceeded())
+        first.end(RunSucceeded())
+        assert pair.result.result(SECONDS).status == "succeeded"
+        assert pair.code.result(SECONDS) == 0
+        assert pair.ends == [("run_succeeded", 0)]
+        assert sorted(path.name for path in pair.runs.iterdir()) == ["a"], "the place where the ranks met is gone"
+
+    def test_that_fails_elsewhere_is_told_with_that_failure(self, pair: Pair) -> None:
+        first, second = pair.begin()
+        second.write(RunFailed(error=attrs.evolve(GONE, type="ValueError", message="the loss has exploded", rank=1)))
+        first.fail(GONE)
+        second.exit(1)
+        result = pair.result.result(SECONDS)
+        assert (result.status, result.error.type, result.error.rank) == ("failed", "ValueError", 1)
+        assert (pair.code.result(SECONDS), pair.ends) == (1, [("run_failed", 1)])
+
+    def test_whose_worker_dies_elsewhere_is_told_with_its_death(self, pair: Pair) -> None:
+        first, second = pair.begin()
+        second.exit(-9)
+        result = pair.result.result(SECONDS)
+        assert result.error.message.startswith("the worker of rank 1 was killed by SIGKILL")
+        assert first.done == ["kill"]
+
+    def test_that_one_rank_finds_invalid_is_refused_by_all(self, pair: Pair) -> None:
+        pair.actor(0).say("ready", SUMMARY)
+        pair.actor(1).say("invalid", errors_as_content(HostcoreError("there is no device 'cuda:1' here")))
+        with pytest.raises(Errors, match="no device 'cuda:1'"):
+            pair.result.result(SECONDS)
+        assert pair.code.result(SECONDS) == 2
+        assert not pair.plan.directory.path.exists()
+
+    @pytest.mark.parametrize("heard_by", [0, 1])
+    def test_is_stopped_by_a_signal_to_any_rank(self, pair: Pair, heard_by: int) -> None:
+        actors = pair.begin()
+        pair.interrupts[heard_by].first = TERM
+        for actor in actors:
+            assert actor.hear()[0] == "stop"
+        for actor in actors:
+            actor.end(RunPreempted(reason=TERM.reason))
+        assert pair.result.result(SECONDS).requested_by in ("signal:SIGTERM", None)
+        assert pair.code.result(SECONDS) == 75
+
+
+class TestASupervisorThatIsGone:
+    def test_takes_the_worker_of_rank_0_with_it(self, plan: Callable, tmp_path: Path, monkeypatch: Any) -> None:
+        planned = attrs.evolve(plan(), spec=attrs.evolve(plan().spec, world_size=2))
+        first: list[Actor] = []
+        monkeypatch.setattr(muster, "WorkerProcess", lambda *files_: first.append(Actor(0, *files_[:2])) or first[0])
+        with Muster(engine(0), tmp_path / "runs", Interrupts()) as ranks, ThreadPoolExecutor(1) as threads:
+            with closing(join(ranks, tmp_path / "runs")) as line:
+                ranks.gather()
+                result = threads.submit(supervise, planned, open_run(planned), Interrupts(), spawn=ranks.spawn)
+                assert [line.receive(SECONDS)[0] for _ in range(2)] == ["welcome", "start"]
+            error = result.result(SECONDS).error
+        assert (error.type, error.rank) == ("WorkerDied", 1)
+        assert "was lost with the supervisor that watched it there" in error.message
+        assert first[0].done == ["kill"]
+
+    def test_as_rank_0_ends_the_others(self, tmp_path: Path) -> None:
+        ranks = Muster(engine(0), tmp_path, Interrupts())
+        ranks.__enter__()
+        with ThreadPoolExecutor(1) as threads:
+            code = threads.submit(attend, engine(1), tmp_path, Interrupts())
+            ranks.gather()
+            ranks._lines[1].close()
+            with pytest.raises(RankZeroGone):
+                code.result(SECONDS)
+
+
+def join(ranks: Muster, runs: Path, **changes: Any) -> Channel:
+    """A line as another rank has it; welcomed, unless something about it is wrong."""
+    (file,) = (runs / ".ranks").iterdir()
+    place = Place.read(file)
+    assert place is not None
+    line = Channel(socket.create_connection(("127.0.0.1", place.port)))
+    line.send("join", {"rank": 1, "token": place.token, **changes})
+    return line
+
+
+def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
+    plan: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 0 may see the log of another machine's worker late."""
+    opening, started = open_run(plan()), threading.Event()
+    write_contracts(attrs.evolve(plan(), spec=attrs.evolve(plan().spec, world_size=2)), opening)
+    actors: list[Actor] = []
+
+    def start(contract: Path, output: Path, _: Any) -> Actor:
+        actors.append(Actor(1, contract, output))
+        started.set()
+        return actors[0]
+
+    monkeypatch.setattr(attending, "WorkerProcess", start)
+    directory = opening.directory
+    with ThreadPoolExecutor(1) as threads, Muster(engine(0), tmp_path / "runs", Interrupts()) as ranks:
+        code = threads.submit(attend, engine(1), tmp_path / "runs", Interrupts())
+        ranks.gather()
+        worker = ranks.spawn(1, directory.contract(1, 1), directory.rank_output(1, 1))
+        assert started.wait(SECONDS)
+        actors[0].end(RunSucceeded(reason="enough"), step=7)
+        kind, content = worker.channel.receive(SECONDS)
+        assert worker.wait().code == 0
+    assert code.result(SECONDS) == 1
+    journal = Journal(opening, plan().job, Audience([]), ranks=2)
+    directory.rank_events(1, 1).unlink()
+    assert kind == "said"
+    journal.hear_end(1, content["line"].encode(), content["offset"])
+    assert (journal.said[1].payload, journal.said[1].src) == (RunSucceeded(reason="enough"), (1, 1, 0))
+
+
+class TestTheMeeting:
+    @pytest.mark.parametrize(
+        "changes", [{"token": "x"}, {"rank": 2}, {"rank": 0}, {"rank": "1"}, {"rank": None}], ids=str
+    )
+    def test_turns_strangers_away_and_waits_on(self, tmp_path: Path, changes: dict[str, Any]) -> None:
+        with Muster(engine(0), tmp_path, Interrupts()) as ranks:
+            with closing(join(ranks, tmp_path, **changes)) as stranger, closing(join(ranks, tmp_path)) as line:
+                ranks.gather()
+                assert line.receive(SECONDS) == ("welcome", {})
+                with pytest.raises(EOFError):
+                    stranger.receive(SECONDS)
+
+    def test_that_not_all_come_to_is_an_error_that_says_where_it_was(self, tmp_path: Path) -> None:
+        with Muster(engine(0), tmp_path, Interrupts()) as ranks:
+            with pytest.raises(RanksMissing, match="rank 1 did not come within 0 s") as caught:
+                ranks.gather(0)
+            ranks._close_door()
+        assert "HOSTCORE_RUNS_DIR" in caught.value.hint
+        assert caught.value.file.endswith("127.0.0.1-29500-none.0.json")
+
+    def test_is_not_that_of_an_earlier_start_whose_rank_0_was_killed(self, tmp_path: Path) -> None:
+        stale = Muster(engine(0), tmp_path, Interrupts())
+        stale.__enter__()
+        stale._listening.close()
+        with ThreadPoolExecutor(1) as threads:
+            code = threads.submit(attend, engine(1), tmp_path, Interrupts())
+            with Muster(engine(0), tmp_path, Interrupts()) as ranks:
+                ranks.gather()
+            assert code.result(SECONDS) == 1
+
+    def test_is_known_to_this_user_alone(self, tmp_path: Path) -> None:
+        with Muster(engine(0), tmp_path, Interrupts()) as ranks:
+            (file,) = (tmp_path / ".ranks").iterdir()
+            assert file.stat().st_mode & 0o777 == 0o600
+            ranks._close_door()
+
+    def test_ends_for_the_others_as_rank_0_does_whatever_became_of_it(self, tmp_path: Path) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            code = threads.submit(attend, engine(1), tmp_path, Interrupts())
+            with pytest.raises(HostcoreError), Muster(engine(0), tmp_path, Interrupts()):
+                raise HostcoreError("the job is invalid")
+            assert code.result(SECONDS) == 2
+
+    def test_is_left_by_a_rank_that_is_asked_to_stop_before_rank_0_was_there(self, tmp_path: Path) -> None:
+        interrupts = Interrupts()
+        interrupts.first = TERM
+        assert attend(engine(1), tmp_path, interrupts) == 75

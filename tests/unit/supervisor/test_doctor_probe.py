@@ -1,0 +1,94 @@
+"""A probe answers, whatever becomes of its process."""
+
+import os
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hostcore.supervisor.doctor.probe import Probe
+
+Ask = Callable[[str], Probe]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Iterator[Ask]:
+    """Asks a module with this source."""
+    with ExitStack() as stack:
+
+        def start(source: str) -> Probe:
+            (tmp_path / "asked.py").write_text(textwrap.dedent(source))
+            return stack.enter_context(Probe("asked", environment={**os.environ, "PYTHONPATH": str(tmp_path)}))
+
+        yield start
+
+
+def test_what_it_said_is_the_answer(ask: Ask) -> None:
+    answer = ask("""print('{"sum": 1}\\n{"doing": "more"}\\n{"sum": 2}')""").answer(30)
+    assert (answer.all("sum"), answer.last("sum"), answer.last("other")) == ([1, 2], 2, None)
+    assert (answer.trouble, answer.hung) == (None, False)
+
+
+def test_an_error_says_what_it_was_doing(ask: Ask) -> None:
+    answer = ask("""print('{"doing": "adding"}\\n{"error": "ValueError: no"}')\nraise SystemExit(1)""").answer(30)
+    assert answer.trouble == "ValueError: no (while adding)"
+
+
+def test_a_death_is_told_with_its_signal_and_last_words(ask: Ask) -> None:
+    source = """
+        import os, signal, sys
+        print('{"doing": "dying"}', flush=True)
+        print("oh", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+    """
+    answer = ask(source).answer(30)
+    assert answer.trouble == "the process was killed by SIGSEGV (while dying)"
+    assert answer.output == "oh\n"
+
+
+def test_one_that_hangs_is_killed_with_what_it_started(ask: Ask) -> None:
+    source = """
+        import subprocess, sys, threading
+        child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
+        print('{"child": %d}\\n{"doing": "waiting"}' % child.pid, flush=True)
+        threading.Event().wait()
+    """
+    answer = ask(source).answer(2)
+    assert answer.trouble == "no answer within 2 s (while waiting)"
+    assert answer.hung
+    child = answer.last("child")
+    while _runs(child):  # killed, and perhaps not yet reaped
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_child_that_keeps_its_output_open_does_not_keep_it(ask: Ask) -> None:
+    source = """
+        import os, subprocess, sys
+        command = [sys.executable, "-c", "import threading; threading.Event().wait()"]
+        child = subprocess.Popen(command, start_new_session=True)
+        print('{"child": %d}' % child.pid, flush=True)
+        os._exit(0)
+    """
+    answer = ask(source).answer(30)
+    os.kill(answer.last("child"), 9)
+    assert answer.trouble is None
+
+
+def test_what_the_interpreter_prints_at_its_start_is_no_answer(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('hello')\n")
+    assert ask("""print('{"sum": 1}')""").answer(30).lines == [{"sum": 1}]
+
+
+def test_half_a_line_is_no_answer(ask: Ask) -> None:
+    answer = ask("""import sys; sys.stdout.write('{"sum": 1}\\n{"su'); sys.exit(3)""").answer(30)
+    assert (answer.lines, answer.trouble) == ([{"sum": 1}], "the process exited with 3")

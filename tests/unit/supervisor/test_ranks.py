@@ -1,0 +1,313 @@
+"""Several ranks under one supervisor: they begin together, and however one of them ends, all end, and the run once."""
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from actors import GONE, SUMMARY, Actor, staged
+
+from hostcore.errors import Errors
+from hostcore.events.reader import read_events
+from hostcore.events.writer import RankLog
+from hostcore.runs.channel import errors_as_content
+from hostcore.runs.control import request_cancel
+from hostcore.runs.log_checks import check_log
+from hostcore.runs.log_record import LogRecord
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.interrupts import Asked
+from hostcore.supervisor.journal import Journal
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.reporting import Audience
+from hostcore_hookspecs import HostcoreError
+from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.events import (
+    ENDS,
+    Event,
+    Metrics,
+    RunFailed,
+    RunPreempted,
+    RunSucceeded,
+    StopRequested,
+    Warning,
+)
+
+EXPLODED = RunError(type="ValueError", message="the loss has exploded", traceback="Traceback …", plugin="mine")
+TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
+
+
+@pytest.fixture
+def pair(plan: Callable[..., RunPlan]) -> Callable[..., RunPlan]:
+    """``pair(grace_seconds=1)``: the plan of a job on two ranks."""
+    return lambda **keys: plan(devices=["cpu", "cpu"], **keys)
+
+
+def written(plan: RunPlan) -> list[Event]:
+    return [event for event, _ in read_events(plan.directory.events)]
+
+
+def ends(plan: RunPlan) -> list[str]:
+    return [event.name for event in written(plan) if event.name in ENDS]
+
+
+class TestTheBeginning:
+    def test_each_rank_has_a_contract_a_log_and_an_output_of_its_own(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.begin()
+            first.end(RunSucceeded())
+            second.end(RunSucceeded())
+            assert stage.result().status == "succeeded"
+            assert second.output == stage.plan.directory.rank_output(1, 1)
+        directory = pair().directory
+        assert directory.ranks(1) == [0, 1]
+        assert directory.rank_events(1, 1).exists()
+
+    def test_nobody_goes_before_all_are_ready(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.actors
+            first.say("ready", SUMMARY)
+            second.exit(3)
+            assert stage.result().status == "failed"
+            assert first.heard() == []
+
+    def test_the_devices_of_all_and_what_rank_0_found_are_recorded(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.actors
+            second.say("ready", {**SUMMARY, "total_steps": 99})
+            first.say("ready", SUMMARY)
+            first.hear()
+        submitted = written(pair())[0].payload
+        assert (submitted.devices, submitted.total_steps) == (("cpu", "cpu"), 10)
+        assert RunRecord.read(pair().directory.record).world_size == 2
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_one_that_finds_the_job_invalid_refuses_it_for_all(self, pair: Callable, rank: int) -> None:
+        with staged(pair()) as stage:
+            actors = stage.actors
+            actors[1 - rank].say("ready", SUMMARY)
+            actors[rank].say("invalid", errors_as_content(HostcoreError("no such column", pointer="/dataset")))
+            with pytest.raises(Errors, match="no such column"):
+                stage.result()
+            assert [actor.done for actor in actors] == [["kill"], ["kill"]]
+        assert not pair().directory.path.exists()
+
+    def test_what_both_find_wrong_is_told_once(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            for actor in stage.actors:
+                actor.say("invalid", errors_as_content(HostcoreError(f"no cuda:{actor.rank}", pointer="/devices")))
+            with pytest.raises(Errors) as caught:
+                stage.result()
+            assert len(caught.value.errors) == 1
+
+    def test_two_ranks_on_one_gpu_are_refused(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            for actor in stage.actors:
+                actor.say("ready", {**SUMMARY, "device": "cuda:0"})
+            with pytest.raises(Errors, match="2 ranks cannot share cuda:0") as caught:
+                stage.result()
+        assert caught.value.errors[0].pointer == "/devices"
+        assert not pair().directory.path.exists()
+
+    def test_one_that_dies_before_it_is_ready_fails_the_run(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.actors
+            second.exit(3)
+            result = stage.result()
+        assert (result.status, result.error.type, result.error.rank) == ("failed", "WorkerDied", 1)
+        assert result.error.message.startswith("the worker of rank 1 exited with code 3")
+        assert first.done == ["kill"]
+
+
+class TestAFailure:
+    """After any of these nobody is left alive, and the run has one end."""
+
+    def play(self, pair: Callable, act: Callable[[Actor, Actor], None]) -> Any:
+        with staged(pair()) as stage:
+            actors = stage.begin()
+            act(*actors)
+            result = stage.result()
+            assert all(actor.poll() for actor in actors)
+        assert ends(pair()) == ["run_failed"]
+        assert written(pair())[-1].payload.error == result.error
+        return result.error
+
+    def test_of_another_rank_is_the_one_shown(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            second.fail(EXPLODED)
+            first.fail(GONE)
+
+        error = self.play(pair, act)
+        assert (error.type, error.rank, error.plugin) == ("ValueError", 1, "mine")
+        assert written(pair())[-1].src[:2] == (1, 1)
+
+    def test_counts_before_what_follows_from_it_whoever_is_heard_first(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            first.fail(GONE)
+            second.fail(EXPLODED)
+
+        assert self.play(pair, act).rank == 1
+
+    def test_of_two_is_the_earlier_one(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            for actor, time_ms in ((first, 2000), (second, 1000)):
+                actor._log._clock = lambda time_ms=time_ms: time_ms
+                actor.write(RunFailed(error=RunError(type="KeyError", message="x", rank=actor.rank)))
+            first.exit(1)
+            second.exit(1)
+
+        assert self.play(pair, act).rank == 1
+
+    def test_without_a_word_counts_before_what_others_say_of_it(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            first.write(RunFailed(error=GONE), step=7)
+            second.exit(-signal.SIGKILL)
+            first.exit(1)
+
+        error = self.play(pair, act)
+        assert (error.type, error.rank) == ("WorkerDied", 1)
+        assert "the worker of rank 1 was killed by SIGKILL" in error.message
+
+    def test_of_rank_0_without_a_word_is_told_too(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            first.exit(-signal.SIGSEGV)
+            second.fail(GONE)
+
+        error = self.play(pair, act)
+        assert (error.type, error.rank) == ("SegmentationFault", 0)
+
+    def test_ends_a_rank_that_waits_for_ever(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            second.fail(EXPLODED)  # and the first stands in a collective that nobody will join
+
+        assert self.play(pair, act).rank == 1
+
+    def test_that_the_log_could_not_take_is_told_over_the_line(self, pair: Callable) -> None:
+        def act(first: Actor, second: Actor) -> None:
+            full = {"type": "DiskFull", "message": "no room", "rank": 1}
+            second.say("failed", full)
+            second.exit(1)
+            first.fail(GONE)
+
+        assert (error := self.play(pair, act)).type == "DiskFull"
+        assert error.rank == 1
+
+    def test_that_only_says_that_others_have_left_in_good_order_is_none(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.begin()
+            first.end(RunSucceeded())
+            second.fail(GONE, step=10)
+            assert stage.result().status == "succeeded"
+        assert ends(pair()) == ["run_succeeded"]
+
+    def test_of_a_rank_after_rank_0_had_ended_in_good_order_is_one(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.begin()
+            first.end(RunSucceeded())
+            second.fail(EXPLODED)
+            assert (stage.result().status, stage.result().error.rank) == ("failed", 1)
+
+
+class TestStopping:
+    def test_a_signal_is_passed_on_to_all(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            actors = stage.begin()
+            stage.interrupts.first = TERM
+            for actor in actors:
+                assert actor.hear() == ("stop", {"status": "preempted", **_words(TERM)})
+            actors[0].write(StopRequested(**_words(TERM)), step=4)
+            for actor in actors:
+                actor.end(RunPreempted(reason=TERM.reason), step=4)
+            result = stage.result()
+        assert (result.status, result.requested_by, result.step) == ("preempted", "signal:SIGTERM", 4)
+        assert ends(pair()) == ["run_preempted"]
+
+    def test_a_cancel_by_force_kills_all(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            actors = stage.begin()
+            request_cancel(stage.plan.directory, 1, requested_by="user", reason="wrong data", force=True)
+            result = stage.result()
+            assert [actor.done for actor in actors] == [["kill"], ["kill"]]
+        assert (result.status, result.error) == ("cancelled", None)
+
+    def test_one_that_does_not_follow_has_its_grace_and_the_others_word_does_not_count(self, pair: Callable) -> None:
+        with staged(pair(grace_seconds=0.2)) as stage:
+            first, second = stage.begin()
+            stage.interrupts.first, stage.interrupts.hurried = TERM, True
+            first.hear()
+            first.end(RunPreempted(reason=TERM.reason), step=4)
+            result = stage.result()
+            assert (first.done, second.done) == ([], ["kill"])
+        assert (result.status, result.reason) == ("preempted", "received SIGTERM; killed after 0.2 s")
+
+    def test_ranks_that_make_no_progress_are_all_aborted_and_their_stacks_shown(self, pair: Callable) -> None:
+        with staged(pair(stall_seconds=0.3)) as stage:
+            actors = stage.begin()
+            result = stage.result()
+            assert [actor.done for actor in actors] == [["abort"], ["abort"]]
+        assert (result.error.type, result.error.rank) == ("Stalled", None)
+        for rank in range(2):
+            assert f"rank {rank}:\nthe stack of rank {rank}" in result.error.traceback
+
+
+def _words(asked: Asked) -> dict[str, str]:
+    return {"reason": asked.reason, "requested_by": asked.requested_by}
+
+
+class TestTheLog:
+    def test_has_the_warnings_of_all_ranks_and_one_end(self, pair: Callable) -> None:
+        with staged(pair()) as stage:
+            first, second = stage.begin()
+            first.write(Metrics(metrics={"train/loss": 0.5}), step=4)
+            second.write(Warning(code="x", message="of rank 1"), step=4)
+            second.end(RunSucceeded())
+            first.end(RunSucceeded())
+            assert stage.result().step == 10
+        events = written(pair())
+        assert [event.src[0] for event in events if event.name == "warning"] == [1]
+        assert [event.src[:2] for event in events if event.name in ENDS] == [(0, 1)]
+        checks = {(one.id, one.path): one.status for one in _checked(pair())}
+        assert set(checks.values()) == {"ok"}
+        assert ("log.merged", "logs/rank-1.attempt-1.jsonl") in checks
+
+    def test_of_a_dead_supervisors_attempt_gains_one_end_of_its_ranks(self, pair: Callable, past: Callable) -> None:
+        opening = past(pair()).attempt()
+        for rank, payload in enumerate((RunPreempted(reason="the supervisor is gone"), RunFailed(error=GONE))):
+            opening.directory.contract(1, rank).write_text("{}")
+            log = RankLog(opening.directory.rank_events(1, rank), clock=lambda rank=rank: 1000 + rank)
+            log.write(Warning(code="x", message=f"of rank {rank}"), step=3)
+            log.write(payload, step=3)
+        for attempt in (2, 3):
+            journal = Journal(past(pair()).attempt(attempt), pair().job, Audience([]), ranks=2)
+            journal.open()
+            journal.end(RunSucceeded())
+        told = [(event.attempt, event.name) for event in written(pair())]
+        assert told == [
+            *[(1, "warning"), (1, "warning"), (1, "run_preempted")],
+            *[(2, "run_succeeded"), (3, "run_succeeded")],
+        ]
+
+
+def _checked(plan: RunPlan) -> list[Any]:
+    return list(check_log(plan.directory, LogRecord.read(plan.directory.events), running=False))
+
+
+def test_a_withdrawn_attempt_of_an_older_run_leaves_nothing_of_any_rank(pair: Callable, past: Callable) -> None:
+    run = past(pair())
+    run.attempt()
+    run.result("failed")
+    before = {name: content for name, content in run.tree().items() if "record" not in name}
+    with staged(pair()) as stage:
+        for actor in stage.actors:
+            actor.output.write_text("x")
+        stage.actors[1].say("invalid", errors_as_content(HostcoreError("no such column")))
+        with pytest.raises(Errors):
+            stage.result()
+    assert {name: content for name, content in run.tree().items() if "record" not in name}.keys() == before.keys()
+
+
+def test_a_single_rank_is_called_the_worker(plan: Callable) -> None:
+    with staged(plan()) as stage:
+        (alone,) = stage.begin()
+        alone.exit(3)
+        result = stage.result()
+    assert result.error.message.startswith("the worker exited with code 3")

@@ -1,0 +1,154 @@
+"""How the ranks agree on requests to stop, on news, and on where they are."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostcore.worker.ranks.meeting import AgreedStop, RanksDisagree, convene, in_words
+from hostcore.worker.ranks.one import NoMeeting, OneRank
+from hostcore.worker.requests import Requests
+from hostcore.worker.stop import StopSwitch
+from hostcore_hookspecs.run_state import Best, RunState
+
+Together = Callable[..., list[Any]]
+
+
+class Clock:
+    """Moves on by the same time at every look."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self._seconds = 0.0, seconds
+
+    def __call__(self) -> float:
+        self.now += self._seconds
+        return self.now
+
+
+def test_what_one_rank_hears_all_hear_at_the_same_beat(together: Together) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    hears = {rank: draw.randrange(50) for rank in (0, 2)}
+
+    def steps(rank: Any) -> tuple[int, list[Any]]:
+        local = StopSwitch()
+        stop = AgreedStop(local, rank, clock=Clock(draw.random() * rank.rank))
+        for step in range(200):
+            if hears.get(rank.rank) == step:
+                local.request(f"rank {rank.rank} asks", "user", status="cancelled")
+            stop.beat()
+            if stop.requested:
+                return step, [(one.reason, one.status) for one in stop.unheard()]
+        raise AssertionError("nobody has heard")
+
+    one, two, three = together(3, steps)
+
+    assert one == two == three
+    step, heard = one
+    first = min(hears.values())
+    assert first <= step < first + 33
+    assert heard[0][0] in {f"rank {rank} asks" for rank in hears}
+
+
+def test_nothing_changes_between_two_agreements(together: Together) -> None:
+    def ask(rank: Any) -> list[bool]:
+        stop = AgreedStop(StopSwitch(), rank, clock=Clock(0.001))
+        stop.beat()  # they agree that the next agreement is 32 beats away
+        stop.request("enough", "callback:a")
+        seen = [stop.requested]
+        for _ in range(31):
+            stop.beat()
+            seen.append(stop.requested)
+        stop.beat()
+        return [*seen, stop.requested, stop.first is not None, stop.interrupted is not None]
+
+    for seen in together(2, ask):
+        assert seen == [False] * 32 + [True, True, False]
+
+
+def test_the_same_request_of_several_ranks_is_one_and_different_ones_come_by_rank(together: Together) -> None:
+    def ask(rank: Any) -> list[str]:
+        stop = AgreedStop(StopSwitch(), rank)
+        stop.request("all", "callback:a")
+        stop.request(f"rank {rank.rank}", "callback:b")
+        stop.meet()
+        stop.request("all", "callback:a")
+        stop.meet()
+        return [one.reason for one in stop.unheard()]
+
+    assert together(3, ask) == [["all", "rank 0", "rank 1", "rank 2"]] * 3
+
+
+@pytest.mark.parametrize(("seconds", "apart"), [(0.0001, 32), (0.099, 10), (5.0, 1)])
+def test_agreements_are_about_a_second_apart_and_32_beats_at_most(
+    together: Together, seconds: float, apart: int
+) -> None:
+    def beats(rank: Any) -> int:
+        now = [0.0]
+        # The slower one decides.
+        stop = AgreedStop(StopSwitch(), rank, clock=lambda: now[0])
+        for _ in range(1 + 4 * apart):
+            now[0] += seconds if rank.rank else seconds / 10
+            stop.beat()
+        return rank.room.meetings
+
+    assert together(2, beats) == [5, 5]
+
+
+def test_a_backoff_is_over_when_it_is_for_the_slowest_rank_or_when_somebody_asks(together: Together) -> None:
+    def wait(rank: Any) -> tuple[bool, bool]:
+        stop = AgreedStop(StopSwitch(), rank)
+        stop.sleep(0.2 * rank.rank)
+        slept = stop.requested
+        if rank.rank == 1:
+            stop.request("no more", "user", status="cancelled")
+        stop.sleep(600)
+        return slept, stop.requested
+
+    assert together(2, wait) == [(False, True)] * 2
+
+
+def test_news_of_one_rank_reaches_all_at_the_same_beat(together: Together) -> None:
+    class News:
+        news_here = has_news = False
+
+    def beats(rank: Any) -> int:
+        stop, news = AgreedStop(StopSwitch(), rank), News()
+        stop.carry(news)
+        for beat in range(100):
+            if beat == 7 and rank.rank == 0:
+                news.news_here = True
+            stop.beat()
+            if news.has_news:
+                assert not news.news_here
+                return beat
+        raise AssertionError("no news")
+
+    first, second = together(2, beats)
+    assert 7 <= first == second
+
+
+def test_ranks_at_different_places_are_told_who_is_where(together: Together) -> None:
+    def meet(rank: Any) -> None:
+        AgreedStop(StopSwitch(), rank, where=lambda: f"step {3 + rank.rank}").meet()
+
+    for error in together(2, meet):
+        assert isinstance(error, RanksDisagree)
+        assert "rank 0 is at a meeting of step 3; rank 1 is at a meeting of step 4" in str(error)
+
+
+def test_where_a_rank_is_includes_what_its_components_have_asked_for() -> None:
+    requests = Requests(StopSwitch(), is_stopping=bool, asker=lambda: "callback:a", ranks=OneRank(), emit=print)
+    assert in_words(RunState(step=4), requests) == "step 4"
+    requests.request_best(Best(metric="val/loss", value=0.5, step=4))
+    requests.request_restore(2, "it exploded")
+    assert in_words(RunState(step=4), requests) == "step 4, val/loss 0.5 is the best, go back to step 2"
+
+
+def test_a_single_rank_meets_nobody() -> None:
+    switch = StopSwitch()
+    stop, meeting = convene(switch, OneRank(), where=str)
+    assert stop is switch
+    assert isinstance(meeting, NoMeeting)
