@@ -106,9 +106,7 @@ class ShardSnapshot:
 
         writer = HuggingFaceStorageWriter(path=str(folder), save_distributed=True)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                save(dict(self._tensors), storage_writer=writer, process_group=group)
+            save(dict(self._tensors), storage_writer=writer, process_group=group)
         except CheckpointException as error:
             raise _not_written(error.failures, folder) from error
 

@@ -80,6 +80,7 @@ def run_plan(
     if in_process:
         _require_one_rank(plan)
     if ranks is not None:
+        _warn_of_restarts(plan)
         ranks.gather()
     leave_if_asked(interrupts, as_json=as_json)
     with plugins_print_aside(as_json):
@@ -102,6 +103,12 @@ def _start(interrupts: Interrupts, ranks: Muster | None) -> Start:
         return supervise(plan, opening, interrupts, restart=restart, spawn=ranks.spawn if ranks else None)
 
     return start
+
+
+def _warn_of_restarts(plan: RunPlan) -> None:
+    if plan.spec.max_restarts:
+        message = "max_restarts is left to what has started the ranks, such as torchrun --max-restarts"
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {message}", err=True)
 
 
 def _require_one_rank(plan: RunPlan) -> None:

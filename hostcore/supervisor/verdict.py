@@ -22,7 +22,8 @@ from hostcore_hookspecs.events import RunFailed
 _OF_COLLECTIVES: Final = re.compile(r"Dist\w*Error|CannotJoin")
 #: How the libraries beneath say that the other side of a collective is gone, or does not answer.
 _BROKEN_OFF: Final = re.compile(
-    r"gloo/.*(Connection|[Tt]imed out|closed|reset)|ProcessGroup(NCCL|Gloo)|NCCL error|torch\.distributed\.Dist\w*Error"
+    r"gloo/.*(Connection|[Tt]imed out|closed|reset)|gloo::EnforceNotMet|ProcessGroup(NCCL|Gloo)|NCCL error"
+    r"|torch\.distributed\.Dist\w*Error"
 )
 
 

@@ -247,7 +247,7 @@ class Assembly:
 def _is_its_own(payload: events.Payload) -> bool:
     """Whether a rank says it for itself."""
     if isinstance(payload, events.Warning):
-        return payload.code == "plugin.failed"  # all others are about what all ranks do alike
+        return payload.code in ("plugin.failed", "component")  # all others are about what all ranks do alike
     return isinstance(payload, _ENDS)
 
 

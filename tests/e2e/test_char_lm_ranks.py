@@ -28,8 +28,8 @@ class Workplace:
             "run_id": run_id,
             "trainer": "char_lm",
             "hyperparams": {
-                **{"context": 64, "layers": 2, "heads": 2, "width": 64, "dropout": 0.0, "learning_rate": 0.01},
-                **{"strategy": strategy, "sample_length": 16},
+                "context": 64, "layers": 2, "heads": 2, "width": 64, "dropout": 0.0, "learning_rate": 0.01,
+                "strategy": strategy, "sample_length": 16,
             },
             "dataset": {"parquet_paths": ["data/train.parquet"], "batch_size": 4, "shuffle": True},
             "validation": {"parquet_paths": ["data/validation.parquet"], "batch_size": 32},

@@ -33,16 +33,16 @@ class Hyperparams:
     """The job's ``hyperparams``. hostcore checks types and bounds before the run starts."""
 
     #: How many bytes the model looks at; a divisor of 256. A row of data becomes 256 / context texts.
-    context: Annotated[int, Gt(0), Le(ROW_BYTES)] = 128
+    context: Annotated[int, Gt(0), Le(ROW_BYTES)] = 64
     layers: Annotated[int, Gt(0)] = 4
     #: Of the attention; a divisor of ``width``.
     heads: Annotated[int, Gt(0)] = 4
     #: The size of the vector that stands for a position.
     width: Annotated[int, Gt(0)] = 128
     #: The share of values that training drops.
-    dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
 
-    learning_rate: Annotated[float, Gt(0)] = 2e-3
+    learning_rate: Annotated[float, Gt(0)] = 5e-3
     weight_decay: Annotated[float, Ge(0)] = 0.1
     #: The share of the run in which the learning rate rises; after it, it falls to zero along a cosine.
     warmup: Annotated[float, Ge(0), Lt(1)] = 0.1

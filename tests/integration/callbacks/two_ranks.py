@@ -1,7 +1,7 @@
 """``python two_ranks.py RANK STORE``: ``grad-clip`` and ``nonfinite-guard`` on two processes, as asserted below."""
 
-import logging
 import copy
+import logging
 import sys
 from pathlib import Path
 from typing import Any

@@ -136,6 +136,20 @@ def test_a_rank_that_fails_while_parts_are_written_lets_them_be_committed(run: R
     assert [one.step for one in committed(run.folder / "late" / "checkpoints")] == [3]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_dies_while_parts_are_written_leaves_a_whole_checkpoint_or_none(run: Run, rank: int) -> None:
+    keys = {"checkpoint_every": 2, "keep_checkpoints": 9}
+    whole = run(f"lives-{rank}", 2, max_steps=5, hyperparams={"strategy": "fsdp2"}, **keys)
+    outcome = run(f"dies-{rank}", 2, max_steps=5, hyperparams={"strategy": "fsdp2", "does": f"die:{rank}:5"}, **keys)
+    assert outcome.hung == []
+    assert outcome.codes[rank] == 7
+
+    rest = run(f"dies-{rank}", 2, max_steps=5, hyperparams={"strategy": "fsdp2"}, **keys)
+    assert rest.codes == [0, 0], rest.output()
+    assert rest.events(name="run_resumed")[0]["step"] in (2, 4)
+    assert rest.losses()[5] == whole.losses()[5]
+
+
 def test_a_damaged_part_is_found_and_the_checkpoint_before_is_taken(
     run: Run, first_half: Callable[[str, str], None]
 ) -> None:

@@ -137,6 +137,15 @@ class TestTheOutput:
         assert hostcore("logs", "a", "--output").out == "second\n"
         assert hostcore("logs", "a", "--output", "--attempt", "1").out == "first\n"
 
+    def test_of_another_rank_can_be_asked_for(self, hostcore: Callable, ended: RunDirectory) -> None:
+        for rank in range(2):
+            ended.contract(1, rank).write_text("{}")
+            ended.rank_output(1, rank).write_text(f"rank {rank}\n")
+        assert hostcore("logs", "a", "--output", "--rank", "1").out == "rank 1\n"
+        said = hostcore("logs", "a", "--output", "--rank", "2")
+        assert (said.code, "its ranks are 0 to 1" in said.err) == (2, True)
+        assert hostcore("logs", "a", "--rank", "1").code == 2
+
     @pytest.mark.parametrize("option", [["--json"], ["--since", "1"]])
     def test_is_no_events(self, hostcore: Callable, ended: RunDirectory, option: list[str]) -> None:
         assert hostcore("logs", "a", "--output", *option).code == 2

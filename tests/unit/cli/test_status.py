@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from hostcore.checkpoints.commit import commit
@@ -105,6 +106,19 @@ class TestForPeople:
         said = hostcore("status", "a")
         assert said.out.startswith("lost  a\n")
         assert "process 4711 on" in said.out
+
+    def test_shows_the_devices_of_several_ranks_and_which_of_them_failed(
+        self, hostcore: Callable, run: Callable, tell: Callable
+    ) -> None:
+        error = RunError(type="ValueError", message="the loss has exploded", plugin="mine", rank=1)
+        directory = run("a", status="failed", error=error)
+        tell(directory, (None, attrs.evolve(SUBMITTED, devices=("cuda:0", "cuda:1"))))
+        directory.rank_output(1, 1).write_text("the last words")
+        said = hostcore("status", "a").out
+        assert "devices     2 ranks: cuda:0, cuda:1" in said
+        assert "ValueError: the loss has exploded (in mine, on rank 1)" in said
+        assert "rank-1.attempt-1.log" in said
+        assert hostcore("status", "a", "--json").json["devices"] == ["cuda:0", "cuda:1"]
 
 
 class TestWhichRun:

@@ -115,6 +115,16 @@ class TestTheLine:
         theirs.sendall(b'ady":1}\n{"x":2}\n')
         assert [channel.receive(5), channel.receive(5)] == [("ready", 1), ("x", 2)]
 
+    def test_can_be_asked_without_waiting_and_is_still_there_to_speak(self) -> None:
+        left, right = Channel.pair()
+        with pytest.raises(TimeoutError):
+            left.receive(0)
+        left.send("go", {})
+        assert right.receive(0) == ("go", {})
+        right.close()
+        with pytest.raises(EOFError):
+            left.receive(0)
+
     def test_carries_messages_larger_than_its_buffers(self) -> None:
         left, right = Channel.pair()
         sender = threading.Thread(target=left.send, args=("invalid", "x" * 3_000_000))

@@ -4,7 +4,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -235,12 +235,14 @@ class TestTheMeeting:
         "changes", [{"token": "x"}, {"rank": 2}, {"rank": 0}, {"rank": "1"}, {"rank": None}], ids=str
     )
     def test_turns_strangers_away_and_waits_on(self, tmp_path: Path, changes: dict[str, Any]) -> None:
-        with Muster(engine(0), tmp_path, Interrupts()) as ranks:
-            with closing(join(ranks, tmp_path, **changes)) as stranger, closing(join(ranks, tmp_path)) as line:
-                ranks.gather()
-                assert line.receive(SECONDS) == ("welcome", {})
-                with pytest.raises(EOFError):
-                    stranger.receive(SECONDS)
+        with ExitStack() as open_ones:
+            ranks = open_ones.enter_context(Muster(engine(0), tmp_path, Interrupts()))
+            stranger = open_ones.enter_context(closing(join(ranks, tmp_path, **changes)))
+            line = open_ones.enter_context(closing(join(ranks, tmp_path)))
+            ranks.gather()
+            assert line.receive(SECONDS) == ("welcome", {})
+            with pytest.raises(EOFError):
+                stranger.receive(SECONDS)
 
     def test_that_not_all_come_to_is_an_error_that_says_where_it_was(self, tmp_path: Path) -> None:
         with Muster(engine(0), tmp_path, Interrupts()) as ranks:

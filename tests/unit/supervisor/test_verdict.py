@@ -62,8 +62,8 @@ def said(**ends: tuple[int, Payload]) -> dict[int, Entry]:
 
 
 def member(rank: int, code: int, *, ended_ms: int = 0, was_killed: bool = False) -> Member:
-    found = Member(rank=rank, worker=None, exit=WorkerExit(code), ended_ms=ended_ms, was_killed=was_killed)  # type: ignore[arg-type]
-    return found
+    exit_ = WorkerExit(code)
+    return Member(rank=rank, worker=None, exit=exit_, ended_ms=ended_ms, was_killed=was_killed)  # type: ignore[arg-type]
 
 
 def first(tmp_path: Path, members: list[Member], told: dict[int, Entry]) -> int | None:
