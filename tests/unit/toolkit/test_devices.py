@@ -57,7 +57,7 @@ def tensor() -> torch.Tensor:
         (Derived(tensor()), lambda moved: moved.image),
         ([Frozen({"x": Slotted(tensor())})], lambda moved: moved[0].image["x"].image),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_tensors_are_found_in_whatever_holds_them_and_the_batch_stays_as_it_was(batch: Any, found: Any) -> None:
     moved = to_device(batch, "meta")
