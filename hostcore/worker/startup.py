@@ -217,6 +217,8 @@ def _select_device(spec: JobSpec, job: Job, hooks: Hooks, place: Place) -> torch
     available = available_devices()
     devices = spec.requested_devices
     asked = devices[place.local_rank % len(devices)]
+    if asked == "cuda" and place.world_size > 1:
+        asked = f"cuda:{place.local_rank}"
     if asked != "auto":
         return checked_device(asked, available, pointer="/devices" if spec.devices else "/device")
     choose = hooks.bind("select_device")

@@ -68,15 +68,18 @@ def _store(place: Place, environment: Mapping[str, str]) -> Any:
     descriptor = environment.get(MASTER_FD_VARIABLE)
     if descriptor is None or place.rank != 0:
         store, _, _ = next(iter(dist.rendezvous("env://", place.rank, place.world_size)))  # type: ignore[attr-defined]
-        return store
-    return dist.TCPStore(  # type: ignore[attr-defined]
-        environment["MASTER_ADDR"],
-        int(environment["MASTER_PORT"]),
-        place.world_size,
-        is_master=True,
-        wait_for_workers=False,
-        master_listen_fd=int(descriptor),
-    )
+    else:
+        store = dist.TCPStore(  # type: ignore[attr-defined]
+            environment["MASTER_ADDR"],
+            int(environment["MASTER_PORT"]),
+            place.world_size,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=int(descriptor),
+        )
+    # torchrun keeps its store when it starts the ranks again; where the dead ones were is of no use then.
+    start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(start, store)  # type: ignore[attr-defined]
 
 
 def _stay_local() -> None:

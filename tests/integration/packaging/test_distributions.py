@@ -240,7 +240,7 @@ from importlib.metadata import entry_points
 print(*sorted(entry.name for entry in entry_points(group="hostcore.data_sources")))
 """
     answer = outside_the_checkout(installed, code, tmp_path)
-    assert answer.stdout.split() == ["arrow", "mock", "parquet"]
+    assert answer.stdout.split() == ["arrow", "csv", "json", "mock", "parquet", "shards"]
 
 
 def test_a_copy_of_the_checkout_in_a_path_with_spaces_builds(tmp_path: Path) -> None:

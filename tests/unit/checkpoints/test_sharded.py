@@ -1,4 +1,4 @@
-"""Tensors that are spread over ranks, on the smallest group there is; several real ranks: integration/ranks_worker."""
+"""Tensors that are spread over ranks, on the smallest group there is; several real ranks: e2e/ranks_worker."""
 
 import orjson
 import pytest

@@ -1,4 +1,4 @@
-"""``training_state`` on one rank; what several ranks make of it: integration/ranks_worker."""
+"""``training_state`` on one rank; what several ranks make of it: e2e/ranks_worker."""
 
 from collections.abc import Iterator
 

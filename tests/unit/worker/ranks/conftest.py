@@ -1,6 +1,6 @@
 """Ranks in threads: the real ones take seconds to start, and these go through many of their orders.
 
-The real ones are in ``tests/integration/ranks_worker``.
+The real ones are in ``tests/e2e/ranks_worker``.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Joining, as far as one process can; real groups: integration/ranks_worker."""
+"""Joining, as far as one process can; real groups: e2e/ranks_worker."""
 
 import pytest
 import torch
