@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "callbacks.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "callbacks.md"
 CALLBACKS = {
     one.name: one for one in distribution("hostcore-builtin-plugins").entry_points if one.group == "hostcore.callbacks"
 }
