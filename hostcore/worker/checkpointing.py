@@ -175,7 +175,7 @@ class Checkpointer:
             raise error
         what, reason = f"the checkpoint of step {step} could not be written", str(error)
         message = reason if reason.startswith(what) else f"{what}: {reason}"
-        self.emit(events.Warning(code="checkpoint.not_written", message=message))
+        self.emit(events.Warning(code="checkpoint.not_written", message=message), step=step)
 
     def _begin(self, begun: list[Draft]) -> str:
         """Make the folder of a checkpoint; its path."""
