@@ -166,8 +166,8 @@ class Journal:
             self.checkpoint_step = entry.step
             for metric, value in entry.payload.best.items():
                 self.best = {"metric": metric, "value": value, "step": entry.step}
-            if entry.step is not None and entry.step <= self.step:
-                return  # it was written while the training went on
+        if isinstance(entry.payload, events.CheckpointSaved | events.Warning) and (entry.step or 0) <= self.step:
+            return  # of a checkpoint that was written while the training went on
         if entry.step is not None:
             self._stand_at(entry.step)
         self.epoch = self.epoch if entry.epoch is None else entry.epoch
