@@ -262,7 +262,15 @@ def damages(content: bytes, rng: random.Random) -> Mapping[str, bytes]:
 
 NAMES = [
     "step-000003.json",
-    *("host.json", "rank-0.json", "rank-0.safetensors", "state.json", "state.safetensors", "model.pt"),
+    *(
+        "host.json",
+        "host.safetensors",
+        "rank-0.json",
+        "rank-0.safetensors",
+        "state.json",
+        "state.safetensors",
+        "model.pt",
+    ),
 ]
 
 
