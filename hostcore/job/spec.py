@@ -115,7 +115,7 @@ class JobSpec:
     )
     checkpoint_base_uri: Text | None = attrs.field(default=None, metadata={"help": "Where the run is mirrored to."})
     keep_checkpoints: Annotated[int, Ge(0)] = attrs.field(
-        default=3, metadata={"help": "How many of the newest checkpoints stay, besides final ones."}
+        default=3, metadata={"help": "How many of the newest checkpoints stay, besides the best and final ones."}
     )
     require_checkpoints: bool = attrs.field(
         default=False,

@@ -6,17 +6,11 @@ from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component
 from hostcore.plugins.errors import named
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.step import Capabilities
 
 
 def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[HostcoreError]:
     """What the job asks for and the trainer does not declare or implement."""
-    can = getattr(trainer.instance, "CAPABILITIES", Capabilities())
-    if not isinstance(can, Capabilities):
-        yield _missing(
-            trainer, "/trainer", f"its CAPABILITIES is {type(can).__name__}, not hostcore_hookspecs.Capabilities", None
-        )
-        return
+    can = trainer.capabilities
     if spec.precision not in can.precisions:
         known = ", ".join(can.precisions)
         yield _missing(trainer, "/precision", f"it does not train in {spec.precision}", f"it declares: {known}")
@@ -39,7 +33,7 @@ def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[Hostcore
             yield _missing(trainer, pointer, message, hint)
 
 
-def _missing(trainer: Component, pointer: str, message: str, hint: str | None) -> HostcoreError:
+def _missing(trainer: Component, pointer: str, message: str, hint: str) -> HostcoreError:
     return HostcoreError(
         f"{named(trainer.ref)} cannot do this: {message}",
         code="trainer.capability",
