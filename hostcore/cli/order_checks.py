@@ -8,6 +8,7 @@ import orjson
 
 from hostcore.checkpoints import tree
 from hostcore.checkpoints.find import Found
+from hostcore.checkpoints.names import record_name
 from hostcore.cli.checkpoint_checks import below
 from hostcore.runs.checks import Check, judged
 
@@ -35,8 +36,8 @@ def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
         try:
             check = _check_place(found, _host_state(found.folder), orders, path)
         except _MALFORMED as error:
-            if not found.folder.exists():
-                continue  # it was pruned since it was verified
+            if not found.folder.with_name(record_name(found.record.step)).exists():
+                continue  # it was pruned since it was verified: the record goes first, and then the files one by one
             told = f"what it says of its place in the data cannot be read: {error!r}"
             check = Check(id=_ID, status="failed", message=told, path=path)
         yield check
