@@ -26,4 +26,4 @@ def test_a_committed_checkpoint_without_its_host_state_fails(half_removed: Found
     (tmp_path / record_name(20)).write_text("{}")
     (check,) = check_order([half_removed], root=tmp_path)
     assert (check.status, check.path) == ("failed", folder_name(20))
-    assert "host.json" in check.message
+    assert "FileNotFoundError" in check.message
