@@ -28,7 +28,7 @@ from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import fail
 from hostcore.cli.run import run_plan
-from hostcore.job.spec import ComponentUse
+from hostcore.job.spec import DeliveryUse
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
@@ -95,10 +95,10 @@ def _folder(environment: Mapping[str, str], name: str) -> Path | None:
     return Path(value).absolute() if value else None
 
 
-def _reporters(environment: Mapping[str, str]) -> tuple[ComponentUse, ...]:
+def _reporters(environment: Mapping[str, str]) -> tuple[DeliveryUse, ...]:
     metrics = _folder(environment, "TRAINER_METRICS_DIR")
     path = _folder(environment, "TRAINER_EVENTS_PATH") or (metrics and metrics / "events.jsonl")
-    return (ComponentUse(use=JSONL, settings={"path": str(path)}),) if path else ()
+    return (DeliveryUse(use=JSONL, settings={"path": str(path)}),) if path else ()
 
 
 def main() -> NoReturn:

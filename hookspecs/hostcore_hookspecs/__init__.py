@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         SampleRequest,
         StopRequest,
     )
+    from hostcore_hookspecs.secret import Secret
     from hostcore_hookspecs.step import Capabilities, StepControl, StepResult
     from hostcore_hookspecs.trainer import Trainer
     from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
@@ -50,6 +51,7 @@ _MODULES = {
     "run_state": ("Best", "Checkpoint", "GeneratedSample", "MetricPoint", "RunState", "SampleRequest", "StopRequest"),
     "step": ("Capabilities", "StepControl", "StepResult"),
     "trainer": ("Trainer",),
+    "secret": ("Secret",),
     "uploader": ("Artifact", "UploadContext", "UploadReceipt"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -87,6 +89,7 @@ __all__ = [
     "ResolveContext",
     "RunState",
     "SampleRequest",
+    "Secret",
     "Shard",
     "StepContext",
     "StepControl",

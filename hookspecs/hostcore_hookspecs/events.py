@@ -150,7 +150,7 @@ class UploadFailed:
 
 @attrs.frozen(kw_only=True)
 class ReporterFailed:
-    """A reporter raised; the run goes on, and the reporter gets no more events of this attempt."""
+    """A reporter failed or hangs; the run goes on, and so do the other reporters."""
 
     reporter: str
     message: str
@@ -234,8 +234,7 @@ PAYLOADS: Final[Mapping[str, type[Payload]]] = MappingProxyType(
 
 NAMES: Final[Mapping[type[Payload], str]] = MappingProxyType({cls: name for name, cls in PAYLOADS.items()})
 
-#: The events that end an attempt; each attempt has exactly one. Nothing comes after it but the failures of reporters to
-#: close.
+#: The events that end an attempt; each attempt has exactly one, and it is the last.
 ENDS: Final = frozenset({"run_succeeded", "run_failed", "run_cancelled", "run_preempted"})
 
 

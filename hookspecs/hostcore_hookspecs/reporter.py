@@ -1,4 +1,16 @@
-"""The reporter contract: a reader of the event log, in the supervisor. It cannot slow down or fail a run."""
+"""The reporter contract: a reader of the event log, in the supervisor. It cannot slow down or fail a run.
+
+Each reporter is served by a thread of its own, from which all its methods are called, and which remembers in the run
+directory how far it has come. While a reporter is slow, hangs or fails, its events wait in the log: none is lost, none
+is told out of order, and no step and no other reporter waits. What it raises decides what the host does next:
+
+- :class:`~hostcore_hookspecs.errors.FatalError`: it gets no more events in this attempt;
+- anything else: the same event again, a few times at once and then at growing intervals, until it is taken. The
+  failure is recorded once.
+
+A class may declare ``LIVE_ONLY = True``: it shows what happens now, and is told nothing of what earlier attempts have
+left untold.
+"""
 
 import attrs
 
@@ -18,26 +30,30 @@ class ReporterContext:
     job: Job
     #: Absolute.
     run_dir: str
-    #: The ``seq`` of the last event before this attempt; 0 for a new run.
+    #: The ``seq`` of the last event before this attempt; 0 for a new run. Events up to it may still come, if they
+    #: were not told before.
     last_seq: int = 0
 
 
 @hookspec(firstresult=True)
 def open(ctx: ReporterContext) -> None:
-    """Called once per attempt, before the first event. Optional.
+    """Called once per attempt, before the first event; again if it raised. Optional.
 
     :param ctx: About the run.
+    :raises FatalError: The reporter is told nothing in this attempt.
     """
 
 
 @hookspec(firstresult=True)
 def report_event(event: Event) -> None:
-    """Called for every event, in the order of ``seq``.
+    """Called for every event, in the order of ``seq``, at least once: after a failure or a crash, some come again.
 
     :param event: The event. ``event.as_dict()`` is the line of ``events.jsonl``.
+    :raises TransientError: The host waits at least its ``retry_after_seconds``, and calls again.
+    :raises FatalError: The reporter gets no more events in this attempt.
     """
 
 
 @hookspec(firstresult=True)
 def close() -> None:
-    """Called once per attempt, after the last event. Optional."""
+    """Called once per attempt, after the last event that it will be told; flush here. Optional."""

@@ -29,11 +29,7 @@ def _is_local(launcher: Any, _job: Mapping[str, Any]) -> bool:
 
 
 _TABLE = (
-    _NotYet("/uploaders", "uploading is", (None, [])),
-    _NotYet("/checkpoint_base_uri", "mirroring the run is"),
-    _NotYet("/resolvers", "resolving references is", (None, [])),
     _NotYet("/policies", "a policy is", (None, [])),
-    _NotYet("/inputs", "fetching inputs is", (None, {})),
     _NotYet("/launcher", "a launcher other than local is", allows=_is_local),
     _NotYet("/environment", "an isolated environment is"),
     _NotYet("/resources", "asking for resources is"),

@@ -33,7 +33,7 @@ def to_plain(value: Any) -> Any:
 def _object(value: attrs.AttrsInstance) -> Any:
     plain: dict[str, Any] = {}
     rest: Mapping[str, Any] = {}
-    shorthand = None
+    shorthand, says_everything = None, True
     for attribute in attrs.fields(type(value)):
         item = getattr(value, attribute.name)
         argument = attribute.alias or attribute.name
@@ -43,7 +43,10 @@ def _object(value: attrs.AttrsInstance) -> Any:
             continue
         else:
             plain[argument] = to_plain(item)
-            shorthand = argument if attribute.metadata.get("shorthand") else shorthand
-    if shorthand is not None and list(plain) == [shorthand] and not rest:
+            if attribute.metadata.get("shorthand"):
+                shorthand = argument
+            elif item != attribute.default:
+                says_everything = False
+    if shorthand is not None and says_everything and not rest:
         return plain[shorthand]
     return {**plain, **to_plain(rest)}

@@ -24,6 +24,15 @@ class ComponentUse:
 
 
 @attrs.frozen(kw_only=True)
+class DeliveryUse(ComponentUse):
+    """One use of a reporter or an uploader."""
+
+    required: bool = attrs.field(
+        default=False, metadata={"help": "Whether the run fails at its end if this could not deliver everything."}
+    )
+
+
+@attrs.frozen(kw_only=True)
 class DatasetSpec:
     """Data to train, validate or test on: the host's keys, and all others for the source."""
 

@@ -13,7 +13,7 @@ from annotated_types import Ge, Le, MinLen
 from hostcore.job.names import BUILTIN, DeviceName, PluginName, RunId
 from hostcore.job.plain import to_plain
 from hostcore.job.rules import check_rules
-from hostcore.job.sections import ComponentUse, DatasetSpec, EnvironmentSpec, ResourcesSpec, Text
+from hostcore.job.sections import ComponentUse, DatasetSpec, DeliveryUse, EnvironmentSpec, ResourcesSpec, Text
 from hostcore_hookspecs.api_version import TRAINER_API_VERSION
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import SampleRequest
@@ -21,6 +21,7 @@ from hostcore_hookspecs.run_state import SampleRequest
 __all__ = [
     "ComponentUse",
     "DatasetSpec",
+    "DeliveryUse",
     "EnvironmentSpec",
     "JobSpec",
     "ResourcesSpec",
@@ -99,11 +100,23 @@ class JobSpec:
     callbacks: tuple[ComponentUse, ...] = attrs.field(
         default=(), metadata={"help": "Callbacks, in the order in which they are called."}
     )
-    reporters: tuple[ComponentUse, ...] = attrs.field(
-        default=(ComponentUse(use=f"{BUILTIN}terminal"),),
+    reporters: tuple[DeliveryUse, ...] = attrs.field(
+        default=(DeliveryUse(use=f"{BUILTIN}terminal"),),
         metadata={"help": "What is told of every event. The event log is always written."},
     )
-    uploaders: tuple[ComponentUse, ...] = attrs.field(default=(), metadata={"help": "What copies artifacts elsewhere."})
+    uploaders: tuple[DeliveryUse, ...] = attrs.field(default=(), metadata={"help": "What copies artifacts elsewhere."})
+    spool_bytes: Annotated[int, Ge(0)] = attrs.field(
+        default=100 * 2**30,
+        metadata={
+            "help": "Bytes that may wait for their upload; above that the oldest checkpoints are given up, never the "
+            "newest. 0: no limit.",
+            "default": "100 GiB",
+        },
+    )
+    spool_seconds: Seconds = attrs.field(
+        default=7 * 86400.0,
+        metadata={"help": "How long a checkpoint may wait for its upload, unless it is the newest; 0: no limit."},
+    )
     resolvers: tuple[ComponentUse, ...] = attrs.field(
         default=(), metadata={"help": "What turns the references in `inputs` into URIs."}
     )

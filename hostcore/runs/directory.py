@@ -115,6 +115,21 @@ class RunDirectory:
         """How the newest attempt ended."""
         return self.path / "result.json"
 
+    @property
+    def cursors(self) -> Path:
+        """The folder of cursors: how far each reporter has come in the event log."""
+        return self.path / "cursors"
+
+    @property
+    def uploads(self) -> Path:
+        """The ledger of uploads: what has arrived where."""
+        return self.path / "uploads.jsonl"
+
+    @property
+    def spool(self) -> Path:
+        """The folder of what waits for its upload and may be gone from its own place by then."""
+        return self.path / "spool"
+
     def make(self) -> None:
         """Make the folders, on the disk.
 

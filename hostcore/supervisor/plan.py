@@ -8,7 +8,7 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.load import load_job
-from hostcore.job.spec import ComponentUse, JobSpec, job_view
+from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
 from hostcore.plugins.resolve import Selected, select
@@ -42,7 +42,7 @@ def make_plan(
     *,
     overrides: Sequence[str] = (),
     profile: str | None = None,
-    extra_reporters: Sequence[ComponentUse] = (),
+    extra_reporters: Sequence[DeliveryUse] = (),
     runs: Path | None = None,
     job_dir: Path | None = None,
     world_size: int | None = None,

@@ -327,7 +327,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "lables": {},
         "dataset": {"parquet_paths": "a.parquet", "batch_size": -1},
         "seed": "1",
-        "uploaders": ["s3"],
+        "policies": ["quota"],
         "hyperparams": {"token": {"$secret": "env:TOKEN"}},
     }
     assert [(error.pointer, error.code) for error in errors_of(job)] == [
@@ -335,7 +335,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ("/lables", "key.unknown"),
         ("/dataset/batch_size", "value.range"),
         ("/seed", "value.type"),
-        ("/uploaders", "job.not_yet"),
+        ("/policies", "job.not_yet"),
         ("/hyperparams/token", "job.not_yet"),
     ]
 

@@ -10,11 +10,7 @@ from hostcore.job.load import load_job
 JOB: dict[str, Any] = {"trainer": "x", "dataset": {"parquet_paths": "a.parquet"}}
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
-    ("/uploaders", {"uploaders": ["fsspec"]}),
-    ("/checkpoint_base_uri", {"checkpoint_base_uri": "s3://bucket/runs"}),
-    ("/resolvers", {"resolvers": ["hf"]}),
     ("/policies", {"policies": ["quota"]}),
-    ("/inputs", {"inputs": {"base_model_ref": "org/model"}}),
     ("/launcher", {"launcher": "slurm"}),
     ("/launcher", {"launcher": {"use": "other/local"}}),
     ("/environment", {"environment": {"requirements": ["numpy"]}}),
@@ -56,6 +52,10 @@ def test_a_key_of_a_later_version_is_refused(pointer: str, change: dict[str, Any
         {"callbacks": ["lr-monitor"], "weights": "w", "deterministic": True, "keep_checkpoints": 1},
         {"resume_from_checkpoint": True},
         {"reporters": []},
+        {"reporters": ["terminal", {"use": "webhook", "required": True, "url": "https://a"}]},
+        {"uploaders": ["fsspec", {"use": "http", "required": True}], "checkpoint_base_uri": "s3://bucket/runs"},
+        {"spool_bytes": 0, "spool_seconds": 3600},
+        {"inputs": {"base_model_ref": "org/model"}, "resolvers": ["hf"]},
         {"profiles": {"big": {"seed": 1}}},
         {"owner": "me", "release_ref": "a/b", "labels": {"a": "b"}, "annotations": {"a": "b"}},
     ],

@@ -128,11 +128,11 @@ def test_a_profile_of_the_wrong_type_is_told_as_such() -> None:
 
 
 def test_what_only_an_unused_profile_asks_for_is_not_refused() -> None:
-    job = {**JOB, "profiles": {"big": {"uploaders": ["s3"], "hyperparams": {"key": {"$secret": "env:KEY"}}}}}
-    assert load_job(job).uploaders == ()
+    job = {**JOB, "profiles": {"big": {"policies": ["quota"], "hyperparams": {"key": {"$secret": "env:KEY"}}}}}
+    assert load_job(job).policies == ()
     with pytest.raises(Errors) as caught:
         load_job(job, profile="big")
-    assert [error.pointer for error in caught.value.errors] == ["/uploaders", "/hyperparams/key"]
+    assert [error.pointer for error in caught.value.errors] == ["/policies", "/hyperparams/key"]
 
 
 # --- --set

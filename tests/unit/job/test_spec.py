@@ -15,6 +15,7 @@ from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import (
     ComponentUse,
     DatasetSpec,
+    DeliveryUse,
     EnvironmentSpec,
     JobSpec,
     ResourcesSpec,
@@ -33,7 +34,7 @@ def spec_of(**keys: Any) -> JobSpec:
 
 def test_defaults_of_the_host_are_written_qualified() -> None:
     spec = spec_of()
-    assert spec.reporters == (ComponentUse(use="hostcore-builtin-plugins/terminal"),)
+    assert spec.reporters == (DeliveryUse(use="hostcore-builtin-plugins/terminal"),)
     assert spec.launcher == ComponentUse(use="hostcore-builtin-plugins/local")
     assert spec.dataset is not None
     assert spec.dataset.source == "hostcore-builtin-plugins/parquet"
