@@ -1,5 +1,6 @@
 """Evaluating a checkpoint apart from any run: a worker that validates or tests, and no run directory."""
 
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.spawn import LocalRanks, Worker
 from hostcore_hookspecs.errors import HostcoreError, RunError
@@ -29,6 +31,12 @@ class NothingToEvaluate(HostcoreError):
     """The job has no data for it."""
 
     code = "evaluation.no_data"
+
+
+class OneOfSeveral(HostcoreError):
+    """An evaluation was started as one of several ranks, each of which would do all of it."""
+
+    code = "environment.ranks"
 
 
 class EvaluationFailed(HostcoreError):
@@ -111,7 +119,13 @@ def evaluate(
     :raises Errors: Everything that is wrong with the job, its data, or the checkpoint.
     :raises EvaluationFailed: When a component raises.
     :raises EvaluationDied: When the worker dies.
+    :raises OneOfSeveral: When torchrun, or something like it, has started this process as one of several ranks.
     """
+    if engine := Engine.of(os.environ):
+        raise OneOfSeveral(
+            f"an evaluation runs on one device, and this process is rank {engine.rank} of {engine.world_size}",
+            hint="start `hostcore evaluate` by itself, without torchrun, or unset RANK and WORLD_SIZE",
+        )
     record_of_run = _record_beside(checkpoint)
     if record_of_run is not None:
         _refuse_another_trainer(plan, record_of_run)

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.load import load_job
+from hostcore.job.names import BUILTIN, is_builtin
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
@@ -16,6 +17,9 @@ from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.devices import require_clear_devices
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
+
+#: The kinds whose components serve a run in this process.
+_SERVING: Final = ("reporter", "uploader", "resolver")
 
 
 @attrs.frozen(kw_only=True)
@@ -29,6 +33,8 @@ class RunPlan:
     #: The plugins of both rooms, in the order of the job.
     selected: Sequence[Selected]
     reporters: Sequence[Component]
+    uploaders: Sequence[Component]
+    resolvers: Sequence[Component]
     directory: RunDirectory
     #: Where checkpoints and generated samples go; usually in the run directory.
     checkpoints_dir: Path
@@ -61,27 +67,46 @@ def make_plan(
     """
     spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir, world_size=world_size)
     require_clear_devices(spec)
-    spec = attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters))
+    spec = _with_mirror(attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters)))
     job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
     selected = select(spec, discover())
-    reporters: list[Component] = []
-    errors: list[HostcoreError] = []
-    for one in selected:
-        if one.ref.kind == "reporter":
-            try:
-                reporters.append(load_component(one, job_dir=job_dir))
-            except HostcoreError as error:
-                errors += all_errors(error)
-    if errors:
-        raise Errors(errors)
+    here = load_here(selected, job_dir=job_dir)
     directory = RunDirectory((runs or runs_dir()) / spec.run_id)
     return RunPlan(
         spec=spec,
         job=job_view(spec),
         job_dir=job_dir,
         selected=selected,
-        reporters=reporters,
+        reporters=here["reporter"],
+        uploaders=here["uploader"],
+        resolvers=here["resolver"],
         directory=directory,
         checkpoints_dir=directory.checkpoints,
         samples_dir=directory.samples,
     )
+
+
+def load_here(selected: Sequence[Selected], *, job_dir: Path) -> dict[str, list[Component]]:
+    """New components of the plugins that serve a run in this process, by kind and in the order of the job.
+
+    :raises Errors: Everything that is wrong with any of them.
+    """
+    components: dict[str, list[Component]] = {kind: [] for kind in _SERVING}
+    errors: list[HostcoreError] = []
+    for one in selected:
+        if one.ref.kind in _SERVING:
+            try:
+                components[one.ref.kind].append(load_component(one, job_dir=job_dir))
+            except HostcoreError as error:
+                errors += all_errors(error)
+    if errors:
+        raise Errors(errors)
+    return components
+
+
+def _with_mirror(spec: JobSpec) -> JobSpec:
+    """The job with the uploader that mirrors the run, unless it is listed."""
+    listed = any(is_builtin(one.use, "fsspec") and "uri" not in one.settings for one in spec.uploaders)
+    if spec.checkpoint_base_uri is None or listed:
+        return spec
+    return attrs.evolve(spec, uploaders=(*spec.uploaders, DeliveryUse(use=f"{BUILTIN}fsspec")))

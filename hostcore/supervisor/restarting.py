@@ -5,10 +5,9 @@ from typing import Final
 
 import attrs
 
-from hostcore.plugins.component import load_component
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.opening import Opening, open_run
-from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.plan import RunPlan, load_here
 from hostcore.supervisor.tenure import RunTakenOver
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -71,6 +70,9 @@ def _not_restarted(result: RunResult, error: HostcoreError) -> RunResult:
 
 
 def _renewed(plan: RunPlan) -> RunPlan:
-    """The plan of the next attempt: it goes on with the run, and has reporters of its own."""
-    reporters = [load_component(one, job_dir=plan.job_dir) for one in plan.selected if one.ref.kind == "reporter"]
-    return attrs.evolve(plan, spec=attrs.evolve(plan.spec, resume_from_checkpoint="auto"), reporters=reporters)
+    """The plan of the next attempt: it goes on with the run, and has reporters and uploaders of its own."""
+    spec = attrs.evolve(plan.spec, resume_from_checkpoint="auto")
+    here = load_here(plan.selected, job_dir=plan.job_dir)
+    return attrs.evolve(
+        plan, spec=spec, reporters=here["reporter"], uploaders=here["uploader"], resolvers=here["resolver"]
+    )

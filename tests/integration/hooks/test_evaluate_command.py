@@ -269,3 +269,15 @@ def test_the_process_is_as_before(trained: Callable[..., Any], evaluated: Callab
     evaluated("--checkpoint", "a")
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
     assert "HOSTCORE_SUPERVISOR" not in os.environ
+
+
+def test_one_of_several_ranks_does_not_evaluate_everything_again(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained()
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    refused = evaluated("--checkpoint", "a")
+    assert refused.exit_code == 2
+    assert "this process is rank 1 of 2" in refused.stderr
+    assert "without torchrun" in refused.stderr
