@@ -5,6 +5,7 @@ along.
 """
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ import attrs
 
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
@@ -51,6 +53,7 @@ def run(
     plan = attrs.evolve(plan, trace_hooks=trace_hooks)
     require_one_rank(plan)
     with Interrupts() as interrupts:
+        plan = bring_here(plan, lambda line: print(line, file=sys.stderr))
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return opened

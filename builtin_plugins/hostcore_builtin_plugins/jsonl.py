@@ -1,4 +1,7 @@
-"""The reporter ``jsonl``: appends every event to a file, a line of strict JSON each."""
+"""The reporter ``jsonl``: appends every event to a file, a line of strict JSON each.
+
+Events come at least once. In a file each is written once: what it holds of the run is looked up when it is opened.
+"""
 
 import errno
 import mmap
@@ -13,6 +16,9 @@ import orjson
 
 from hostcore_hookspecs import Event, FatalError, ReporterContext
 from hostcore_hookspecs.events import ENDS
+
+#: What will not be otherwise in a moment.
+_NEVER = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENXIO})
 
 
 class JsonlReporter:
@@ -29,17 +35,24 @@ class JsonlReporter:
         self._fd: int | None = None
         self._is_regular = True
         self._last_seq = 0
+        #: Whether the last line has no end.
+        self._is_torn = False
 
     def open(self, ctx: ReporterContext) -> None:
         """Open the file, and find where the last attempt stopped writing.
 
-        :raises FatalError: If it cannot be opened.
+        :raises FatalError: If its path is none that can be written.
+        :raises OSError: If it cannot be opened now.
         """
+        self.close()  # of a try before
+        self._last_seq, self._is_torn = 0, False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             flags = os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._fd = os.open(self._path, os.O_RDWR | flags, 0o644)
         except OSError as error:
+            if error.errno not in _NEVER:
+                raise
             raise FatalError(
                 f"cannot write events to {self._path}: {error.strerror}",
                 file=str(error.filename or self._path),
@@ -50,8 +63,7 @@ class JsonlReporter:
         if not self._is_regular or not found.st_size:
             return
         with mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ) as content:
-            if content[-1:] != b"\n":  # torn when its writer died
-                self._write(b"\n")
+            self._is_torn = content[-1:] != b"\n"  # its writer died
             # A new run has its numbers before it, even where a file of the same name has some.
             self._last_seq = _last_seq(content, ctx.run_id) if ctx.last_seq else 0
 
@@ -77,8 +89,13 @@ class JsonlReporter:
     def _write(self, line: bytes) -> None:
         """Append in one piece, so that no other writer can come in between."""
         assert self._fd is not None
-        if os.write(self._fd, line) != len(line):
+        if self._is_torn:
+            line = b"\n" + line
+        written = os.write(self._fd, line)
+        if written != len(line):
+            self._is_torn = line[:written][-1:] != b"\n"
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        self._is_torn = False
 
     def _sync(self) -> None:
         if self._fd is not None and self._is_regular:

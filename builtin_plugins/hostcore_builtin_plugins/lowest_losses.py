@@ -21,10 +21,11 @@ class LowestLosses:
     def __init__(self) -> None:
         self._lowest: dict[str, float] = {}
 
-    def read(self, log: Path) -> None:
-        """Note the validations of earlier attempts.
+    def read(self, log: Path, *, before: int) -> None:
+        """Note the validations that were before an event.
 
         :param log: The run's ``events.jsonl``; may be missing.
+        :param before: The event's ``seq``.
         """
         try:
             lines = log.read_bytes().splitlines()
@@ -32,7 +33,10 @@ class LowestLosses:
             return
         for line in lines:
             if _MARK in line and line.endswith(b"}"):
-                self._note(orjson.loads(line)["metrics"])
+                found = orjson.loads(line)
+                if found["seq"] >= before:
+                    return
+                self._note(found["metrics"])
 
     def note(self, event: Event) -> frozenset[str]:
         """The losses of an event that are lower than all before. That of a first validation is not."""

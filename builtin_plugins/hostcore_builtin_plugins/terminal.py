@@ -1,5 +1,6 @@
 """The reporter ``terminal``: shows a run on standard error, as a bar on a terminal and as lines elsewhere."""
 
+import errno
 import os
 import sys
 import time
@@ -13,7 +14,7 @@ from annotated_types import Ge
 from hostcore_builtin_plugins.lowest_losses import LowestLosses
 from hostcore_builtin_plugins.messages import message_of
 from hostcore_builtin_plugins.progress import RunProgress
-from hostcore_hookspecs import Event, ReporterContext
+from hostcore_hookspecs import Event, FatalError, ReporterContext
 from hostcore_hookspecs.events import ENDS, Metrics, Progress
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: The bar is redrawn at most this often.
 _REDRAW_SECONDS = 0.25
+#: What writing to a terminal or a pipe fails with when nobody is there any more.
+_GONE = frozenset({errno.EPIPE, errno.EIO, errno.EBADF, errno.ENXIO})
 
 
 class TerminalReporter:
@@ -28,6 +31,9 @@ class TerminalReporter:
 
     :param clock: Seconds, from anywhere; decides how often something is shown, not what.
     """
+
+    #: What happened while nobody looked is in the log; here it would only scroll by.
+    LIVE_ONLY = True
 
     @attrs.frozen(kw_only=True)
     class Settings:
@@ -42,11 +48,11 @@ class TerminalReporter:
         self._clock = clock
         self._view: _View | None = None
         self._losses = LowestLosses()
+        self._log: Path | None = None
 
     def open(self, ctx: ReporterContext) -> None:
-        """Look at what standard error is, and at the validations of earlier attempts."""
-        if ctx.attempt > 1:
-            self._losses.read(Path(ctx.run_dir, "logs", "events.jsonl"))
+        """Look at what standard error is."""
+        self._log = Path(ctx.run_dir, "logs", "events.jsonl")
         stream = sys.stderr
         if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb"):
             self._view = _BarView(ctx.run_id, stream, self._clock)
@@ -54,9 +60,21 @@ class TerminalReporter:
             self._view = _LineView(ctx.run_id, stream, self._clock, self._settings.every_seconds)
 
     def report_event(self, event: Event) -> None:
-        """Show the event, or what it changes."""
-        if self._view is not None:
+        """Show the event, or what it changes.
+
+        :raises FatalError: When nobody is there to see it any more.
+        """
+        if self._view is None:
+            return
+        if self._log is not None:  # the first one: what was before it counts for the lowest losses
+            log, self._log = self._log, None
+            self._losses.read(log, before=event.seq)
+        try:
             self._view.show(event, message_of(event, best=self._losses.note(event)))
+        except (OSError, ValueError) as error:  # ValueError: it was closed
+            if isinstance(error, OSError) and error.errno not in _GONE:
+                raise
+            raise FatalError(f"standard error is gone: {error}") from error
 
     def close(self) -> None:
         """Leave the terminal as it was, even if the run had no end."""

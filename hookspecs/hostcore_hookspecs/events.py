@@ -131,20 +131,31 @@ class SampleSaved:
 
 @attrs.frozen(kw_only=True)
 class ArtifactUploaded:
-    """An uploader has copied an artifact."""
+    """An uploader has copied something as a whole: all files of a checkpoint or of a generated sample, or one document.
 
+    One event for each, not for each of its files. Nothing is told of the copies of a log that grows.
+    """
+
+    #: Below the run directory: of a checkpoint or a sample, its folder.
     path: str
+    #: Where the file is that was copied last: of a checkpoint, its commit record.
     uri: str
     uploader: str
 
 
 @attrs.frozen(kw_only=True)
 class UploadFailed:
-    """An uploader could not copy an artifact, now or for good."""
+    """An uploader could not copy a checkpoint, a sample or a document, now or for good.
 
+    Once for each and each outage, however often it was tried.
+    """
+
+    #: As of ``artifact_uploaded``; empty if the uploader itself could not be opened.
     path: str
     uploader: str
+    #: With the name of the file concerned.
     message: str
+    #: False: not in this attempt.
     will_retry: bool
 
 

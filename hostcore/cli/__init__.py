@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import click
 
 from hostcore import __version__
+from hostcore.cli.own_output import hide_secrets
 
 #: 128 + SIGINT, as shells have it.
 _INTERRUPTED: Final = 130
@@ -30,6 +31,9 @@ _COMMANDS: Final = {
     "resume": _Command("hostcore.cli.resume", "Go on with a run, or begin a new one from a checkpoint."),
     "compare": _Command("hostcore.cli.compare", "Show in what two runs differ, and their curves in one picture."),
     "verify": _Command("hostcore.cli.verify", "Prove that a run has lost, skipped and repeated nothing."),
+    "report": _Command("hostcore.cli.run_report", "Write a page about a run, for people: curves, events, failure."),
+    "replay": _Command("hostcore.cli.replay", "Tell a reporter the events of a run, all or those it has missed."),
+    "upload": _Command("hostcore.cli.upload", "Copy what the uploaders of a run have not copied."),
     "plugins": _Command("hostcore.cli.plugins", "Show what is installed, and what is broken and why."),
     "doctor": _Command("hostcore.cli.doctor", "Check this machine, or whether a job could run on it."),
     "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
@@ -93,6 +97,7 @@ def main() -> None:
         Path.cwd()
     except FileNotFoundError:
         sys.exit("error: the working directory does not exist any more; change to one that does")
+    hide_secrets()
     try:
         cli(prog_name="hostcore")
     except KeyboardInterrupt:

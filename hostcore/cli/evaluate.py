@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 
 from hostcore.checkpoints.find import load_record, names_checkpoint
@@ -23,6 +24,7 @@ from hostcore.cli.output import (
     print_json,
     print_table,
     reports_errors,
+    tell_aside,
     verbose_option,
 )
 from hostcore.cli.report import shown_path
@@ -32,6 +34,8 @@ from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.supervisor.evaluate import SPLITS, Evaluation, EvaluationFailed, chosen_split, evaluate
+from hostcore.supervisor.inputs.fetched import Fetched
+from hostcore.supervisor.inputs.fetching import fetch_inputs
 from hostcore.supervisor.interrupts import Interrupts
 
 _STOPPED = "before the end; nothing was evaluated"
@@ -71,6 +75,8 @@ def evaluate_command(
     with Interrupts() as interrupts, stoppable_at_once(interrupts, as_json=as_json, so_that=_STOPPED):
         with plugins_print_aside(as_json):
             plan = planned(job, options, profile=options["profile"])
+            inputs = fetch_inputs(plan.spec, plan.resolvers, tell_aside)
+            plan = attrs.evolve(plan, fetched=Fetched(inputs=inputs))
         chosen = chosen_split(plan.spec, split)
         where = _checkpoint_of(checkpoint)
         if sys.stderr.isatty():

@@ -2,15 +2,18 @@
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, NoReturn, ParamSpec
 
 import click
 
+from hostcore import scrubbing
+from hostcore.cli.own_output import scrub_streams
 from hostcore.errors import all_errors, described
 from hostcore.events.strict_json import dump
 from hostcore.runs.result import FAILED, INVALID
+from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 
 P = ParamSpec("P")
@@ -27,17 +30,31 @@ def print_json(document: object) -> None:
     click.echo(dump(document, indent=True), nl=False)
 
 
-def plugins_print_aside(as_json: bool) -> AbstractContextManager[object]:
+def tell_aside(line: str) -> None:
+    """Print a line about what people should know, on standard error."""
+    click.echo(line, err=True)
+
+
+@contextmanager
+def plugins_print_aside(as_json: bool) -> Iterator[None]:
     """While it is entered, what plugins print goes to standard error, if standard output is for one JSON document."""
-    return redirect_stdout(sys.stderr) if as_json else nullcontext()
+    if not as_json:
+        yield
+        return
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if scrubbing.known():
+            scrub_streams()  # what was not there when they became known
 
 
 def print_error(error: HostcoreError, *, verbose: bool = False) -> None:
     """Print one error for people, on standard error."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {described(error)}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {scrub(described(error))}", err=True)
     traceback = getattr(error, "traceback", "")
     if verbose and traceback:
-        click.echo(traceback, err=True)
+        click.echo(scrub(traceback), err=True)
 
 
 def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoReturn:

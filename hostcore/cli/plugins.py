@@ -117,6 +117,8 @@ def _type(schema: Mapping[str, Any]) -> str:
     """The type that a JSON Schema allows, in a word or two."""
     if "anyOf" in schema:
         return " or ".join(dict.fromkeys(_type(arm) for arm in schema["anyOf"]))
+    if "$secret" in schema.get("properties", {}):
+        return "secret"
     if "enum" in schema:
         return " or ".join(map(repr, schema["enum"]))
     return str(schema.get("type", "any"))

@@ -11,6 +11,7 @@ from hostcore.cli.output import print_json
 from hostcore.cli.wording import best_of, by_phase, figure
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
+from hostcore.scrubbing import scrub
 from hostcore.supervisor.submit import Submission
 
 _COLORS = {"succeeded": "green", "failed": "red"}
@@ -23,6 +24,11 @@ def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, 
 
     :param note: A few words behind its name.
     """
+    for one in result.left:
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {one.message}", err=True)
+        if one.command:
+            command = shlex.join([*one.command[:2], name_of(directory), *one.command[2:]])
+            click.echo(f"    hint: {command}", err=True)
     if as_json:
         print_json(result.as_dict())
         return
@@ -53,7 +59,7 @@ def print_lines(lines: Sequence[tuple[str, str]]) -> None:
     """Print names and values below a head."""
     width = max(_NAME_WIDTH, *(len(name) + 2 for name, _ in lines))
     for name, value in lines:
-        click.echo(f"  {name:<{width}}{shown_path(value)}")
+        click.echo(scrub(f"  {name:<{width}}{shown_path(value)}"))
 
 
 def name_of(directory: RunDirectory) -> str:
@@ -70,13 +76,13 @@ def _print_error(result: RunResult) -> None:
     error = result.error
     assert error is not None
     if error.traceback:
-        click.echo(error.traceback.rstrip("\n"), err=True)
+        click.echo(scrub(error.traceback.rstrip("\n")), err=True)
     where = [f"in {error.plugin}"] if error.plugin else []
     where += [f"on rank {error.rank}"] if error.rank else []
     told = f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {told}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {scrub(told)}", err=True)
     if error.hint:
-        click.echo(f"    hint: {error.hint}", err=True)
+        click.echo(f"    hint: {scrub(error.hint)}", err=True)
 
 
 def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.job_options import JobCommand, devices_option, planned, set_option, where_options
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.own_output import scrub_descriptors
 from hostcore.cli.run import run_plan, submit_plan
 from hostcore.errors import Errors, all_errors
 from hostcore.runs.directory import RunDirectory, runs_dir
@@ -20,6 +21,7 @@ from hostcore.runs.find import find_run
 from hostcore.runs.launch import awaited_launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.summary import UnknownRun
+from hostcore.scrubbing import when_known
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import RunPlan
@@ -54,6 +56,8 @@ def resume_command(
     its beginning if it has no checkpoint. CKPT.json is a commit record, such as runs/RUN/checkpoints/step-000200.json:
     the new run has the job of that run and an id of its own (--set run_id=… chooses it). Exits as `hostcore run` does.
     """
+    if launched:
+        when_known(scrub_descriptors)  # a file, which nobody else scrubs
     with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
         options["world_size"] = ranks.world_size if ranks else None
         try:

@@ -8,12 +8,13 @@ import attrs
 import click
 
 from hostcore.cli.adopting import ranks_of_engine
-from hostcore.cli.early import leave_if_asked, stoppable_at_once
+from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, where_options
 from hostcore.cli.leaving import leave
-from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option
 from hostcore.cli.report import report_result, report_submission, shown_path
 from hostcore.runs.result import SUCCEEDED, RunResult
+from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.muster import Muster
 from hostcore.supervisor.opening import Opening, examine_run, open_run
@@ -82,7 +83,8 @@ def run_plan(
     if ranks is not None:
         _warn_of_restarts(plan)
         ranks.gather()
-    leave_if_asked(interrupts, as_json=as_json)
+    with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+        plan = bring_here(plan, tell_aside, launched=launched)
     with plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched)
         if isinstance(opened, RunResult):
@@ -133,12 +135,11 @@ def submit_plan(plan: RunPlan, interrupts: Interrupts, *, as_json: bool = False)
     from hostcore.supervisor.submit import submit
 
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+        plan = bring_here(plan, tell_aside)
         finished = examine_run(plan)
         checked = check_job(plan) if finished is None else {}
     with plugins_print_aside(as_json):
-        submitted = finished or submit(
-            plan, total_steps=checked["total_steps"], tell=lambda line: click.echo(line, err=True)
-        )
+        submitted = finished or submit(plan, total_steps=checked["total_steps"], tell=tell_aside)
     if isinstance(submitted, RunResult):
         report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
     else:

@@ -7,9 +7,11 @@ from typing import Any
 import click
 
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of
-from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
+from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, tell_aside, verbose_option
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.bringing import examine_surroundings
 from hostcore.supervisor.check import check_job
+from hostcore.supervisor.mirror.adopting import find_in_mirror
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore_builtin_plugins.progress import format_devices
@@ -27,21 +29,23 @@ def validate_command(job: Path, as_json: bool, verbose: bool, **options: object)
     Imports the plugins and opens the data in a process of its own. Shows the plan, or all errors at once (exit code 2).
     """
     with plugins_print_aside(as_json):
-        plan = plan_of(job, options)
-    finished = examine_run(plan)
+        plan = examine_surroundings(plan_of(job, options), tell_aside)
+        mirrored = find_in_mirror(plan)
+    finished = None if mirrored else examine_run(plan)
     checked = check_job(plan)
     if as_json:
         print_json({"job": plan.spec.to_json(), "directory": str(plan.directory.path), **checked})
     else:
-        _print_plan(plan, checked, finished)
+        _print_plan(plan, checked, _fate(plan, finished, mirrored))
 
 
-def _print_plan(plan: RunPlan, checked: Mapping[str, Any], finished: RunResult | None) -> None:
+def _print_plan(plan: RunPlan, checked: Mapping[str, Any], fate: str) -> None:
     spec = plan.spec
-    lines = [("run", _fate(plan, finished)), _devices(checked["devices"], spec.precision)]
+    lines = [("run", fate), _devices(checked["devices"], spec.precision)]
     for plugin in checked["plugins"]:
         lines.append((plugin["kind"].replace("_", " "), _provenance(plugin)))
-    lines += [(one.kind.label, one.ref.provenance) for one in plan.reporters]
+    here = [*plan.reporters, *plan.uploaders, *plan.resolvers]
+    lines += [(one.kind.label, one.ref.provenance) for one in here]
     if checked["num_rows"] and spec.dataset:
         order = "shuffled" if spec.dataset.shuffle else "in file order"
         lines.append(
@@ -69,7 +73,9 @@ def _devices(devices: Sequence[str], precision: str) -> tuple[str, str]:
     return "devices" if len(devices) > 1 else "device", f"{format_devices(devices)}{separator}{precision}"
 
 
-def _fate(plan: RunPlan, finished: RunResult | None) -> str:
+def _fate(plan: RunPlan, finished: RunResult | None, mirrored: str) -> str:
+    if mirrored:
+        return f"is brought here from {mirrored}, and goes on in {plan.directory.path}"
     if finished:
         return f"finished already at step {finished.step:,}: nothing would be done"
     if plan.directory.path.exists():

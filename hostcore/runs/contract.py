@@ -1,5 +1,6 @@
 """The file that a worker is started with: the versioned contract between the supervisor's process and the worker's."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class WorkerContract:
     #: ``validation`` or ``test``: evaluate ``start_from``, which may be a folder of checkpoints here, and nothing else.
     #: Empty: train.
     evaluate: str = ""
+    #: The fetched ``inputs`` and ``weights`` of the job: absolute paths by name, for ``ctx.model_handles``.
+    inputs: Mapping[str, str] = attrs.field(factory=dict)
     #: Where to write down every call of a hook or of the trainer; empty: nowhere.
     trace_path: str = ""
 
@@ -76,10 +79,18 @@ def _value(found: dict[str, Any], field: "attrs.Attribute[Any]", path: Path) -> 
     value = found.get(field.name, field.default)
     if value is attrs.NOTHING:
         raise InvalidContract(f"{field.name} is missing", pointer=f"/{field.name}", file=str(path))
+    if field.name == "inputs":
+        return _handles(found.get("inputs", {}), path)
     if type(value) is not field.type:
         raise InvalidContract(
             f"{field.name} must be {field.type.__name__ if field.type else ''}, not {value!r}",
             pointer=f"/{field.name}",
             file=str(path),
         )
+    return value
+
+
+def _handles(value: Any, path: Path) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+        raise InvalidContract(f"inputs must be paths by name, not {value!r}", pointer="/inputs", file=str(path))
     return value

@@ -1,6 +1,6 @@
 """How a run ended: ``result.json``, and what ``hostcore.run`` returns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,16 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 
 
 @attrs.frozen(kw_only=True)
+class Left:
+    """What a reporter or an uploader had not delivered when the run was left. None of it is lost."""
+
+    #: One line.
+    message: str
+    #: Words of the command that delivers it; the run's name comes behind the second. Empty if there is none.
+    command: Sequence[str] = ()
+
+
+@attrs.frozen(kw_only=True)
 class RunResult:
     """The honest end of an attempt."""
 
@@ -52,10 +62,14 @@ class RunResult:
     #: Milliseconds since 1970.
     started_ms: int
     ended_ms: int
+    #: Not part of ``result.json``: it can be delivered later.
+    left: Sequence[Left] = attrs.field(default=(), eq=False)
 
     def as_dict(self) -> dict[str, Any]:
         """The result as plain JSON."""
-        return attrs.asdict(self)
+        plain = attrs.asdict(self)
+        del plain["left"]
+        return plain
 
     def write(self, path: Path) -> None:
         """Write ``result.json``."""

@@ -52,7 +52,8 @@ def write_contracts(plan: RunPlan, opening: Opening) -> None:
             run_dir=str(directory.path),
             attempt=attempt,
             attempts_dir=str(directory.attempts),
-            start_from=opening.parent,
+            start_from=plan.fetched.parent or opening.parent,
+            inputs=plan.fetched.inputs,
             must_resume=plan.spec.resume_from_checkpoint is True,
             trace_path=str(directory.rank_hooks(attempt, rank)) if plan.trace_hooks else "",
         ).write(directory.contract(attempt, rank))

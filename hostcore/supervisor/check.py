@@ -46,7 +46,8 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
             samples_dir=str(place),
             events_path=str(place / "events.jsonl"),
             run_dir=folder,
-            start_from=named_checkpoint(plan.spec) or "",
+            start_from=plan.fetched.parent or named_checkpoint(plan.spec) or "",
+            inputs=plan.fetched.inputs,
         ).write(contract)
         ranks = plan.spec.ranks
         outputs = [place / f"rank-{rank}.log" for rank in range(ranks)]

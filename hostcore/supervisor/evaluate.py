@@ -142,6 +142,7 @@ def evaluate(
             run_dir=folder,
             start_from=str(checkpoint),
             evaluate=split,
+            inputs=plan.fetched.inputs,
         ).write(contract)
         worker = LocalRanks(1)(0, contract, output)
         try:

@@ -1,6 +1,6 @@
-"""The journal of one attempt: the workers' events merged with the supervisor's, told to everybody, and remembered."""
+"""The journal of one attempt: the workers' events merged with the supervisor's, announced, and remembered."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -22,16 +22,34 @@ if TYPE_CHECKING:
     from hostcore_hookspecs.events import Event
 
 
+class Readers(Protocol):
+    """Who reads the log while it grows, each at its own pace: see :mod:`hostcore.supervisor.serving`."""
+
+    def start(self, ctx: ReporterContext) -> None:
+        """The log is open, and the attempt's first event not written yet."""
+
+    def hear(self, event: "Event") -> None:
+        """An event was written."""
+
+    def news(self) -> list[events.Payload]:
+        """What they have to say, since the last call."""
+
+
 class Journal:
     """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the ranks say it ended.
 
+    :param audience: Told of every event while it is written.
+    :param readers: Those that nobody waits for.
     :param ranks: How many there are.
     """
 
-    def __init__(self, opening: Opening, job: Job, audience: Audience, *, ranks: int = 1) -> None:
+    def __init__(
+        self, opening: Opening, job: Job, audience: Audience, *, readers: Readers | None = None, ranks: int = 1
+    ) -> None:
         self._opening = opening
         self._job = job
         self._audience = audience
+        self._readers = readers
         self._log: EventLog | None = None
         self._tails = [
             RankTail(opening.directory.rank_events(opening.attempt, rank), rank=rank, attempt=opening.attempt)
@@ -57,6 +75,9 @@ class Journal:
         self.requested_by: str | None = None
         #: The terminal event of each rank, held back until all are gone: one of them is how the run has ended.
         self.said: dict[int, Entry] = {}
+        #: Who of the audience failed at the end: nothing comes after the terminal event, so the log does not have it.
+        self.failures: list[Failure] = []
+        self._has_ended = False
 
     @property
     def is_open(self) -> bool:
@@ -64,7 +85,7 @@ class Journal:
         return self._log is not None
 
     def open(self) -> None:
-        """Open the log, where the attempt before left it, and the reporters."""
+        """Open the log, where the attempt before left it, for all who read it."""
         log = EventLog(
             self._opening.directory.events,
             run_id=self._opening.directory.run_id,
@@ -78,7 +99,8 @@ class Journal:
             run_dir=str(self._opening.directory.path),
             last_seq=log.last_seq,
         )
-        self._note_failures(self._audience.open(context))
+        if self._readers is not None:
+            self._readers.start(context)  # before anything is written: some are told of this attempt alone
         self._merge_earlier(log)
 
     def _merge_earlier(self, log: EventLog) -> None:
@@ -104,11 +126,13 @@ class Journal:
                 self.write(ends[decided])
 
     def write(self, entry: Entry) -> None:
-        """Number an event, write it, and tell everybody."""
+        """Number an event, write it, and announce it."""
         assert self._log is not None
         event = self._log.append(entry)
         if isinstance(entry.payload, events.CheckpointSaved):
             self._log.sync()
+        if self._readers is not None:
+            self._readers.hear(event)
         self._note_failures(self._audience.tell(event))
 
     def note(self, payload: events.Payload) -> None:
@@ -123,6 +147,12 @@ class Journal:
                 if not is_end(entry):
                     self.write(entry)
 
+    def note_news(self) -> None:
+        """Write down what became of reporters and uploads."""
+        if self._log is not None and self._readers is not None:
+            for payload in self._readers.news():
+                self.note(payload)
+
     def hear_end(self, rank: int, line: bytes, offset: int) -> None:
         """Take in a rank's terminal event, which is in its log, and may not be seen there yet from this machine."""
         self._remember(self._tails[rank].entry(line, offset), rank)
@@ -136,19 +166,19 @@ class Journal:
                 self.metrics = {**self.metrics, **event.payload.metrics}
 
     def end(self, payload: events.Payload, *, said_by: int | None = None) -> None:
-        """Write the terminal event, and close everything.
+        """Write the terminal event, and close the log.
 
         :param said_by: The rank that has said it; None if none has.
         """
         own = self._own(payload)
         said = None if said_by is None else self.said.get(said_by)
+        self._has_ended = True
         self.write(attrs.evolve(own, time_ms=said.time_ms, src=said.src) if said else own)
         self.close()
 
     def close(self) -> None:
-        """Close reporters and log."""
+        """Close the log."""
         assert self._log is not None
-        self._note_failures(self._audience.close())
         log, self._log = self._log, None
         log.close()
 
@@ -185,5 +215,8 @@ class Journal:
             self.step, self.last_progress_ms = step, now_ms()
 
     def _note_failures(self, failures: list[Failure]) -> None:
+        if self._has_ended:
+            self.failures += failures
+            return
         for failure in failures:
             self.note(events.ReporterFailed(reporter=failure.label, message=failure.message))

@@ -96,7 +96,7 @@ def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
                 file=str(directory.path),
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
-        _require_checkpoint(named_checkpoint(plan.spec))
+        _require_checkpoint(plan.fetched.parent or named_checkpoint(plan.spec))
         require_writable(plan)
         return None
     recorded = _refuse_foreign(plan, directory)

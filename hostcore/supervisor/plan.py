@@ -8,13 +8,15 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.load import load_job
-from hostcore.job.names import BUILTIN, is_builtin
+from hostcore.job.secrets import keep_secrets, remember_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.devices import require_clear_devices
+from hostcore.supervisor.inputs.fetched import Fetched
+from hostcore.supervisor.uploads.destination import mirroring
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 
@@ -39,6 +41,8 @@ class RunPlan:
     #: Where checkpoints and generated samples go; usually in the run directory.
     checkpoints_dir: Path
     samples_dir: Path
+    #: What was brought here for the run; nothing before it is to begin.
+    fetched: Fetched = attrs.field(factory=Fetched)
     #: Whether the workers write down every call of a hook.
     trace_hooks: bool = False
 
@@ -67,8 +71,13 @@ def make_plan(
     """
     spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir, world_size=world_size)
     require_clear_devices(spec)
-    spec = _with_mirror(attrs.evolve(spec, reporters=(*spec.reporters, *extra_reporters)))
+    spec = attrs.evolve(
+        spec,
+        reporters=(*spec.reporters, *extra_reporters),
+        uploaders=mirroring(spec.uploaders, spec.checkpoint_base_uri),
+    )
     job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
+    keep_secrets(spec, job_dir, runs or runs_dir())
     selected = select(spec, discover())
     here = load_here(selected, job_dir=job_dir)
     directory = RunDirectory((runs or runs_dir()) / spec.run_id)
@@ -91,6 +100,7 @@ def load_here(selected: Sequence[Selected], *, job_dir: Path) -> dict[str, list[
 
     :raises Errors: Everything that is wrong with any of them.
     """
+    remember_secrets([one.settings for one in selected])  # they may be others than they were at the attempt before
     components: dict[str, list[Component]] = {kind: [] for kind in _SERVING}
     errors: list[HostcoreError] = []
     for one in selected:
@@ -102,11 +112,3 @@ def load_here(selected: Sequence[Selected], *, job_dir: Path) -> dict[str, list[
     if errors:
         raise Errors(errors)
     return components
-
-
-def _with_mirror(spec: JobSpec) -> JobSpec:
-    """The job with the uploader that mirrors the run, unless it is listed."""
-    listed = any(is_builtin(one.use, "fsspec") and "uri" not in one.settings for one in spec.uploaders)
-    if spec.checkpoint_base_uri is None or listed:
-        return spec
-    return attrs.evolve(spec, uploaders=(*spec.uploaders, DeliveryUse(use=f"{BUILTIN}fsspec")))

@@ -1,18 +1,11 @@
-"""Reporters: each is called alone and guarded, so that none can hurt the run or another."""
+"""Listeners of the Python call: told of every event while it is written, and guarded, so that none can hurt the run."""
 
 from collections.abc import Callable, Sequence
 
 import attrs
 
-from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
-from hostcore.plugins.hooks import Hooks
 from hostcore_hookspecs.events import Event
-from hostcore_hookspecs.reporter import ReporterContext
-
-
-def _nothing(*_: object) -> None:
-    """Stands for ``open`` and ``close`` of a reporter that has none."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -22,22 +15,6 @@ class Listener:
     #: How messages name it.
     label: str
     report_event: Callable[[Event], object]
-    open: Callable[[ReporterContext], object] = _nothing
-    close: Callable[[], object] = _nothing
-
-
-def listeners_of(reporters: Sequence[Component]) -> list[Listener]:
-    """The listeners that a job's reporters are."""
-    hooks = Hooks(reporters, kinds=("reporter",))
-    return [
-        Listener(
-            label=one.ref.provenance,
-            report_event=hooks.bind("report_event", of=one) or _nothing,
-            open=hooks.bind("open", of=one) or _nothing,
-            close=hooks.bind("close", of=one) or _nothing,
-        )
-        for one in reporters
-    ]
 
 
 @attrs.frozen
@@ -59,26 +36,13 @@ class Audience:
     def __init__(self, listeners: Sequence[Listener]) -> None:
         self._listeners = list(listeners)
 
-    def open(self, ctx: ReporterContext) -> list[Failure]:
-        """Open all."""
-        return self._each(lambda listener: listener.open(ctx))
-
     def tell(self, event: Event) -> list[Failure]:
         """Tell all of an event."""
-        return self._each(lambda listener: listener.report_event(event))
-
-    def close(self) -> list[Failure]:
-        """Close all; nobody is told anything after that."""
-        failures = self._each(lambda listener: listener.close())
-        self._listeners.clear()
-        return failures
-
-    def _each(self, call: Callable[[Listener], object]) -> list[Failure]:
         failures = []
         for listener in list(self._listeners):
             try:
-                call(listener)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a reporter raises, the run goes on
+                listener.report_event(event)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a listener raises, the run goes on
                 self._listeners.remove(listener)
                 failures.append(Failure(listener.label, error))
         return failures

@@ -60,6 +60,8 @@ class Stopping:
         self._alive_at = clock()
         #: The request that counts; None while nobody has asked.
         self.asked: Asked | None = None
+        #: When that was, on the clock.
+        self._asked_at = 0.0
         #: Why the worker was killed before it could write its end; None if it was not.
         self.killed: str | None = None
         #: Seconds without progress, when that is why it was killed.
@@ -107,6 +109,22 @@ class Stopping:
             self.killed = f"{self.asked.reason} before the run had started"
         return self.asked is not None
 
+    def leave_by(self, since: float) -> float | None:
+        """Until when an ended run may wait for its reporters and uploaders, on the clock; None: nobody is in a hurry.
+
+        A scheduler that has asked kills when the grace is over. A person who asks while the run waits means now.
+
+        :param since: When it has begun to wait.
+        """
+        self._listen()
+        if self._forced:
+            return since
+        if self.asked is None:
+            return None
+        if self._hurried:
+            return self._asked_at + self._limits.grace
+        return since + self._limits.grace if self._asked_at <= since else since
+
     def _listen(self) -> None:
         """Hear who has asked since the last time."""
         if self._interrupts.first is not None:
@@ -122,7 +140,8 @@ class Stopping:
                 self._ask(asked, hurried=True, forced=request.force)
 
     def _ask(self, asked: Asked, *, hurried: bool, forced: bool = False) -> None:
-        self.asked = self.asked or asked
+        if self.asked is None:
+            self.asked, self._asked_at = asked, self._clock()
         self._hurried = self._hurried or hurried
         self._forced = self._forced or forced
 

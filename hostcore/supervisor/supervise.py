@@ -4,8 +4,10 @@
 
     start a worker for each rank ─▶ it checks the job ─▶ "invalid" from any: withdraw, exit 2
                                                       └▶ "ready" from all: run_submitted, "go"
-    until all have ended:   renew the lease;  merge their events ▸ events.jsonl ▸ reporters;  pass on requests to stop
-    the plot, the terminal event, result.json
+    until all have ended:   renew the lease;  merge their events ▸ events.jsonl;  pass on requests to stop
+    the plot;  what must be delivered;  the terminal event, result.json;  what else can be delivered
+
+Reporters and uploaders read the log in threads of their own: :mod:`hostcore.supervisor.serving`.
 
 When a rank fails or dies, the others cannot go on: they have a moment to say what they see of it, and are killed.
 """
@@ -16,12 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.control import read_cancel
-from hostcore.runs.result import RunResult
+from hostcore.runs.result import Left, RunResult
 from hostcore.supervisor.account import Account
 from hostcore.supervisor.briefing import write_contracts, write_record
 from hostcore.supervisor.devices import shared_device
@@ -33,8 +37,9 @@ from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.outcome import result_of
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
-from hostcore.supervisor.reporting import Audience, Listener, listeners_of
+from hostcore.supervisor.reporting import Audience, Listener
 from hostcore.supervisor.restarting import Restart
+from hostcore.supervisor.serving import IMPATIENT, Patience, Serving, fails_for
 from hostcore.supervisor.spawn import LocalRanks, Spawn
 from hostcore.supervisor.stopping import LEAVE_SECONDS, Limits, Stopping
 from hostcore.supervisor.tenure import RunTakenOver, Tenure
@@ -62,15 +67,13 @@ def supervise(
 
     :param interrupts: Entered before the attempt was opened, so that no signal leaves it half open.
     :param restart: Why it is started, if it is one more after a failure.
-    :param listeners: Told every event, beside the job's reporters.
+    :param listeners: Told every event while it is written.
     :param spawn: Starts the ranks; None: as processes of this machine.
     :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
     :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
         leaves no trace either. Later that is a failure of the run.
     """
-    audience = Audience([*listeners_of(plan.reporters), *listeners])
-    journal = Journal(opening, plan.job, audience, ranks=plan.spec.ranks)
-    attempt = _Attempt(plan, opening, journal, interrupts, restart=restart, clock=clock)
+    attempt = _Attempt(plan, opening, interrupts, restart=restart, listeners=listeners, clock=clock)
     try:
         return attempt.run(spawn or LocalRanks(plan.spec.ranks))
     except OSError as error:
@@ -89,6 +92,7 @@ def supervise(
         raise
     finally:
         attempt.workers.close()  # what is left of them: processes that they started, or all after an error here
+        attempt.serving.abandon()
 
 
 class _Attempt:
@@ -98,16 +102,15 @@ class _Attempt:
         self,
         plan: RunPlan,
         opening: Opening,
-        journal: Journal,
         interrupts: Interrupts,
         *,
         restart: Restart | None,
+        listeners: Sequence[Listener],
         clock: Callable[[], float],
     ) -> None:
         self._plan = plan
         self._opening = opening
         self._directory = opening.directory
-        self._journal = journal
         self._restart = restart
         self._clock = clock
         self._started_ms = now_ms()
@@ -122,7 +125,9 @@ class _Attempt:
             read_cancel=lambda: read_cancel(opening.directory, opening.attempt),
             clock=clock,
         )
-        self._account = Account(self.workers, journal, self._stopping, output=self._output)
+        self.serving = Serving(plan, opening, leave_by=self._stopping.leave_by, meanwhile=self._keep_on, clock=clock)
+        self._journal = Journal(opening, plan.job, Audience(listeners), readers=self.serving, ranks=spec.ranks)
+        self._account = Account(self.workers, self._journal, self._stopping, output=self._output)
 
     def run(self, spawn: Spawn) -> RunResult:
         """Start the workers and watch them to their end."""
@@ -146,19 +151,21 @@ class _Attempt:
         while not self._stopping.asked_before_start():
             if self._clock() >= end:
                 return False
-            self._keep_tenure()
+            self._keep_on()
             time.sleep(TICK_SECONDS)
         return True
 
-    def _keep_tenure(self) -> None:
+    def _keep_on(self) -> None:
+        """What is due now and then, as long as the attempt is not over: the lease, and the news of those who read."""
         self._tenure.keep(step=self._journal.step, last_progress_ms=self._journal.last_progress_ms)
+        self._journal.note_news()
 
     def _watch(self) -> None:
         """Listen to the workers until all have ended."""
         while not self.workers.is_over:
             for member, kind, content in self.workers.listen(TICK_SECONDS):
                 self._hear(member, kind, content)
-            self._keep_tenure()
+            self._keep_on()
             self._journal.merge()
             if self._account.is_complete:
                 self._stopping.see_off(self.workers, seconds=LEAVE_SECONDS)
@@ -228,16 +235,25 @@ class _Attempt:
         self.workers.send("go", {})
 
     def _end(self) -> RunResult:
-        """Write the end: plot, terminal event, result, and no lease any more."""
+        """Write the end, with the time that those who read it need: plot, terminal event, result, no lease any more."""
         if not self._journal.is_open:
             self._journal.open()
         self._draw()
-        payload, rank = self._account.end(submitted=self.submitted)
-        self._journal.end(payload, said_by=rank)
+        said, rank = self._account.end(submitted=self.submitted)
+        patience = IMPATIENT if self._will_restart(said) else Patience()
+        payload = fails_for(said, self.serving.settle(patience))
+        self._journal.note_news()
+        self._journal.end(payload, said_by=rank if payload is said else None)
         result = self._result(payload)
         result.write(self._directory.result)
+        self.serving.finish(patience)
         self._tenure.give_up()
-        return result
+        deaf = [Left(message=f"{one.label} failed at the end: {one.message}") for one in self._journal.failures]
+        return attrs.evolve(result, left=[*self.serving.left, *deaf])
+
+    def _will_restart(self, payload: End) -> bool:
+        """Whether another attempt is probably made, which goes on with what is not delivered."""
+        return isinstance(payload, events.RunFailed) and self._plan.spec.max_restarts > 0
 
     def break_off(self, error: OSError | HostcoreError) -> RunResult:
         """End a run whose directory cannot be written or read any more, and write of its end what can be written."""

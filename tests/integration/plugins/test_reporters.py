@@ -10,6 +10,7 @@ REPORTERS = """
     import json
     from pathlib import Path
     import attrs
+    from hostcore_hookspecs import FatalError
 
     class Scribe:
         @attrs.frozen
@@ -29,7 +30,7 @@ REPORTERS = """
 
         def report_event(self, event):
             if event.name == self.settings.fail_at:
-                raise ConnectionError("the tracker is gone")
+                raise FatalError("the tracker is gone")
             self.write(event.as_dict())
 
         def close(self):
@@ -61,7 +62,7 @@ def test_a_reporter_is_told_every_event_of_the_log_in_order(environment: Any, ha
     assert (recorded["name"], recorded["distribution"], recorded["version"]) == ("scribe", "scribes", "0.2")
 
 
-def test_a_reporter_that_raises_is_left_out_and_the_others_go_on(environment: Any, halving: Any, scribe: None) -> None:
+def test_a_reporter_that_gives_up_is_left_out_and_others_go_on(environment: Any, halving: Any, scribe: None) -> None:
     failing = {"use": "scribe", "path": "failing", "fail_at": "run_started"}
     answer = environment.run(**{**halving, "reporters": [failing, {"use": "scribe", "path": "healthy"}]})
     assert answer.returncode == 0
@@ -71,5 +72,6 @@ def test_a_reporter_that_raises_is_left_out_and_the_others_go_on(environment: An
     assert healthy[1:-1] == environment.events("try")
     (failure,) = [event for event in healthy[1:-1] if event["event"] == "reporter_failed"]
     assert failure["reporter"] == "scribe (scribes 0.2)"
-    assert failure["message"] == "ConnectionError: the tracker is gone"
-    assert [event["event"] for event in written(environment.folder / "failing")[1:]] == ["run_submitted"]
+    assert failure["message"] == "FatalError: the tracker is gone; it gets no more events in this attempt"
+    opened, told, closed = written(environment.folder / "failing")
+    assert (opened[0], told["event"], closed) == ("open", "run_submitted", ["close"])

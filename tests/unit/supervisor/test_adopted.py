@@ -18,7 +18,7 @@ from hostcore.runs.channel import Channel, errors_as_content
 from hostcore.runs.result import RunResult
 from hostcore.supervisor import attending, muster
 from hostcore.supervisor.attending import RankZeroGone, attend
-from hostcore.supervisor.briefing import write_contracts
+from hostcore.supervisor.briefing import write_contracts, write_record
 from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.journal import Journal
@@ -204,6 +204,7 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
 ) -> None:
     """Rank 0 may see the log of another machine's worker late."""
     opening, started = open_run(plan()), threading.Event()
+    write_record(plan(), opening, started_ms=0)
     write_contracts(attrs.evolve(plan(), spec=attrs.evolve(plan().spec, world_size=2)), opening)
     actors: list[Actor] = []
 

@@ -1,23 +1,24 @@
-"""Reporters and listeners: each is called alone and guarded. And the journal that tells them."""
+"""Listeners of the Python call: each is guarded. And the journal that tells them, and that there is news to read."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
 from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.opening import open_run
-from hostcore.supervisor.reporting import Audience, Listener, listeners_of
+from hostcore.supervisor.reporting import Audience, Listener
 from hostcore_hookspecs import Event, ReporterContext
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import (
     CheckpointSaved,
     EpochStarted,
     Metrics,
+    Payload,
+    ReporterFailed,
     RunFailed,
     RunPreempted,
     RunSucceeded,
@@ -27,35 +28,49 @@ from hostcore_hookspecs.events import (
 
 
 class Heard:
-    """A listener that writes down what it is told, and raises where it should."""
+    """A listener that writes down what it is told, and raises at an event if it should."""
 
-    def __init__(self, name: str, *, raise_in: str = "", error: BaseException | None = None) -> None:
+    def __init__(self, name: str, *, raise_at: str = "", error: BaseException | None = None) -> None:
         self.name = name
-        self.heard: list[Any] = []
-        self._raise_in, self._error = raise_in, error or ValueError(f"{name} is broken")
+        self.heard: list[str] = []
+        self._raise_at, self._error = raise_at, error or ValueError(f"{name} is broken")
 
-    def _note(self, method: str, what: Any) -> None:
-        self.heard.append(what)
-        if method == self._raise_in:
+    def _note(self, event: Event) -> None:
+        self.heard.append(event.name)
+        if event.name == self._raise_at:
             raise self._error
 
     @property
     def listener(self) -> Listener:
-        return Listener(
-            label=self.name,
-            open=lambda ctx: self._note("open", "open"),
-            report_event=lambda event: self._note("report_event", event.name),
-            close=lambda: self._note("close", "close"),
-        )
+        return Listener(label=self.name, report_event=self._note)
+
+
+@attrs.define
+class Readers:
+    """Those that read the log: what they are called with, and what they have to say."""
+
+    started: list[int] = attrs.field(factory=list)
+    heard: list[int] = attrs.field(factory=list)
+    say: list[Payload] = attrs.field(factory=list)
+
+    def start(self, ctx: ReporterContext) -> None:
+        self.started.append(ctx.last_seq)
+
+    def hear(self, event: Event) -> None:
+        self.heard.append(event.seq)
+
+    def news(self) -> list[Payload]:
+        said, self.say = self.say, []
+        return said
 
 
 @pytest.fixture
 def journal(plan: Callable) -> Callable[..., Journal]:
     """``journal(listener, …)``: the open journal of a new attempt."""
 
-    def make(*listeners: Heard, **keys: Any) -> Journal:
+    def make(*listeners: Heard, readers: Readers | None = None, **keys: Any) -> Journal:
         opening = open_run(plan(**keys))
-        made = Journal(opening, plan().job, Audience([one.listener for one in listeners]))
+        made = Journal(opening, plan().job, Audience([one.listener for one in listeners]), readers=readers)
         made.open()
         return made
 
@@ -67,62 +82,47 @@ def written(plan: Callable) -> list[Event]:
 
 
 class TestAListener:
-    def test_hears_everything_between_open_and_close(self, journal: Callable) -> None:
+    def test_hears_everything(self, journal: Callable) -> None:
         ear = Heard("ear")
         log = journal(ear)
         log.note(EpochStarted())
         log.end(RunSucceeded())
-        assert ear.heard == ["open", "epoch_started", "run_succeeded", "close"]
+        assert ear.heard == ["epoch_started", "run_succeeded"]
 
-    @pytest.mark.parametrize(
-        ("where", "heard"),
-        [
-            ("open", ["open"]),
-            ("report_event", ["open", "epoch_started"]),
-            ("close", ["open", "epoch_started", "run_succeeded", "close"]),
-        ],
-    )
-    def test_that_raises_is_told_nothing_more_and_named_in_the_log(
-        self, journal: Callable, plan: Callable, where: str, heard: list[str]
-    ) -> None:
-        broken, ear = Heard("broken", raise_in=where), Heard("ear")
+    def test_that_raises_is_told_nothing_more_and_named_in_the_log(self, journal: Callable, plan: Callable) -> None:
+        broken, ear = Heard("broken", raise_at="epoch_started"), Heard("ear")
         log = journal(broken, ear)
         log.note(EpochStarted())
         log.end(RunSucceeded())
-        assert broken.heard == heard
+        assert broken.heard == ["epoch_started"]
+        assert sorted(ear.heard) == ["epoch_started", "reporter_failed", "run_succeeded"]
         (failure,) = [event for event in written(plan) if event.name == "reporter_failed"]
         assert (failure.payload.reporter, failure.payload.message) == ("broken", "ValueError: broken is broken")
 
-    @pytest.mark.parametrize("where", ["open", "report_event"])
-    def test_hears_that_another_one_failed(self, journal: Callable, where: str) -> None:
-        ear = Heard("ear")
-        log = journal(Heard("broken", raise_in=where), ear)
-        log.note(EpochStarted())
-        log.end(RunSucceeded())
-        assert sorted(ear.heard) == ["close", "epoch_started", "open", "reporter_failed", "run_succeeded"]
-
-    def test_that_is_closed_is_told_nothing_more(self, journal: Callable) -> None:
-        ear = Heard("ear")
-        journal(ear, Heard("broken", raise_in="close")).end(RunSucceeded())
-        assert ear.heard == ["open", "run_succeeded", "close"]
-
     @pytest.mark.parametrize("error", [SystemExit(1), AttributeError("x"), MemoryError(), StopIteration()], ids=repr)
     def test_may_raise_anything(self, journal: Callable, plan: Callable, error: BaseException) -> None:
-        journal(Heard("broken", raise_in="report_event", error=error)).end(RunSucceeded())
-        assert [event.name for event in written(plan)] == ["run_succeeded", "reporter_failed"]
+        log = journal(Heard("broken", raise_at="epoch_started", error=error))
+        log.note(EpochStarted())
+        log.end(RunSucceeded())
+        assert [event.name for event in written(plan)] == ["epoch_started", "reporter_failed", "run_succeeded"]
 
     def test_may_raise_what_has_no_text(self, journal: Callable, plan: Callable) -> None:
         class Mute(Exception):
             def __str__(self) -> str:
                 raise RuntimeError("no text")
 
-        journal(Heard("broken", raise_in="report_event", error=Mute())).end(RunSucceeded())
+        journal(Heard("broken", raise_at="epoch_started", error=Mute())).note(EpochStarted())
         assert "Mute" in written(plan)[-1].payload.message
 
-    def test_when_all_fail_each_is_named_once(self, journal: Callable, plan: Callable) -> None:
-        log = journal(*(Heard(str(number), raise_in="report_event") for number in range(5)))
+    def test_that_fails_at_the_end_is_known_but_nothing_comes_behind_the_end(
+        self, journal: Callable, plan: Callable
+    ) -> None:
+        log = journal(*(Heard(str(number), raise_at="run_succeeded") for number in range(3)))
         log.end(RunSucceeded())
-        assert [event.payload.reporter for event in written(plan)[1:]] == ["0", "1", "2", "3", "4"]
+        assert [event.name for event in written(plan)] == ["run_succeeded"]
+        assert [(one.label, one.message) for one in log.failures] == [
+            (str(number), f"ValueError: {number} is broken") for number in range(3)
+        ]
 
 
 class TestTheJournal:
@@ -190,32 +190,26 @@ class TestTheJournal:
             (5, 2, "run_succeeded"),
             (6, 3, "run_succeeded"),
         ]
-        assert ear.heard[:5] == ["open", "stop_requested", "checkpoint_saved", "run_preempted", "run_succeeded"]
+        assert ear.heard[:4] == ["stop_requested", "checkpoint_saved", "run_preempted", "run_succeeded"]
         assert log.step == 0, "what an earlier attempt did says nothing of where this one stands"
 
+    def test_tells_readers_where_the_attempt_begins_before_it_writes_and_of_every_line(
+        self, plan: Callable, past: Callable
+    ) -> None:
+        readers, run = Readers(), past(plan())
+        for attempt in (1, 2):
+            log = Journal(run.attempt(attempt), plan().job, Audience([]), readers=readers)
+            log.open()
+            log.note(EpochStarted())
+            log.end(RunSucceeded())
+        assert (readers.started, readers.heard) == ([0, 2], [1, 2, 3, 4])
 
-def test_reporters_of_a_job_become_listeners_named_by_their_distribution(
-    site_here: Any, plan: Callable, tmp_path: Path
-) -> None:
-    source = """
-        HEARD = []
-        class Reporter:
-            def open(self, ctx): HEARD.append(("open", ctx.run_id, ctx.attempt, ctx.last_seq))
-            def report_event(self, *, event): HEARD.append(event.name)
-        class WithoutOpen:
-            def report_event(self, event): HEARD.append("second")
-    """
-    site_here.install(
-        "loud",
-        version="2.1",
-        modules={"loud_reporter.py": source},
-        entry_points={"hostcore.reporters": {"loud": "loud_reporter:Reporter", "second": "loud_reporter:WithoutOpen"}},
-    )
-    job = plan(reporters=["loud", "second"])
-    listeners = listeners_of(job.reporters)
-    assert ["loud 2.1" in one.label for one in listeners] == [True, True]
-    audience = Audience(listeners)
-    event = Event(seq=1, time_ms=0, run_id="a", attempt=1, payload=EpochStarted())
-    context = ReporterContext(run_id="a", attempt=1, job=job.job, run_dir=str(tmp_path), last_seq=4)
-    assert audience.open(context) == audience.tell(event) == audience.close() == []
-    assert sys.modules["loud_reporter"].HEARD == [("open", "a", 1, 4), "epoch_started", "second"]
+    def test_writes_what_readers_have_to_say_once(self, journal: Callable, plan: Callable) -> None:
+        readers = Readers()
+        log = journal(readers=readers)
+        log.note_news()
+        readers.say = [ReporterFailed(reporter="r", message="m"), Warning(code="reporter.recovered", message="w")]
+        log.note_news()
+        log.note_news()
+        log.end(RunSucceeded())
+        assert [event.name for event in written(plan)] == ["reporter_failed", "warning", "run_succeeded"]

@@ -1,0 +1,30 @@
+"""The numbers that an event brings, as reporters of curves show them."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from hostcore_hookspecs import Event
+from hostcore_hookspecs.events import Metrics, Test, Validation
+
+#: What the host itself measured, by the names that it has beside the trainer's metrics.
+_HOST: Final = ("samples_per_second", "step_seconds", "data_wait_seconds")
+
+
+def scalars_of(event: Event) -> dict[str, float]:
+    """The metrics of an event by name, and ``host/…`` for what the host measured; empty for most events.
+
+    What was not finite is NaN: the log does not say which way it was not.
+    """
+    payload = event.payload
+    if not isinstance(payload, Metrics | Validation | Test):
+        return {}
+    scalars = _with_nan(payload.metrics)
+    if isinstance(payload, Metrics):
+        measured = {f"host/{name}": getattr(payload, name) for name in _HOST}
+        scalars.update({name: value for name, value in measured.items() if value is not None})
+    return scalars
+
+
+def _with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in metrics.items()}

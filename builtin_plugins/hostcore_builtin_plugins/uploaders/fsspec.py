@@ -1,0 +1,133 @@
+"""The uploader ``fsspec``: copies the run to any store that fsspec has a file system for."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import attrs
+from annotated_types import Gt
+
+from hostcore_builtin_plugins.reporters.extras import require
+from hostcore_builtin_plugins.uploaders.content import Content
+from hostcore_builtin_plugins.uploaders.copying import copy, explained
+from hostcore_hookspecs import (
+    Artifact,
+    FatalError,
+    HostcoreError,
+    InvalidSettings,
+    Secret,
+    UploadContext,
+    UploadReceipt,
+)
+
+if TYPE_CHECKING:
+    from hostcore_builtin_plugins.uploaders.places import Place
+
+#: What a store needs beside fsspec: the package, and the extra of hostcore-builtin-plugins that brings it.
+_EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
+    **dict.fromkeys(("s3", "s3a"), ("s3fs", "s3")),
+    **dict.fromkeys(("gs", "gcs"), ("gcsfs", "gcs")),
+    **dict.fromkeys(("abfs", "abfss", "az"), ("adlfs", "azure")),
+}
+
+
+class FsspecUploader:
+    """Copies every artifact to ``<uri>/<run_id>/framework=<trainer>/<relative path>``, and reads it back."""
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """Where to, and with which rights."""
+
+        uri: str | None = attrs.field(
+            default=None,
+            metadata={
+                "help": "The folder: a URI that fsspec understands, such as `s3://bucket/runs`, or an absolute path of "
+                "this machine. By default the job's `checkpoint_base_uri`."
+            },
+        )
+        storage_options: Mapping[str, Any] = attrs.field(
+            factory=dict,
+            repr=False,
+            metadata={"help": "For the file system of fsspec: an endpoint, credentials, …"},
+        )
+        verify: bool = attrs.field(
+            default=True,
+            metadata={"help": "Read back what was written, and compare its SHA-256; otherwise only its size."},
+        )
+        timeout_seconds: Annotated[float, Gt(0)] = attrs.field(
+            default=60.0, metadata={"help": "How long a server may be silent before a request counts as failed."}
+        )
+
+    def __init__(self, *, settings: Settings | None = None) -> None:
+        self._settings = settings or self.Settings()
+        if self._settings.uri is not None:
+            check_uri(self._settings.uri)
+        self._place: Place | None = None
+        self._prefix = ""
+        self._is_canceled: Callable[[], bool] = bool
+
+    def open(self, ctx: UploadContext) -> None:
+        """Load the store's client, and remove what a dead process has left half-written.
+
+        :raises FatalError: There is nowhere to upload to, or the client is not installed or refuses its options.
+        :raises TransientError: The store cannot be reached.
+        """
+        uri = self._settings.uri if self._settings.uri is not None else ctx.base_uri
+        if uri is None:
+            hint = 'give the uploader a "uri", or the job a checkpoint_base_uri'
+            raise FatalError("fsspec has nowhere to upload to", hint=hint)
+        try:
+            check_uri(uri)
+        except HostcoreError as error:
+            raise FatalError(error.message, hint=error.hint) from None
+        from hostcore_builtin_plugins.uploaders.places import Place
+
+        with explained(uri):
+            place = Place(uri, _plain(self._settings.storage_options), self._settings.timeout_seconds)
+            place.remove_leftovers(ctx.prefix)
+        self._place, self._prefix, self._is_canceled = place, ctx.prefix, ctx.is_canceled
+
+    def upload_artifact(self, artifact: Artifact) -> UploadReceipt:
+        """Write the artifact, unless it is there, and read it back.
+
+        :raises TransientError: The store, or the way to it, fails; or the run is ending.
+        :raises FatalError: The store refuses.
+        """
+        place = self._place
+        if place is None:
+            raise FatalError("fsspec is not open")
+        content = Content.of(artifact, self._is_canceled)
+        path = f"{self._prefix}/{artifact.relative_path}" if self._prefix else artifact.relative_path
+        return copy(place, content, path, verify=self._settings.verify)
+
+    def close(self) -> None:
+        """Let go of the client; its connections close when the last upload that may hang has ended."""
+        self._place = None
+
+
+def check_uri(uri: str) -> None:
+    """Refuse a place that nothing could be uploaded to. Loads nothing.
+
+    :raises InvalidSettings: Its pointer is ``/uri``.
+    :raises HostcoreError: The store's client is not installed.
+    """
+    protocol, separator, rest = uri.partition("://")
+    if not separator and not Path(uri).expanduser().is_absolute():
+        hint = "write an absolute path, or a URI such as s3://bucket/runs"
+        raise InvalidSettings("/uri", f"{uri!r} is neither a URI nor an absolute path", hint=hint)
+    if separator and not rest.strip("/") and protocol not in ("file", "local", "memory"):
+        raise InvalidSettings("/uri", f"{uri!r} names no bucket", hint=f"write {protocol}://bucket/folder")
+    if protocol in ("http", "https"):
+        hint = "the uploader http does: {path} in its url stands for the path of each file"
+        raise InvalidSettings("/uri", "fsspec cannot write to an HTTP server", hint=hint)
+    if protocol in _EXTRAS:
+        package, extra = _EXTRAS[protocol]
+        require(package, extra=extra)
+
+
+def _plain(options: Any) -> Any:
+    if isinstance(options, Secret):
+        return options.value
+    if isinstance(options, Mapping):
+        return {key: _plain(value) for key, value in options.items()}
+    return [_plain(value) for value in options] if isinstance(options, list | tuple) else options

@@ -1,0 +1,154 @@
+"""A place below which artifacts are kept: a folder of any file system of fsspec."""
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import fsspec
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from hostcore_builtin_plugins.uploaders.content import PIECE_BYTES, Content
+from hostcore_builtin_plugins.uploaders.copying import Store
+from hostcore_builtin_plugins.uploaders.puts import put_by_rename, put_on_disk, remove_left_files, way_to_put
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+#: Tries of s3fs, before the host hears of a failure and decides when to go on.
+_S3_TRIES: Final = 2
+
+
+class Place(Store):
+    """A folder, and the client that reaches it.
+
+    :param uri: The folder.
+    :param options: For the file system; they win over the defaults that are set here.
+    :param timeout_seconds: How long a server may be silent.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, Any], timeout_seconds: float) -> None:
+        self._uri = uri
+        self._options = _options(uri, options, timeout_seconds)
+        self._of_thread = threading.local()
+        filesystem, self._root = self._connect()
+        # Clients that wait for one request at a time are not made for several threads.
+        is_shared = isinstance(filesystem, AsyncFileSystem | LocalFileSystem | MemoryFileSystem)
+        self._shared = filesystem if is_shared else None
+        self._put = way_to_put(filesystem)
+
+    def _connect(self) -> "tuple[AbstractFileSystem, str]":
+        filesystem, path = fsspec.core.url_to_fs(self._uri, **self._options)
+        _limit_retries(filesystem)
+        return filesystem, str(path).rstrip("/")
+
+    @property
+    def _filesystem(self) -> "AbstractFileSystem":
+        if self._shared is not None:
+            return self._shared
+        if not hasattr(self._of_thread, "filesystem"):
+            self._of_thread.filesystem, _ = self._connect()
+        return self._of_thread.filesystem
+
+    def _at(self, path: str) -> str:
+        """As the file system takes it."""
+        return f"{self._root}/{path}"
+
+    def uri(self, path: str) -> str:
+        """See :class:`Store`."""
+        return str(self._filesystem.unstrip_protocol(self._at(path)))
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Store`.
+
+        :raises IsADirectoryError: There is a folder of that name, where that excludes a file.
+        """
+        filesystem, there = self._filesystem, self._at(path)
+        filesystem.invalidate_cache(there)
+        try:
+            info = filesystem.info(there)
+        except FileNotFoundError:
+            return None
+        if info["type"] == "file":
+            return int(info["size"])
+        if self._put in (put_on_disk, put_by_rename):
+            raise IsADirectoryError(errno.EISDIR, "there is a folder of that name", there)
+        return None
+
+    def pieces(self, path: str, size: int, content: Content) -> Iterator[bytes]:
+        """See :class:`Store`."""
+        filesystem, there = self._filesystem, self._at(path)
+        if isinstance(filesystem, AsyncFileSystem):
+            for start in range(0, size, PIECE_BYTES):
+                content.go_on()
+                yield filesystem.cat_file(there, start=start, end=min(start + PIECE_BYTES, size))
+            return
+        with filesystem.open(there, "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                content.go_on()
+                yield piece
+
+    def put(self, content: Content, path: str) -> None:
+        """See :class:`Store`."""
+        self._put(self._filesystem, content, self._at(path))
+
+    def remove_leftovers(self, path: str) -> None:
+        """Remove what dead processes have left below a folder of the place."""
+        if self._put in (put_on_disk, put_by_rename):
+            remove_left_files(self._filesystem, self._at(path))
+
+
+def _limit_retries(filesystem: "AbstractFileSystem") -> None:
+    """Let the host hear of a failure soon: it tries again itself, and knows when the run is ending."""
+    if hasattr(filesystem, "call_s3"):
+        filesystem.retries = _S3_TRIES
+    # gcsfs tries for half a minute, and takes no setting for that: what it wraps in retries is one request.
+    if request := getattr(getattr(type(filesystem), "_request", None), "__wrapped__", None):
+        filesystem._request = partial(request, filesystem)
+
+
+def _options(uri: str, options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    """What the file system is made with: no listing is remembered, and no server is waited for for ever."""
+    protocol = uri.partition("://")[0] if "://" in uri else "file"
+    defaults = _DEFAULTS[protocol](options, timeout_seconds) if protocol in _DEFAULTS else {}
+    return {"skip_instance_cache": True, "use_listings_cache": False, **defaults, **options}
+
+
+def _s3_defaults(options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    # s3fs tries again itself: what botocore tried on top of that would multiply.
+    config = {
+        "connect_timeout": timeout_seconds,
+        "read_timeout": timeout_seconds,
+        "retries": {"total_max_attempts": 1, "mode": "standard"},
+    }
+    return {"config_kwargs": {**config, **options.get("config_kwargs", {})}}
+
+
+def _gcs_defaults(_options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    from aiohttp import ClientTimeout
+
+    # It logs every failure with a traceback, which Python would show where nobody has set up logging.
+    logging.getLogger("gcsfs").addHandler(logging.NullHandler())
+    return {"requests_timeout": ClientTimeout(sock_connect=timeout_seconds, sock_read=timeout_seconds)}
+
+
+def _azure_defaults(_options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    seconds = max(1, round(timeout_seconds))
+    return {"connection_timeout": seconds, "read_timeout": seconds}
+
+
+def _sftp_defaults(_options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    return {"timeout": timeout_seconds, "banner_timeout": timeout_seconds, "auth_timeout": timeout_seconds}
+
+
+_Defaults = Callable[[Mapping[str, Any], float], dict[str, Any]]
+_DEFAULTS: Final[Mapping[str, _Defaults]] = {
+    **dict.fromkeys(("s3", "s3a"), _s3_defaults),
+    **dict.fromkeys(("gs", "gcs"), _gcs_defaults),
+    **dict.fromkeys(("abfs", "abfss", "az"), _azure_defaults),
+    **dict.fromkeys(("sftp", "ssh"), _sftp_defaults),
+}

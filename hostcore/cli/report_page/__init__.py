@@ -1,0 +1,1 @@
+"""The page that ``hostcore report`` writes: a run in one HTML file that needs nothing else."""

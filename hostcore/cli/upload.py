@@ -1,0 +1,195 @@
+"""``hostcore upload``."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
+from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.find import find_run
+from hostcore.runs.result import CANCELLED, FAILED
+from hostcore.runs.summary import summarize
+from hostcore_hookspecs.errors import HostcoreError
+
+if TYPE_CHECKING:
+    from hostcore.supervisor.uploads.backlog import Pending
+    from hostcore.supervisor.uploads.uploads import Uploads
+
+_LOOK_SECONDS = 0.1
+
+
+class UploadRefused(HostcoreError):
+    """The run uploads by itself."""
+
+    code = "uploads.refused"
+
+
+@click.command("upload")
+@click.argument("run")
+@click.option(
+    "--uploader", "names", multiple=True, metavar="NAME", help="One of the run's own uploaders; repeatable. [all]"
+)
+@click.option("--to", metavar="URI", help="Copy everything to URI/RUN/framework=…, and leave the run's own uploaders.")
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long everything may fail before the rest is left.",
+)
+@json_option
+@verbose_option
+@reports_errors
+def upload_command(
+    run: str,
+    *,
+    names: Sequence[str],
+    to: str | None,
+    patience: float,
+    as_json: bool,
+    verbose: bool,  # noqa: ARG001
+) -> None:
+    """Upload what is left of RUN: everything that has not arrived yet, as uploads.jsonl in its directory has it.
+
+    RUN is a run id, the beginning of one, or a run directory. Its own uploaders copy it, with the settings that they
+    have in its job. May be interrupted, and goes on where it was. Exits 0 if everything is there, 1 if something is
+    left, 130 if it was interrupted, and 2 if there is no such run or uploader.
+    """
+    if to is not None and names:
+        raise UploadRefused("--to is a place of its own: none of the run's uploaders copies to it", file="--uploader")
+    if to is not None and "://" not in to:
+        to = str(Path(to).absolute())
+    directory = find_run(run, runs_dir())
+    if summarize(directory).status == "running":
+        raise UploadRefused(
+            f"{directory.run_id} is running, and uploads by itself",
+            file=str(directory.lease),
+            hint="what is left when it has ended can be uploaded then",
+        )
+    with plugins_print_aside(as_json):
+        uploads = _prepared(directory, names, to)
+        interrupted = _carried_out(uploads, patience)
+    pending = uploads.pending()
+    if as_json:
+        print_json({"run_id": directory.run_id, **_document(pending)})
+    _tell(directory, pending, interrupted=interrupted, as_json=as_json)
+    if interrupted:
+        sys.exit(CANCELLED)
+    if not pending.is_complete:
+        sys.exit(FAILED)
+
+
+def _prepared(directory: RunDirectory, names: Sequence[str], to: str | None) -> "Uploads":
+    # These load plugins, which takes a while; an unknown run is told without.
+    from hostcore.supervisor.uploads.leftover import choose, uploads_of
+
+    return uploads_of(directory, choose(directory, names, to=to))
+
+
+def _carried_out(uploads: "Uploads", patience_seconds: float) -> bool:
+    """Upload until nothing is left, or nothing gets through.
+
+    :return: Whether it was interrupted.
+    """
+    from hostcore.supervisor.uploads.leftover import Patience
+
+    patience = Patience(patience_seconds, clock=time.monotonic)
+    try:
+        with _progress() as show:
+            uploads.start()
+            uploads.finish(final=True)
+            while not uploads.is_drained():
+                time.sleep(_LOOK_SECONDS)
+                pending = uploads.pending()
+                show(uploads, pending)
+                if patience.is_over(pending):
+                    break
+            show(uploads, uploads.pending())
+    except KeyboardInterrupt:
+        return True
+    finally:
+        uploads.abandon()
+    return False
+
+
+def _document(pending: "Pending") -> dict[str, Any]:
+    uploaded, skipped, failed = [], [], []
+    for name, one in pending.by_uploader.items():
+        uploaded += [
+            {"uploader": name, "path": unit.path, "uri": unit.uri, "files": unit.files, "bytes": unit.bytes}
+            for unit in one.copied
+        ]
+        skipped += [{"uploader": name, "path": path} for path in one.known]
+        unusable = {"": one.unusable} if one.unusable else {}
+        left = {**dict.fromkeys(one.left, "not uploaded yet"), **one.failing, **one.given_up, **unusable}
+        failed += [{"uploader": name, "path": path, "message": message} for path, message in left.items()]
+    return {"uploaded": uploaded, "skipped": skipped, "failed": failed}
+
+
+def _tell(directory: RunDirectory, pending: "Pending", *, interrupted: bool, as_json: bool) -> None:
+    """Say for people what has come of it."""
+    for name, one in pending.by_uploader.items():
+        problems = {**one.failing, **one.given_up} if one.unusable is None else {"everything": one.unusable}
+        for path, message in problems.items():
+            click.echo(f"{click.style('not uploaded', fg='red')}  {path}  {name}: {message}", err=True)
+    units = sum(len(one.copied) for one in pending.by_uploader.values())
+    known = sum(len(one.known) for one in pending.by_uploader.values())
+    what = f"{pending.uploaded_files:,} files, {pending.uploaded_bytes / 1e6:,.1f} MB" if units else "nothing new"
+    before = f"; {known:,} were there before" if known else ""
+    if interrupted:
+        word, color = "interrupted", "yellow"
+        before += f"; left: {pending.files:,} files. The same command goes on"
+    else:
+        word, color = ("uploaded", "green") if pending.is_complete else ("incomplete", "red")
+    click.echo(f"{click.style(word, fg=color, bold=True)}  {directory.run_id}  ({what}{before})", err=as_json)
+
+
+@contextmanager
+def _progress() -> "Iterator[Callable[[Uploads, Pending], object]]":
+    """Show how it goes on standard error: a bar on a terminal, lines elsewhere."""
+    if not sys.stderr.isatty():
+
+        def print_lines(uploads: "Uploads", _: "Pending") -> None:
+            for line in _lines(uploads):
+                click.echo(line, err=True)
+
+        yield print_lines
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        *(BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()),
+    )
+    with Progress(*columns, console=Console(stderr=True), redirect_stdout=False) as progress:
+        task = progress.add_task("uploading", total=None)
+
+        def show(uploads: "Uploads", pending: "Pending") -> None:
+            for line in _lines(uploads):
+                progress.console.print(line, markup=False, highlight=False)
+            done = pending.uploaded_bytes
+            progress.update(task, completed=done, total=done + pending.bytes)
+
+        yield show
+
+
+def _lines(uploads: "Uploads") -> list[str]:
+    from hostcore_hookspecs import events
+
+    lines = []
+    for one in uploads.news():
+        if isinstance(one, events.ArtifactUploaded):
+            lines.append(f"uploaded  {one.path}  {one.uri}")
+        elif isinstance(one, events.UploadFailed):
+            again = "; tried again" if one.will_retry else ""
+            lines.append(f"failed  {one.path or one.uploader}  {one.message}{again}")
+        elif isinstance(one, events.Warning):
+            lines.append(f"warning  {one.message}")
+    return lines

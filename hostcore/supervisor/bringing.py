@@ -1,0 +1,47 @@
+"""What a run needs and this machine has not: brought here before the run is opened, so that a failure leaves nothing.
+
+::
+
+    its mirror ▸ run directory;  the checkpoint it begins from, its inputs and its weights ▸ cache
+"""
+
+from collections.abc import Callable
+
+import attrs
+
+from hostcore.supervisor.inputs.fetched import Fetched
+from hostcore.supervisor.inputs.fetching import examine_inputs, fetch_inputs
+from hostcore.supervisor.mirror.adopting import adopt_from_mirror
+from hostcore.supervisor.mirror.parent import fetch_parent
+from hostcore.supervisor.opening import examine_run
+from hostcore.supervisor.plan import RunPlan
+
+Tell = Callable[[str], object]
+
+
+def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> RunPlan:
+    """Bring what a run needs to this machine. To be called before the run is opened.
+
+    :param tell: Gets a line about what people should know.
+    :param launched: See :func:`hostcore.supervisor.opening.open_run`.
+    :return: The plan, which knows where everything is.
+    :raises HostcoreError: When the run may not be opened, or something cannot be brought here. No attempt was begun.
+    """
+    adopt_from_mirror(plan, tell)
+    plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
+    if examine_run(plan, launched=launched) is not None:
+        return plan  # it is finished: nobody needs its inputs
+    inputs = fetch_inputs(plan.spec, plan.resolvers, tell)
+    return attrs.evolve(plan, fetched=attrs.evolve(plan.fetched, inputs=inputs))
+
+
+def examine_surroundings(plan: RunPlan, tell: Tell) -> RunPlan:
+    """See that what a run needs could be brought here. Of all that, only the checkpoint it begins from is.
+
+    :param tell: Gets a line about what people should know.
+    :return: The plan, which knows where that checkpoint is.
+    :raises HostcoreError: What is wrong with the inputs, or with the checkpoint.
+    """
+    plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
+    examine_inputs(plan.spec, plan.resolvers)
+    return plan

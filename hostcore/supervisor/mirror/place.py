@@ -1,0 +1,97 @@
+"""Where the mirror of a run is, and what lies there."""
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import attrs
+import orjson
+
+from hostcore.checkpoints.names import step_of_folder, step_of_record
+from hostcore.job.names import is_builtin
+from hostcore.job.paths import is_uri
+from hostcore.job.secrets import resolve_secrets, without_marks
+from hostcore.job.spec import JobSpec
+from hostcore.runs.documents import CorruptDocument, construct
+from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.supervisor.remote.store import Place
+from hostcore.supervisor.uploads.destination import prefix_of
+
+BASE = "/checkpoint_base_uri"
+
+
+def storage_options(spec: JobSpec) -> Mapping[str, Any]:
+    """How the store of ``checkpoint_base_uri`` is opened: as the uploader that writes the mirror opens it."""
+    for index, one in enumerate(spec.uploaders):
+        options = one.settings.get("storage_options")
+        if is_builtin(one.use, "fsspec") and "uri" not in one.settings and isinstance(options, Mapping):
+            return dict(without_marks(resolve_secrets(options, f"/uploaders/{index}/storage_options")))
+    return {}
+
+
+def mirror_of(spec: JobSpec) -> "Mirror | None":
+    """The mirror of a job's run; None if the job has none.
+
+    :raises StoreError: When there is no file system for it.
+    """
+    if spec.checkpoint_base_uri is None:
+        return None
+    base = Place.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE)
+    return Mirror(base.below(prefix_of(spec.run_id, spec.trainer)))
+
+
+def options_for(uri: str, spec: JobSpec) -> Mapping[str, Any]:
+    """How the store of another URI of the job is opened: like the mirror, if it is of the same kind."""
+    base = spec.checkpoint_base_uri or ""
+    same = is_uri(uri) and uri.partition("://")[0] == base.partition("://")[0]
+    return storage_options(spec) if same else {}
+
+
+@attrs.frozen
+class Mirror:
+    """``<base>/<run_id>/framework=<trainer>``: laid out like a run directory."""
+
+    place: Place
+
+    @property
+    def uri(self) -> str:
+        """How messages name it."""
+        return self.place.uri
+
+    def record(self) -> RunRecord | None:
+        """The record of the run; None if there is no run here.
+
+        :raises StoreError: When the store cannot be asked.
+        :raises CorruptDocument: When the record is none.
+        """
+        content = self.place.below("config/run.json").read()
+        return None if content is None else record_of(content, f"{self.uri}/config/run.json")
+
+    def attempts(self) -> list[int]:
+        """The attempts that were begun, oldest first."""
+        names = [PurePosixPath(name) for name in self.place.below("attempts").names()]
+        return sorted(int(name.stem) for name in names if name.suffix == ".json" and name.stem.isdecimal())
+
+    def steps(self) -> tuple[list[int], list[int]]:
+        """The steps that have a commit record, and those that have a folder alone; newest first."""
+        names = self.place.below("checkpoints").names()
+        committed = {step for name in names if (step := step_of_record(name)) is not None}
+        folders = {step for name in names if (step := step_of_folder(name)) is not None}
+        return sorted(committed, reverse=True), sorted(folders - committed, reverse=True)
+
+
+def record_of(content: bytes, uri: str) -> RunRecord:
+    """A run's record from the content of its file.
+
+    :raises CorruptDocument: When it is none.
+    """
+    try:
+        found = orjson.loads(content)
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise ValueError("it is not a run's record")
+        record = construct(RunRecord, found, file=Path(uri))
+        if not isinstance(record.job, dict) or "trainer" not in record.job:
+            raise ValueError("it holds no job")
+    except (ValueError, CorruptDocument) as error:
+        raise CorruptDocument(f"the mirror of the run is damaged: {error}", file=uri) from error
+    return record

@@ -1,0 +1,205 @@
+"""A place in a store: what is there, and in which version."""
+
+import hashlib
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from hostcore.job.paths import is_uri
+from hostcore.supervisor.remote.errors import StoreError, scheme_error, told_of
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+T = TypeVar("T")
+
+#: How long a store may take to answer a question.
+ANSWER_SECONDS: Final = 90.0
+
+
+@attrs.frozen(kw_only=True)
+class RemoteFile:
+    """One file of a store."""
+
+    #: Below the place that was listed, with ``/``; the place's own name if it is a file.
+    name: str
+    #: Within its file system.
+    path: str
+    #: In bytes; None if the store does not say.
+    size: int | None
+    #: Changes whenever the content does; empty if the store says nothing of the kind.
+    version: str
+
+
+@attrs.frozen(kw_only=True)
+class Listing:
+    """What there is at a place: a file, or a folder with all that is below it."""
+
+    is_folder: bool
+    #: Sorted by name.
+    files: tuple[RemoteFile, ...]
+
+    @property
+    def size(self) -> int:
+        """In bytes, as far as it is known."""
+        return sum(file.size or 0 for file in self.files)
+
+    @property
+    def version(self) -> str:
+        """Changes whenever one of the files does; empty if the store says too little to tell."""
+        if not all(file.version for file in self.files):
+            return ""
+        told = "\n".join(f"{file.name}\t{file.size}\t{file.version}" for file in self.files)
+        return hashlib.sha256(told.encode()).hexdigest()
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Place:
+    """A place in a store, asked anew each time: listings that a file system remembers are thrown away before."""
+
+    filesystem: "AbstractFileSystem"
+    #: Within the file system; no slash at its end.
+    path: str
+    #: How messages name it.
+    uri: str
+    #: Where the job names it.
+    pointer: str | None = None
+    answer_seconds: float = ANSWER_SECONDS
+
+    @classmethod
+    def of(cls, uri: str, options: Mapping[str, Any] | None = None, *, pointer: str | None = None) -> "Place":
+        """The place that a URI, or an absolute path, names.
+
+        :param options: For the file system: fsspec's ``storage_options``.
+        :raises StoreError: When there is no file system for it.
+        """
+        from fsspec.core import url_to_fs
+
+        target = uri if is_uri(uri) else f"file://{uri}"
+        try:
+            filesystem, path = url_to_fs(target, **(options or {}))
+        except Exception as error:
+            raise scheme_error(error, uri, pointer) from error
+        return cls(filesystem=filesystem, path=path.rstrip("/"), uri=uri.rstrip("/"), pointer=pointer)
+
+    def below(self, name: str) -> "Place":
+        """A place below this one.
+
+        :param name: With ``/``.
+        """
+        return attrs.evolve(self, path=f"{self.path}/{name}", uri=f"{self.uri}/{name}")
+
+    def listing(self) -> Listing:
+        """What is here.
+
+        :raises StoreError: ``store.missing`` when there is nothing; ``store.unreachable`` when nobody knows.
+        """
+        info = self._ask(lambda fs: fs.info(self.path))
+        if info["type"] != "directory":
+            return Listing(is_folder=False, files=(_remote_file(_last(self.path, self.uri), self.path, info),))
+        found = self._ask(lambda fs: fs.find(self.path, detail=True))
+        files = [
+            _remote_file(self._name_below(path), path, one)
+            for path, one in sorted(found.items())
+            if not path.endswith("/")  # what stands for an empty folder in an object store
+        ]
+        if not files:
+            raise StoreError(
+                f"the folder {self.uri} is empty", code="store.missing", pointer=self.pointer, file=self.uri
+            )
+        return Listing(is_folder=True, files=tuple(files))
+
+    def names(self) -> list[str]:
+        """The names right below this place; none if it is not there.
+
+        :raises StoreError: When it cannot be asked.
+        """
+        try:
+            found = self._ask(lambda fs: fs.ls(self.path, detail=False))
+        except StoreError as error:
+            if error.code == "store.missing":
+                return []
+            raise
+        return sorted({name for path in found if (name := path.rstrip("/").rpartition("/")[2])})
+
+    def read(self) -> bytes | None:
+        """The content of a small file; None if there is none.
+
+        :raises StoreError: When it cannot be asked.
+        """
+        try:
+            content = self._ask(lambda fs: fs.cat_file(self.path))
+        except StoreError as error:
+            if error.code == "store.missing":
+                return None
+            raise
+        return bytes(content)
+
+    def _ask(self, question: "Callable[[AbstractFileSystem], T]") -> T:
+        def asked() -> T:
+            self.filesystem.invalidate_cache()
+            return question(self.filesystem)
+
+        with told_of(self.uri, pointer=self.pointer):
+            return _answered(asked, self.answer_seconds)
+
+    def _name_below(self, path: str) -> str:
+        name = path[len(self.path) :].lstrip("/") if path.startswith(self.path) else path
+        parts = PurePosixPath(name).parts
+        if not parts or ".." in parts or "\0" in name or name.startswith("/"):
+            raise StoreError(
+                f"{path} in {self.uri} has a name that no file of this machine can have",
+                code="store.name",
+                pointer=self.pointer,
+                file=self.uri,
+                hint="rename it in the store",
+            )
+        return name
+
+
+def _answered(call: Callable[[], T], seconds: float) -> T:
+    """Call something that may hang, in a thread that is left to itself then."""
+    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answers.put((call(), None))
+        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that has asked
+            answers.put((None, error))
+
+    threading.Thread(target=ask, name="hostcore store", daemon=True).start()
+    try:
+        answer, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no answer within {seconds:g} seconds") from None
+    if error is not None:
+        raise error
+    return answer  # type: ignore[return-value]
+
+
+def _last(path: str, uri: str) -> str:
+    """The name of a file: the last part of its path, without what a web server was asked."""
+    name = path.rpartition("/")[2]
+    return name.partition("?")[0].partition("#")[0] if uri.startswith(("http://", "https://")) else name
+
+
+def _remote_file(name: str, path: str, info: Mapping[str, Any]) -> RemoteFile:
+    return RemoteFile(name=name, path=path, size=info.get("size"), version=_version(info))
+
+
+def _version(info: Mapping[str, Any]) -> str:
+    """The ETag, a checksum, or size and time of the last change. Every file system has its own names for them."""
+    by_name = {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
+    for key in ("etag", "md5hash", "contentmd5", "crc32c", "checksum", "sha256", "blobid"):
+        if by_name.get(key):
+            return f"{key}:{str(by_name[key]).strip(chr(34))}"
+    for key in ("mtime", "lastmodified", "updated", "modified", "created"):
+        if by_name.get(key):
+            changed = by_name[key]
+            return f"{key}:{changed.timestamp() if isinstance(changed, datetime) else changed}"
+    return ""

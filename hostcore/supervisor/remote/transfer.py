@@ -1,0 +1,255 @@
+"""Bringing files here: several at once, checked, on the disk when it returns, and nothing of them if it fails."""
+
+import hashlib
+import queue
+import shutil
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+from fsspec.asyn import AsyncFileSystem
+from fsspec.callbacks import Callback
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from hostcore.checkpoints.durable import fsync_file
+from hostcore.supervisor.remote.errors import NO_SPACE, StoreError, told_of
+from hostcore.supervisor.remote.progress import shown_progress
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_THREADS: Final = 8
+_TRIES: Final = 3
+#: A transfer of which no byte arrives for so long will not be finished.
+STALL_SECONDS: Final = 120.0
+_TICK_SECONDS: Final = 0.2
+#: How long the other threads may take to stop when one has failed.
+_JOIN_SECONDS: Final = 5.0
+#: Before the second try; longer before each further one.
+PAUSE_SECONDS: Final = 0.5
+#: What trying again does not mend.
+_FINAL: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+
+
+class WrongContent(StoreError):
+    """What arrived is not what should be there."""
+
+    code = "store.content"
+
+
+class Stalled(StoreError):
+    """Nothing arrives any more."""
+
+    code = "store.unreachable"
+
+
+@attrs.frozen(kw_only=True)
+class Wanted:
+    """A file to bring here."""
+
+    #: Within its file system.
+    source: str
+    #: How messages name it.
+    uri: str
+    target: Path
+    #: In bytes; None: not known.
+    size: int | None = None
+    #: In lower-case hexadecimal; empty: not known.
+    sha256: str = ""
+
+
+def bring(
+    filesystem: "AbstractFileSystem",
+    wanted: Sequence[Wanted],
+    *,
+    label: str,
+    pointer: str | None = None,
+    stall_seconds: float = STALL_SECONDS,
+) -> list[str]:
+    """Bring files here. Whoever calls it removes the folder that they go to if it fails.
+
+    :param label: What the progress bar says; there is one on a terminal.
+    :param pointer: Where the job names them.
+    :return: The SHA-256 of each, in the order of ``wanted``.
+    :raises WrongContent: When one has another size or checksum than it should.
+    :raises StoreError: When one cannot be read, or there is no room.
+    """
+    if not wanted:
+        return []
+    _require_room(wanted, pointer)
+    transfer = _Transfer(filesystem, wanted, pointer)
+    threads = min(_THREADS, len(wanted)) if _is_thread_safe(filesystem) else 1
+    with shown_progress(label, sum(one.size or 0 for one in wanted) or None) as show:
+        try:
+            transfer.run(threads, show, stall_seconds)
+        except Stalled:
+            raise  # there is no waiting for threads that hang
+        except Exception:
+            transfer.cancelled.set()
+            transfer.join()
+            raise
+        finally:
+            transfer.cancelled.set()  # also when the user has had enough: they stop at their next block
+    return [transfer.digests[number] for number in range(len(wanted))]
+
+
+def _is_thread_safe(filesystem: "AbstractFileSystem") -> bool:
+    """Whether several threads may read at once; those of fsspec that hold one connection may not."""
+    return isinstance(filesystem, AsyncFileSystem | LocalFileSystem | MemoryFileSystem)
+
+
+def _require_room(wanted: Sequence[Wanted], pointer: str | None) -> None:
+    target = wanted[0].target
+    folder = next(place for place in target.parents if place.is_dir())
+    needed, free = sum(one.size or 0 for one in wanted), shutil.disk_usage(folder).free
+    if needed > free:
+        raise StoreError(
+            f"{needed:,} bytes are to be brought here, and {folder} has room for {free:,}",
+            code="store.no_space",
+            pointer=pointer,
+            file=str(folder),
+            hint="make room, or set HOSTCORE_CACHE_DIR or HOSTCORE_RUNS_DIR to a folder on another disk",
+        )
+
+
+class _Transfer:
+    """The files of one call, and the threads that bring them."""
+
+    def __init__(self, filesystem: "AbstractFileSystem", wanted: Sequence[Wanted], pointer: str | None) -> None:
+        self._filesystem = filesystem
+        self._pointer = pointer
+        self._left = deque(enumerate(wanted))
+        self._count = len(wanted)
+        self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._moved = 0
+        self._threads: list[threading.Thread] = []
+        self.cancelled = threading.Event()
+        self.digests: dict[int, str] = {}
+
+    def run(self, threads: int, show: Callable[[int], None], stall_seconds: float) -> None:
+        """Bring all of them."""
+        for number in range(threads):
+            thread = threading.Thread(target=self._work, name=f"hostcore fetch {number + 1}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        moved, moved_at = -1, time.monotonic()
+        while self._count:
+            try:
+                error = self._news.get(timeout=_TICK_SECONDS)
+            except queue.Empty:
+                if moved == self._moved and time.monotonic() - moved_at > stall_seconds:
+                    raise self._stalled(stall_seconds) from None
+            else:
+                if error is not None:
+                    raise error
+                self._count -= 1
+            if moved != self._moved:
+                moved, moved_at = self._moved, time.monotonic()
+            show(self._moved)
+
+    def join(self) -> None:
+        """Wait a moment for the threads, which would make anew what the caller is about to remove."""
+        end = time.monotonic() + _JOIN_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def move(self, count: int) -> None:
+        """Count bytes that have arrived.
+
+        :raises InterruptedError: When nobody waits for them any more.
+        """
+        if self.cancelled.is_set():
+            raise InterruptedError("nobody waits for it any more")
+        with self._lock:
+            self._moved += count
+
+    def _stalled(self, seconds: float) -> Stalled:
+        message = f"no byte has arrived for {seconds:g} seconds"
+        hint = "look whether the store is up, and whether this machine gets there; then try again"
+        return Stalled(message, pointer=self._pointer, hint=hint)
+
+    def _work(self) -> None:
+        while not self.cancelled.is_set():
+            try:
+                number, one = self._left.popleft()
+            except IndexError:
+                return
+            try:
+                with told_of(one.uri, pointer=self._pointer):
+                    self.digests[number] = self._bring(one)
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+                self._news.put(error)
+                return
+            self._news.put(None)
+
+    def _bring(self, one: Wanted) -> str:
+        one.target.parent.mkdir(parents=True, exist_ok=True)
+        for tried in range(1, _TRIES + 1):
+            counter = _Counter(self)
+            try:
+                self._filesystem.get_file(one.source, str(one.target), callback=counter)
+                counter.settle(one.target.stat().st_size)
+                digest = _checked(one, self._pointer)
+            except Exception as error:
+                self.move(-counter.counted)
+                tries = 2 if isinstance(error, WrongContent) else _TRIES
+                if tried >= tries or isinstance(error, _FINAL) or getattr(error, "errno", None) in NO_SPACE:
+                    raise
+                if self.cancelled.wait(PAUSE_SECONDS * tried):
+                    raise
+            else:
+                fsync_file(one.target)
+                return digest
+        raise AssertionError("the last try has returned or raised")
+
+
+def _checked(one: Wanted, pointer: str | None) -> str:
+    size = one.target.stat().st_size
+    if one.size is not None and size != one.size:
+        raise WrongContent(f"{one.uri} has {one.size:,} bytes, and {size:,} arrived", pointer=pointer, file=one.uri)
+    digest = sha256_of(one.target)
+    if one.sha256 and digest != one.sha256:
+        raise WrongContent(
+            f"the content of {one.uri} is not what it should be: its SHA-256 is {digest}, not {one.sha256}",
+            pointer=pointer,
+            file=one.uri,
+        )
+    return digest
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+class _Counter(Callback):  # type: ignore[misc] # fsspec has no types
+    """Counts the bytes of one file as they arrive."""
+
+    def __init__(self, transfer: _Transfer) -> None:
+        super().__init__()
+        self._transfer = transfer
+        self.counted = 0
+
+    def relative_update(self, inc: int = 1) -> None:
+        """So many bytes more."""
+        self._transfer.move(inc)
+        self.counted += inc
+
+    def absolute_update(self, value: int) -> None:
+        """So many bytes in all."""
+        self.relative_update(value - self.counted)
+
+    def settle(self, size: int) -> None:
+        """Count what a file system has not told of."""
+        self.absolute_update(size)
+
+    def branch(self, path_1: Any, path_2: Any, kwargs: Any) -> None:  # noqa: ARG002
+        """One file has no parts that are counted apart."""
+        return

@@ -1,0 +1,194 @@
+"""What serves an attempt beside its workers: reporters and uploaders, from its first event to what is left at its end.
+
+Nobody waits for them while the run trains. When it has ended, they have a while for what is left::
+
+    samples and checkpoints are copied  ▸  the required ones decide  ▸  terminal event, result
+                                        ▸  logs and result are copied, reporters hear the end  ▸  what is left is told
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import attrs
+
+from hostcore.runs.result import Left
+from hostcore.supervisor.delivery.addressee import addressees_of
+from hostcore.supervisor.delivery.deliveries import Deliveries, Undelivered
+from hostcore.supervisor.ending import End
+from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.uploads.uploads import Backlog, Uploads, destinations_of, prefix_of
+from hostcore_hookspecs import events
+from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.events import Event
+from hostcore_hookspecs.reporter import ReporterContext
+
+_TICK_SECONDS: Final = 0.02
+
+
+@attrs.frozen(kw_only=True)
+class Patience:
+    """How long an ended run waits for what gets nothing done, in seconds. What gets something done may go on."""
+
+    #: For uploads, all of which are in an outage.
+    uploads: float = 60.0
+    #: For the required reporters, none of which takes an event.
+    required: float = 60.0
+    #: For the other reporters, none of which takes an event.
+    reporters: float = 10.0
+
+
+#: Before a restart: the next attempt goes on with what is left.
+IMPATIENT: Final = Patience(uploads=2.0, required=2.0, reporters=2.0)
+
+
+class Serving:
+    """The reporters and uploaders of one attempt.
+
+    :param leave_by: Until when an ended run may wait, on the clock, if somebody is in a hurry; from when it began to.
+    :param meanwhile: Called again and again while it waits.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        opening: Opening,
+        *,
+        leave_by: Callable[[float], float | None],
+        meanwhile: Callable[[], object],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        spec = plan.spec
+        self._leave_by = leave_by
+        self._meanwhile = meanwhile
+        self._clock = clock
+        self._deliveries = Deliveries(addressees_of(plan.reporters, spec.reporters), opening.directory, clock=clock)
+        self._uploads = Uploads(
+            destinations_of(plan.uploaders, spec.uploaders, base_uri=spec.checkpoint_base_uri),
+            opening.directory,
+            attempt=opening.attempt,
+            job=plan.job,
+            base_uri=spec.checkpoint_base_uri,
+            prefix=prefix_of(spec.run_id, spec.trainer),
+            spool_bytes=spec.spool_bytes,
+            spool_seconds=spec.spool_seconds,
+            checkpoints_dir=plan.checkpoints_dir,
+            samples_dir=plan.samples_dir,
+            clock=clock,
+        )
+        self._waits = True
+
+    def start(self, ctx: ReporterContext) -> None:
+        """Start all of them. To be called before the attempt's first event is written."""
+        self._deliveries.start(ctx)
+        self._uploads.start()
+
+    def hear(self, event: Event) -> None:
+        """An event was written to the log. Never waits."""
+        self._deliveries.announce()
+        self._uploads.hear(event)
+
+    def news(self) -> list[events.Payload]:
+        """What the log should have of them, since the last call. Nothing any more behind the terminal event."""
+        return [*self._deliveries.news(), *self._uploads.news()]
+
+    def settle(self, patience: Patience) -> RunError | None:
+        """The workers are gone: wait for the copies of what they left, and for the required reporters.
+
+        :return: Why the run has failed, if something required was not delivered.
+        """
+        self._uploads.finish(final=False)
+        self._wait(self._uploads.is_drained, self._uploads_are_stuck, patience.uploads)
+        self._deliveries.hurry()
+        self._wait(self._deliveries.is_settled, self._takes_nothing(), patience.required)
+        missing, behind = self._uploads.missing(), self._deliveries.behind()
+        if not missing and not behind:
+            return None
+        return _not_delivered(missing, behind)
+
+    def finish(self, patience: Patience) -> None:
+        """The terminal event and the result are written: wait until everybody has them, or it makes no sense to."""
+        self._uploads.finish(final=True)
+        self._deliveries.finish()
+        self._wait(self._deliveries.is_finished, self._takes_nothing(), patience.reporters)
+        self._wait(self._uploads.is_drained, self._uploads_are_stuck, patience.uploads)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop. The next attempt, ``hostcore replay`` and ``hostcore upload`` go on with what is left."""
+        self._deliveries.abandon()
+        self._uploads.abandon()
+
+    @property
+    def left(self) -> list[Left]:
+        """What was not delivered."""
+        told = [_untold(one) for one in self._deliveries.failures]
+        for name, one in self._uploads.pending().by_uploader.items():
+            if one.files or one.given_up:
+                told.append(Left(message=_not_copied(name, one), command=["hostcore", "upload", "--uploader", name]))
+        return told
+
+    def _uploads_are_stuck(self) -> bool:
+        waiting = [one for one in self._uploads.pending().by_uploader.values() if one.files]
+        return all(one.outage_seconds for one in waiting)
+
+    def _takes_nothing(self) -> Callable[[], bool]:
+        """Whether no reporter has taken an event since the last time it was asked."""
+        before = -1
+
+        def asked() -> bool:
+            nonlocal before
+            before, last = self._deliveries.taken, before
+            return before == last
+
+        return asked
+
+    def _wait(self, done: Callable[[], bool], is_stuck: Callable[[], bool], patience: float) -> None:
+        """Wait until something is done; not for longer than it is stuck, nor than whoever is in a hurry allows."""
+        began, stuck_since = self._clock(), None
+        while not done():
+            self._meanwhile()
+            now = self._clock()
+            leave_by = self._leave_by(began)
+            stuck_since = (stuck_since or now) if is_stuck() else None
+            if (leave_by is not None and now >= leave_by) or (stuck_since and now - stuck_since >= patience):
+                return
+            time.sleep(_TICK_SECONDS)
+
+
+def _untold(one: Undelivered) -> Left:
+    if not one.events:
+        return Left(message=f"the reporter {one.label} failed when it was closed: {one.message}")
+    return Left(
+        message=f"the reporter {one.label} has not taken {one.events:,} events: {one.message}",
+        command=["hostcore", "replay", "--reporter", one.name, "--pending"],
+    )
+
+
+def _not_copied(name: str, backlog: Backlog) -> str:
+    why = {**backlog.failing, **backlog.given_up}
+    path = next(iter(why), None)
+    more = f" and {len(why) - 1:,} more" if len(why) > 1 else ""
+    told = f": {path}{more} ({why[path]})" if path is not None else f": {backlog.files:,} files are left"
+    return f"the uploader {name} has not copied everything{told}"
+
+
+def _not_delivered(uploaders: list[str], reporters: list[str]) -> RunError:
+    parts = [f"the uploader {label} has not copied everything" for label in uploaders]
+    parts += [f"the reporter {label} has not taken every event" for label in reporters]
+    ways = ["`hostcore upload RUN`"] * bool(uploaders) + ["`hostcore replay RUN --reporter NAME --pending`"] * bool(
+        reporters
+    )
+    return RunError(
+        type="NotDelivered",
+        message=f"the run itself has come to its end, but, required by the job, {'; '.join(parts)}",
+        hint=f"nothing of the run is lost: {' and '.join(ways)} delivers the rest; the events above say what was wrong",
+    )
+
+
+def fails_for(payload: End, error: RunError | None) -> End:
+    """How an attempt ends when something required was not delivered: a success becomes a failure."""
+    if error is None or not isinstance(payload, events.RunSucceeded):
+        return payload
+    return events.RunFailed(error=error)

@@ -1,0 +1,181 @@
+"""The reporter mlflow, and MLflow's own server."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
+from hostcore_hookspecs import Event, FatalError, Job
+from hostcore_hookspecs.events import (
+    CheckpointSaved,
+    Metrics,
+    RunCancelled,
+    RunError,
+    RunFailed,
+    RunPreempted,
+    RunResumed,
+    RunStarted,
+    RunSubmitted,
+    RunSucceeded,
+    Validation,
+)
+
+Course = Any
+MakeCourse = Callable[..., Course]
+
+
+def reporter_of(server: str, experiment: str, **settings: Any) -> MlflowReporter:
+    # On two busy cores, a server that has just started takes its time; here is no host that would try again.
+    settings = {"tracking_uri": server, "experiment": experiment, "timeout_seconds": 120.0, **settings}
+    return MlflowReporter(settings=MlflowReporter.Settings(**settings))
+
+
+def runs(server: str, experiment: str) -> list[Run]:
+    client = MlflowClient(server)
+    found = client.get_experiment_by_name(experiment)
+    return list(client.search_runs([found.experiment_id])) if found else []
+
+
+def begin(run: Course) -> list[Event]:
+    return [run.tell(RunSubmitted(trainer="flights", max_steps=100)), run.tell(RunStarted(device="cpu"), step=0)]
+
+
+def steps(run: Course, *steps: int) -> list[Event]:
+    return [run.tell(Metrics(metrics={"train/loss": float(step)}, samples_per_second=9.0), step=step) for step in steps]
+
+
+def history(server: str, run: Run, key: str = "train/loss") -> list[tuple[int, float]]:
+    return sorted((point.step, point.value) for point in MlflowClient(server).get_metric_history(run.info.run_id, key))
+
+
+def test_a_run_becomes_a_run_of_mlflow(course: MakeCourse, mlflow_server: str) -> None:
+    run = course()
+    told = [*begin(run), *steps(run, 10, 20), run.tell(Validation(metrics={"val/loss": 0.5}, weight=10), step=20)]
+    told.append(run.tell(Metrics(metrics={"train/loss": None}, nonfinite=("train/loss",)), step=30))
+    checkpoint = CheckpointSaved(path="checkpoints/step-000030", bytes=9, final=True, best={"val/loss": 0.5})
+    told += [run.tell(checkpoint, step=30), run.tell(RunSucceeded(), step=30)]
+    run.report(reporter_of(mlflow_server, "first"), told)
+    (found,) = runs(mlflow_server, "first")
+    assert found.info.run_name == "flights-1"
+    assert found.info.status == "FINISHED"
+    assert (found.info.start_time, found.info.end_time) == (1_700_000_000_000, told[-1].time_ms)
+    assert found.data.params["hyperparams.lr"] == "0.1"
+    assert found.data.params["hyperparams.sizes"] == "[64, 8]"
+    assert found.data.metrics["val/loss"] == 0.5
+    assert found.data.metrics["host/samples_per_second"] == 9
+    assert history(mlflow_server, found)[:2] == [(10, 10), (20, 20)]
+    assert math.isnan(history(mlflow_server, found)[2][1])
+    assert found.data.tags["hostcore.run_id"] == "flights-1"
+    assert found.data.tags["hostcore.checkpoint"] == "checkpoints/step-000030"
+    assert found.data.tags["hostcore.best.val/loss"] == "0.5"
+
+
+def test_an_event_that_comes_again_is_there_once(course: MakeCourse, mlflow_server: str) -> None:
+    run = course()
+    told = [*begin(run), *steps(run, 10, 20), run.tell(RunSucceeded(), step=20)]
+    run.report(reporter_of(mlflow_server, "again"), [event for event in told for _ in range(2)])
+    run.report(reporter_of(mlflow_server, "again"), told)  # a replay
+    (found,) = runs(mlflow_server, "again")
+    assert history(mlflow_server, found) == [(10, 10), (20, 20)]
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        (RunFailed(error=RunError(type="ValueError", message="no")), "FAILED"),
+        (RunCancelled(reason="enough"), "KILLED"),
+        (RunPreempted(), "KILLED"),
+    ],
+    ids=["failed", "cancelled", "preempted"],
+)
+def test_every_end_has_its_status_and_a_resumed_run_goes_on(
+    end: Any, status: str, course: MakeCourse, mlflow_server: str
+) -> None:
+    run = course()
+    experiment = f"resumed after {status} {type(end).__name__}"
+    told = [*begin(run), *steps(run, 10), run.tell(end, step=10)]
+    run.report(reporter_of(mlflow_server, experiment), told)
+    (found,) = runs(mlflow_server, experiment)
+    assert found.info.status == status
+    run.attempt = 2
+    more = [*begin(run), run.tell(RunResumed(path="checkpoints/step-000010"), step=10), *steps(run, 20)]
+    run.report(reporter_of(mlflow_server, experiment), [told[-1], *more])
+    (found,) = runs(mlflow_server, experiment)
+    assert found.info.status == "RUNNING"
+    assert found.data.tags["hostcore.attempt"] == "2"
+    run.report(reporter_of(mlflow_server, experiment), [run.tell(RunSucceeded(), step=20)])
+    (found,) = runs(mlflow_server, experiment)
+    assert found.info.status == "FINISHED"
+    assert history(mlflow_server, found) == [(10, 10), (20, 20)]
+
+
+def test_a_new_run_of_the_same_name_is_another_run(course: MakeCourse, mlflow_server: str) -> None:
+    old, new = course("old"), course("new", submitted_ms=1_700_000_100_000)
+    for run in (old, new):
+        run.report(reporter_of(mlflow_server, "same name"), [*begin(run), *steps(run, 10)])
+    assert len(runs(mlflow_server, "same name")) == 2
+
+
+def test_a_parameter_that_a_resumed_job_changes_keeps_its_first_value(course: MakeCourse, mlflow_server: str) -> None:
+    run = course(job=Job(trainer="flights", max_steps=100))
+    run.report(reporter_of(mlflow_server, "changed"), begin(run))
+    run.attempt, run.job = 2, Job(trainer="flights", max_steps=200, hyperparams={"lr": 0.1})
+    run.report(reporter_of(mlflow_server, "changed"), begin(run))
+    (found,) = runs(mlflow_server, "changed")
+    assert found.data.params["max_steps"] == "100"
+    assert found.data.params["hyperparams.lr"] == "0.1"
+
+
+def test_a_job_beyond_the_limits_of_the_server_is_cut(course: MakeCourse, mlflow_server: str) -> None:
+    hyperparams = {f"p{index}": index for index in range(250)} | {"long": "x" * 10_000, "k" * 400: 1, "odd (name)": 2}
+    run = course(job=Job(trainer="flights", hyperparams=hyperparams, labels={"team": "y" * 9000}))
+    metrics: dict[str, float | None] = {f"m{index}": 1.0 for index in range(1500)} | {"p@1 (%)": 2.0, "n" * 400: 3.0}
+    error = RunError(type="ValueError", message="z" * 20_000)
+    told = [*begin(run), run.tell(Metrics(metrics=metrics), step=1), run.tell(RunFailed(error=error), step=1)]
+    run.report(reporter_of(mlflow_server, "limits"), told)
+    (found,) = runs(mlflow_server, "limits")
+    assert found.data.params["hyperparams.p249"] == "249"
+    assert len(found.data.params["hyperparams.long"]) == 6000
+    assert found.data.params["hyperparams.odd _name_"] == "2"
+    assert found.data.metrics["m1499"] == 1
+    assert found.data.metrics["p_1 ___"] == 2
+    assert found.data.metrics["n" * 250] == 3
+
+
+def test_an_experiment_that_is_not_there_is_fatal_where_it_must_not_be_made(
+    course: MakeCourse, mlflow_server: str
+) -> None:
+    run = course()
+    with pytest.raises(FatalError, match="has no experiment 'unknown'"):
+        run.report(reporter_of(mlflow_server, "unknown", create_experiment=False), begin(run))
+
+
+def test_a_run_that_is_deleted_while_it_goes_on_is_fatal(course: MakeCourse, mlflow_server: str) -> None:
+    run = course()
+    reporter = reporter_of(mlflow_server, "deleted run")
+    reporter.open(run.ctx())
+    for event in [*begin(run), *steps(run, 10)]:
+        reporter.report_event(event)
+    (found,) = runs(mlflow_server, "deleted run")
+    MlflowClient(mlflow_server).delete_run(found.info.run_id)
+    with pytest.raises(FatalError, match=r"answered 400 .*must be in the 'active' state"):
+        reporter.report_event(run.tell(Metrics(metrics={"train/loss": 1.0}), step=20))
+    reporter.close()
+
+
+def test_an_experiment_that_was_deleted_is_fatal(course: MakeCourse, mlflow_server: str) -> None:
+    run = course()
+    client = MlflowClient(mlflow_server)
+    client.delete_experiment(client.create_experiment("deleted"))
+    with pytest.raises(FatalError, match="'deleted' was deleted"):
+        run.report(reporter_of(mlflow_server, "deleted"), begin(run))
+
+
+def test_an_address_without_mlflow_is_fatal(course: MakeCourse, mlflow_server: str) -> None:
+    run = course()
+    with pytest.raises(FatalError, match="answered 404"):
+        run.report(reporter_of(f"{mlflow_server}/elsewhere", "x", create_experiment=False), begin(run))

@@ -1,0 +1,191 @@
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.request import urlopen
+
+import orjson
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hostcore_builtin_plugins.reporters.prometheus import PrometheusReporter
+from hostcore_hookspecs import FatalError, Job, events
+from hostcore_hookspecs.events import (
+    CheckpointSaved,
+    Metrics,
+    Progress,
+    RunFailed,
+    RunStarted,
+    RunSubmitted,
+    Validation,
+    Warning,
+)
+
+Course = Any
+MakeCourse = Callable[..., Course]
+
+
+@pytest.fixture
+def opened() -> Iterator[Any]:
+    """Makes reporters, and closes them."""
+    made: list[PrometheusReporter] = []
+
+    def open_one(run: Course, **settings: Any) -> PrometheusReporter:
+        reporter = PrometheusReporter(settings=PrometheusReporter.Settings(**settings))
+        made.append(reporter)
+        reporter.open(run.ctx())
+        return reporter
+
+    yield open_one
+    for reporter in made:
+        reporter.close()
+
+
+def url_of(run: Course) -> str:
+    return str(orjson.loads((run.run_dir / "prometheus.json").read_bytes())["url"])
+
+
+def scrape(url: str) -> dict[tuple[str, ...], float]:
+    """Values by name and labels, without ``run_id``, which all have."""
+    with urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("run_id") == "flights-1"
+            found[(sample.name, *labels.values())] = sample.value
+    return found
+
+
+def test_a_scrape_shows_where_the_run_stands(course: MakeCourse, opened: Any) -> None:
+    run = course(job=Job(trainer="flights"))
+    reporter = opened(run)
+    for payload, step in [
+        (RunSubmitted(trainer="flights", max_steps=100, total_steps=100), None),
+        (RunStarted(device="cpu"), 0),
+        (Metrics(metrics={"train/loss": 0.5, "lr": 0.1}, samples_per_second=800, step_seconds=0.04), 10),
+        (Validation(metrics={"val/loss": 0.25}, weight=10), 10),
+        (CheckpointSaved(path="checkpoints/step-000010", bytes=1000, final=False), 10),
+        (Warning(code="gpu.hot", message="it is hot"), 10),
+        (Warning(code="gpu.hot", message="still"), 10),
+        (Progress(samples_per_second=700), 12),
+    ]:
+        reporter.report_event(run.tell(payload, step=step, epoch=3))
+    found = scrape(url_of(run))
+    assert found[("hostcore_metric", "train/loss")] == 0.5
+    assert found[("hostcore_metric", "val/loss")] == 0.25
+    assert found[("hostcore_step",)] == 12
+    assert found[("hostcore_total_steps",)] == 100
+    assert found[("hostcore_epoch",)] == 3
+    assert found[("hostcore_samples_per_second",)] == 700
+    assert found[("hostcore_step_seconds",)] == 0.04
+    assert found[("hostcore_warnings_total", "gpu.hot")] == 2
+    assert found[("hostcore_checkpoints_total",)] == 1
+    assert found[("hostcore_checkpoint_bytes_total",)] == 1000
+    assert found[("hostcore_last_checkpoint_step",)] == 10
+    assert found[("hostcore_events_total", "warning")] == 2
+    assert found[("hostcore_last_event_timestamp_seconds",)] == 1_700_000_007
+    assert found[("hostcore_status", "running")] == 1
+    assert found[("hostcore_status", "submitted")] == 0
+    assert found[("hostcore_run_info", "1", "flights")] == 1
+
+
+def test_the_end_is_a_state(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    reporter = opened(run)
+    reporter.report_event(run.tell(RunStarted(device="cpu"), step=0))
+    reporter.report_event(run.tell(RunFailed(error=events.RunError(type="ValueError", message="no")), step=1))
+    found = scrape(url_of(run))
+    assert {name[1]: value for name, value in found.items() if name[0] == "hostcore_status"} == {
+        "submitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 0, "preempted": 0,
+    }  # fmt: skip
+
+
+def test_what_was_not_finite_is_nan(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    opened(run).report_event(run.tell(Metrics(metrics={"train/loss": None}, nonfinite=("train/loss",)), step=1))
+    assert math.isnan(scrape(url_of(run))[("hostcore_metric", "train/loss")])
+
+
+def test_names_with_quotes_and_newlines_can_be_parsed(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    name = 'a "quoted"\\ name\nof two lines'
+    opened(run).report_event(run.tell(Metrics(metrics={name: 1.5}), step=1))
+    assert scrape(url_of(run))[("hostcore_metric", name)] == 1.5
+
+
+def test_an_event_that_comes_again_counts_once(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    reporter = opened(run)
+    event = run.tell(Warning(code="gpu.hot", message="it is hot"))
+    reporter.report_event(event)
+    reporter.report_event(event)
+    assert scrape(url_of(run))[("hostcore_warnings_total", "gpu.hot")] == 1
+
+
+def test_two_runs_of_one_process_have_numbers_of_their_own(course: MakeCourse, opened: Any) -> None:
+    first, second = course("first"), course("second")
+    opened(first).report_event(first.tell(Progress(), step=1))
+    opened(second).report_event(second.tell(Progress(), step=2))
+    assert scrape(url_of(first))[("hostcore_step",)] == 1
+    assert scrape(url_of(second))[("hostcore_step",)] == 2
+
+
+def test_a_file_tells_the_address_as_long_as_there_is_one(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    reporter = opened(run)
+    told = orjson.loads((run.run_dir / "prometheus.json").read_bytes())
+    assert told["pid"] == os.getpid()
+    assert told["url"].startswith("http://127.0.0.1:")
+    reporter.close()
+    assert not (run.run_dir / "prometheus.json").exists()
+
+
+def test_closing_frees_the_port_and_ends_the_thread(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    before = set(threading.enumerate())
+    reporter = opened(run)
+    port = int(url_of(run).split(":")[2].split("/")[0])
+    scrape_of_nothing = urlopen(url_of(run), timeout=10)
+    scrape_of_nothing.read()
+    scrape_of_nothing.close()
+    reporter.close()
+    with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        pass
+    deadline = time.monotonic() + 10  # those that answered a scrape end by themselves
+    while set(threading.enumerate()) - before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert set(threading.enumerate()) <= before
+    opened(run, port=port).close()
+
+
+def test_a_port_that_is_taken_is_a_clear_error(course: MakeCourse, opened: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(FatalError, match=f"port {port} of 127.0.0.1 is taken") as caught:
+            opened(course(), port=port)
+    assert "0 takes a free one" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
+def test_an_address_of_another_machine_is_a_clear_error(address: str, course: MakeCourse, opened: Any) -> None:
+    with pytest.raises(FatalError, match=f"{address} is no address of this machine"):
+        opened(course(), address=address)
+
+
+def test_nothing_waits_for_a_scrape_that_is_never_read(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    reporter = opened(run)
+    metrics: dict[str, float | None] = {f"metric/{index:0100}": 1.0 for index in range(2000)}
+    reporter.report_event(run.tell(Metrics(metrics=metrics), step=1))
+    port = int(url_of(run).split(":")[2].split("/")[0])
+    with socket.create_connection(("127.0.0.1", port)) as lazy:
+        lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        lazy.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        reporter.report_event(run.tell(Progress(), step=2))
+        assert scrape(url_of(run))[("hostcore_step",)] == 2
+        reporter.close()

@@ -1,0 +1,122 @@
+"""Curves of any length in bounded memory, and the axes they are drawn on."""
+
+import math
+import random
+from collections.abc import Iterable
+
+import pytest
+
+from hostcore.cli.report_page.scale import Scale, label
+from hostcore.cli.report_page.thinning import MOST_POINTS, Curve
+
+
+def curve_of(points: Iterable[tuple[int, float | None]], **limits: int) -> Curve:
+    curve = Curve(**limits)
+    for step, value in points:
+        curve.add(step, value)
+    return curve
+
+
+class TestACurve:
+    @pytest.mark.parametrize(("count", "stride"), [(1, 1), (1000, 1), (1000, 7), (2000, 1)])
+    def test_that_is_short_has_every_value(self, count: int, stride: int) -> None:
+        points = [(number * stride, math.sin(number)) for number in range(count)]
+        curve = curve_of(points)
+        assert curve.points == points
+        assert curve.means == []
+
+    def test_that_is_longer_keeps_the_extremes_of_every_stretch(self) -> None:
+        seed = random.randrange(2**32)
+        print("seed", seed)
+        chance = random.Random(seed)
+        steps = sorted(chance.sample(range(1, 200_000), 30_000))
+        points = [(step, chance.gauss(0, 1)) for step in steps]
+        spikes = {chance.choice(steps): 1000.0 + number * (-1) ** number * 2000 for number in range(5)}
+        points = [(step, spikes.get(step, value)) for step, value in points]
+
+        curve = curve_of(points)
+
+        assert len(curve.points) <= MOST_POINTS
+        assert [step for step, _ in curve.points] == sorted({step for step, _ in curve.points})
+        assert set(curve.points) <= set(points)
+        assert set(spikes.items()) <= set(curve.points)
+        assert curve.lowest == min(points, key=lambda point: point[1])
+        assert curve.highest == max(points, key=lambda point: point[1])
+        assert (curve.count, curve.last) == (30_000, points[-1])
+
+    def test_that_is_longer_has_the_means_of_its_stretches(self) -> None:
+        curve = curve_of((step, float(step % 2)) for step in range(100_000))
+        assert len(curve.means) <= MOST_POINTS / 2
+        assert {mean for _, mean in curve.means} == {0.5}
+
+    def test_can_be_thinned_further_and_keeps_its_extremes(self) -> None:
+        curve = curve_of((step, 5.0 if step == 777 else math.sin(step)) for step in range(5000))
+        curve.thin(60)
+        assert len(curve.points) <= 60
+        assert (777, 5.0) in curve.points
+
+    def test_counts_what_a_later_attempt_has_trained_again_once(self) -> None:
+        curve = Curve()
+        for step in (10, 20, 30, 40):
+            curve.add(step, 1.0, attempt=1)
+        for step in (30, 60):
+            curve.add(step, 2.0, attempt=2, begun_at=20)
+        assert curve.points == [(10, 1.0), (20, 1.0), (30, 2.0), (60, 2.0)]
+
+    def test_forgets_an_undone_spike_when_it_is_long_too(self) -> None:
+        curve = Curve(most_points=20)
+        for step in range(1, 1001):
+            curve.add(step, 99.0 if step == 900 else 1.0, attempt=1)
+        for step in range(851, 1001):
+            curve.add(step, 2.0, attempt=2, begun_at=850)
+        assert curve.highest is not None and curve.highest[1] == 2.0
+        assert {value for step, value in curve.points if step <= 850} == {1.0}
+
+    def test_keeps_the_end_of_an_attempt_that_no_other_has_come_to(self) -> None:
+        curve = curve_of([(10, 1.0), (20, 0.5)])
+        assert curve.points == [(10, 1.0), (20, 0.5)]
+
+    def test_is_interrupted_where_values_are_not_finite(self) -> None:
+        curve = curve_of([(1, 1.0), (2, None), (3, None), (4, 2.0)])
+        assert curve.points == [(1, 1.0), (2, None), (3, None), (4, 2.0)]
+        assert (curve.nonfinite, curve.nonfinite_steps, curve.lowest) == (2, [2, 3], (1, 1.0))
+
+    def test_that_is_long_still_says_where_values_were_not_finite(self) -> None:
+        curve = curve_of((step, None if step == 5_003 else 1.0) for step in range(10_000))
+        assert (curve.nonfinite, curve.nonfinite_steps, curve.count) == (1, [5_003], 10_000)
+
+    def test_without_any_finite_value_has_no_extremes(self) -> None:
+        curve = curve_of([(1, None), (2, None)])
+        assert (curve.lowest, curve.highest, curve.last) == (None, None, (2, None))
+
+
+class TestAnAxis:
+    @pytest.mark.parametrize(
+        "values",
+        [
+            *([0.0, 1.0], [0.1, 0.30000000000000004], [-3.0, 7.0], [1e-9, 3e-9], [1e6, 1e6 + 1], [5.0, 5.0]),
+            *([0.0, 0.0], [-1.7e308, 1.7e308], [1e300, 1e-300], [5e-324, 1e-323], [1e308, 1e308], []),
+        ],
+    )
+    def test_has_room_for_every_value_and_a_few_round_numbers_on_it(self, values: list[float]) -> None:
+        scale = Scale.over(values)
+        assert all(0 <= scale.fraction(value) <= 1 for value in values)
+        ticks = scale.ticks(5)
+        assert 1 <= len(ticks) <= 6
+        assert all(-1e-9 <= scale.fraction(tick) <= 1 + 1e-9 for tick in ticks)
+
+    @pytest.mark.parametrize(
+        ("ticks", "labels"),
+        [
+            ([0.0, 0.5, 1.0], ["0.0", "0.5", "1.0"]),
+            ([0.1 * 3, 0.4], ["0.3", "0.4"]),
+            ([4000.0, 6000.0], ["4,000", "6,000"]),
+            ([1.00001, 1.00002], ["1.00001", "1.00002"]),
+            ([1e-9, 2e-9], ["1e-09", "2e-09"]),
+            ([1e9, 2e9], ["1e+09", "2e+09"]),
+        ],
+    )
+    def test_labels_its_numbers_with_as_many_digits_as_tell_them_apart(
+        self, ticks: list[float], labels: list[str]
+    ) -> None:
+        assert [label(tick, ticks) for tick in ticks] == labels

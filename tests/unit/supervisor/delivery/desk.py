@@ -1,0 +1,130 @@
+"""A run's log, and reporters that do as they are told."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.events.merger import Entry, EventLog
+from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.addressee import Addressee
+from hostcore.supervisor.delivery.breaker import Intervals
+from hostcore.supervisor.delivery.courier import DeliveryLimits
+from hostcore.supervisor.delivery.deliveries import Deliveries
+from hostcore.supervisor.delivery.retries import QuickRetries
+from hostcore_hookspecs import Event, Job, ReporterContext
+from hostcore_hookspecs.events import EpochStarted, Payload
+
+#: An outage is told at the first failure, and probed often.
+IMPATIENT = DeliveryLimits(
+    quick=QuickRetries(retries=0),
+    intervals=Intervals(first_seconds=0.01, most_seconds=0.02, steady_seconds=0.0),
+)
+
+
+class Ear:
+    """A reporter that writes down what it is told, and does what it was given to do first."""
+
+    def __init__(self, name: str = "ear", do: Callable[[str, Any], object] | None = None, **keys: Any) -> None:
+        self.name = name
+        #: The methods called, with the number of the event.
+        self.calls: list[tuple[str, int]] = []
+        #: The threads that called.
+        self.threads: set[int] = set()
+        self._do = do or (lambda *_: None)
+        self.addressee = Addressee(
+            label=f"{name} (dist 1.0)",
+            name=name,
+            identity=f"dist/{name}",
+            open=lambda ctx: self._note("open", ctx),
+            report_event=lambda event: self._note("report_event", event),
+            close=lambda: self._note("close", None),
+            **keys,
+        )
+
+    def _note(self, method: str, what: Any) -> None:
+        self.threads.add(threading.get_ident())
+        self._do(method, what)
+        self.calls.append((method, getattr(what, "seq", 0)))
+
+    @property
+    def heard(self) -> list[int]:
+        """The numbers of the events that it has taken."""
+        return [seq for method, seq in self.calls if method == "report_event"]
+
+
+def eventually(condition: Callable[[], object], what: str = "") -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, f"did not happen: {what or condition}"
+        time.sleep(0.002)
+
+
+class Clock:
+    """A clock that stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_hang_time(self) -> None:
+        """After this, a call that is going on is one that hangs."""
+        self.now += IMPATIENT.hang_seconds + 1
+
+
+@attrs.define
+class Desk:
+    """The supervisor's side: the log of a run, and the deliveries of its attempts."""
+
+    directory: RunDirectory
+    log: EventLog
+    started: list[Deliveries] = attrs.field(factory=list)
+    news: list[Payload] = attrs.field(factory=list)
+
+    def write(self, *payloads: Payload, count: int = 1) -> None:
+        for payload in payloads or [EpochStarted()] * count:
+            self.log.append(Entry(payload=payload, step=0, epoch=0))
+            for one in self.started:
+                one.announce()
+
+    def deliver(self, *ears: Ear, limits: DeliveryLimits = IMPATIENT, **keys: Any) -> Deliveries:
+        """Begin an attempt."""
+        deliveries = Deliveries([ear.addressee for ear in ears], self.directory, limits=limits, **keys)
+        context = ReporterContext(
+            run_id=self.log.run_id,
+            attempt=self.log.attempt,
+            job=Job(),
+            run_dir=str(self.directory.path),
+            last_seq=self.log.last_seq,
+        )
+        deliveries.start(context)
+        self.started.append(deliveries)
+        return deliveries
+
+    def finish(self, deliveries: Deliveries) -> None:
+        """Wait until everything was told."""
+        deliveries.finish()
+        eventually(deliveries.is_finished, "the deliveries finish")
+        self.hear(deliveries)
+
+    def hear(self, deliveries: Deliveries) -> list[Payload]:
+        """All news so far."""
+        self.news += deliveries.news()
+        return self.news
+
+    def cursor(self, name: str) -> Path:
+        return self.directory.cursors / f"{name}.json"
+
+
+def events_of(payloads: Sequence[Payload], kind: type) -> list[Any]:
+    return [one for one in payloads if isinstance(one, kind)]
+
+
+def event(seq: int) -> Event:
+    return Event(seq=seq, time_ms=0, run_id="r", attempt=1, payload=EpochStarted())

@@ -1,0 +1,304 @@
+"""A run that lies in a mirror alone becomes a run of this machine; what is damaged there is passed over."""
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+from hostcore.checkpoints.find import newest
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.documents import CorruptDocument
+from hostcore.runs.summary import list_runs, summarize
+from hostcore.supervisor.mirror.adopting import adopt_from_mirror, find_in_mirror
+from hostcore.supervisor.opening import Opening, RunConflict, open_run
+from hostcore.supervisor.remote.errors import StoreError
+
+
+@pytest.fixture
+def mirrored(store: Any) -> Any:
+    """A run of two attempts with three checkpoints, in the mirror."""
+    store.attempt(1)
+    for step in (2, 4, 6):
+        store.checkpoint(step)
+    store.attempt(2)
+    store.end(attempt=2)
+    store.mirror()
+    return store
+
+
+def test_the_adopted_run_goes_on_with_the_next_attempt_from_the_newest_checkpoint(mirrored: Any, machine: Any) -> None:
+    directory = machine.adopt()
+    assert summarize(directory).status == "preempted"
+    assert directory.events.read_text() == '{"seq":1}\n'
+    assert newest(directory.checkpoints).found.record.step == 6
+    opened = open_run(machine.plan())
+    assert isinstance(opened, Opening)
+    assert (opened.attempt, opened.is_new) == (3, False)
+
+
+def test_only_the_newest_checkpoint_is_fetched_and_nothing_else_is_left(mirrored: Any, machine: Any) -> None:
+    directory = machine.adopt()
+    assert {path.name for path in directory.checkpoints.iterdir()} == {"step-000006", "step-000006.json"}
+    assert {path.name for path in machine.plan.runs.iterdir()} == {"a"}
+
+
+def test_without_a_run_in_the_mirror_nothing_happens(store: Any, machine: Any) -> None:
+    assert not machine.adopt().path.exists()
+    assert not machine.plan.runs.exists()
+
+
+@pytest.mark.parametrize("base", ["memory://mirror of ü/", "memory:///mirror of ü"])
+def test_slashes_around_the_base_do_not_matter(mirrored: Any, machine: Any, base: str) -> None:
+    assert machine.adopt(checkpoint_base_uri=base).record.exists()
+
+
+def test_a_run_that_must_be_resumed_and_is_nowhere_is_a_conflict(store: Any, machine: Any) -> None:
+    with pytest.raises(RunConflict, match="neither here nor in its mirror") as caught:
+        machine.adopt(resume_from_checkpoint=True)
+    assert caught.value.pointer == "/resume_from_checkpoint"
+
+
+def damage_content(store: Any) -> None:
+    store.change("checkpoints/step-000006/host.json", b"[]")
+
+
+def damage_size(store: Any) -> None:
+    store.change("checkpoints/step-000006/trainer/weights 1.bin", b"short")
+
+
+def remove_file(store: Any) -> None:
+    store.change("checkpoints/step-000006/trainer/weights 1.bin", None)
+
+
+def remove_record(store: Any) -> None:
+    store.change("checkpoints/step-000006.json", None)
+
+
+def remove_folder(store: Any) -> None:
+    store.change("checkpoints/step-000006", None)
+
+
+def damage_record(store: Any) -> None:
+    store.change("checkpoints/step-000006.json", b"{}")
+
+
+def misname_record(store: Any) -> None:
+    store.change("checkpoints/step-000006.json", store.filesystem.cat_file(f"{PREFIX}/checkpoints/step-000004.json"))
+
+
+PREFIX = "/mirror of ü/a/framework=somewhere-Trainer"
+BASE = "memory://mirror of ü"
+
+
+@pytest.mark.parametrize(
+    "damage", [damage_content, damage_size, remove_file, remove_record, remove_folder, damage_record, misname_record]
+)
+def test_a_damaged_or_partial_checkpoint_is_passed_over_with_a_warning(
+    mirrored: Any, machine: Any, damage: Any
+) -> None:
+    damage(mirrored)
+    directory = machine.adopt()
+    assert newest(directory.checkpoints).found.record.step == 4
+    assert not (directory.checkpoints / "step-000006").exists()
+    (told,) = [line for line in machine.told if "passed over" in line]
+    assert "step-000006" in told
+
+
+def test_a_run_of_which_no_checkpoint_verifies_is_adopted_all_the_same_and_says_so(mirrored: Any, machine: Any) -> None:
+    for step in (2, 4, 6):
+        mirrored.change(f"checkpoints/step-{step:06}/host.json", None)
+    directory = machine.adopt()
+    assert newest_attempt(directory.attempts) == 2
+    assert list(directory.checkpoints.iterdir()) == []
+    assert "starts again at step 0" in machine.told[-1]
+
+
+def test_a_run_without_log_result_and_checkpoints_is_adopted_as_one_whose_end_nobody_knows(
+    store: Any, machine: Any
+) -> None:
+    store.attempt(1)
+    store.mirror()
+    store.change("logs/events.jsonl", None)
+    directory = machine.adopt()
+    assert newest_attempt(directory.attempts) == 1
+    assert not directory.events.exists()
+    assert "see that it does not run any more" in machine.told[-1]
+
+
+def test_a_damaged_record_is_an_error_and_not_a_new_run(mirrored: Any, machine: Any) -> None:
+    mirrored.change("config/run.json", b"{")
+    with pytest.raises(CorruptDocument) as caught:
+        machine.adopt()
+    assert str(caught.value.file).startswith("memory://mirror of ü/a/")
+    assert not machine.plan.runs.exists()
+
+
+def test_a_run_of_another_job_is_refused_before_anything_is_fetched(mirrored: Any, machine: Any) -> None:
+    with pytest.raises(RunConflict, match="/seed: 0 -> 7"):
+        machine.adopt(seed=7)
+    assert not machine.plan.runs.exists()
+
+
+@pytest.mark.parametrize("resume", [False, "/somewhere/step-000002.json"])
+def test_a_run_that_should_be_new_and_is_in_the_mirror_is_a_conflict(
+    mirrored: Any, machine: Any, resume: object
+) -> None:
+    with pytest.raises(RunConflict, match="exists already, in its mirror"):
+        machine.adopt(resume_from_checkpoint=resume)
+
+
+class TestWithACopyHere:
+    @pytest.fixture
+    def both(self, store: Any, machine: Any) -> Any:
+        """Attempt 1 is here and in the mirror."""
+        store.attempt(1)
+        store.checkpoint(2)
+        store.mirror(remove=False)
+        machine.plan.runs.mkdir()
+        shutil.copytree(store.directory.path, machine.plan.runs / "a")
+        return store
+
+    def test_what_is_here_is_left_as_it_is(self, both: Any, machine: Any) -> None:
+        before = dict(machine.tree)
+        machine.adopt()
+        assert machine.tree == before
+        assert machine.told == []
+
+    def test_a_higher_attempt_in_the_mirror_is_a_conflict(self, both: Any, machine: Any) -> None:
+        both.attempt(2)
+        both.mirror()
+        with pytest.raises(RunConflict, match="mirror is at attempt 2, and what is here ends with attempt 1") as caught:
+            machine.adopt()
+        assert "move" in caught.value.hint
+
+    def test_another_attempt_of_the_same_number_is_a_conflict(self, both: Any, machine: Any) -> None:
+        claim = orjson.loads((both.directory.attempts / "1.json").read_bytes())
+        claim["process"]["host"] = "elsewhere"
+        both.change("attempts/1.json", orjson.dumps(claim))
+        with pytest.raises(RunConflict, match="another one of that number"):
+            machine.adopt()
+
+    def test_a_mirror_that_lags_behind_is_none(self, both: Any, machine: Any) -> None:
+        claim = (machine.plan.runs / "a" / "attempts" / "1.json").read_bytes()
+        (machine.plan.runs / "a" / "attempts" / "2.json").write_bytes(claim)
+        machine.adopt()
+
+    def test_without_the_store_the_run_goes_on_here_with_a_warning(
+        self, both: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        break_store(both, monkeypatch)
+        machine.adopt()
+        assert "no route" in machine.told[-1]
+
+
+def break_store(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(type(store.filesystem), "cat_file", fail)
+
+
+def test_without_the_store_a_run_that_may_be_there_is_not_begun_anew(
+    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_store(mirrored, monkeypatch)
+    with pytest.raises(StoreError, match="no route") as caught:
+        machine.adopt()
+    assert caught.value.pointer == "/checkpoint_base_uri"
+    assert '"resume_from_checkpoint": false' in caught.value.hint
+    assert not machine.plan.runs.exists()
+
+
+def test_without_the_store_a_run_that_is_to_be_new_begins_with_a_warning(
+    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_store(mirrored, monkeypatch)
+    machine.adopt(resume_from_checkpoint=False)
+    assert "begins anew" in machine.told[-1]
+
+
+def test_without_the_store_a_run_whose_id_was_made_just_now_begins(
+    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_store(mirrored, monkeypatch)
+    machine.adopt(run_id=None)
+    assert machine.told == []
+
+
+@pytest.mark.parametrize("error", [ConnectionError("reset"), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))])
+def test_a_transfer_that_fails_leaves_no_run(
+    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(_self: Any, _remote: str, local: str, **_: Any) -> None:
+        Path(local).write_bytes(b"half")
+        raise error
+
+    monkeypatch.setattr(type(mirrored.filesystem), "get_file", fail)
+    with pytest.raises(StoreError):
+        machine.adopt()
+    assert list(machine.plan.runs.iterdir()) == []
+
+
+def test_what_a_killed_adoption_has_left_is_no_run_and_is_removed_by_the_next(mirrored: Any, machine: Any) -> None:
+    machine.adopt()
+    runs = machine.plan.runs
+    import socket
+
+    left = runs / f".adopting-a-{socket.gethostname()}-4194305"
+    left.mkdir()
+    shutil.move(runs / "a", left / "a")
+    assert list_runs(runs) == ([], [])
+    machine.adopt()
+    assert {path.name for path in runs.iterdir()} == {"a"}
+
+
+def test_of_two_that_adopt_at_once_both_have_the_run(mirrored: Any, machine: Any, monkeypatch: Any) -> None:
+    from hostcore.supervisor.mirror import contents
+
+    original = contents.fetch_run
+
+    def slow(*arguments: Any) -> None:
+        original(*arguments)
+        monkeypatch.setattr(contents, "fetch_run", original)
+        shutil.copytree(arguments[1], machine.plan.runs / "a")  # the other one was faster
+
+    monkeypatch.setattr(contents, "fetch_run", slow)
+    directory = machine.adopt()
+    assert newest(directory.checkpoints).found.record.step == 6
+    assert {path.name for path in machine.plan.runs.iterdir()} == {"a"}
+
+
+def test_a_folder_of_checkpoints_elsewhere_gets_the_checkpoint(mirrored: Any, machine: Any, tmp_path: Path) -> None:
+    plan = attrs.evolve(machine.plan(), checkpoints_dir=tmp_path / "elsewhere")
+    adopt_from_mirror(plan, machine.told.append)
+    assert newest(tmp_path / "elsewhere").found.record.step == 6
+    assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"step-000006", "step-000006.json"}
+    assert list(plan.directory.checkpoints.iterdir()) == []
+
+
+def test_the_store_is_opened_as_the_uploader_of_the_mirror_opens_it(store: Any, monkeypatch: Any) -> None:
+    from hostcore.job.load import load_job
+    from hostcore.supervisor.mirror.place import options_for, storage_options
+
+    monkeypatch.setenv("KEY_OF_STORE", "a-secret-key")
+    own = {"use": "fsspec", "storage_options": {"key": {"$secret": "env:KEY_OF_STORE"}}}
+    other = {"use": "fsspec", "uri": "s3://elsewhere", "storage_options": {"key": "another"}}
+    job = {"trainer": "x:Y", "max_steps": 1, "checkpoint_base_uri": "s3://b", "uploaders": [other, own]}
+    spec = load_job(job)
+    assert storage_options(spec) == {"key": "a-secret-key"}
+    assert options_for("s3://b/x", spec) == {"key": "a-secret-key"}
+    assert options_for("gs://b/x", spec) == {}
+    assert "a-secret-key" not in str(spec.to_json())
+
+
+def test_a_run_in_the_mirror_alone_is_found_without_fetching_anything(mirrored: Any, machine: Any) -> None:
+    assert find_in_mirror(machine.plan()) == f"{BASE}/a/framework=somewhere-Trainer"
+    assert not machine.plan.runs.exists()
+    assert find_in_mirror(machine.plan(run_id="b")) == ""
+    machine.adopt()
+    assert find_in_mirror(machine.plan()) == ""

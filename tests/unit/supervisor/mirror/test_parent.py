@@ -1,0 +1,82 @@
+"""A checkpoint that a job names by a URI is fetched to the cache, verified, and used from there."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.briefing import write_contracts
+from hostcore.supervisor.inputs.fetched import Fetched
+from hostcore.supervisor.mirror.parent import fetch_parent
+from hostcore.supervisor.opening import open_run
+
+BASE = "memory://mirror of ü"
+FOLDER = f"{BASE}/a/framework=somewhere-Trainer/checkpoints"
+
+
+@pytest.fixture
+def mirrored(store: Any) -> Any:
+    store.attempt(1)
+    store.checkpoint(4)
+    store.mirror()
+    return store
+
+
+@pytest.mark.parametrize("name", ["step-000004.json", "step-000004", "step-000004/"])
+def test_record_and_folder_both_name_it(mirrored: Any, machine: Any, name: str) -> None:
+    plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/{name}")
+    parent = fetch_parent(plan, machine.told.append)
+    assert parent.endswith("/step-000004.json")
+    opened = open_run(attrs.evolve(plan, fetched=Fetched(parent=parent)))
+    assert opened.parent == f"{FOLDER}/{name}"  # the record says where it came from
+
+
+def test_the_second_time_nothing_is_fetched(mirrored: Any, machine: Any) -> None:
+    plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
+    first = fetch_parent(plan, machine.told.append)
+    assert fetch_parent(plan, machine.told.append) == first
+    assert len(machine.told) == 1
+
+
+def test_a_path_of_this_machine_and_auto_need_nothing(mirrored: Any, machine: Any) -> None:
+    for resume in ("auto", True, False, "/somewhere/step-000004.json"):
+        assert fetch_parent(machine.plan(run_id="b", resume_from_checkpoint=resume), machine.told.append) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [("step-000005.json", "checkpoint.not_found"), ("final.json", "checkpoint.not_found")]
+)
+def test_what_is_not_there_is_an_error_at_its_pointer(mirrored: Any, machine: Any, name: str, code: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        fetch_parent(machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/{name}"), machine.told.append)
+    assert (caught.value.code, caught.value.pointer) == (code, "/resume_from_checkpoint")
+
+
+def test_a_damaged_one_is_an_error_and_not_kept(mirrored: Any, machine: Any, tmp_path: Any) -> None:
+    mirrored.change("checkpoints/step-000004/host.json", b"[]")
+    with pytest.raises(Exception, match="SHA-256") as caught:
+        fetch_parent(machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json"), machine.told.append)
+    assert caught.value.pointer == "/resume_from_checkpoint"
+    assert list((tmp_path / "cache" / "checkpoints").iterdir()) == []
+
+
+def test_a_run_that_has_no_checkpoint_of_its_own_yet_fetches_its_parent_again(mirrored: Any, machine: Any) -> None:
+    plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
+    opened = open_run(attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, machine.told.append))))
+    RunRecord(job=plan.spec.to_json(), job_dir="/", parent=opened.parent).write(plan.directory.record)
+    again = machine.plan(run_id="b", resume_from_checkpoint="auto")
+    assert fetch_parent(again, machine.told.append).endswith("/step-000004.json")
+
+
+def test_the_workers_get_the_copy_on_this_machine(mirrored: Any, machine: Any) -> None:
+    plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
+    parent = fetch_parent(plan, machine.told.append)
+    plan = attrs.evolve(plan, fetched=Fetched(parent=parent, inputs={"model": "/m"}))
+    opened = open_run(plan)
+    write_contracts(plan, opened)
+    from hostcore.runs.contract import WorkerContract
+
+    contract = WorkerContract.read(plan.directory.contract(1, 0))
+    assert (contract.start_from, contract.inputs) == (parent, {"model": "/m"})

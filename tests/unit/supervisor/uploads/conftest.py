@@ -1,0 +1,63 @@
+"""Run directories with checkpoints, destinations that are folders, and uploads that are driven by hand."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.uploads.uploads import Limits, Uploads
+from hostcore_hookspecs.job import Job
+
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share
+
+from uploading import QUICK, Driven, Folder, Run, destination
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    directory = RunDirectory(tmp_path / "runs" / "a")
+    directory.make()
+    directory.record.write_text('{"job": {"trainer": "t"}}')
+    (directory.attempts / "1.json").write_text('{"attempt": 1}')
+    directory.events.write_bytes(b'{"seq":1}\n')
+    return Run(directory)
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "mirror")
+
+
+@pytest.fixture
+def driven(run: Run) -> Iterator[Callable[..., Driven]]:
+    """``driven(mirror)``: uploads that have started; abandoned when the test is over."""
+    made: list[Uploads] = []
+
+    def drive(*folders: Folder, started: bool = True, limits: Limits = QUICK, **options: Any) -> Driven:
+        required = options.pop("required", False)
+        names = ["folder", *(f"folder.{number}" for number in range(2, 1 + len(folders)))][: len(folders)]
+        settings: dict[str, Any] = {
+            "attempt": run.attempt,
+            "job": Job(),
+            "base_uri": None,
+            "prefix": "a/framework=t",
+            "spool_bytes": 0,
+            "spool_seconds": 0.0,
+        }
+        uploads = Uploads(
+            [destination(folder, name=name, required=required) for name, folder in zip(names, folders, strict=True)],
+            run.directory,
+            limits=limits,
+            **(settings | options),
+        )
+        made.append(uploads)
+        if started:
+            uploads.start()
+        return Driven(uploads)
+
+    yield drive
+    for uploads in made:
+        uploads.abandon()
