@@ -14,8 +14,10 @@ import attrs
 
 from hostcore.events.codec import CorruptLog, encode_payload
 from hostcore.events.merger import Entry, RankTail
+from hostcore.job.secrets import remember_secrets
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
+from hostcore.runs.documents import read_document
 from hostcore.runs.result import EXIT_CODES
 from hostcore.supervisor.abandoned import ORPHAN_SECONDS
 from hostcore.supervisor.ending import is_end
@@ -125,6 +127,7 @@ class _Attendant:
         if kind == "start":
             contract, output = Path(content["contract"]), Path(content["output"])
             self._contract = WorkerContract.read(contract)
+            remember_secrets(read_document(Path(self._contract.job_spec_path)))
             self._workers.start(self._spawn, [(contract, output)])
         elif kind == "kill":
             self._workers.kill()

@@ -6,15 +6,17 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 import attrs
 
+from hostcore import scrubbing
 from hostcore.runs.channel import Channel
 from hostcore.supervisor.engine import SUPERVISOR_VARIABLE, threads_for
 from hostcore.supervisor.memory import oom_kills
+from hostcore.supervisor.scrubbed_output import ScrubbedOutput
 from hostcore_hookspecs.errors import HostcoreError
 
 #: Where rank 0 finds the number of the listening socket that it has inherited.
@@ -141,8 +143,11 @@ class WorkerProcess:
     ) -> None:
         self.channel, theirs = Channel.pair()
         self._oom_kills = oom_kills()
+        self._scrubbed: ScrubbedOutput | None = None
         command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
-        with output.open("ab") as log:
+        with ExitStack() as opened:
+            opened.callback(theirs.close)
+            log = self._open(output, opened)
             try:
                 self._process = subprocess.Popen(
                     command,
@@ -155,7 +160,18 @@ class WorkerProcess:
                 )
             except OSError as error:
                 raise WorkerNotStarted(f"the worker cannot be started: {error}", file=sys.executable) from error
-        theirs.close()
+
+    def _open(self, output: Path, opened: ExitStack) -> int:
+        """What the worker writes to: the file; while secrets are known, a process that hides them before it."""
+        log = opened.enter_context(output.open("ab")).fileno()
+        if not scrubbing.known():
+            return log
+        try:
+            self._scrubbed = ScrubbedOutput(log)
+        except OSError as error:
+            raise WorkerNotStarted(f"the worker's output cannot be scrubbed: {error}", file=sys.executable) from error
+        opened.callback(self._scrubbed.close)
+        return self._scrubbed.fileno()
 
     def poll(self) -> WorkerExit | None:
         """How it ended; None while it runs."""
@@ -167,6 +183,9 @@ class WorkerProcess:
         return self._exit(self._process.wait())
 
     def _exit(self, code: int) -> WorkerExit:
+        if self._scrubbed is not None:
+            scrubbed, self._scrubbed = self._scrubbed, None
+            scrubbed.settle()
         return WorkerExit(code, out_of_memory=code == -signal.SIGKILL and oom_kills() > self._oom_kills)
 
     def abort(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,6 +19,9 @@ _METRICS_PER_REQUEST: Final = 1000
 
 RUN_ID_TAG: Final = "hostcore.run_id"
 SUBMITTED_TAG: Final = "hostcore.submitted_ms"
+
+#: The reporter ``mlflow`` and the uploader ``mlflow-artifacts`` of one run may look for it at the same time.
+_CREATING: Final = threading.Lock()
 
 #: What a name may consist of.
 _NOT_IN_NAMES: Final = re.compile(r"[^\w\-. :/]", re.ASCII)
@@ -42,11 +46,23 @@ class MlflowRun:
         :param name: What MLflow shows.
         :param submitted_ms: Tells it from an earlier run with the same ``run_id``.
         """
+        with _CREATING:
+            found = cls._find(api, experiment_id, run_id=run_id, submitted_ms=submitted_ms)
+            return found or cls._create(
+                api, experiment_id, name=name, run_id=run_id, submitted_ms=submitted_ms, job=job
+            )
+
+    @classmethod
+    def _find(cls, api: MlflowApi, experiment_id: str, *, run_id: str, submitted_ms: int) -> "MlflowRun | None":
         where = f"tags.`{RUN_ID_TAG}` = '{run_id}' AND tags.`{SUBMITTED_TAG}` = '{submitted_ms}'"
         query = {"experiment_ids": [experiment_id], "filter": where, "max_results": 1}
         found = api.post("runs/search", query).get("runs")
-        if found:
-            return cls(api, found[0]["info"]["run_id"])
+        return cls(api, found[0]["info"]["run_id"]) if found else None
+
+    @classmethod
+    def _create(
+        cls, api: MlflowApi, experiment_id: str, *, name: str, run_id: str, submitted_ms: int, job: Job
+    ) -> "MlflowRun":
         tags = {
             **job.labels,
             RUN_ID_TAG: run_id,

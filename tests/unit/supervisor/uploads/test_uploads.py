@@ -72,7 +72,7 @@ def test_a_checkpoint_that_is_pruned_while_it_waits_arrives_whole(
     assert run.spooled == []
 
 
-def test_a_checkpoint_pruned_before_it_could_be_linked_is_told_and_not_retried(
+def test_a_checkpoint_pruned_before_it_could_be_linked_is_told_and_not_missed(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
     uploads = driven(mirror, required=True)
@@ -81,10 +81,10 @@ def test_a_checkpoint_pruned_before_it_could_be_linked_is_told_and_not_retried(
     run.prune(100)
     uploads.uploads.hear(event)
     uploads.drain()
-    (told,) = uploads.of(events.UploadFailed)
-    assert (told.path, told.will_retry) == ("checkpoints/step-000100", False)
-    assert "removed before it could be linked into the spool" in told.message
-    assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
+    (told,) = uploads.of(events.Warning)
+    assert told.code == "uploads.missed"
+    assert told.message.startswith("checkpoints/step-000100 was removed before it could be copied")
+    assert uploads.uploads.missing() == []
 
 
 def test_where_links_are_impossible_files_are_uploaded_from_their_own_places(

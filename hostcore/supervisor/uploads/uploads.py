@@ -1,0 +1,304 @@
+"""The uploads of one attempt: what the supervisor calls.
+
+::
+
+    checkpoint_saved ─▶ hear: hard links into spool/ ─┐
+    what earlier attempts have left ──────────────────┴▶ housekeeping ─┬▶ channel of uploader A ─▶ its threads
+                                                                       └▶ channel of uploader B ─▶ its threads
+    uploads.jsonl ◀──────────── what has arrived, compared with what was sent ◀────────────── upload_artifact
+
+The supervisor's loop links and goes on. One thread keeps house: it takes inventory, copies logs, hands units to the
+channels, takes what has arrived everywhere out of the spool, and holds the spool to its limits.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+from queue import Empty, Queue, SimpleQueue
+
+from hostcore.checkpoints.names import step_of_folder
+from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.background import lower_priority
+from hostcore.supervisor.uploads.backlog import Backlog, Copied, Pending
+from hostcore.supervisor.uploads.channel import Channel
+from hostcore.supervisor.uploads.destination import Destination, destinations_of, mirroring, prefix_of
+from hostcore.supervisor.uploads.housekeeping import Housekeeping, SpoolLimits
+from hostcore.supervisor.uploads.inventory import Inventory
+from hostcore.supervisor.uploads.ledger import Ledger, LedgerBusy
+from hostcore.supervisor.uploads.patience import Limits
+from hostcore.supervisor.uploads.sources import Vanished, committed_unit, sample_unit
+from hostcore.supervisor.uploads.spool import Spool
+from hostcore.supervisor.uploads.unit import Unit
+from hostcore_hookspecs import events
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.events import Event
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.uploader import UploadContext
+
+__all__ = [
+    "Backlog",
+    "Copied",
+    "Destination",
+    "Limits",
+    "Pending",
+    "Uploads",
+    "destinations_of",
+    "mirroring",
+    "prefix_of",
+]
+
+
+class Uploads:
+    """Copies what an attempt produces to every destination. Nothing here waits for an uploader.
+
+    ::
+
+        start ─▶ hear, hear, …  ─▶ finish(final=False) ─▶ until is_drained ─▶ missing?
+              ─▶ the terminal event, result.json ─▶ finish(final=True) ─▶ until is_drained ─▶ abandon
+
+    Without destinations all of it does nothing.
+
+    :param destinations: The uploaders.
+    :param base_uri: The job's ``checkpoint_base_uri``.
+    :param prefix: See :func:`prefix_of`.
+    :param spool_bytes: What the spool alone may hold, in bytes; 0: no limit.
+    :param spool_seconds: How long a checkpoint may wait, unless it is the newest; 0: no limit.
+    :param checkpoints_dir: Where checkpoints lie, if not in the run directory.
+    :param samples_dir: Where generated samples lie, if not in the run directory.
+    :param owed: Keys of destinations that are not served here, and for which the spool keeps what they lack.
+    """
+
+    def __init__(
+        self,
+        destinations: Sequence[Destination],
+        directory: RunDirectory,
+        *,
+        attempt: int,
+        job: Job,
+        base_uri: str | None,
+        prefix: str,
+        spool_bytes: int,
+        spool_seconds: float,
+        checkpoints_dir: Path | None = None,
+        samples_dir: Path | None = None,
+        owed: Collection[str] = (),
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._directory = directory
+        self._attempt = attempt
+        self._limits = limits or Limits()
+        self._clock = clock
+        self._abandoned = threading.Event()
+        self._context = UploadContext(
+            run_id=directory.run_id,
+            attempt=attempt,
+            job=job,
+            run_dir=str(directory.path),
+            base_uri=base_uri,
+            prefix=prefix,
+            is_canceled=self._abandoned.is_set,
+        )
+        self._news: SimpleQueue[events.Payload] = SimpleQueue()
+        #: What the thread that keeps house is to do, in this order.
+        self._chores: Queue[Callable[[], None]] = Queue()
+        self._channels = [
+            Channel(one, tell=self._news.put, when_done=self._note_done, limits=self._limits, clock=clock)
+            for one in destinations
+        ]
+        self._inventory = Inventory.of(directory, checkpoints=checkpoints_dir, samples=samples_dir)
+        self._spool = Spool(directory.spool)
+        self._house = Housekeeping(
+            self._channels,
+            self._inventory,
+            self._spool,
+            tell=self._news.put,
+            spool_limits=SpoolLimits(bytes=spool_bytes, seconds=spool_seconds),
+            limits=self._limits,
+            owed=owed,
+            clock=clock,
+        )
+        self._ledger: Ledger | None = None
+        #: Whether what earlier attempts have left is with the channels.
+        self._has_begun = False
+        self._is_final = False
+        #: Whether nothing is going to be done any more.
+        self._is_over = not self._channels
+
+    def start(self) -> None:
+        """Open the uploaders and take up what earlier attempts have left, all in threads.
+
+        The claim of the attempt and the run's record go first.
+        """
+        if self._channels:
+            threading.Thread(target=self._keep_house, name="hostcore uploads", daemon=True).start()
+
+    def hear(self, event: Event) -> None:
+        """Take in an event that was written to the log: link what it tells of into the spool. Does no I/O but that."""
+        payload = event.payload
+        if not self._channels or not isinstance(payload, events.CheckpointSaved | events.SampleSaved):
+            return
+        if event.src is not None and event.src[1] != self._attempt:
+            return  # of an earlier attempt, whose supervisor died before it could read this: see take_stock
+        try:
+            unit = self._linked(payload.path, is_checkpoint=isinstance(payload, events.CheckpointSaved))
+        except Vanished:
+            told = f"{payload.path} was removed before it could be copied; a larger keep_checkpoints gives it more time"
+            self._news.put(events.Warning(code="uploads.missed", message=told))
+        else:
+            self._chores.put(partial(self._house.offer, unit))
+
+    def _linked(self, path: str, *, is_checkpoint: bool) -> Unit:
+        """What an event tells of, in the spool, or in its place where that cannot be.
+
+        :raises Vanished: When it is not there any more.
+        """
+        parts = path.split("/")
+        step = step_of_folder(parts[-1])
+        try:
+            if not is_checkpoint:
+                return self._spool.link(sample_unit(self._inventory.samples, "/".join(parts[-2:])))
+            if step is None:
+                raise Vanished(f"{path} is no name of a checkpoint")
+            return self._spool.link_checkpoint(self._inventory.checkpoints, step)
+        except FileNotFoundError as error:
+            raise Vanished(str(error)) from error
+        except OSError as error:
+            self._chores.put(partial(self._house.note_unlinked, error))
+            if is_checkpoint and step is not None:
+                return committed_unit(self._inventory.checkpoints, step)
+            return sample_unit(self._inventory.samples, "/".join(parts[-2:]))
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether what earlier attempts have left was taken up: from then on it may be pruned."""
+        return self._has_begun
+
+    def news(self) -> list[events.Payload]:
+        """What has happened since the last call: ``ArtifactUploaded``, ``UploadFailed``, ``Warning``.
+
+        To be written to the log, but not behind the terminal event.
+        """
+        news = []
+        while not self._news.empty():
+            news.append(self._news.get())
+        return news
+
+    def pending(self) -> Pending:
+        """What is left, and what was done."""
+        return Pending(by_uploader={channel.destination.name: channel.backlog for channel in self._channels})
+
+    def finish(self, *, final: bool) -> None:
+        """The attempt has ended: no more checkpoints and samples will come.
+
+        :param final: Whether its terminal event and ``result.json`` are written, too: then config, plots, logs and at
+            last ``result.json`` are copied, and the uploaders closed after that.
+        """
+        if not self._channels:
+            return
+        self._chores.put(self._house.take_stock)
+        if final:
+            self._chores.put(self._house.take_the_rest)
+        self._chores.put(partial(self._hurry, final=final))
+
+    def _hurry(self, *, final: bool) -> None:
+        for channel in self._channels:
+            channel.hurry(last=final)
+        self._is_final = final
+
+    def is_drained(self) -> bool:
+        """Whether nothing is left to do: everything has arrived or was given up; after the final end, also closed."""
+        return self._is_over or (not self._is_final and self._is_idle())
+
+    def _is_idle(self) -> bool:
+        # What a chore hands out is with a channel before the chore counts as done; and a channel that is done with a
+        # unit has left a chore before it is idle.
+        return (
+            self._has_begun
+            and not self._chores.unfinished_tasks
+            and all(channel.is_idle for channel in self._channels)
+            and not self._chores.unfinished_tasks
+        )
+
+    def missing(self) -> list[str]:
+        """The labels of required uploaders that have not copied everything."""
+        is_known = self._has_begun and not self._chores.unfinished_tasks
+        required = [channel for channel in self._channels if channel.destination.required]
+        return [channel.destination.label for channel in required if not (is_known and channel.is_complete)]
+
+    def abandon(self) -> None:
+        """Stop. What is left stays in the spool and the run directory, for the next attempt or ``hostcore upload``."""
+        self._abandoned.set()
+        self._is_over = True
+        for channel in self._channels:
+            channel.abandon()
+        self._chores.put(_nothing)  # wakes the thread
+        if self._ledger is not None:
+            self._ledger.close()
+            self._house.clear()
+
+    # -- the thread that keeps house -----------------------------------------------------------------------------------
+
+    def _note_done(self, unit: Unit) -> None:
+        self._chores.put(partial(self._house.retire, unit))
+
+    def _keep_house(self) -> None:
+        lower_priority()
+        ledger = self._ledger = self._hold_ledger()
+        if ledger is None:
+            return
+        for channel in self._channels:
+            channel.start(ledger, self._context)
+        self._guarded(partial(self._house.begin, ledger, self._attempt))
+        self._has_begun = True
+        looked = self._clock()
+        while not (self._abandoned.is_set() or (self._is_final and self._is_idle())):
+            self._do_next_chore()
+            if self._clock() - looked >= self._limits.tick_seconds:
+                looked = self._clock()
+                self._guarded(self._house.look)
+        self._guarded(self._house.clear)
+        ledger.close()
+        self._is_over = True
+
+    def _do_next_chore(self) -> None:
+        try:
+            chore = self._chores.get(timeout=min(self._limits.tick_seconds, 0.1 if self._is_final else 1.0))
+        except Empty:
+            return
+        if not self._abandoned.is_set():
+            self._guarded(chore)
+        self._chores.task_done()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - one thing that cannot be uploaded must not keep the others
+            self._house.note_trouble(error)
+
+    def _hold_ledger(self) -> Ledger | None:
+        """The ledger, as soon as no other process holds it; None if it cannot be had."""
+        told = False
+        while not self._abandoned.is_set():
+            try:
+                ledger = Ledger(self._directory.uploads, attempt=self._attempt)
+            except LedgerBusy as error:
+                if not told:
+                    self._guarded(self._house.secure)
+                    self._news.put(events.Warning(code=error.code, message=f"{error.message}; uploads wait for it"))
+                told = True
+                self._abandoned.wait(self._limits.lock_seconds)
+            except (OSError, HostcoreError) as error:
+                for channel in self._channels:
+                    channel.refuse_all(f"the ledger of uploads cannot be written: {error}")
+                self._is_over = True
+                return None
+            else:
+                return ledger
+        return None
+
+
+def _nothing() -> None:
+    """Nothing is to be done."""
