@@ -27,6 +27,7 @@ from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import fail
+from hostcore.cli.own_output import hide_secrets
 from hostcore.cli.run import run_plan
 from hostcore.job.spec import DeliveryUse
 from hostcore.supervisor.interrupts import Interrupts
@@ -103,6 +104,7 @@ def _reporters(environment: Mapping[str, str]) -> tuple[DeliveryUse, ...]:
 
 def main() -> NoReturn:
     """Run it, and end the process with the exit code of ``hostcore run``."""
+    hide_secrets()
     with Interrupts() as interrupts:
         try:
             with ranks_of_engine(interrupts, runs=_folder(os.environ, "TRAINER_ARTIFACTS_DIR")) as ranks:

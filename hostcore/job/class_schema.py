@@ -10,6 +10,15 @@ from hostcore.job.bounds import schema_keywords
 from hostcore.job.forms import Key, arms, bare, choices, is_union, object_form, qualified_name
 from hostcore.job.plain import to_plain
 from hostcore.job.shapes import Array, array_of, json_types, mapping_of
+from hostcore_hookspecs.secret import Secret
+
+#: What stands for a secret.
+REFERENCE = {
+    "type": "object",
+    "properties": {"$secret": {"type": "string", "pattern": "^(env|file):."}},
+    "required": ["$secret"],
+    "additionalProperties": False,
+}
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -81,6 +90,8 @@ def _schema(form: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         schema = {"type": "object", "additionalProperties": _schema(pair[1], definitions)}
         names = _schema(pair[0], definitions)
         schema |= {} if names == {"type": "string"} else {"propertyNames": names}
+    elif form is Secret:
+        schema = {**REFERENCE}
     elif isinstance(form, type) and attrs.has(form):
         schema = _reference(form, definitions)
     elif len(kinds) == 1:

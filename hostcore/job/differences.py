@@ -8,6 +8,7 @@ import attrs
 
 from hostcore.job.plain import to_plain
 from hostcore.job.pointers import escaped
+from hostcore.job.secrets import is_reference
 from hostcore.job.sections import ComponentUse
 from hostcore.job.spec import JobSpec, identity, same_job
 from hostcore.job.wording import found
@@ -79,6 +80,8 @@ def _leaves(pointer: str, before: Any, after: Any) -> list[Difference]:
     """The innermost places in which two values differ."""
     if before == after:
         return []
+    if is_reference(before) or is_reference(after):
+        return [Difference(pointer=pointer, before=before, after=after)]
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         members = [(key, before.get(key, ABSENT), after.get(key, ABSENT)) for key in {**before, **after}]
     elif isinstance(before, list) and isinstance(after, list):

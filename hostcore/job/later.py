@@ -1,12 +1,12 @@
 """Keys whose feature belongs to a later version: a value other than the default is refused, never ignored."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from hostcore.job.names import is_builtin
-from hostcore.job.pointers import escaped, tokens
+from hostcore.job.pointers import tokens
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -44,8 +44,6 @@ def not_yet(document: Mapping[str, Any]) -> list[HostcoreError]:
         allowed = entry.allows(value, document) if entry.allows else value in entry.defaults
         if given and not allowed:
             errors.append(_refusal(entry.pointer, entry.feature))
-    used = {key: value for key, value in document.items() if key != "profiles"}
-    errors.extend(_refusal(pointer, "a reference to a secret is") for pointer in _secrets(used, ""))
     return errors
 
 
@@ -60,15 +58,3 @@ def _look_up(document: Any, pointer: str) -> tuple[bool, Any]:
             return False, None
         document = document[token]
     return True, document
-
-
-def _secrets(value: Any, pointer: str) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if "$secret" in value:
-            yield pointer
-            return
-        for key, item in value.items():
-            yield from _secrets(item, f"{pointer}/{escaped(key)}")
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _secrets(item, f"{pointer}/{index}")

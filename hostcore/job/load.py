@@ -1,7 +1,7 @@
 """A job file, or a mapping, into a :class:`JobSpec`: profile, ``--set``, types, rules, and what is not there yet."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hostcore.job.origins import Origins, mark, with_origin
 from hostcore.job.path_keys import with_absolute_paths
 from hostcore.job.pointers import Problems
 from hostcore.job.rules import check_global_batch
+from hostcore.job.secrets import with_absolute_files, wrong_references
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
 from hostcore_hookspecs.errors import HostcoreError
@@ -71,14 +72,14 @@ def load_job(
         raise Errors(all_errors(error)) from error.__cause__
     if spec.run_id:
         return spec
-    return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token))
+    return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token), generated_run_id=True)
 
 
 def _document(source: Path | Mapping[str, Any], folder: Path, profile: str | None) -> dict[str, Any]:
     document = checked(source) if isinstance(source, Mapping) else read_document(Path(source))
     if profile is not None:
         document = apply_profile(document, profile)
-    return with_absolute_paths(document, folder)
+    return _with_absolute_places(document, folder)
 
 
 def _overridden(document: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Origins]:
@@ -93,21 +94,33 @@ def _overridden(document: dict[str, Any], overrides: Sequence[str]) -> tuple[dic
             origins = with_origin(origins, override, document, changed)
             document = changed
     problems.check()
-    return with_absolute_paths(document, Path.cwd()), origins  # what is still relative came from an override
+    return _with_absolute_places(document, Path.cwd()), origins  # what is still relative came from an override
+
+
+def _with_absolute_places(document: dict[str, Any], base_dir: Path) -> dict[str, Any]:
+    placed: dict[str, Any] = with_absolute_files(with_absolute_paths(document, base_dir), base_dir)
+    return placed
 
 
 def _spec(document: dict[str, Any]) -> JobSpec:
     problems = Problems()
     spec = None
+    wrong = wrong_references(document)
     try:
         spec = structure(JobSpec, document)
     except Errors as error:
-        problems.extend(error.errors)
-    told = [error.pointer or "" for error in problems.errors]
-    problems.extend(error for error in not_yet(document) if not any(_overlap(error.pointer or "", p) for p in told))
+        problems.extend(_apart_from(wrong, error.errors))
+    problems.extend(_apart_from(problems.errors, not_yet(document)))
+    problems.extend(wrong)
     problems.check()
     assert spec is not None
     return spec
+
+
+def _apart_from(others: Iterable[HostcoreError], errors: Iterable[HostcoreError]) -> list[HostcoreError]:
+    """The errors about places that others say nothing about."""
+    told = [error.pointer or "" for error in others]
+    return [error for error in errors if not any(_overlap(error.pointer or "", place) for place in told)]
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -26,9 +26,19 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
         _change(changed, key, fix)
     if changed.get("resume_from_checkpoint") != "auto":
         _change(changed, "resume_from_checkpoint", fix)
+    if isinstance(changed.get("inputs"), Mapping):
+        changed["inputs"] = {name: _input(value, base_dir) for name, value in changed["inputs"].items()}
     if isinstance(changed.get("samples"), list):
         changed["samples"] = [_fixed(sample, ("source_image",), fix) for sample in changed["samples"]]
     return changed
+
+
+def _input(value: Any, base_dir: Path) -> Any:
+    """An input. What looks like a reference may be a path, too: nobody knows before the resolvers were asked."""
+    if isinstance(value, Mapping):
+        return {key: _input(item, base_dir) if key in ("ref", "uri") else item for key, item in value.items()}
+    is_path = isinstance(value, str) and value.startswith(("./", "../", "~/")) and not is_uri(value)
+    return absolute(value, base_dir) if is_path else value
 
 
 def _fixed(value: Any, keys: tuple[str, ...], fix: Callable[[Any], Any]) -> Any:

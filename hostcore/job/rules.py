@@ -20,6 +20,7 @@ def check_rules(spec: "JobSpec") -> None:
         *_data_rules(spec),
         *_device_rules(spec),
         *_evaluation_rules(spec),
+        *_input_rules(spec),
     ]
     if errors:
         raise Errors(errors)
@@ -96,6 +97,13 @@ def _evaluation_rules(spec: "JobSpec") -> list[HostcoreError]:
     if spec.validate_every == "epoch" and spec.dataset is None and spec.mock_batches is None:
         errors.append(_conflict("/validate_every", "without data there are no epochs", "give a number of steps"))
     return errors
+
+
+def _input_rules(spec: "JobSpec") -> list[HostcoreError]:
+    if spec.weights is None or "weights" not in spec.inputs:
+        return []
+    message = 'the trainer would find both "weights" and an input of that name in ctx.model_handles["weights"]'
+    return [_conflict("/inputs/weights", message, "give the input another name, or remove one of them")]
 
 
 def _conflict(pointer: str, message: str, hint: str) -> HostcoreError:

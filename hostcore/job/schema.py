@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hostcore.job.class_schema import definition_name, json_schema
+from hostcore.job.class_schema import REFERENCE, definition_name, json_schema
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
 
@@ -28,7 +28,8 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
         ``Settings`` (``Hyperparams``); None for a plugin without such a class.
     """
     schema = {**json_schema(JobSpec), "title": "hostcore job", "allOf": []}
-    for name, (kind, own) in settings.items():
+    for name, (kind, written) in settings.items():
+        own = _with_secrets(written) if written else written
         schema["$defs"] |= own.get("$defs", {}) if own else {}
         if kind == "trainer":
             if own is not None:  # a trainer without Hyperparams takes anything
@@ -83,6 +84,23 @@ def _with_own_keys(own: Mapping[str, Any], host_keys: list[str]) -> dict[str, An
         "propertyNames": {"enum": [*host_keys, *keys]},
         **({"required": required} if required else {}),
     }
+
+
+def _with_secrets(own: Any) -> Any:
+    """A schema in which a reference to a secret may stand for every string."""
+    if not isinstance(own, Mapping) or REFERENCE.items() <= own.items():
+        return own
+    if own.get("type") == "string":
+        told = {key: own[key] for key in ("description", "default") if key in own}
+        return {"anyOf": [{key: item for key, item in own.items() if key not in told}, REFERENCE], **told}
+    changed = dict(own)
+    for key in {"items", "additionalProperties"} & own.keys():
+        changed[key] = _with_secrets(own[key])
+    for key in {"anyOf", "prefixItems"} & own.keys():
+        changed[key] = [_with_secrets(one) for one in own[key]]
+    for key in {"properties", "$defs"} & own.keys():
+        changed[key] = {name: _with_secrets(one) for name, one in own[key].items()}
+    return changed
 
 
 def _without_frame(own: Mapping[str, Any]) -> dict[str, Any]:

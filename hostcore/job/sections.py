@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import attrs
 from annotated_types import Ge, Gt, MinLen
 
+from hostcore.job.bounds import Pattern
 from hostcore.job.forms import object_form
 from hostcore.job.names import BUILTIN, PluginName
 from hostcore.job.plain import to_plain
@@ -30,6 +31,33 @@ class DeliveryUse(ComponentUse):
     required: bool = attrs.field(
         default=False, metadata={"help": "Whether the run fails at its end if this could not deliver everything."}
     )
+
+
+@attrs.frozen(kw_only=True)
+class InputSpec:
+    """Something that the trainer gets as a local path: ``"reference"``, or an object that says more."""
+
+    ref: Text | None = attrs.field(
+        default=None,
+        metadata={"shorthand": True, "help": "A reference that the resolvers know, a URI, or a path of this machine."},
+    )
+    uri: Text | Mapping[str, Any] | None = attrs.field(
+        default=None, metadata={"help": "A URI or a path, which no resolver is asked about."}
+    )
+    sha256: Annotated[str, Pattern("[0-9a-f]{64}", "a SHA-256: 64 hexadecimal digits", str.lower)] | None = attrs.field(
+        default=None, metadata={"help": "What the content of the file must have."}
+    )
+    storage_options: Mapping[str, Any] | None = attrs.field(
+        default=None, metadata={"help": "For the file system of the URI, as fsspec takes them."}
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if (self.ref is None) == (self.uri is None):
+            raise HostcoreError(
+                'an input has either "ref" or "uri"', code="key.missing", pointer="", hint='give one of them: "uri"'
+            )
+        if isinstance(self.uri, Mapping) and set(self.uri) != {"$secret"}:
+            raise HostcoreError("expected a string or a reference to a secret", code="value.type", pointer="/uri")
 
 
 @attrs.frozen(kw_only=True)

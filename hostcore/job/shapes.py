@@ -11,7 +11,9 @@ import attrs
 
 from hostcore.job.bounds import in_words
 from hostcore.job.forms import arms, bare, choices, is_union, object_form
+from hostcore.job.secrets import SecretText
 from hostcore.job.wording import alternatives, found
+from hostcore_hookspecs.secret import Secret
 
 #: The JSON type of scalar annotations.
 _SCALARS: Mapping[Any, str] = {
@@ -93,6 +95,8 @@ def json_types(form: Any) -> frozenset[str]:
         return frozenset().union(*(json_types(arm) for arm in arms(form)))
     if (values := choices(form)) is not None:
         return frozenset(json_type_of(value) for value in values)
+    if form is Secret:
+        return frozenset({"object"})
     if form in _SCALARS:
         return frozenset({_SCALARS[form]})
     if array_of(form):
@@ -110,6 +114,8 @@ def json_type_of(value: Any) -> str:
         return "object"
     if isinstance(value, list | tuple):
         return "array"
+    if isinstance(value, SecretText):
+        return "string"
     return _SCALARS.get(type(value), "")
 
 
@@ -123,6 +129,8 @@ def expected(form: Any) -> str:
         noun = alternatives([found(value) for value in values])
     elif form is Path:
         noun = "a path"
+    elif form is Secret:
+        noun = 'a reference to a secret, such as {"$secret": "env:NAME"}'
     elif form in _SCALARS:
         noun = _NOUNS[_SCALARS[form]]
     elif (array := array_of(form)) is not None:

@@ -13,7 +13,15 @@ from annotated_types import Ge, Le, MinLen
 from hostcore.job.names import BUILTIN, DeviceName, PluginName, RunId
 from hostcore.job.plain import to_plain
 from hostcore.job.rules import check_rules
-from hostcore.job.sections import ComponentUse, DatasetSpec, DeliveryUse, EnvironmentSpec, ResourcesSpec, Text
+from hostcore.job.sections import (
+    ComponentUse,
+    DatasetSpec,
+    DeliveryUse,
+    EnvironmentSpec,
+    InputSpec,
+    ResourcesSpec,
+    Text,
+)
 from hostcore_hookspecs.api_version import TRAINER_API_VERSION
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import SampleRequest
@@ -23,6 +31,7 @@ __all__ = [
     "DatasetSpec",
     "DeliveryUse",
     "EnvironmentSpec",
+    "InputSpec",
     "JobSpec",
     "ResourcesSpec",
     "identity",
@@ -142,10 +151,11 @@ class JobSpec:
         },
     )
     weights: Text | None = attrs.field(
-        default=None, metadata={"help": 'Initial weights, for the trainer in `ctx.model_handles["weights"]`.'}
+        default=None,
+        metadata={"help": 'Initial weights, a path or a URI; for the trainer in `ctx.model_handles["weights"]`.'},
     )
-    inputs: Mapping[str, Any] = attrs.field(
-        factory=dict, metadata={"help": "References to models and data, fetched into `ctx.model_handles`."}
+    inputs: Mapping[str, InputSpec] = attrs.field(
+        factory=dict, metadata={"help": "References to models and data, fetched for `ctx.model_handles`, by name."}
     )
     max_runtime_seconds: Seconds = attrs.field(
         default=0.0,
@@ -177,6 +187,8 @@ class JobSpec:
     )
     #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
     base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
+    #: Whether the job named no run, so that nobody can have run it before.
+    generated_run_id: bool = attrs.field(default=False, eq=False, metadata={"key": False})
     #: Ranks, when an engine has started them; None: one for each device.
     world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})
     #: Where values came from that are not the file's: ``--set KEY`` by pointer; see :mod:`hostcore.job.origins`.

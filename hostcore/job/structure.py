@@ -21,9 +21,11 @@ from hostcore.job.construct import construct
 from hostcore.job.forms import ObjectForm, arms, bare, choices, is_union, object_form, qualified_name
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import Problems, moved
+from hostcore.job.secrets import SecretText, without_marks
 from hostcore.job.shapes import array_of, expected, is_enum, json_type_of, json_types, mapping_of
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.secret import Secret
 
 __all__ = ["Pattern", "structure"]
 
@@ -45,7 +47,7 @@ def structure(
     Bounds in ``Annotated`` hold, unknown keys are refused, validators and ``__attrs_post_init__`` run.
 
     :param cls: An attrs class, or any annotation that such a class may have.
-    :param value: What a JSON parser returns.
+    :param value: What a JSON parser returns; the settings of a plugin with its secrets resolved.
     :param pointer: Where the value is in the job; errors say so.
     :param base_dir: Where relative ``Path`` values start. None: they stay as they are.
     :param elsewhere: Keys of the same object that others read; suggested for a mistyped key.
@@ -78,13 +80,14 @@ class _Structurer:
         self._converter = Converter(detailed_validation=False)
         for applies, hook in (  # the last one that applies is taken
             (lambda _: True, self._unsupported),
-            (lambda form: form is Any or form is object, lambda value, _: value),
+            (lambda form: form is Any or form is object, lambda value, _: without_marks(value)),
             (lambda form: isinstance(form, type) and attrs.has(form), self._object),
             (lambda form: mapping_of(form) is not None, self._mapping),
             (lambda form: array_of(form) is not None, self._array),
             (lambda form: choices(form) is not None, self._choice),
             (is_union, self._union),
             (lambda form: form in (bool, None, type(None)), self._scalar),
+            (lambda form: form is Secret, self._secret),
         ):
             self._converter.register_structure_hook_func(applies, hook)
         # These cattrs dispatches by class, before it asks any of the above.
@@ -118,15 +121,16 @@ class _Structurer:
             raise _Mismatch(form, value, code=error.code, hint=error.hint) from None  # say the bounds as well
         broken = [bound for bound in bounds if result is not None and not holds(bound, result)]
         if broken:
-            meant = [bound.suggestion(value) for bound in broken if isinstance(bound, Pattern)]
+            patterns = [bound for bound in broken if isinstance(bound, Pattern) and not isinstance(value, SecretText)]
+            meant = [pattern.suggestion(value) for pattern in patterns]
             raise _Mismatch(form, value, code="value.range", hint=did_you_mean([guess for guess in meant if guess]))
         return result
 
     def _scalar(self, value: Any, form: Any) -> Any:
         if is_enum(form):  # class Mode(str, Enum) is dispatched as a str
             return self._choice(value, form)
-        if type(value) is str and form is str:
-            return value
+        if type(value) in (str, SecretText) and form is str:
+            return str(value)
         if type(value) is int and form in (int, float) and abs(value) <= _LARGEST_INTEGER:
             return form(value)
         if type(value) is float and form is float and math.isfinite(value):
@@ -141,7 +145,18 @@ class _Structurer:
             raise _Mismatch(form, value, hint=_rewrite(form, value))
         return self._unsupported(value, form)
 
+    def _secret(self, value: Any, form: Any) -> Secret:
+        if isinstance(value, SecretText):
+            return Secret(str(value))
+        if isinstance(value, str):  # most likely the secret itself: not to be repeated
+            message = f"expected {expected(form)}, found a string"
+            hint = "put it into an environment variable or a file: a job is no place for a secret"
+            raise HostcoreError(message, code="value.type", pointer="", hint=hint)
+        raise _Mismatch(form, value)
+
     def _choice(self, value: Any, form: Any) -> Any:
+        if isinstance(value, SecretText):
+            value = str(value)
         allowed = choices(form) or ()
         for choice, result in zip(allowed, form if is_enum(form) else typing.get_args(form), strict=True):
             if type(choice) is type(value) and choice == value:
@@ -183,7 +198,8 @@ class _Structurer:
     def _union(self, value: Any, form: Any) -> Any:
         """The arm whose type is exactly the value's, or else the first that takes it."""
         problems: list[HostcoreError] = []
-        forms = sorted(arms(form), key=lambda arm: bare(arm)[0] is not type(value))
+        own = Secret if isinstance(value, SecretText) else type(value)
+        forms = sorted(arms(form), key=lambda arm: bare(arm)[0] is not own)
         for arm in forms:
             try:
                 return self.structure(value, arm)
@@ -252,6 +268,8 @@ def _missing_key(name: str, form: Any) -> HostcoreError:
 
 def _rewrite(form: Any, value: Any) -> str | None:
     """How to write a value of a neighbouring type as what is expected; None if that cannot be guessed."""
+    if isinstance(value, SecretText):
+        return None
     takes = json_types(form)
     if isinstance(value, float) and value.is_integer() and "integer" in takes and abs(value) <= _LARGEST_INTEGER:
         return f"write {int(value)}"

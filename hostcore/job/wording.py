@@ -5,6 +5,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from hostcore.scrubbing import scrub
+
 #: Longer strings are cut in messages.
 _LONGEST = 60
 
@@ -12,8 +14,11 @@ _LONGEST = 60
 def found(value: Any) -> str:
     """A value as a message shows it: scalars as JSON, containers by their size."""
     if isinstance(value, str):
+        value = scrub(value)  # a part of a secret would not be recognized
         text = value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
         return json.dumps(text, ensure_ascii=False)
+    if isinstance(value, Mapping) and list(value) == ["$secret"] and isinstance(value["$secret"], str):
+        return f"the secret {value['$secret']}"
     if isinstance(value, Mapping):
         return "an object" if value else "an empty object"
     if isinstance(value, list | tuple):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING
 
+from hostcore.scrubbing import scrub
+
 if TYPE_CHECKING:
     from hostcore.plugins.component import Component
 
@@ -62,7 +64,7 @@ def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -
         if belongs(frame):
             start = traceback
             break
-    return "".join(tracebacks.format_exception(type(error), error, start))
+    return scrub("".join(tracebacks.format_exception(type(error), error, start)))
 
 
 def place(error: BaseException, belongs: Callable[[FrameType], bool]) -> tuple[str, int] | None:

@@ -49,13 +49,13 @@ def load_component(selected: Selected, *, job_dir: Path) -> Component:
     :param job_dir: The job file's folder: import paths are looked up there, relative paths in settings start there.
     :raises PluginError: It cannot be imported or constructed; what it raised is the cause and in ``traceback``.
     :raises InvalidSettings: Raised by its constructor; the pointer is one of the job.
-    :raises Errors: Several at once: its settings, or everything that is wrong with its methods.
+    :raises Errors: Several at once: its secrets, its settings, or everything that is wrong with its methods.
     """
     ref, kind = selected.ref, KINDS[selected.ref.kind]
     symbol = import_plugin(ref, job_dir=job_dir, pointer=selected.named_at)
     owner = component_class(symbol, ref, pointer=selected.named_at)
     capabilities = declared_capabilities(owner, ref, pointer=selected.named_at)
-    settings = _structured(owner, selected, job_dir=job_dir)
+    settings = _structured(owner, selected, job_dir=job_dir)  # with its secrets; `selected` has the references
     instance = construct(owner, settings, selected) if symbol is owner else symbol
     return Component(
         ref=ref,
@@ -141,14 +141,17 @@ def declared_capabilities(owner: type, ref: PluginRef, *, pointer: str | None = 
 
 
 def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
+    from hostcore.job.secrets import resolve_secrets, without_marks
+
     declared = settings_class(owner, selected.ref, pointer=selected.named_at)
+    settings = resolve_secrets(selected.settings, selected.pointer)
     if declared is not None:
         from hostcore.job.sections import dataset_keys
         from hostcore.job.structure import structure
 
         # A mistyped key of a dataset may be one of the host's own.
         elsewhere = dataset_keys() if selected.ref.kind == "data_source" else ()
-        return structure(declared, selected.settings, pointer=selected.pointer, base_dir=job_dir, elsewhere=elsewhere)
+        return structure(declared, settings, pointer=selected.pointer, base_dir=job_dir, elsewhere=elsewhere)
     if selected.settings and selected.ref.kind != "trainer":
         label = KINDS[selected.ref.kind].label
         misnamed = attrs.has(inspect.getattr_static(owner, "Hyperparams", object))
@@ -159,7 +162,7 @@ def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
             hint=f"It declares Hyperparams; the settings class of a {label} is called Settings." if misnamed else None,
             plugin=selected.ref.provenance,
         )
-    return selected.settings
+    return without_marks(settings)
 
 
 def construct(owner: type, settings: Any, selected: Selected) -> Any:

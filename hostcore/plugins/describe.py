@@ -13,8 +13,10 @@ from pathlib import Path
 
 import attrs
 
+from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.description import Description, Question
 from hostcore.plugins.errors import PluginError
+from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 
 _LONGEST_TAIL = 400
@@ -57,6 +59,7 @@ def describe(
 
 def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
     request = {"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]}
+    remember_secrets(request)  # the other process may die with one on its lips
     # -P: no module of the working directory may shadow one of the host.
     command = [python, "-P", "-m", "hostcore.plugins.describe"]
     names = ", ".join(question.name for question in questions)
@@ -82,7 +85,7 @@ def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_s
 
 
 def _no_answer(done: "subprocess.CompletedProcess[bytes]", names: str, python: str) -> HostcoreError:
-    errors = done.stderr.decode(errors="replace").strip()
+    errors = scrub(done.stderr.decode(errors="replace").strip())
     tail = errors.splitlines()[-1][-_LONGEST_TAIL:] if errors else ""
     if "No module named 'hostcore" in tail or "No module named hostcore" in tail:
         return DescribeError(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hostcore.errors import all_errors
+from hostcore.events.strict_json import dump
+from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.component import (
     component_class,
     construct,
@@ -35,13 +37,14 @@ def main() -> None:
     request = json.load(sys.stdin)
     with open(os.devnull) as nothing:  # noqa: PTH123 - a plugin that asks for input gets none
         os.dup2(nothing.fileno(), 0)
+    remember_secrets(request["plugins"])
     discovered = discover()
     job_dir = Path(request["job_dir"])
     plugins = [
         describe_here(Question(**question), discovered, job_dir=job_dir).as_dict() for question in request["plugins"]
     ]
-    with os.fdopen(answer, "w", encoding="utf-8") as out:
-        json.dump({"plugins": plugins}, out)
+    with os.fdopen(answer, "wb") as out:
+        out.write(dump({"plugins": plugins}))
     sys.stderr.flush()
     # Threads and exit handlers of plugins have no say in whether the answer counts.
     os._exit(0)

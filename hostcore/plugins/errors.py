@@ -3,6 +3,7 @@
 import traceback as tracebacks
 from typing import Any
 
+from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
@@ -38,5 +39,5 @@ def one_line(error: BaseException) -> str:
     else:
         # The first entry only: notes that were added to the exception follow it.
         text = tracebacks.format_exception_only(error)[0]
-    text = " ".join(text.split())
+    text = scrub(" ".join(text.split()))  # before it is cut: a part of a secret would not be recognized
     return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"

@@ -25,6 +25,7 @@ import attrs
 from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
 from hostcore.plugins.signatures import Implementation
+from hostcore.scrubbing import scrub, scrub_bytes
 from hostcore_hookspecs.run_state import RunState
 
 _HEAD: Final = "   seconds    step  call\n"
@@ -64,7 +65,7 @@ class Trace:
         :raises OSError: When the file cannot be written.
         """
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        os.write(self._file, "".join(self._waiting).encode())
+        os.write(self._file, scrub_bytes("".join(self._waiting).encode()))
         self._waiting.clear()
 
     def close(self) -> None:
@@ -124,7 +125,7 @@ class Trace:
         if self._file is None:
             self._waiting.append(text)
         else:
-            os.write(self._file, text.encode())
+            os.write(self._file, scrub_bytes(text.encode()))
 
 
 @attrs.define(eq=False)
@@ -142,6 +143,7 @@ def summary(value: object, depth: int = 0) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, str):
+        value = scrub(value)  # before it is cut
         return repr(value if len(value) <= _LONGEST_TEXT else f"{value[: _LONGEST_TEXT - 1]}…")
     if any(cls.__module__.partition(".")[0] in _ARRAYS for cls in type(value).__mro__):
         return _of_array(value, kind)

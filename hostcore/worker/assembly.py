@@ -61,7 +61,7 @@ class Assembly:
             local_rank=ranks.local_rank,
             world_size=ranks.world_size,
             run_state=self.progress.state,
-            model_handles={"weights": prepared.spec.weights} if prepared.spec.weights else {},
+            model_handles=dict(prepared.handles),
             dataset=prepared.dataset,
             scaler=make_scaler(prepared.job.precision, prepared.device),
             run_dir=contract.run_dir,

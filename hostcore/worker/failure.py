@@ -8,6 +8,7 @@ from typing import Final
 import torch.distributed
 
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
+from hostcore.scrubbing import scrub
 from hostcore.worker.feed.transform_failure import TransformFailed
 from hostcore.worker.ranks.outcome import DistributedError
 from hostcore.worker.startup import Prepared
@@ -61,7 +62,7 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
     elif culprit is not None:
         shown = plugin_traceback(error, culprit)
     else:
-        shown = "".join(traceback.format_exception(error))
+        shown = scrub("".join(traceback.format_exception(error)))
     broken_off = has_lost_touch(error)
     message = _message(error)
     return RunError(
@@ -89,6 +90,6 @@ def _hint(error: BaseException) -> str | None:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return scrub(str(error))
     except Exception:  # noqa: BLE001 - a plugin's own __str__
         return "<exception str() failed>"  # as Python's own tracebacks have it

@@ -14,6 +14,8 @@ import torch
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.load import load_job
+from hostcore.job.paths import is_uri
+from hostcore.job.secrets import remember_secrets
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import attribute
 from hostcore.plugins.component import Component, load_component
@@ -66,6 +68,8 @@ class Prepared:
     place: Place
     #: Writes down every call; None: nobody asked for it.
     trace: Trace | None
+    #: For ``ctx.model_handles``.
+    handles: Mapping[str, str]
     #: What the run goes on from.
     resume: Search
     total_steps: int
@@ -138,10 +142,11 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
     :raises Errors: Everything that is wrong with it.
     """
     spec, job_dir = read_job(contract, world_size=place.world_size)
+    remember_secrets(spec.to_json())
     job = job_view(spec)
     selected = in_room(select(spec, discover()), "worker")
     found = _Collector(selected)
-    found.check(lambda: _require_weights(spec))
+    handles = found.check(lambda: _model_handles(contract, spec))
     loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
     trace = Trace() if contract.trace_path else None
@@ -163,6 +168,7 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
             found.check(lambda one=one, key=key, data=data: check_workers(one, data.workers if data else 0, key=key))  # type: ignore[misc]
     resume = found.check(lambda: _find_resume_point(contract, spec, opened[1], place)) if opened else None
     found.raise_errors()
+    assert handles is not None
     assert hooks is not None
     assert device is not None
     assert opened is not None
@@ -186,6 +192,7 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
         test=test,
         place=place,
         trace=trace,
+        handles=handles,
         resume=resume,
         total_steps=_total_steps(spec, feed),
     )
@@ -206,11 +213,15 @@ def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, plac
     return search
 
 
-def _require_weights(spec: JobSpec) -> None:
-    if spec.weights and "://" not in spec.weights and not Path(spec.weights).exists():
+def _model_handles(contract: WorkerContract, spec: JobSpec) -> Mapping[str, str]:
+    """What the supervisor has fetched. Weights that lie on this machine need nobody to fetch them."""
+    if not spec.weights or is_uri(spec.weights) or "weights" in contract.inputs:
+        return contract.inputs
+    if not Path(spec.weights).exists():
         raise HostcoreError(
             "the initial weights are not there", code="weights.missing", pointer="/weights", file=spec.weights
         )
+    return {**contract.inputs, "weights": spec.weights}
 
 
 def _select_device(spec: JobSpec, job: Job, hooks: Hooks, place: Place) -> torch.device:

@@ -9,6 +9,7 @@ import attrs
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
 from hostcore.plugins.component import Component
 from hostcore.plugins.resolve import Selected
+from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
 _WITHOUT_SETUP = (
@@ -85,7 +86,9 @@ class Failure:
             kind="other",
             type=type(error).__name__,
             message=_message(error),
-            traceback=plugin_traceback(error, culprit) if culprit else "".join(tracebacks.format_exception(error)),
+            traceback=plugin_traceback(error, culprit)
+            if culprit
+            else scrub("".join(tracebacks.format_exception(error))),
             plugin=plugin,
             hint=_WITHOUT_SETUP if culprit and _lacks_attribute(error, culprit) else None,
         )
@@ -128,6 +131,6 @@ def _lacks_attribute(error: BaseException, component: Component) -> bool:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return scrub(str(error))
     except Exception:  # noqa: BLE001 - a plugin's own __str__
         return "<exception str() failed>"  # as Python's own tracebacks have it

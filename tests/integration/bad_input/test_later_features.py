@@ -55,12 +55,6 @@ def test_a_key_of_a_later_version_is_refused(pointer: str, tmp_path: Path, monke
     assert error["hint"] == "remove the key"
 
 
-def test_a_reference_to_a_secret_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = {**job_asking("/seed", 1), "hyperparams": {"token": {"$secret": "env:TOKEN"}}}
-    (error,) = errors_about(job, tmp_path, monkeypatch)
-    assert (error["code"], error["pointer"]) == ("job.not_yet", "/hyperparams/token")
-
-
 def test_the_defaults_of_later_keys_may_be_written_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = {"accumulate": 1, "precision": "fp32", "samples": [], "launcher": "local", "global_batch_size": 32}
     job = {**job_asking("/dataset/readahead", 2), **defaults, "devices": ["cpu"], "sample_every": 200}

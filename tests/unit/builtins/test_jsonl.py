@@ -88,6 +88,40 @@ def test_a_last_line_that_lacks_only_its_end_is_kept(path: Path, event: MakeEven
     assert [line["seq"] for line in lines(path)] == [1, 2, 3]
 
 
+def test_an_event_that_was_written_in_part_comes_again_on_a_line_of_its_own(
+    path: Path, event: MakeEvent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = event(EpochStarted()), event(EpochStarted())
+    reporter = JsonlReporter(settings=JsonlReporter.Settings(path=path))
+    reporter.open(ReporterContext(run_id="flights-1", attempt=1, job=Job(), run_dir="/runs"))
+    reporter.report_event(first)
+    write = os.write
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "write", lambda fd, line: write(fd, line[:20]))
+        reporter.report_event(second)
+    reporter.report_event(second)
+    reporter.close()
+    begun, torn, again = path.read_bytes().splitlines()
+    assert [json.loads(line)["seq"] for line in (begun, again)] == [1, 2]
+    assert torn == again[:20]
+
+
+def test_what_comes_again_after_a_crash_is_written_once(path: Path, event: MakeEvent) -> None:
+    events = [event(EpochStarted()) for _ in range(4)]
+    report(path, events[:3])
+    report(path, events[1:], last_seq=3)
+    assert [line["seq"] for line in lines(path)] == [1, 2, 3, 4]
+
+
+def test_it_can_be_opened_again(path: Path, event: MakeEvent) -> None:
+    reporter = JsonlReporter(settings=JsonlReporter.Settings(path=path))
+    for _ in range(2):
+        reporter.open(ReporterContext(run_id="flights-1", attempt=1, job=Job(), run_dir="/runs"))
+    reporter.report_event(event(EpochStarted()))
+    reporter.close()
+    assert len(lines(path)) == 1
+
+
 def test_the_events_of_another_run_in_the_file_do_not_count(path: Path, event: MakeEvent) -> None:
     first = [event(EpochStarted(), run_id="other") for _ in range(9)]
     ours = [Event(seq=seq, time_ms=0, run_id="flights-1", attempt=1, payload=EpochStarted()) for seq in (1, 2, 3)]

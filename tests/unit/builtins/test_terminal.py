@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -13,7 +14,7 @@ import pexpect
 import pytest
 
 from hostcore_builtin_plugins.terminal import TerminalReporter
-from hostcore_hookspecs import Event, Job, ReporterContext, events
+from hostcore_hookspecs import Event, FatalError, Job, ReporterContext, events
 from hostcore_hookspecs.events import (
     CheckpointSaved,
     Metrics,
@@ -160,6 +161,46 @@ def test_validations_of_earlier_attempts_count_for_the_lowest_loss(
     ]
 
 
+def test_a_run_told_from_its_beginning_has_its_own_best_validations(
+    clock: Clock, event: MakeEvent, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    told = [event(Validation(metrics={"val/loss": loss}, weight=10.0), step=1) for loss in (0.5, 0.4, 0.3)]
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "events.jsonl").write_bytes(b"".join(orjson.dumps(one.as_dict()) + b"\n" for one in told))
+    reporter = TerminalReporter(clock=clock)
+    reporter.open(attrs.evolve(CONTEXT, attempt=2, last_seq=3, run_dir=str(tmp_path)))
+    for one in told:
+        reporter.report_event(one)
+    assert capsys.readouterr().err.count("(best)") == 2
+
+
+@pytest.mark.parametrize("terminal", [False, True], ids=["a pipe", "a terminal"])
+def test_when_nobody_is_there_any_more_it_says_so_for_good(
+    clock: Clock, event: MakeEvent, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    reading, writing = os.openpty() if terminal else os.pipe()
+    monkeypatch.setenv("TERM", "xterm")
+    with os.fdopen(writing, "w", buffering=1) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        reporter = TerminalReporter(clock=clock)
+        reporter.open(CONTEXT)
+        reporter.report_event(event(RunStarted(device="cpu"), step=0))
+        os.close(reading)
+        with pytest.raises(FatalError, match="standard error is gone"):
+            for step in range(1, 4):
+                clock.now += 10
+                reporter.report_event(event(metrics(), step=step))
+        with suppress(OSError):
+            reporter.close()
+        assert sys.stderr is stream, "what redirected it is gone"
+        with suppress(OSError):
+            stream.close()
+
+
+def test_it_shows_what_happens_now() -> None:
+    assert TerminalReporter.LIVE_ONLY
+
+
 def test_a_checkpoint_says_what_it_is_the_best_of_and_samples_and_the_test_are_told(
     reporter: TerminalReporter, event: MakeEvent, stderr: io.StringIO
 ) -> None:
@@ -194,7 +235,7 @@ def test_a_failure_before_the_first_step_is_one_line(
 PROGRAM = """
 import sys
 from hostcore_builtin_plugins.terminal import TerminalReporter
-from hostcore_hookspecs import Event, Job, ReporterContext
+from hostcore_hookspecs import Event, FatalError, Job, ReporterContext
 from hostcore_hookspecs.events import *
 
 now = 0.0

@@ -328,7 +328,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "dataset": {"parquet_paths": "a.parquet", "batch_size": -1},
         "seed": "1",
         "policies": ["quota"],
-        "hyperparams": {"token": {"$secret": "env:TOKEN"}},
+        "hyperparams": {"token": {"$secret": "vault:token"}},
     }
     assert [(error.pointer, error.code) for error in errors_of(job)] == [
         ("/trainer", "value.range"),
@@ -336,7 +336,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ("/dataset/batch_size", "value.range"),
         ("/seed", "value.type"),
         ("/policies", "job.not_yet"),
-        ("/hyperparams/token", "job.not_yet"),
+        ("/hyperparams/token", "secret.reference"),
     ]
 
 

@@ -15,8 +15,6 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("/launcher", {"launcher": {"use": "other/local"}}),
     ("/environment", {"environment": {"requirements": ["numpy"]}}),
     ("/resources", {"resources": {"num_nodes": 2}}),
-    ("/hyperparams/token", {"hyperparams": {"token": {"$secret": "env:TOKEN"}}}),
-    ("/callbacks/0/key", {"callbacks": [{"use": "a", "key": {"$secret": "file:/x"}}]}),
 ]
 
 

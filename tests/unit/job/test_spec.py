@@ -237,7 +237,7 @@ def test_a_spec_with_every_later_key_survives_the_round_trip_as_well() -> None:
         resolvers=["hf"],
         policies=["quota"],
         checkpoint_base_uri="s3://b",
-        inputs={"base_model_ref": {"ref": "a"}},
+        inputs={"base_model_ref": "a", "tokenizer": {"uri": "s3://b/t", "sha256": "0" * 64, "storage_options": {}}},
         max_runtime_seconds=1.5,
         environment={"requirements": ["numpy>=2"], "python": "3.12"},
         resources={"num_nodes": 2, "memory_per_node_gb": 1.5, "env": {"A": "b"}},
