@@ -8,9 +8,12 @@ SHELL := /bin/sh
 PYTHON ?=
 PYTHONS := python3.13 python3.12 python3.11 python3
 
-# The example trainer of the demo, and all of them.
+# The example trainer of the demo, and all of them: a package each, whose folder has its name.
 EXAMPLE := example_trainers/flight_delay
 EXAMPLES := $(EXAMPLE) example_trainers/digits example_trainers/char_lm
+
+# Not installed: their tests and those of their tutorials install them where they are alone.
+EXAMPLE_PLUGINS := example_plugins/sqlite_reporter example_plugins/vault_uploader
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -49,7 +52,7 @@ test: $(VENV)/test.installed ## Lint, types, documentation, tests with coverage
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore \
-	  $(foreach example,$(EXAMPLES),$(example)/$(notdir $(example)))
+	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
 	$(BUILD_DOCS)
 	$(PY) -m coverage erase
 	$(PY) -m coverage run -m pytest -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLES) $(PYTEST_ARGS)

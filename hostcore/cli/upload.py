@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
+from hostcore.errors import described
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.result import CANCELLED, FAILED
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hostcore.supervisor.uploads.uploads import Uploads
 
 _LOOK_SECONDS = 0.1
+_REST_PATIENCE_SECONDS = 10.0
 
 
 class UploadRefused(HostcoreError):
@@ -83,6 +85,22 @@ def upload_command(
         sys.exit(CANCELLED)
     if not pending.is_complete:
         sys.exit(FAILED)
+
+
+def upload_rest(directory: RunDirectory, *, as_json: bool) -> None:
+    """Copy what is left of a run that was finished before, and say so if there was something.
+
+    What cannot be copied is a warning: the run has long come to its end.
+    """
+    try:
+        uploads = _prepared(directory, (), None)
+        interrupted = _carried_out(uploads, _REST_PATIENCE_SECONDS)
+    except HostcoreError as error:
+        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {described(error)}", err=True)
+        return
+    pending = uploads.pending()
+    if interrupted or not pending.is_complete or any(one.copied for one in pending.by_uploader.values()):
+        _tell(directory, pending, interrupted=interrupted, as_json=as_json)
 
 
 def _prepared(directory: RunDirectory, names: Sequence[str], to: str | None) -> "Uploads":

@@ -32,7 +32,7 @@ class Patience:
     """How long an ended run waits for what gets nothing done, in seconds. What gets something done may go on."""
 
     #: For uploads, all of which are in an outage.
-    uploads: float = 60.0
+    uploads: float = 30.0
     #: For the required reporters, none of which takes an event.
     required: float = 60.0
     #: For the other reporters, none of which takes an event.
@@ -77,7 +77,8 @@ class Serving:
             samples_dir=plan.samples_dir,
             clock=clock,
         )
-        self._waits = True
+        #: Whether an outage was waited for already.
+        self._waited_enough = False
 
     def start(self, ctx: ReporterContext) -> None:
         """Start all of them. To be called before the attempt's first event is written."""
@@ -99,7 +100,8 @@ class Serving:
         :return: Why the run has failed, if something required was not delivered.
         """
         self._uploads.finish(final=False)
-        self._wait(self._uploads.is_drained, self._uploads_are_stuck, patience.uploads)
+        drained = self._wait(self._uploads.is_drained, self._uploads_are_stuck, patience.uploads)
+        self._waited_enough = not drained
         self._deliveries.hurry()
         self._wait(self._deliveries.is_settled, self._takes_nothing(), patience.required)
         missing, behind = self._uploads.missing(), self._deliveries.behind()
@@ -112,7 +114,8 @@ class Serving:
         self._uploads.finish(final=True)
         self._deliveries.finish()
         self._wait(self._deliveries.is_finished, self._takes_nothing(), patience.reporters)
-        self._wait(self._uploads.is_drained, self._uploads_are_stuck, patience.uploads)
+        uploads = IMPATIENT.uploads if self._waited_enough else patience.uploads
+        self._wait(self._uploads.is_drained, self._uploads_are_stuck, uploads)
         self.abandon()
 
     def abandon(self) -> None:
@@ -144,8 +147,11 @@ class Serving:
 
         return asked
 
-    def _wait(self, done: Callable[[], bool], is_stuck: Callable[[], bool], patience: float) -> None:
-        """Wait until something is done; not for longer than it is stuck, nor than whoever is in a hurry allows."""
+    def _wait(self, done: Callable[[], bool], is_stuck: Callable[[], bool], patience: float) -> bool:
+        """Wait until something is done; not for longer than it is stuck, nor than whoever is in a hurry allows.
+
+        :return: Whether it is done.
+        """
         began, stuck_since = self._clock(), None
         while not done():
             self._meanwhile()
@@ -153,8 +159,9 @@ class Serving:
             leave_by = self._leave_by(began)
             stuck_since = (stuck_since or now) if is_stuck() else None
             if (leave_by is not None and now >= leave_by) or (stuck_since and now - stuck_since >= patience):
-                return
+                return False
             time.sleep(_TICK_SECONDS)
+        return True
 
 
 def _untold(one: Undelivered) -> Left:

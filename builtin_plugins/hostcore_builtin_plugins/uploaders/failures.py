@@ -96,6 +96,8 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 def _answer(error: BaseException) -> tuple[int | None, float | None]:
     """The HTTP status, and how long the server asked to be left alone."""
     for one in _chain(error):
+        if _is_broken_off(one):
+            continue
         response = getattr(one, "response", None)
         if isinstance(response, Mapping):  # botocore
             metadata = response.get("ResponseMetadata", {})
@@ -108,6 +110,15 @@ def _answer(error: BaseException) -> tuple[int | None, float | None]:
             asked = headers.get("retry-after") or headers.get("Retry-After") if isinstance(headers, Mapping) else None
             return int(found), retry_after_seconds(asked)
     return None, None
+
+
+def _is_broken_off(error: BaseException) -> bool:
+    """Whether it is one of aiohttp's for an answer that was cut short, whose ``code`` is no server's."""
+    return any(
+        (base.__module__, base.__name__) == ("aiohttp.client_exceptions", "ClientPayloadError")
+        or base.__module__ == "aiohttp.http_exceptions"
+        for base in type(error).__mro__
+    )
 
 
 def is_denied(error: Exception) -> bool:

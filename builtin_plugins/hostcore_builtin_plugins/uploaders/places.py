@@ -19,8 +19,8 @@ from hostcore_builtin_plugins.uploaders.puts import put_by_rename, put_on_disk, 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-#: Tries of s3fs, before the host hears of a failure and decides when to go on.
-_S3_TRIES: Final = 2
+#: Tries of s3fs: the host hears of every failure, looks what is there, and decides when to go on.
+_S3_TRIES: Final = 1
 
 
 class Place(Store):
@@ -119,13 +119,31 @@ def _options(uri: str, options: Mapping[str, Any], timeout_seconds: float) -> di
 
 
 def _s3_defaults(options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
-    # s3fs tries again itself: what botocore tried on top of that would multiply.
+    # Nobody below tries again without looking: a write whose answer was lost may have been done.
     config = {
         "connect_timeout": timeout_seconds,
         "read_timeout": timeout_seconds,
         "retries": {"total_max_attempts": 1, "mode": "standard"},
+        "http_session_cls": _session_without_retries(),
     }
     return {"config_kwargs": {**config, **options.get("config_kwargs", {})}}
+
+
+def _session_without_retries() -> type:
+    """The HTTP session of aiobotocore, without aiohttp's own second try of a PUT whose connection broke.
+
+    aiohttp has no public setting for that; where the private one is gone, its second try is back.
+    """
+    from aiobotocore.httpsession import AIOHTTPSession
+
+    class OneTry(AIOHTTPSession):  # type: ignore[misc]
+        async def _get_session(self, proxy_url: str | None) -> Any:
+            session = await super()._get_session(proxy_url)
+            if hasattr(session, "_retry_connection"):
+                session._retry_connection = False
+            return session
+
+    return OneTry
 
 
 def _gcs_defaults(_options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:

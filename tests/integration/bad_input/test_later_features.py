@@ -13,11 +13,7 @@ from hostcore.job import later
 DATA = {"parquet_paths": ["x.parquet"]}
 #: A value other than the default for every key of the table.
 ASKED: dict[str, Any] = {
-    "/uploaders": ["s3"],
-    "/checkpoint_base_uri": "s3://bucket/runs",
-    "/resolvers": ["hub"],
     "/policies": ["house-rules"],
-    "/inputs": {"base_model_ref": "org/model"},
     "/launcher": "slurm",
     "/environment": {"requirements": ["numpy"]},
     "/resources": {"num_nodes": 2},

@@ -1,13 +1,10 @@
 """The plugins of the how-to guides, installed as they stand and used by a job."""
 
-import http.server
 import json
 import os
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +38,7 @@ def packages(guide: str) -> list[dict[str, str]]:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the packages of the guides, built and installed by pip; what they need is here already."""
     sources = []
-    for guide in ("data-sources", "callbacks", "reporters"):
+    for guide in ("data-sources", "callbacks"):
         for package in packages(guide):
             source = tmp_path_factory.mktemp("package")
             for name, content in package.items():
@@ -110,32 +107,3 @@ def test_the_wrapper_of_the_guide_times_every_batch(lab: Lab) -> None:
     assert answer.returncode == 0, answer.stderr
     printed = (lab.folder / "runs/guide/logs/rank-0.attempt-1.log").read_text()
     assert len(re.findall(r"^prepare_batch: [\d.]+ s$", printed, re.MULTILINE)) == 20
-
-
-@pytest.fixture
-def posts() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The URL of a server on this machine, and what was posted to it."""
-    received: list[dict[str, Any]] = []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/runs", received
-        server.shutdown()
-        thread.join()
-
-
-def test_the_reporter_of_the_guide_posts_the_end(lab: Lab, posts: tuple[str, list[dict[str, Any]]]) -> None:
-    url, received = posts
-    answer = lab.run(reporters=[{"use": "webhook", "url": url}])
-    assert answer.returncode == 0, answer.stderr
-    assert [(post["event"], post["run_id"]) for post in received] == [("run_succeeded", "guide")]

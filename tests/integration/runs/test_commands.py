@@ -124,6 +124,7 @@ class TestARun:
             "checkpoints/step-000020.json",
             "config/contract.attempt-1.rank-0.json",
             "config/run.json",
+            "cursors/terminal.json",
             "logs/events.jsonl",
             "logs/rank-0.attempt-1.jsonl",
             "logs/rank-0.attempt-1.log",

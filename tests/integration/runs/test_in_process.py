@@ -163,8 +163,11 @@ def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> No
     def count() -> tuple[int, int]:
         return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
 
+    def own() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("hostcore")]
+
     hostcore.run(job(run_id="leak-0"))
-    until(lambda: threading.active_count() == 1, "threads of the run before to end")
+    until(lambda: not own(), f"threads of the run before to end: {own()}")
     before = count()
     for number in range(1, 6):
         hostcore.run(job(run_id=f"leak-{number}"))

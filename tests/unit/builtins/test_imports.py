@@ -45,7 +45,8 @@ def test_every_entry_point_leads_to_a_class() -> None:
         ("callbacks", "profiler"),
         ("callbacks", "throughput"),
         ("reporters", "terminal"),
-        ("reporters", "jsonl"),
+        *(("reporters", name) for name in ("jsonl", "mlflow", "prometheus", "redis-streams", "tensorboard", "webhook")),
+        *(("uploaders", name) for name in ("fsspec", "http", "mlflow-artifacts")),
         ("launchers", "local"),
     }
     assert all(isinstance(entry_point.load(), type) for entry_point in declared)

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs/tutorials"
 EXAMPLES = ROOT / "example_plugins"
 FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
@@ -152,7 +152,8 @@ def test_a_locked_file_is_told_once_and_caught_up_with(reader: Reader) -> None:
         ended = threading.Event()
         holder = threading.Thread(target=let_go_when_it_was_told)
         holder.start()
-        answer = reader.run("locked", reporters=[{"use": "sqlite", "path": "locked.db", "lock_seconds": 0.1}])
+        locked = {"use": "sqlite", "path": "locked.db", "lock_seconds": 0.1, "required": True}  # the run waits for it
+        answer = reader.run("locked", reporters=[locked])
         ended.set()
         holder.join()
     assert answer.returncode == 0, answer.stderr

@@ -1,0 +1,1 @@
+"""Writes the metrics of runs into a SQLite file."""

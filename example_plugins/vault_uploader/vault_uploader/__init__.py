@@ -1,0 +1,1 @@
+"""Keeps runs in a folder, each different content once."""

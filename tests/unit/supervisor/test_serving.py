@@ -1,0 +1,188 @@
+"""How long an ended run waits for its reporters and uploaders, and what it says of what they have left."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from hostcore.supervisor import serving
+from hostcore.supervisor.delivery.deliveries import Undelivered
+from hostcore.supervisor.opening import open_run
+from hostcore.supervisor.serving import IMPATIENT, Patience, Serving, fails_for
+from hostcore.supervisor.uploads.uploads import Backlog, Pending
+from hostcore_hookspecs import events
+from hostcore_hookspecs.errors import RunError
+
+
+@attrs.define
+class Reporters:
+    """Stands for ``Deliveries``: how many events they take, and until when."""
+
+    settles_at: float = 0.0
+    takes_until: float = 0.0
+    required: Sequence[str] = ()
+    failures: Sequence[Undelivered] = ()
+    now: float = 0.0
+    calls: list[str] = attrs.field(factory=list)
+
+    @property
+    def taken(self) -> float:
+        return min(self.now, self.takes_until)
+
+    def is_settled(self) -> bool:
+        return self.now >= self.settles_at
+
+    is_finished = is_settled
+
+    def behind(self) -> list[str]:
+        return [] if self.is_settled() else list(self.required)
+
+    def hurry(self) -> None:
+        self.calls.append("hurry")
+
+    def finish(self) -> None:
+        self.calls.append("finish")
+
+    def abandon(self) -> list[str]:
+        self.calls.append("abandon")
+        return []
+
+
+@attrs.define
+class Uploaders:
+    """Stands for ``Uploads``: when they have copied everything, and from when on they are in an outage."""
+
+    drained_at: float = 0.0
+    outage_from: float = float("inf")
+    required: Sequence[str] = ()
+    now: float = 0.0
+    calls: list[str] = attrs.field(factory=list)
+
+    def finish(self, *, final: bool) -> None:
+        self.calls.append(f"finish {final}")
+
+    def is_drained(self) -> bool:
+        return self.now >= self.drained_at
+
+    def missing(self) -> list[str]:
+        return [] if self.is_drained() else list(self.required)
+
+    def pending(self) -> Pending:
+        files = 0 if self.is_drained() else 3
+        outage = max(0.0, self.now - self.outage_from)
+        return Pending(by_uploader={"store": Backlog(files=files, outage_seconds=outage)})
+
+    def abandon(self) -> None:
+        self.calls.append("abandon")
+
+
+@attrs.define
+class Play:
+    """A run that waits, on a clock that its waiting moves."""
+
+    serving: Serving
+    reporters: Reporters
+    uploaders: Uploaders
+
+    @property
+    def now(self) -> float:
+        return self.reporters.now
+
+
+@pytest.fixture
+def play(plan: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]:
+    """``play(reporters, uploaders, leave_by=…)``."""
+
+    def make(reporters: Reporters, uploaders: Uploaders, leave_by: float | None = None) -> Play:
+        def sleep(_: float) -> None:
+            reporters.now = uploaders.now = reporters.now + 0.5
+
+        monkeypatch.setattr(serving, "Deliveries", lambda *_, **__: reporters)
+        monkeypatch.setattr(serving, "Uploads", lambda *_, **__: uploaders)
+        monkeypatch.setattr(serving.time, "sleep", sleep)
+        made = Serving(
+            plan(),
+            open_run(plan()),
+            leave_by=lambda _: leave_by,
+            meanwhile=lambda: None,
+            clock=lambda: reporters.now,
+        )
+        return Play(made, reporters, uploaders)
+
+    return make
+
+
+def test_uploads_that_get_on_are_waited_for_however_long_it_takes(play: Callable[..., Play]) -> None:
+    run = play(Reporters(), Uploaders(drained_at=5000.0, required=["store"]))
+    assert run.serving.settle(Patience()) is None
+    assert run.now >= 5000
+
+
+def test_an_outage_is_waited_for_a_while_and_what_is_required_fails_the_run(play: Callable[..., Play]) -> None:
+    run = play(Reporters(), Uploaders(drained_at=9999.0, outage_from=100.0, required=["store (a 1.0)"]))
+    error = run.serving.settle(Patience(uploads=60.0))
+    assert 160 <= run.now <= 163
+    assert error is not None
+    assert error.type == "NotDelivered"
+    assert "the uploader store (a 1.0) has not copied everything" in error.message
+    assert error.hint is not None
+    assert "hostcore upload RUN" in error.hint
+
+
+def test_an_outage_is_waited_for_once(play: Callable[..., Play]) -> None:
+    run = play(Reporters(), Uploaders(drained_at=9999.0, outage_from=0.0))
+    run.serving.settle(Patience(uploads=60.0))
+    run.serving.finish(Patience(uploads=60.0))
+    assert 60 <= run.now <= 66
+
+
+def test_what_is_not_required_fails_nothing_and_is_told(play: Callable[..., Play]) -> None:
+    run = play(Reporters(), Uploaders(drained_at=9999.0, outage_from=0.0))
+    assert run.serving.settle(IMPATIENT) is None
+    assert run.now <= 5
+    (left,) = run.serving.left
+    assert left.message == "the uploader store has not copied everything: 3 files are left"
+    assert list(left.command) == ["hostcore", "upload", "--uploader", "store"]
+
+
+def test_a_required_reporter_is_waited_for_as_long_as_it_takes_events(play: Callable[..., Play]) -> None:
+    run = play(Reporters(settles_at=300.0, takes_until=300.0, required=["tracker"]), Uploaders())
+    assert run.serving.settle(Patience()) is None
+    assert run.now >= 300
+
+
+def test_a_required_reporter_that_takes_nothing_any_more_fails_the_run(play: Callable[..., Play]) -> None:
+    stuck = play(Reporters(settles_at=300.0, takes_until=100.0, required=["tracker"]), Uploaders())
+    error = stuck.serving.settle(Patience(required=60.0))
+    assert 160 <= stuck.now <= 163
+    assert error is not None
+    assert "the reporter tracker has not taken every event" in error.message
+
+
+def test_whoever_is_in_a_hurry_cuts_all_waiting_short(play: Callable[..., Play]) -> None:
+    slow = play(Reporters(settles_at=900.0, takes_until=900.0), Uploaders(drained_at=900.0), leave_by=25.0)
+    slow.serving.settle(Patience())
+    slow.serving.finish(Patience())
+    assert 25 <= slow.now <= 27
+    assert slow.reporters.calls == ["hurry", "finish", "abandon"]
+    assert slow.uploaders.calls == ["finish False", "finish True", "abandon"]
+
+
+def test_what_a_reporter_has_left_is_told_with_the_command_that_delivers_it(play: Callable[..., Play]) -> None:
+    late = Undelivered(label="mlflow (x 1)", name="mlflow", message="refused {here}", events=1200)
+    odd = Undelivered(label="jsonl (x 1)", name="jsonl", message="disk full", events=0)
+    run = play(Reporters(failures=[late, odd]), Uploaders())
+    first, second = run.serving.left
+    assert first.message == "the reporter mlflow (x 1) has not taken 1,200 events: refused {here}"
+    assert list(first.command) == ["hostcore", "replay", "--reporter", "mlflow", "--pending"]
+    assert second.message == "the reporter jsonl (x 1) failed when it was closed: disk full"
+    assert not second.command
+
+
+@pytest.mark.parametrize("end", [events.RunCancelled(reason="asked"), events.RunPreempted(reason="asked")])
+def test_only_a_success_becomes_a_failure_by_what_was_not_delivered(end: Any) -> None:
+    error = RunError(type="NotDelivered", message="no")
+    assert fails_for(events.RunSucceeded(), error) == events.RunFailed(error=error)
+    assert fails_for(events.RunSucceeded(), None) == events.RunSucceeded()
+    assert fails_for(end, error) is end
