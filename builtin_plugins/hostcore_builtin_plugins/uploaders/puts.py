@@ -1,6 +1,7 @@
 """Ways to write an object, so that nothing is under its name before all of it is there."""
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -11,9 +12,9 @@ from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
 from hostcore_builtin_plugins.uploaders.content import Content
-from hostcore_builtin_plugins.uploaders.failures import error_code
+from hostcore_builtin_plugins.uploaders.failures import error_code, failure_of
 from hostcore_builtin_plugins.uploaders.leftovers import Writer, name_for_writing
-from hostcore_hookspecs import FatalError
+from hostcore_hookspecs import FatalError, TransientError
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -24,6 +25,9 @@ Put = Callable[["AbstractFileSystem", Content, str], None]
 #: What is sent to a store at once. A connection that breaks costs one of them; each upload holds one in memory.
 _PART_BYTES: Final = 16 << 20
 _S3_MOST_PARTS: Final = 10_000
+#: A large object is hundreds of parts: one that fails does not cost the others.
+_PART_TRIES: Final = 3
+_PART_PAUSE_SECONDS: Final = 0.2
 
 
 def put_on_s3(filesystem: "AbstractFileSystem", content: Content, path: str) -> None:
@@ -55,10 +59,23 @@ def _put_parts(
     parts = []
     part_bytes = max(_PART_BYTES, -(-content.size // _S3_MOST_PARTS))
     for number, piece in enumerate(content.pieces(part_bytes), start=1):
-        sent = filesystem.call_s3("upload_part", **upload, PartNumber=number, Body=piece)
+        sent = _sent_part(filesystem, content, {**upload, "PartNumber": number, "Body": piece})
         checksums = {name: value for name, value in sent.items() if name.startswith("Checksum")}
         parts.append({"PartNumber": number, "ETag": sent["ETag"], **checksums})
     return parts
+
+
+def _sent_part(filesystem: "AbstractFileSystem", content: Content, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Send a part. One that is sent again replaces the first, so a try whose end nobody has seen does no harm."""
+    for again in reversed(range(_PART_TRIES)):
+        try:
+            return dict(filesystem.call_s3("upload_part", **part))
+        except Exception as error:
+            if not again or not isinstance(failure_of(error, part["Key"]), TransientError):
+                raise
+            content.go_on()
+            time.sleep(_PART_PAUSE_SECONDS)
+    raise AssertionError("unreachable")
 
 
 def _abort_left_uploads(filesystem: "AbstractFileSystem", bucket: str, key: str) -> None:

@@ -31,7 +31,9 @@ class TestACurve:
         chance = random.Random(seed)
         steps = sorted(chance.sample(range(1, 200_000), 30_000))
         points = [(step, chance.gauss(0, 1)) for step in steps]
-        spikes = {chance.choice(steps): 1000.0 + number * (-1) ** number * 2000 for number in range(5)}
+        # Far from one another: a stretch has one highest value.
+        places = [steps[number * 6_000 + chance.randrange(4_000)] for number in range(5)]
+        spikes = {step: 1000.0 + number * (-1) ** number * 2000 for number, step in enumerate(places)}
         points = [(step, spikes.get(step, value)) for step, value in points]
 
         curve = curve_of(points)
