@@ -142,3 +142,19 @@ def test_a_bucket_that_is_not_there_says_nothing_of_a_run(machine: Any, s3: Any)
     done = here.hostcore("run", job, "--json")
     assert done.code == 2
     assert done.json["errors"][0]["code"] == "run.conflict"
+
+
+def test_a_finished_run_that_is_started_again_copies_what_was_left(make_machine: Any, tmp_path: Path) -> None:
+    here, base = make_machine("finished"), tmp_path / "mirror"
+    job = here.job(**{**JOB, "run_id": "done", "max_steps": 3, "epochs": None}, checkpoint_base_uri=str(base))
+    assert here.hostcore("run", job).code == 0
+    copies = sorted(path.relative_to(base) for path in base.rglob("*") if path.is_file())
+    shutil.rmtree(base)
+    (here.path / "runs/done/uploads.jsonl").write_text("")
+
+    again = here.hostcore("run", job)
+    assert again.code == 0
+    assert "finished before: nothing to do" in again.out
+    assert sorted(path.relative_to(base) for path in base.rglob("*") if path.is_file()) == copies
+    quiet = here.hostcore("run", job)
+    assert "uploaded" not in quiet.out + quiet.err
