@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -29,6 +29,8 @@ from hostcore.supervisor.spawn import WorkerExit
 from hostcore.supervisor.supervise import supervise
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Event
+
+_SIGNAL: Final = "signal:"
 
 
 def run(
@@ -115,6 +117,11 @@ class SeveralRanks(HostcoreError):
     code = "run.one_process"
 
 
+def _is_a_signal(requested_by: str) -> bool:
+    """Whether the process was asked, and not by one of its own components."""
+    return requested_by == "user" or requested_by.startswith(_SIGNAL)
+
+
 class _Seat:
     """Where the supervisor's thread leaves the worker that this thread is to be."""
 
@@ -159,9 +166,10 @@ class _WorkerHere:
             line = SupervisorLine(self._own_end, stop)
             with suppress(KeyboardInterrupt), noted_by(stop) if in_main_thread else nullcontext():
                 self._code = run_attempt(self._contract, line, stop)
-            if stop.first and not line.may_go and self._interrupts.first is None:
+            if stop.first and (not line.may_go or _is_a_signal(stop.first[2])):
                 status, reason, requested_by = stop.first
-                self._interrupts.first = Asked(status=status, reason=reason, requested_by=requested_by)
+                asked = Asked(status=status, reason=reason, requested_by=requested_by)
+                self._interrupts.hear(asked, hurried=requested_by.startswith(_SIGNAL), forced=False)
         finally:
             self._own_end.close()
             self._over.set()

@@ -97,15 +97,15 @@ def run_plan(
             result = run_attempts(plan, opened, start, may_restart=ranks is None)
     finished_before = result is opened
     if finished_before and plan.uploaders:
-        _upload_rest(plan, as_json=as_json)
+        _upload_rest(plan, interrupts, as_json=as_json)
     report_result(result, plan.directory, as_json=as_json, note=_FINISHED_BEFORE if finished_before else "")
     return SUCCEEDED if finished_before else result.exit_code
 
 
-def _upload_rest(plan: RunPlan, *, as_json: bool) -> None:
+def _upload_rest(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> None:
     from hostcore.cli.upload import upload_rest
 
-    upload_rest(plan.directory, as_json=as_json)
+    upload_rest(plan.directory, is_asked_to_stop=lambda: interrupts.first is not None, as_json=as_json)
 
 
 def _start(interrupts: Interrupts, ranks: Muster | None) -> Start:

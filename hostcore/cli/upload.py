@@ -87,14 +87,14 @@ def upload_command(
         sys.exit(FAILED)
 
 
-def upload_rest(directory: RunDirectory, *, as_json: bool) -> None:
+def upload_rest(directory: RunDirectory, *, is_asked_to_stop: Callable[[], bool], as_json: bool) -> None:
     """Copy what is left of a run that was finished before, and say so if there was something.
 
     What cannot be copied is a warning: the run has long come to its end.
     """
     try:
         uploads = _prepared(directory, (), None)
-        interrupted = _carried_out(uploads, _REST_PATIENCE_SECONDS)
+        interrupted = _carried_out(uploads, _REST_PATIENCE_SECONDS, is_asked_to_stop=is_asked_to_stop)
     except HostcoreError as error:
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {described(error)}", err=True)
         return
@@ -107,12 +107,18 @@ def _prepared(directory: RunDirectory, names: Sequence[str], to: str | None) -> 
     # These load plugins, which takes a while; an unknown run is told without.
     from hostcore.supervisor.uploads.leftover import choose, uploads_of
 
-    return uploads_of(directory, choose(directory, names, to=to))
+    try:
+        return uploads_of(directory, choose(directory, names, to=to))
+    except OSError as error:
+        raise UploadRefused(f"the ledger of uploads cannot be written: {error}", file=str(directory.uploads)) from error
 
 
-def _carried_out(uploads: "Uploads", patience_seconds: float) -> bool:
+def _carried_out(
+    uploads: "Uploads", patience_seconds: float, *, is_asked_to_stop: Callable[[], bool] = lambda: False
+) -> bool:
     """Upload until nothing is left, or nothing gets through.
 
+    :param is_asked_to_stop: Where signals are only noted.
     :return: Whether it was interrupted.
     """
     from hostcore.supervisor.uploads.leftover import Patience
@@ -126,6 +132,8 @@ def _carried_out(uploads: "Uploads", patience_seconds: float) -> bool:
                 time.sleep(_LOOK_SECONDS)
                 pending = uploads.pending()
                 show(uploads, pending)
+                if is_asked_to_stop():
+                    return True
                 if patience.is_over(pending):
                     break
             show(uploads, uploads.pending())

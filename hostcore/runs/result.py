@@ -27,6 +27,10 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 }
 
 
+#: The type of the error of a run that came to its end, and something required was not delivered.
+NOT_DELIVERED: Final = "NotDelivered"
+
+
 @attrs.frozen(kw_only=True)
 class Left:
     """What a reporter or an uploader had not delivered when the run was left. None of it is lost."""

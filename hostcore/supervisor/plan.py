@@ -45,6 +45,8 @@ class RunPlan:
     fetched: Fetched = attrs.field(factory=Fetched)
     #: Whether the workers write down every call of a hook.
     trace_hooks: bool = False
+    #: How often the run is started again, should it fail.
+    restarts_left: int = 0
 
 
 def make_plan(

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.runs.result import RunResult
+from hostcore.runs.result import NOT_DELIVERED, RunResult
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, load_here
 from hostcore.supervisor.tenure import RunTakenOver
@@ -46,13 +46,14 @@ def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: 
     :return: The result of the last attempt.
     :raises RunTakenOver: When somebody else has started the run meanwhile.
     """
-    result = start(plan, opening, None)
-    for number in range(plan.spec.max_restarts if may_restart else 0):
-        if result.status != "failed" or result.requested_by is not None:
+    most = plan.spec.max_restarts if may_restart else 0
+    result = start(attrs.evolve(plan, restarts_left=most), opening, None)
+    for number in range(most):
+        if result.status != "failed" or result.requested_by is not None or _is_trained(result):
             break
         wait_seconds = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)
         try:
-            plan = _renewed(plan)
+            plan = attrs.evolve(_renewed(plan), restarts_left=most - number - 1)
             opened = open_run(plan)
             assert isinstance(opened, Opening), "a run that failed is not finished"
             result = start(plan, opened, Restart(after=result, wait_seconds=wait_seconds))
@@ -61,6 +62,11 @@ def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: 
         except HostcoreError as error:  # what was wrong first is how the run has ended
             return _not_restarted(result, error)
     return result
+
+
+def _is_trained(result: RunResult) -> bool:
+    """Whether a run has failed because of what was not delivered alone: training again does not deliver it."""
+    return result.error is not None and result.error.type == NOT_DELIVERED
 
 
 def _not_restarted(result: RunResult, error: HostcoreError) -> RunResult:

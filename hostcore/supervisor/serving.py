@@ -6,13 +6,14 @@ Nobody waits for them while the run trains. When it has ended, they have a while
                                         ▸  logs and result are copied, reporters hear the end  ▸  what is left is told
 """
 
+import math
 import time
 from collections.abc import Callable
 from typing import Final
 
 import attrs
 
-from hostcore.runs.result import Left
+from hostcore.runs.result import NOT_DELIVERED, Left
 from hostcore.supervisor.delivery.addressee import addressees_of
 from hostcore.supervisor.delivery.deliveries import Deliveries, Undelivered
 from hostcore.supervisor.ending import End
@@ -37,10 +38,14 @@ class Patience:
     required: float = 60.0
     #: For the other reporters, none of which takes an event.
     reporters: float = 10.0
+    #: For each of them, even if something gets done.
+    at_most: float = math.inf
 
 
-#: Before a restart: the next attempt goes on with what is left.
-IMPATIENT: Final = Patience(uploads=2.0, required=2.0, reporters=2.0)
+#: Where the next attempt goes on with what is left, or the disk does not let the run end well.
+IMPATIENT: Final = Patience(uploads=2.0, required=2.0, reporters=2.0, at_most=5.0)
+#: Of the time that is left to a run that somebody wants ended, what the end itself and its news to the reporters get.
+_RESERVE_SECONDS: Final = 5.0
 
 
 class Serving:
@@ -79,6 +84,9 @@ class Serving:
         )
         #: Whether an outage was waited for already.
         self._waited_enough = False
+        #: The time that somebody in a hurry had left, once it was up.
+        self._left_at: float | None = None
+        self._reserve = min(_RESERVE_SECONDS, spec.grace_seconds / 5)
 
     def start(self, ctx: ReporterContext) -> None:
         """Start all of them. To be called before the attempt's first event is written."""
@@ -100,10 +108,12 @@ class Serving:
         :return: Why the run has failed, if something required was not delivered.
         """
         self._uploads.finish(final=False)
-        drained = self._wait(self._uploads.is_drained, self._uploads_are_stuck, patience.uploads)
-        self._waited_enough = not drained
+        most, reserve = patience.at_most, self._reserve
+        self._waited_enough = not self._wait(
+            self._uploads.is_drained, self._uploads.is_stuck, patience.uploads, at_most=most, reserve=reserve
+        )
         self._deliveries.hurry()
-        self._wait(self._deliveries.is_settled, self._takes_nothing(), patience.required)
+        self._wait(self._deliveries.is_settled, self._takes_nothing(), patience.required, at_most=most, reserve=reserve)
         missing, behind = self._uploads.missing(), self._deliveries.behind()
         if not missing and not behind:
             return None
@@ -113,9 +123,12 @@ class Serving:
         """The terminal event and the result are written: wait until everybody has them, or it makes no sense to."""
         self._uploads.finish(final=True)
         self._deliveries.finish()
-        self._wait(self._deliveries.is_finished, self._takes_nothing(), patience.reporters)
+        most, reserve = patience.at_most, self._reserve
+        self._wait(
+            self._deliveries.is_finished, self._takes_nothing(), patience.reporters, at_most=most, at_least=reserve
+        )
         uploads = IMPATIENT.uploads if self._waited_enough else patience.uploads
-        self._wait(self._uploads.is_drained, self._uploads_are_stuck, uploads)
+        self._wait(self._uploads.is_drained, self._uploads.is_stuck, uploads, at_most=most)
         self.abandon()
 
     def abandon(self) -> None:
@@ -128,13 +141,9 @@ class Serving:
         """What was not delivered."""
         told = [_untold(one) for one in self._deliveries.failures]
         for name, one in self._uploads.pending().by_uploader.items():
-            if one.files or one.given_up:
+            if not one.is_complete or not self._uploads.has_begun:
                 told.append(Left(message=_not_copied(name, one), command=["hostcore", "upload", "--uploader", name]))
         return told
-
-    def _uploads_are_stuck(self) -> bool:
-        waiting = [one for one in self._uploads.pending().by_uploader.values() if one.files]
-        return all(one.outage_seconds for one in waiting)
 
     def _takes_nothing(self) -> Callable[[], bool]:
         """Whether no reporter has taken an event since the last time it was asked."""
@@ -147,9 +156,20 @@ class Serving:
 
         return asked
 
-    def _wait(self, done: Callable[[], bool], is_stuck: Callable[[], bool], patience: float) -> bool:
+    def _wait(
+        self,
+        done: Callable[[], bool],
+        is_stuck: Callable[[], bool],
+        patience: float,
+        *,
+        at_most: float,
+        reserve: float = 0.0,
+        at_least: float = 0.0,
+    ) -> bool:
         """Wait until something is done; not for longer than it is stuck, nor than whoever is in a hurry allows.
 
+        :param reserve: Seconds of what they allow that are left for others.
+        :param at_least: Seconds that it may take even if that time is up, unless it is to end at once.
         :return: Whether it is done.
         """
         began, stuck_since = self._clock(), None
@@ -157,8 +177,13 @@ class Serving:
             self._meanwhile()
             now = self._clock()
             leave_by = self._leave_by(began)
+            if leave_by is not None:
+                leave_by = min(leave_by, math.inf if self._left_at is None else self._left_at)
+                if leave_by == -math.inf or now >= max(leave_by - reserve, began + at_least):
+                    self._left_at = leave_by
+                    return False
             stuck_since = (stuck_since or now) if is_stuck() else None
-            if (leave_by is not None and now >= leave_by) or (stuck_since and now - stuck_since >= patience):
+            if now - began >= at_most or (stuck_since and now - stuck_since >= patience):
                 return False
             time.sleep(_TICK_SECONDS)
         return True
@@ -177,7 +202,12 @@ def _not_copied(name: str, backlog: Backlog) -> str:
     why = {**backlog.failing, **backlog.given_up}
     path = next(iter(why), None)
     more = f" and {len(why) - 1:,} more" if len(why) > 1 else ""
-    told = f": {path}{more} ({why[path]})" if path is not None else f": {backlog.files:,} files are left"
+    if backlog.unusable:
+        told = f": {backlog.unusable}"
+    elif path is not None:
+        told = f": {path}{more} ({why[path]})"
+    else:
+        told = f": {backlog.files:,} files are left" if backlog.files else ""
     return f"the uploader {name} has not copied everything{told}"
 
 
@@ -188,7 +218,7 @@ def _not_delivered(uploaders: list[str], reporters: list[str]) -> RunError:
         reporters
     )
     return RunError(
-        type="NotDelivered",
+        type=NOT_DELIVERED,
         message=f"the run itself has come to its end, but, required by the job, {'; '.join(parts)}",
         hint=f"nothing of the run is lost: {' and '.join(ways)} delivers the rest; the events above say what was wrong",
     )

@@ -4,6 +4,7 @@ Who may ask: signals, ``hostcore cancel``, and the limits of the job. The first 
 is not asked: it would not hear.
 """
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -112,13 +113,14 @@ class Stopping:
     def leave_by(self, since: float) -> float | None:
         """Until when an ended run may wait for its reporters and uploaders, on the clock; None: nobody is in a hurry.
 
-        A scheduler that has asked kills when the grace is over. A person who asks while the run waits means now.
+        A scheduler that has asked kills when the grace is over. A person who asks while the run waits means now; one
+        who asks twice, at once: minus infinity.
 
         :param since: When it has begun to wait.
         """
         self._listen()
         if self._forced:
-            return since
+            return -math.inf
         if self.asked is None:
             return None
         if self._hurried:

@@ -118,6 +118,8 @@ class _Attempt:
         self.workers = WorkerGroup()
         #: Whether the workers have been told to go.
         self.submitted = False
+        #: Whether the run directory is of no use any more.
+        self._is_broken_off = False
         spec = plan.spec
         self._stopping = Stopping(
             interrupts,
@@ -157,6 +159,8 @@ class _Attempt:
 
     def _keep_on(self) -> None:
         """What is due now and then, as long as the attempt is not over: the lease, and the news of those who read."""
+        if self._is_broken_off:
+            return
         self._tenure.keep(step=self._journal.step, last_progress_ms=self._journal.last_progress_ms)
         self._journal.note_news()
 
@@ -246,14 +250,27 @@ class _Attempt:
         self._journal.end(payload, said_by=rank if payload is said else None)
         result = self._result(payload)
         result.write(self._directory.result)
-        self.serving.finish(patience)
-        self._tenure.give_up()
-        deaf = [Left(message=f"{one.label} failed at the end: {one.message}") for one in self._journal.failures]
-        return attrs.evolve(result, left=[*self.serving.left, *deaf])
+        return attrs.evolve(result, left=self._see_off(patience))
+
+    def _see_off(self, patience: Patience) -> list[Left]:
+        """The end stands: give those who read it their time. Nothing that goes wrong now changes how the run has ended.
+
+        :return: What they have left.
+        """
+        left = [Left(message=f"{one.label} failed at the end: {one.message}") for one in self._journal.failures]
+        try:
+            self.serving.finish(patience)
+            self._tenure.give_up()
+        except RunTakenOver:
+            raise
+        except (OSError, HostcoreError) as error:
+            left.append(Left(message=f"the run has ended, and then the run directory could not be used: {error}"))
+        return [*left, *self.serving.left]
 
     def _will_restart(self, payload: End) -> bool:
-        """Whether another attempt is probably made, which goes on with what is not delivered."""
-        return isinstance(payload, events.RunFailed) and self._plan.spec.max_restarts > 0
+        """Whether another attempt follows, which goes on with what is not delivered."""
+        failed = isinstance(payload, events.RunFailed)
+        return failed and self._plan.restarts_left > 0 and self._stopping.asked is None
 
     def break_off(self, error: OSError | HostcoreError) -> RunResult:
         """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
@@ -265,10 +282,12 @@ class _Attempt:
         with suppress(OSError):
             self._tenure.give_up()  # on a full disk, its block is the one for the result
             result.write(self._directory.result)
+        self._is_broken_off = True
         with suppress(OSError):
             if self._journal.is_open:
                 self._journal.end(payload)
-        return result
+                self.serving.finish(IMPATIENT)
+        return attrs.evolve(result, left=self.serving.left)
 
     def _result(self, payload: End) -> RunResult:
         return result_of(

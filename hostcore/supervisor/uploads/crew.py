@@ -251,6 +251,7 @@ class Crew:
             self.outages.note_useless(error, f"{self._destination.label} {why}")
             return
         if sum(one.lost for one in self.calls) >= self._limits.lost:
+            self.outages.breaker.failed(error)  # nobody is left to try it again
             self.tally.report(call.task.unit.name, f"{call.file.relative_path}: {why}", will_retry=True)
             return
         call.lost = True

@@ -1,7 +1,7 @@
 """The housekeeping of uploads, in one thread: what is handed to whom, and what may go."""
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import attrs
@@ -64,6 +64,11 @@ class Housekeeping:
         self._logs_copied: float | None = None
         self._told: set[str] = set()
 
+    @property
+    def overlooked(self) -> Collection[str]:
+        """What could not be read, and was not handed out."""
+        return self._inventory.unreadable
+
     def begin(self, ledger: Ledger, attempt: int) -> None:
         """Take up what earlier attempts have left, after it is told that this one has begun.
 
@@ -71,14 +76,11 @@ class Housekeeping:
         """
         self._ledger = ledger
         recovered = list(self._spool.recover())
-        for unit in self._inventory.beginning(attempt):
-            self.offer(unit)
+        self._offer_all(self._inventory.beginning(attempt))
         waiting = {unit.name: unit for unit in recovered if unit.kind == "checkpoint"}
         committed = [unit for unit in self._inventory.committed() if not _is_same(unit, waiting.get(unit.name))]
-        for unit in sorted([*recovered, *committed], key=lambda unit: unit.saved_ns):
-            self.offer(unit)
-        for unit in self._inventory.generated():
-            self.offer(unit)
+        self._offer_all(sorted([*recovered, *committed], key=lambda unit: unit.saved_ns))
+        self._offer_all(self._inventory.generated())
 
     def secure(self) -> None:
         """Link all checkpoints into the spool, so that none is pruned before it is known whether somebody lacks it."""
@@ -88,17 +90,23 @@ class Housekeeping:
 
     def take_stock(self) -> None:
         """Take up what nobody has told of: a worker may have died between a commit and its event."""
-        for unit in self._inventory.committed():
-            self.offer(unit)
-        for unit in self._inventory.generated():
-            self.offer(unit)
-        for unit in self._inventory.plots():
-            self.offer(unit)
+        self._offer_all(self._inventory.committed())
+        self._offer_all(self._inventory.generated())
+        self._offer_all(self._inventory.plots())
 
     def take_the_rest(self) -> None:
         """Take up all documents of a run that has ended."""
-        for unit in self._inventory.ending():
-            self.offer(unit)
+        self._offer_all(self._inventory.ending())
+
+    def _offer_all(self, units: Iterable[Unit]) -> None:
+        """Offer each; one that cannot be read does not keep the others."""
+        for unit in units:
+            try:
+                self.offer(unit)
+            except OSError as error:
+                self._inventory.unreadable[unit.name] = error
+        for trouble in list(self._inventory.unreadable.values()):
+            self.note_trouble(trouble)
 
     def offer(self, unit: Unit) -> None:
         """Hand a unit to the channels; it is brought into the spool if one of them lacks it.
@@ -123,6 +131,8 @@ class Housekeeping:
         try:
             if unit.kind == "checkpoint":
                 return self._spool.link_checkpoint(self._inventory.checkpoints, _step_of(unit))
+            if unit.is_log and not self._spool.has_room_for(sum(file.size for file in unit.files)):
+                return unit
             spooled = self._spool.copy(unit) if unit.is_log else self._spool.link(unit)
             return spooled.hashed(again=True)
         except FileNotFoundError:
@@ -157,8 +167,10 @@ class Housekeeping:
         if self._logs_copied is not None and now - self._logs_copied < self._limits.log_seconds:
             return
         self._logs_copied = now
-        for unit in self._inventory.growing_logs():
-            self.offer(unit)
+        if not self._spool.has_room_for(self._inventory.log_bytes()):
+            self._warn_once("spool.full", "the disk has no room for a copy of the logs: they are uploaded at the end")
+            return
+        self._offer_all(self._inventory.growing_logs())
 
     def retire(self, unit: Unit) -> None:
         """A channel is done with a unit: once all are, it leaves the spool.

@@ -26,6 +26,8 @@ class Inventory:
     directory: RunDirectory
     checkpoints: Place
     samples: Place
+    #: What was there and could not be read, by its name.
+    unreadable: dict[str, OSError] = attrs.field(factory=dict)
 
     @classmethod
     def of(
@@ -73,6 +75,10 @@ class Inventory:
         yield from self._documents(self.directory.logs, self.directory.events.name, kind="log")
         yield from self._documents(self.directory.logs, "rank-*.log", kind="log")
 
+    def log_bytes(self) -> int:
+        """How much they hold now, all together."""
+        return sum(path.stat().st_size for path in self._paths(self.directory.logs, "*"))
+
     def plots(self) -> Iterator[Unit]:
         """The pictures."""
         yield from self._documents(self.directory.loss_plot.parent, "*", kind="plot")
@@ -86,11 +92,14 @@ class Inventory:
         yield from self._documents(self.directory.path, self.directory.result.name, kind="result", turn=Turn.LAST)
 
     def _documents(self, folder: Path, pattern: str, *, kind: str, turn: Turn = Turn.USUAL) -> Iterator[Unit]:
-        for path in sorted(folder.glob(pattern)):
-            if path.name.startswith(".") or not path.is_file():
-                continue
+        for path in self._paths(folder, pattern):
             relative = path.relative_to(self.directory.path).as_posix()
             try:
                 yield document_unit(path, relative, kind=kind, turn=turn, is_log=kind == "log")
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                self.unreadable[relative] = error
+
+    def _paths(self, folder: Path, pattern: str) -> list[Path]:
+        return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".") and path.is_file()]

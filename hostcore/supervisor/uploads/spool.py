@@ -30,6 +30,10 @@ from hostcore.supervisor.uploads.unit import Unit, UnitFile
 _TRIES: Final = 5
 
 
+#: What a copy leaves free on the disk, or a twentieth of a small one.
+_ROOM_BYTES: Final = 1 << 30
+
+
 class Spool:
     """The folder ``spool``; made when it is first needed."""
 
@@ -88,6 +92,11 @@ class Spool:
                 shutil.rmtree(making, ignore_errors=True)
                 raise
         return _moved(unit, target)
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether a copy of so many bytes leaves enough of the disk to the run itself."""
+        disk = shutil.disk_usage(self.folder.parent)
+        return disk.free - size > min(_ROOM_BYTES, disk.total // 20)
 
     def recover(self) -> Iterator[Unit]:
         """What earlier processes have left to be uploaded, oldest first; what they left half-done is removed.

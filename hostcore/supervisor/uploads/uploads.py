@@ -124,6 +124,8 @@ class Uploads:
         #: Whether what earlier attempts have left is with the channels.
         self._has_begun = False
         self._is_final = False
+        #: Whether a unit is looked at, hashed or copied just now, before it is handed to the channels.
+        self._is_at_work = False
         #: Whether nothing is going to be done any more.
         self._is_over = not self._channels
 
@@ -138,7 +140,7 @@ class Uploads:
     def hear(self, event: Event) -> None:
         """Take in an event that was written to the log: link what it tells of into the spool. Does no I/O but that."""
         payload = event.payload
-        if not self._channels or not isinstance(payload, events.CheckpointSaved | events.SampleSaved):
+        if self._is_over or not isinstance(payload, events.CheckpointSaved | events.SampleSaved):
             return
         if event.src is not None and event.src[1] != self._attempt:
             return  # of an earlier attempt, whose supervisor died before it could read this: see take_stock
@@ -222,11 +224,17 @@ class Uploads:
             and not self._chores.unfinished_tasks
         )
 
+    def is_stuck(self) -> bool:
+        """Whether nothing gets done: nobody hands anything out, and whoever has something to copy is in an outage."""
+        waiting = [channel.backlog for channel in self._channels]
+        return not self._is_at_work and all(one.outage_seconds for one in waiting if one.files)
+
     def missing(self) -> list[str]:
         """The labels of required uploaders that have not copied everything."""
         is_known = self._has_begun and not self._chores.unfinished_tasks
         required = [channel for channel in self._channels if channel.destination.required]
-        return [channel.destination.label for channel in required if not (is_known and channel.is_complete)]
+        is_whole = is_known and not self._house.overlooked
+        return [channel.destination.label for channel in required if not (is_whole and channel.is_complete)]
 
     def abandon(self) -> None:
         """Stop. What is left stays in the spool and the run directory, for the next attempt or ``hostcore upload``."""
@@ -273,10 +281,13 @@ class Uploads:
         self._chores.task_done()
 
     def _guarded(self, work: Callable[[], None]) -> None:
+        self._is_at_work = True
         try:
             work()
         except Exception as error:  # noqa: BLE001 - one thing that cannot be uploaded must not keep the others
             self._house.note_trouble(error)
+        finally:
+            self._is_at_work = False
 
     def _hold_ledger(self) -> Ledger | None:
         """The ledger, as soon as no other process holds it; None if it cannot be had."""

@@ -19,7 +19,9 @@ from hostcore_hookspecs.errors import HostcoreError, RunError
 def attempts(past: Any, plan: Callable[..., RunPlan]) -> Callable[..., tuple[RunResult, list[Restart | None]]]:
     """``attempts("failed", "succeeded", max_restarts=2)``: the attempts of a run end so, one after the other."""
 
-    def run(*ends: str | HostcoreError, requested_by: str | None = None, **keys: Any) -> Any:
+    def run(
+        *ends: str | HostcoreError, requested_by: str | None = None, because: str = "ValueError", **keys: Any
+    ) -> Any:
         made = plan(**keys)
         left, restarts = list(ends), []
 
@@ -29,7 +31,7 @@ def attempts(past: Any, plan: Callable[..., RunPlan]) -> Callable[..., tuple[Run
             end = left.pop(0)
             if isinstance(end, HostcoreError):
                 raise end
-            error = RunError(type="ValueError", message="bad") if end == "failed" else None
+            error = RunError(type=because, message="bad") if end == "failed" else None
             result = past(made).result(end, attempt=opening.attempt)
             return attrs.evolve(result, error=error, requested_by=requested_by)
 
@@ -56,6 +58,26 @@ def test_no_other_end_is_started_again(attempts: Callable, end: str) -> None:
 def test_a_run_that_failed_while_it_was_asked_to_stop_is_not_started_again(attempts: Callable) -> None:
     result, restarts = attempts("failed", max_restarts=2, requested_by="user")
     assert (result.status, len(restarts)) == ("failed", 1)
+
+
+def test_a_run_that_is_trained_and_not_delivered_is_not_trained_again(attempts: Callable) -> None:
+    result, restarts = attempts("failed", max_restarts=2, because="NotDelivered")
+    assert (result.status, len(restarts)) == ("failed", 1)
+
+
+def test_an_attempt_knows_how_many_may_follow(past: Any, plan: Callable[..., RunPlan]) -> None:
+    made, left = plan(max_restarts=2), []
+
+    def start(of: RunPlan, opening: Opening, _: Restart | None) -> RunResult:
+        left.append(of.restarts_left)
+        RunRecord(job=made.spec.to_json(), job_dir="/").write(made.directory.record)
+        result = past(made).result("failed", attempt=opening.attempt)
+        return attrs.evolve(result, error=RunError(type="ValueError", message="bad"))
+
+    opening = open_run(made)
+    assert isinstance(opening, Opening)
+    run_attempts(made, opening, start)
+    assert left == [2, 1, 0]
 
 
 def test_a_restart_that_is_refused_leaves_the_failure_as_the_end(attempts: Callable) -> None:

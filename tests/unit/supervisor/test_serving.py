@@ -1,5 +1,6 @@
 """How long an ended run waits for its reporters and uploaders, and what it says of what they have left."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -65,13 +66,18 @@ class Uploaders:
     def is_drained(self) -> bool:
         return self.now >= self.drained_at
 
+    has_begun = True
+
     def missing(self) -> list[str]:
         return [] if self.is_drained() else list(self.required)
 
+    def is_stuck(self) -> bool:
+        return self.now > self.outage_from
+
     def pending(self) -> Pending:
         files = 0 if self.is_drained() else 3
-        outage = max(0.0, self.now - self.outage_from)
-        return Pending(by_uploader={"store": Backlog(files=files, outage_seconds=outage)})
+        left = ["checkpoints/step-000001"] if files else []
+        return Pending(by_uploader={"store": Backlog(files=files, left=left)})
 
     def abandon(self) -> None:
         self.calls.append("abandon")
@@ -163,10 +169,33 @@ def test_a_required_reporter_that_takes_nothing_any_more_fails_the_run(play: Cal
 def test_whoever_is_in_a_hurry_cuts_all_waiting_short(play: Callable[..., Play]) -> None:
     slow = play(Reporters(settles_at=900.0, takes_until=900.0), Uploaders(drained_at=900.0), leave_by=25.0)
     slow.serving.settle(Patience())
+    assert 20 <= slow.now <= 21, "the end and its news get a part of the time"
     slow.serving.finish(Patience())
-    assert 25 <= slow.now <= 27
+    assert 25 <= slow.now <= 26
     assert slow.reporters.calls == ["hurry", "finish", "abandon"]
     assert slow.uploaders.calls == ["finish False", "finish True", "abandon"]
+
+
+def test_a_healthy_reporter_hears_the_end_though_a_store_has_cost_all_the_time(play: Callable[..., Play]) -> None:
+    run = play(Reporters(), Uploaders(drained_at=900.0), leave_by=25.0)
+    run.serving.settle(Patience())
+    run.reporters.settles_at = run.now + 2
+    run.serving.finish(Patience())
+    assert run.reporters.is_finished()
+
+
+def test_a_second_signal_ends_all_waiting_at_once(play: Callable[..., Play]) -> None:
+    run = play(Reporters(settles_at=900.0, takes_until=900.0), Uploaders(drained_at=900.0), leave_by=-math.inf)
+    run.serving.settle(Patience())
+    run.serving.finish(Patience())
+    assert run.now == 0
+
+
+def test_before_a_restart_nothing_is_waited_for_long_even_if_it_gets_on(play: Callable[..., Play]) -> None:
+    run = play(Reporters(settles_at=900.0, takes_until=900.0), Uploaders(drained_at=900.0))
+    run.serving.settle(IMPATIENT)
+    run.serving.finish(IMPATIENT)
+    assert run.now <= 4 * (IMPATIENT.at_most + 0.5)
 
 
 def test_what_a_reporter_has_left_is_told_with_the_command_that_delivers_it(play: Callable[..., Play]) -> None:

@@ -1,13 +1,16 @@
 """Everything arrives, whole, once, in the right order, and leaves nothing behind."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from uploading import Driven, Folder, Gate, Run, until
 
 from hostcore.checkpoints.find import newest
+from hostcore.supervisor.uploads import inventory
 from hostcore.supervisor.uploads.ledger import read_ledger
 from hostcore_hookspecs import events
 
@@ -277,3 +280,56 @@ def test_without_uploaders_nothing_is_touched(run: Run, driven: Callable[..., Dr
     assert uploads.is_drained()
     assert uploads.missing() == []
     assert sorted(run.directory.path.rglob("*")) == before
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others_and_is_missed(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.directory.logs / "a-note.txt").write_text("mine")
+    whole = inventory.document_unit
+
+    def document_unit(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == "a-note.txt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return whole(path, *arguments, **options)
+
+    monkeypatch.setattr(inventory, "document_unit", document_unit)
+    uploads = driven(mirror, required=True)
+    run.end()
+    uploads.finish()
+    assert {"logs/events.jsonl", "result.json"} <= mirror.files
+    assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
+    (told,) = uploads.of(events.Warning)
+    assert told.code == "uploads.trouble"
+    assert "a-note.txt" in told.message
+
+
+def test_nothing_is_linked_any_more_once_the_ledger_cannot_be_written(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    run.directory.uploads.mkdir()
+    uploads = driven(mirror)
+    until(lambda: bool(uploads.of(events.UploadFailed)))
+    until(uploads.uploads.is_drained)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    assert run.spooled == []
+
+
+def test_while_a_unit_is_looked_at_nothing_is_stuck(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+    whole = inventory.document_unit
+
+    def document_unit(*arguments: Any, **options: Any) -> Any:
+        looking.set()
+        go_on.wait(60)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(inventory, "document_unit", document_unit)
+    uploads = driven(mirror)
+    assert looking.wait(60)
+    assert not uploads.uploads.is_stuck()
+    go_on.set()
+    uploads.drain()
