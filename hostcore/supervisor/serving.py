@@ -44,6 +44,8 @@ class Patience:
 
 #: Where the next attempt goes on with what is left, or the disk does not let the run end well.
 IMPATIENT: Final = Patience(uploads=2.0, required=2.0, reporters=2.0, at_most=5.0)
+#: After so long a wait, people are told what for.
+_SAY_SECONDS: Final = 3.0
 #: Of the time that is left to a run that somebody wants ended, what the end itself and its news to the reporters get.
 _RESERVE_SECONDS: Final = 5.0
 
@@ -86,6 +88,7 @@ class Serving:
         self._waited_enough = False
         #: The time that somebody in a hurry had left, once it was up.
         self._left_at: float | None = None
+        self._news: list[events.Payload] = []
         self._reserve = min(_RESERVE_SECONDS, spec.grace_seconds / 5)
 
     def start(self, ctx: ReporterContext) -> None:
@@ -100,7 +103,8 @@ class Serving:
 
     def news(self) -> list[events.Payload]:
         """What the log should have of them, since the last call. Nothing any more behind the terminal event."""
-        return [*self._deliveries.news(), *self._uploads.news()]
+        own, self._news = self._news, []
+        return [*self._deliveries.news(), *self._uploads.news(), *own]
 
     def settle(self, patience: Patience) -> RunError | None:
         """The workers are gone: wait for the copies of what they left, and for the required reporters.
@@ -110,7 +114,12 @@ class Serving:
         self._uploads.finish(final=False)
         most, reserve = patience.at_most, self._reserve
         self._waited_enough = not self._wait(
-            self._uploads.is_drained, self._uploads.is_stuck, patience.uploads, at_most=most, reserve=reserve
+            self._uploads.is_drained,
+            self._uploads.is_stuck,
+            patience.uploads,
+            at_most=most,
+            reserve=reserve,
+            say=self._what_is_uploaded,
         )
         self._deliveries.hurry()
         self._wait(self._deliveries.is_settled, self._takes_nothing(), patience.required, at_most=most, reserve=reserve)
@@ -145,6 +154,11 @@ class Serving:
                 told.append(Left(message=_not_copied(name, one), command=["hostcore", "upload", "--uploader", name]))
         return told
 
+    def _what_is_uploaded(self) -> str:
+        left = self._uploads.pending()
+        size = f"{left.files:,} files, {left.bytes / 1e6:,.1f} MB"
+        return f"the training is over; what is left is uploaded: {size} (Ctrl-C leaves it to `hostcore upload`)"
+
     def _takes_nothing(self) -> Callable[[], bool]:
         """Whether no reporter has taken an event since the last time it was asked."""
         before = -1
@@ -165,11 +179,13 @@ class Serving:
         at_most: float,
         reserve: float = 0.0,
         at_least: float = 0.0,
+        say: Callable[[], str] | None = None,
     ) -> bool:
         """Wait until something is done; not for longer than it is stuck, nor than whoever is in a hurry allows.
 
         :param reserve: Seconds of what they allow that are left for others.
         :param at_least: Seconds that it may take even if that time is up, unless it is to end at once.
+        :param say: What is waited for: noted in the log if it takes a while.
         :return: Whether it is done.
         """
         began, stuck_since = self._clock(), None
@@ -182,6 +198,9 @@ class Serving:
                 if leave_by == -math.inf or now >= max(leave_by - reserve, began + at_least):
                     self._left_at = leave_by
                     return False
+            if say is not None and now - began >= _SAY_SECONDS:
+                self._news.append(events.Warning(code="run.waiting", message=say()))
+                say = None
             stuck_since = (stuck_since or now) if is_stuck() else None
             if now - began >= at_most or (stuck_since and now - stuck_since >= patience):
                 return False

@@ -42,6 +42,9 @@ class Reporters:
     def hurry(self) -> None:
         self.calls.append("hurry")
 
+    def news(self) -> list[events.Payload]:
+        return []
+
     def finish(self) -> None:
         self.calls.append("finish")
 
@@ -67,6 +70,9 @@ class Uploaders:
         return self.now >= self.drained_at
 
     has_begun = True
+
+    def news(self) -> list[events.Payload]:
+        return []
 
     def missing(self) -> list[str]:
         return [] if self.is_drained() else list(self.required)
@@ -123,6 +129,9 @@ def test_uploads_that_get_on_are_waited_for_however_long_it_takes(play: Callable
     run = play(Reporters(), Uploaders(drained_at=5000.0, required=["store"]))
     assert run.serving.settle(Patience()) is None
     assert run.now >= 5000
+    (told,) = run.serving.news()
+    assert isinstance(told, events.Warning)
+    assert told.message.startswith("the training is over; what is left is uploaded: 3 files")
 
 
 def test_an_outage_is_waited_for_a_while_and_what_is_required_fails_the_run(play: Callable[..., Play]) -> None:
