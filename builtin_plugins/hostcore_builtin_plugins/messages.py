@@ -50,7 +50,8 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:
             return f"warning: reporter {reporter} failed: {message}"
         case UploadFailed(path=path, uploader=uploader, message=message, will_retry=will_retry):
             then = "it will be tried again" if will_retry else "it is given up"
-            return f"warning: upload of {path} by {uploader} failed, {then}: {message}"
+            what = f"upload of {path} by" if path else "uploader"
+            return f"warning: {what} {uploader} failed, {then}: {message}"
         case StopRequested(reason=reason, requested_by=requested_by):
             by_component = requested_by not in ("user", "host") and not requested_by.startswith("signal:")
             return f"stopping: {reason}" + (f" (asked by {requested_by})" if by_component else "")

@@ -20,6 +20,7 @@ from hostcore.supervisor.muster import Muster
 from hostcore.supervisor.opening import Opening, examine_run, open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.restarting import Restart, Start, run_attempts
+from hostcore.supervisor.serving import never_told
 from hostcore.supervisor.supervise import supervise
 
 _FINISHED_BEFORE = "finished before: nothing to do"
@@ -96,8 +97,10 @@ def run_plan(
             start = _start_here(interrupts) if in_process else _start(interrupts, ranks)
             result = run_attempts(plan, opened, start, may_restart=ranks is None)
     finished_before = result is opened
-    if finished_before and plan.uploaders:
-        _upload_rest(plan, interrupts, as_json=as_json)
+    if finished_before:
+        result = attrs.evolve(result, left=never_told(plan))
+        if plan.uploaders:
+            _upload_rest(plan, interrupts, as_json=as_json)
     report_result(result, plan.directory, as_json=as_json, note=_FINISHED_BEFORE if finished_before else "")
     return SUCCEEDED if finished_before else result.exit_code
 

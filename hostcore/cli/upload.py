@@ -94,12 +94,13 @@ def upload_rest(directory: RunDirectory, *, is_asked_to_stop: Callable[[], bool]
     """
     try:
         uploads = _prepared(directory, (), None)
-        interrupted = _carried_out(uploads, _REST_PATIENCE_SECONDS, is_asked_to_stop=is_asked_to_stop)
+        interrupted = _carried_out(uploads, _REST_PATIENCE_SECONDS, is_asked_to_stop=is_asked_to_stop, in_lines=False)
     except HostcoreError as error:
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {described(error)}", err=True)
         return
     pending = uploads.pending()
-    if interrupted or not pending.is_complete or any(one.copied for one in pending.by_uploader.values()):
+    is_new = any(one.uploaded_files > one.existed_files for one in pending.by_uploader.values())
+    if interrupted or not pending.is_complete or is_new:
         _tell(directory, pending, interrupted=interrupted, as_json=as_json)
 
 
@@ -114,18 +115,23 @@ def _prepared(directory: RunDirectory, names: Sequence[str], to: str | None) -> 
 
 
 def _carried_out(
-    uploads: "Uploads", patience_seconds: float, *, is_asked_to_stop: Callable[[], bool] = lambda: False
+    uploads: "Uploads",
+    patience_seconds: float,
+    *,
+    is_asked_to_stop: Callable[[], bool] = lambda: False,
+    in_lines: bool = True,
 ) -> bool:
     """Upload until nothing is left, or nothing gets through.
 
     :param is_asked_to_stop: Where signals are only noted.
+    :param in_lines: Whether it is told in lines where there is no terminal.
     :return: Whether it was interrupted.
     """
     from hostcore.supervisor.uploads.leftover import Patience
 
     patience = Patience(patience_seconds, clock=time.monotonic)
     try:
-        with _progress() as show:
+        with _progress(in_lines=in_lines) as show:
             uploads.start()
             uploads.finish(final=True)
             while not uploads.is_drained():
@@ -177,12 +183,12 @@ def _tell(directory: RunDirectory, pending: "Pending", *, interrupted: bool, as_
 
 
 @contextmanager
-def _progress() -> "Iterator[Callable[[Uploads, Pending], object]]":
+def _progress(*, in_lines: bool) -> "Iterator[Callable[[Uploads, Pending], object]]":
     """Show how it goes on standard error: a bar on a terminal, lines elsewhere."""
     if not sys.stderr.isatty():
 
         def print_lines(uploads: "Uploads", _: "Pending") -> None:
-            for line in _lines(uploads):
+            for line in _lines(uploads) if in_lines else ():
                 click.echo(line, err=True)
 
         yield print_lines

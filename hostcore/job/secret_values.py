@@ -81,7 +81,7 @@ def require_hidable(value: str, origin: str) -> None:
     :raises HostcoreError: ``secret.value``.
     """
     plain = value.strip()
-    problem, hint = None, "use a longer one; or, if it is none, write it into the job as it is"
+    problem, hint = None, "use a longer one"
     if not plain:
         problem, hint = "is empty", "a secret has at least 4 characters"
     elif len(plain) < scrubbing.SHORTEST:
@@ -89,7 +89,7 @@ def require_hidable(value: str, origin: str) -> None:
     elif not _is_text(value):
         problem, hint = "is not text in UTF-8", "encode it, in base64 for example, and have the plugin decode it"
     elif _BY_CHANCE.fullmatch(plain):
-        problem = "has so few digits that it is found by chance in numbers and checksums"
+        problem = "has fewer than 8 characters, all of them hexadecimal digits: it stands by chance in other numbers"
     elif _is_of_the_host(plain):
         problem = "is a word that stands in the files of every run"
     if problem:

@@ -10,7 +10,7 @@ import math
 import typing
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 import attrs
 from cattrs import Converter
@@ -59,13 +59,25 @@ def structure(
         raise Errors(moved(error, pointer)) from error.__cause__
 
 
+#: What to do with a secret that somebody has written into a job.
+_NO_PLACE_FOR_SECRETS: Final = "put it into an environment variable or a file: a job is no place for a secret"
+
+
 class _Mismatch(HostcoreError):
     """The value is not what is expected."""
 
     code = "value.type"
 
     def __init__(self, form: Any, value: Any, *, code: str | None = None, hint: str | None = None) -> None:
-        super().__init__(f"expected {expected(form)}, found {found(value)}", code=code, pointer="", hint=hint)
+        shown = found(value)
+        if isinstance(value, str) and _takes_secret(form):  # most likely the secret itself: not to be repeated
+            shown, hint = "a string", _NO_PLACE_FOR_SECRETS
+        super().__init__(f"expected {expected(form)}, found {shown}", code=code, pointer="", hint=hint)
+
+
+def _takes_secret(form: Any) -> bool:
+    form = bare(form)[0]
+    return form is Secret or (is_union(form) and any(_takes_secret(arm) for arm in arms(form)))
 
 
 class _Structurer:
@@ -148,10 +160,6 @@ class _Structurer:
     def _secret(self, value: Any, form: Any) -> Secret:
         if isinstance(value, SecretText):
             return Secret(str(value))
-        if isinstance(value, str):  # most likely the secret itself: not to be repeated
-            message = f"expected {expected(form)}, found a string"
-            hint = "put it into an environment variable or a file: a job is no place for a secret"
-            raise HostcoreError(message, code="value.type", pointer="", hint=hint)
         raise _Mismatch(form, value)
 
     def _choice(self, value: Any, form: Any) -> Any:

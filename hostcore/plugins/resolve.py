@@ -201,10 +201,14 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
 def _elsewhere(name: str, kind: str, discovered: Discovered) -> list[str]:
     """That the name exists, as something else."""
     return [
-        f"{ref.provenance} is a {KINDS[ref.kind].label}; those are named under {JOB_KEYS[ref.kind]!r}."
+        f"{ref.provenance} is {_article(KINDS[ref.kind].label)}; those are named under {JOB_KEYS[ref.kind]!r}."
         for ref in discovered.refs
         if ref.name == name and ref.kind != kind
     ]
+
+
+def _article(label: str) -> str:
+    return f"{'an' if label[0] in 'aeiou' else 'a'} {label}"
 
 
 def _what_is_broken(broken: Sequence[BrokenDistribution]) -> list[str]:

@@ -13,6 +13,7 @@ from hostcore.supervisor.inputs.fetched import Fetched
 from hostcore.supervisor.inputs.fetching import examine_inputs, fetch_inputs
 from hostcore.supervisor.mirror.adopting import adopt_from_mirror
 from hostcore.supervisor.mirror.parent import fetch_parent
+from hostcore.supervisor.mirror.place import require_places
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
 
@@ -27,6 +28,7 @@ def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> RunPlan:
     :return: The plan, which knows where everything is.
     :raises HostcoreError: When the run may not be opened, or something cannot be brought here. No attempt was begun.
     """
+    require_places(plan.spec)
     adopt_from_mirror(plan, tell)
     plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
     if examine_run(plan, launched=launched) is not None:
@@ -42,6 +44,7 @@ def examine_surroundings(plan: RunPlan, tell: Tell) -> RunPlan:
     :return: The plan, which knows where that checkpoint is.
     :raises HostcoreError: What is wrong with the inputs, or with the checkpoint.
     """
+    require_places(plan.spec)
     plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
     examine_inputs(plan.spec, plan.resolvers)
     return plan

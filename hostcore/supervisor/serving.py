@@ -7,15 +7,16 @@ Nobody waits for them while the run trains. When it has ended, they have a while
 """
 
 import math
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import attrs
 
 from hostcore.runs.result import NOT_DELIVERED, Left
 from hostcore.supervisor.delivery.addressee import addressees_of
-from hostcore.supervisor.delivery.deliveries import Deliveries, Undelivered
+from hostcore.supervisor.delivery.deliveries import Deliveries, Undelivered, pending
 from hostcore.supervisor.ending import End
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.plan import RunPlan
@@ -86,6 +87,7 @@ class Serving:
         )
         #: Whether an outage was waited for already.
         self._waited_enough = False
+        self._run_id = spec.run_id
         #: The time that somebody in a hurry had left, once it was up.
         self._left_at: float | None = None
         self._news: list[events.Payload] = []
@@ -123,10 +125,8 @@ class Serving:
         )
         self._deliveries.hurry()
         self._wait(self._deliveries.is_settled, self._takes_nothing(), patience.required, at_most=most, reserve=reserve)
-        missing, behind = self._uploads.missing(), self._deliveries.behind()
-        if not missing and not behind:
-            return None
-        return _not_delivered(missing, behind)
+        missing = [*self._uploads.missing(), *self._deliveries.behind()]
+        return _not_delivered(self._run_id, missing, self.left) if missing else None
 
     def finish(self, patience: Patience) -> None:
         """The terminal event and the result are written: wait until everybody has them, or it makes no sense to."""
@@ -208,9 +208,14 @@ class Serving:
         return True
 
 
+def never_told(plan: RunPlan) -> list[Left]:
+    """What the reporters of a run that is finished were never told, for it was not there to be told."""
+    return [_untold(one) for one in pending(addressees_of(plan.reporters, plan.spec.reporters), plan.directory)]
+
+
 def _untold(one: Undelivered) -> Left:
     if not one.events:
-        return Left(message=f"the reporter {one.label} failed when it was closed: {one.message}")
+        return Left(message=f"the reporter {one.label} failed: {one.message}")
     return Left(
         message=f"the reporter {one.label} has not taken {one.events:,} events: {one.message}",
         command=["hostcore", "replay", "--reporter", one.name, "--pending"],
@@ -219,27 +224,29 @@ def _untold(one: Undelivered) -> Left:
 
 def _not_copied(name: str, backlog: Backlog) -> str:
     why = {**backlog.failing, **backlog.given_up}
-    path = next(iter(why), None)
-    more = f" and {len(why) - 1:,} more" if len(why) > 1 else ""
+    paths = dict.fromkeys([*backlog.left, *backlog.given_up])
+    first = next((path for path in why if path.startswith("checkpoints/")), next(iter(why), None))
+    told = f": {len(paths):,} are left" if paths else ""
     if backlog.unusable:
-        told = f": {backlog.unusable}"
-    elif path is not None:
-        told = f": {path}{more} ({why[path]})"
-    else:
-        told = f": {backlog.files:,} files are left" if backlog.files else ""
+        told += f": {backlog.unusable}"
+    elif first is not None:
+        told += f", such as {first} ({why[first]})"
     return f"the uploader {name} has not copied everything{told}"
 
 
-def _not_delivered(uploaders: list[str], reporters: list[str]) -> RunError:
-    parts = [f"the uploader {label} has not copied everything" for label in uploaders]
-    parts += [f"the reporter {label} has not taken every event" for label in reporters]
-    ways = ["`hostcore upload RUN`"] * bool(uploaders) + ["`hostcore replay RUN --reporter NAME --pending`"] * bool(
-        reporters
-    )
+def _not_delivered(run_id: str, missing: Sequence[str], left: Sequence[Left]) -> RunError:
+    """Why a run has failed that itself has come to its end.
+
+    :param missing: The labels of what the job requires and that has not everything.
+    :param left: What there is to say of anybody who has not everything.
+    """
+    causes = f": {'; '.join(one.message for one in left)}" if left else ""
+    who = ", ".join(missing)
+    ways = [shlex.join([*one.command[:2], run_id, *one.command[2:]]) for one in left if one.command]
     return RunError(
         type=NOT_DELIVERED,
-        message=f"the run itself has come to its end, but, required by the job, {'; '.join(parts)}",
-        hint=f"nothing of the run is lost: {' and '.join(ways)} delivers the rest; the events above say what was wrong",
+        message=f"the training has come to its end, but {who}, which the job requires, has not everything{causes}",
+        hint="nothing of the run is lost; the rest is delivered by: " + "; ".join(ways) if ways else None,
     )
 
 

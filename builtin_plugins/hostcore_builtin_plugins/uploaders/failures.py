@@ -77,7 +77,7 @@ def failure_of(error: Exception, uri: str) -> HostcoreError | None:
         return TransientError(f"{uri}: {text}", file=uri)
     if status is not None and 400 <= status < 500:
         return FatalError(f"{uri}: {text}", file=uri)
-    if isinstance(error, ValueError | ImportError):
+    if isinstance(error, ValueError | ImportError | TypeError):
         return FatalError(f"{uri}: {text}", file=uri, hint="see the documentation of fsspec for the store's options")
     if isinstance(error, OSError):
         kind = FatalError if error.errno in _PERMANENT_ERRNOS else TransientError

@@ -28,7 +28,7 @@ class Undelivered:
     name: str
     #: Why, in one line.
     message: str
-    #: Events that it has not taken.
+    #: Events that it has not taken, and could be told later.
     events: int
 
 
@@ -169,3 +169,17 @@ class Deliveries:
             message = f"{told}; it is told everything from the first event on"
             self._news.append(events.Warning(code="reporter.cursor", message=message))
         return cursor
+
+
+def pending(reporters: Sequence[Addressee], directory: RunDirectory) -> list[Undelivered]:
+    """What the reporters of a run that has ended were never told, as their cursors have it."""
+    log = LogView(directory.events)
+    left = []
+    for one in reporters:
+        cursor, _ = CursorFile(directory.cursors / f"{one.name}.json", identity=one.identity).read(log)
+        if cursor.offset < log.size and not one.live_only:
+            told = Undelivered(
+                label=one.label, name=one.name, message="they are pending", events=log.last_seq() - cursor.seq
+            )
+            left.append(told)
+    return left

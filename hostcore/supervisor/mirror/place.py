@@ -14,6 +14,7 @@ from hostcore.job.secrets import resolve_secrets, without_marks
 from hostcore.job.spec import JobSpec
 from hostcore.runs.documents import CorruptDocument, construct
 from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.supervisor.remote.errors import StoreError
 from hostcore.supervisor.remote.store import Place
 from hostcore.supervisor.uploads.destination import prefix_of
 
@@ -27,6 +28,25 @@ def storage_options(spec: JobSpec) -> Mapping[str, Any]:
         if is_builtin(one.use, "fsspec") and "uri" not in one.settings and isinstance(options, Mapping):
             return dict(without_marks(resolve_secrets(options, f"/uploaders/{index}/storage_options")))
     return {}
+
+
+def require_places(spec: JobSpec) -> None:
+    """See that there is a file system for every place that the uploader fsspec is to copy to. No store is asked.
+
+    :raises StoreError: When there is none for one of them, or no place.
+    """
+    for index, one in enumerate(spec.uploaders):
+        if not is_builtin(one.use, "fsspec"):
+            continue
+        own, pointer = one.settings.get("uri"), f"/uploaders/{index}"
+        uri = spec.checkpoint_base_uri if own is None else own
+        if uri is None:
+            hint = 'give it a "uri", or the job a "checkpoint_base_uri"'
+            raise StoreError(
+                "the uploader fsspec has nowhere to copy to", code="store.none", pointer=pointer, hint=hint
+            )
+        if isinstance(uri, str):  # a reference to a secret is told when it is used
+            Place.of(uri, pointer=BASE if own is None else f"{pointer}/uri")
 
 
 def mirror_of(spec: JobSpec) -> "Mirror | None":

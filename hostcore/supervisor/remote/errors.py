@@ -63,7 +63,7 @@ def told_of(uri: str, *, pointer: str | None = None) -> Iterator[None]:
 def _told(error: Exception, uri: str, pointer: str | None) -> StoreError:
     where: dict[str, Any] = {"pointer": pointer, "file": uri}
     said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and not _is_no_answer(error.__cause__):
         return StoreError(f"there is nothing at {uri}", code="store.missing", hint=_CHECK_NAME, **where)
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         where["file"] = error.filename or uri
@@ -78,7 +78,18 @@ def _told(error: Exception, uri: str, pointer: str | None) -> StoreError:
         return StoreError(message, code="store.denied", hint=_CREDENTIALS, **where)
     if "credential" in said.lower() or getattr(error, "status", None) in (401, 403):
         return StoreError(f"{uri} may not be read: {said}", code="store.denied", hint=_CREDENTIALS, **where)
+    if isinstance(error, FileNotFoundError):
+        said = f"{type(error.__cause__).__name__}: {error.__cause__}"
     return StoreError(f"{uri} cannot be reached: {said}", code="store.unreachable", hint=_CHECK_STORE, **where)
+
+
+def _is_no_answer(cause: BaseException | None) -> bool:
+    """Whether a file is "not found" because nobody could be asked: fsspec's HTTP file system says both alike."""
+    status = getattr(cause, "status", None)
+    if isinstance(status, int):
+        return status not in (404, 410)
+    packages = {base.__module__.partition(".")[0] for base in type(cause).__mro__}
+    return cause is not None and (isinstance(cause, ConnectionError | TimeoutError) or "aiohttp" in packages)
 
 
 _CHECK_NAME: Final = "look whether the name is right, and whether the credentials belong to the right account"

@@ -277,7 +277,10 @@ class Crew:
 
 def _in_words(error: BaseException) -> str:
     """What an uploader has raised, in one line; its type only if it was not raised on purpose."""
-    return " ".join(error.message.split()) if isinstance(error, HostcoreError) else one_line(error)
+    if not isinstance(error, HostcoreError):
+        return one_line(error)
+    hint = f"; {error.hint}" if error.hint else ""
+    return " ".join(f"{error.message}{hint}".split())
 
 
 def _is_there(unit: Unit, file: UnitFile) -> bool:
