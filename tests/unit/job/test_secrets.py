@@ -307,3 +307,16 @@ def test_plugins_see_references_in_the_job() -> None:
 def test_several_errors_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Errors):
         resolve_secrets({"a": {"$secret": "env:NOT_A"}, "b": {"$secret": "env:NOT_B"}})
+
+
+def test_a_secret_that_was_written_into_a_job_is_not_repeated() -> None:
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        token: Secret | None = None
+
+    with pytest.raises(Errors) as caught:
+        structure(Settings, {"token": "SuperSecretToken99"}, pointer="/reporters/0", base_dir=None)
+    (error,) = caught.value.errors
+    assert "SuperSecretToken99" not in str(caught.value)
+    assert error.message.endswith("found a string")
+    assert "environment variable" in (error.hint or "")

@@ -1,0 +1,41 @@
+"""Where a job is to be copied to is looked at before it runs."""
+
+from typing import Any
+
+import pytest
+
+from hostcore.job.load import load_job
+from hostcore.supervisor.mirror.place import require_places
+from hostcore.supervisor.remote.errors import StoreError, told_of
+
+JOB = {"trainer": "somewhere:Trainer", "max_steps": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "pointer"),
+    [
+        ({"uploaders": ["fsspec"]}, "store.none", "/uploaders/0"),
+        ({"uploaders": ["http", {"use": "fsspec", "uri": "foo://x/y"}]}, "store.scheme", "/uploaders/1/uri"),
+        ({"uploaders": ["fsspec"], "checkpoint_base_uri": "s4://x/y"}, "store.scheme", "/checkpoint_base_uri"),
+    ],
+    ids=["nowhere", "its own", "the mirror"],
+)
+def test_a_place_that_there_is_not_is_refused(change: dict[str, Any], code: str, pointer: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        require_places(load_job({**JOB, **change}))
+    assert (caught.value.code, caught.value.pointer) == (code, pointer)
+    assert caught.value.hint
+
+
+def test_places_that_there_may_be_are_not_asked() -> None:
+    uploaders = [{"use": "fsspec", "uri": "s3://nobody-knows/runs"}, {"use": "fsspec", "uri": "/nowhere/at/all"}]
+    require_places(load_job({**JOB, "uploaders": uploaders}))
+
+
+def test_a_server_that_gives_no_answer_is_not_a_file_that_is_not_there() -> None:
+    with pytest.raises(StoreError) as absent, told_of("http://a/x"):
+        raise FileNotFoundError("http://a/x")
+    with pytest.raises(StoreError) as silent, told_of("http://a/x"):
+        raise FileNotFoundError("http://a/x") from ConnectionRefusedError("refused")
+    assert (absent.value.code, silent.value.code) == ("store.missing", "store.unreachable")
+    assert "refused" in silent.value.message
