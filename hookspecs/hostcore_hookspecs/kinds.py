@@ -4,7 +4,7 @@ import importlib
 import inspect
 from collections.abc import Mapping
 from types import MappingProxyType, ModuleType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
@@ -55,6 +55,11 @@ class Kind:
     def arguments(self, hook: str) -> tuple[str, ...]:
         """The documented arguments of a hook, in order."""
         return tuple(inspect.signature(getattr(self.specification, hook)).parameters)
+
+    def defaults(self, hook: str) -> Mapping[str, Any]:
+        """The defaults of those arguments that later versions added: a host made for an earlier one passes none."""
+        parameters = inspect.signature(getattr(self.specification, hook)).parameters.values()
+        return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
 
 
 _ALL = (

@@ -34,7 +34,8 @@ class LaunchPlan:
 
     #: One line: ``PyTorchJob trainer-1 in namespace ml, 2 nodes with 8 GPUs``.
     summary: str
-    #: What it would submit: a manifest, a batch script, a command.
+    #: What it would submit: a manifest, a batch script, a command. It is shown and recorded, so it holds no values of
+    #: ``ctx.env``, which may be secrets.
     document: str = ""
 
 

@@ -2,6 +2,10 @@
 
 All callbacks are called, in the order of the job's ``callbacks``; what they return is ignored, except for
 :func:`select_device`. At a step the order is: metrics, validation, sample, checkpoint.
+
+A class may declare ``CHANGES_TRAINING = True``: it clips gradients, ends the run, or changes in another way what is
+learned. Without it a callback says that it only looks on, and the conformance kit holds it to that: with it or without
+it, losses, final state and random generators are the same to the bit.
 """
 
 from collections.abc import Mapping, Sequence

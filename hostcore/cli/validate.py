@@ -33,6 +33,7 @@ def validate_command(job: Path, as_json: bool, verbose: bool, **options: object)
         mirrored = find_in_mirror(plan)
     finished = None if mirrored else examine_run(plan)
     checked = check_job(plan)
+    checked = {**checked, "deprecated": [*checked["deprecated"], *plan.deprecated]}
     if as_json:
         print_json({"job": plan.spec.to_json(), "directory": str(plan.directory.path), **checked})
     else:
@@ -64,7 +65,7 @@ def _print_plan(plan: RunPlan, checked: Mapping[str, Any], fate: str) -> None:
     click.echo(f"{click.style('valid', fg='green', bold=True)}  {spec.run_id}")
     for name, value in lines:
         click.echo(f"  {name:<12}{value}")
-    for warning in checked["warnings"]:
+    for warning in (*checked["warnings"], *checked["deprecated"]):
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
 
 

@@ -18,6 +18,7 @@ from hostcore.plugins.component import (
     load_component,
     settings_class,
 )
+from hostcore.plugins.deprecations import deprecated_uses
 from hostcore.plugins.description import Description, Question
 from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.errors import PluginError, named, one_line
@@ -99,6 +100,7 @@ def _of_class(
         settings_schema=schema,
         hooks=tuple(one.hook for one in found or () if not one.wrapper),
         wraps=tuple(one.hook for one in found or () if one.wrapper),
+        deprecated=tuple(use.message for use in deprecated_uses(ref, found or ())),
         errors=tuple(errors),
         **fields,
     )

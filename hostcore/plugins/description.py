@@ -54,6 +54,8 @@ class Description:
     #: The hooks that it implements, and those that it wraps.
     hooks: tuple[str, ...] = ()
     wraps: tuple[str, ...] = ()
+    #: Names of the contract that it uses and that will go: one sentence each.
+    deprecated: tuple[str, ...] = ()
     #: Everything that is wrong with it. Those of plugins have their traceback.
     errors: tuple[HostcoreError, ...] = ()
 
@@ -78,5 +80,6 @@ class Description:
             capabilities=Capabilities(**{**capabilities, "precisions": tuple(capabilities["precisions"])}),
             hooks=tuple(answer["hooks"]),
             wraps=tuple(answer["wraps"]),
+            deprecated=tuple(answer["deprecated"]),
             errors=tuple(PluginError(**error) for error in answer["errors"]),
         )

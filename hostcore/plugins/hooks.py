@@ -5,7 +5,7 @@ parameters would be called without them, an attrs class with ``eq`` cannot be ha
 for each other.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pluggy
@@ -59,7 +59,8 @@ class Hooks:
     """The components of one run in one room, ready to be called.
 
     The order of the components is the order of calls; the first wrapper is the outermost. What :meth:`bind` returns
-    takes all documented arguments, by position; bind before a loop, not in it.
+    takes all documented arguments, by position; those that a later contract added with a default may be left out. Bind
+    before a loop, not in it.
 
     :param components: In the order of the job.
     :param kinds: Whose hooks there are; those of the worker if not given.
@@ -76,6 +77,7 @@ class Hooks:
                     raise ValueError(f"{kind.name} and {self._kind_of[hook].name} both have a hook {hook}")
             self._manager.add_hookspecs(kind.specification)
         self._arguments = {hook: kind.arguments(hook) for hook, kind in self._kind_of.items()}
+        self._defaults = {hook: kind.defaults(hook) for hook, kind in self._kind_of.items()}
         self._wrapped: set[str] = set()
         #: By the identity of a component: its plain implementations.
         self._holders: dict[int, _Holder] = {}
@@ -114,9 +116,9 @@ class Hooks:
             return self._bind_one(hook, of)
         arguments = self._arguments[hook]
         if hook in self._wrapped:
-            return by_keyword(getattr(self._manager.hook, hook), arguments, arguments)
+            return by_keyword(getattr(self._manager.hook, hook), arguments, arguments, self._defaults[hook])
         plain = [implementation for one in self._components if (implementation := _implementation(one, hook))]
-        calls = tuple(_direct(implementation, arguments) for implementation in plain)
+        calls = tuple(_direct(implementation, arguments, self._defaults[hook]) for implementation in plain)
         if len(calls) < 2:
             return calls[0] if calls else None
         return _first_result(calls) if self._stops_at_first(hook) else _all(calls)
@@ -124,15 +126,15 @@ class Hooks:
     def _bind_one(self, hook: str, component: Component) -> Call | None:
         implementation = _implementation(component, hook)
         if hook in component.kind.own_methods:
-            return _direct(implementation, implementation.arguments) if implementation else None
-        arguments = self._arguments[hook]
+            return _direct(implementation, implementation.arguments, {}) if implementation else None
+        arguments, defaults = self._arguments[hook], self._defaults[hook]
         if implementation is None:
             return None
         if hook not in self._wrapped:
-            return _direct(implementation, arguments)
+            return _direct(implementation, arguments, defaults)
         mine = self._holders[id(component)]
         others = [holder for holder in self._holders.values() if holder is not mine and hook in holder.options]
-        return by_keyword(self._manager.subset_hook_caller(hook, others), arguments, arguments)
+        return by_keyword(self._manager.subset_hook_caller(hook, others), arguments, arguments, defaults)
 
     def _stops_at_first(self, hook: str) -> bool:
         options = self._manager.parse_hookspec_opts(self._kind_of[hook].specification, hook)
@@ -143,10 +145,10 @@ def _implementation(component: Component, hook: str) -> Implementation | None:
     return next((one for one in component.implementations if one.hook == hook and not one.wrapper), None)
 
 
-def _direct(implementation: Implementation, documented: Sequence[str]) -> Call:
-    if implementation.exact:
+def _direct(implementation: Implementation, documented: Sequence[str], defaults: Mapping[str, Any]) -> Call:
+    if implementation.exact and not defaults:
         return implementation.function
-    return by_keyword(implementation.function, documented, implementation.arguments)
+    return by_keyword(implementation.function, documented, implementation.arguments, defaults)
 
 
 def _for_pluggy(implementation: Implementation) -> Call:

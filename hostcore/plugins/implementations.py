@@ -19,6 +19,7 @@ from hostcore.errors import Errors
 from hostcore.plugins.errors import PluginError, named, one_line
 from hostcore.plugins.near_misses import check_unmarked, hooks_of, unknown_hook
 from hostcore.plugins.signatures import Implementation, SignatureError, read_method
+from hostcore_hookspecs.deprecated import removed_arguments
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.markers import NOT_A_HOOK, PROJECT_NAME
@@ -179,10 +180,13 @@ def _read(reader: _Reader, name: str, attribute: Any, *, hook: str, kind: Kind, 
         if reader.instance is None and not callable(function):  # a property or a slot: only an instance has its value
             return
         documented = _OWN_METHOD_ARGUMENTS[hook] if hook in kind.own_methods else kind.arguments(hook)
-        reader.found.append(read_method(function, hook=hook, attribute=name, documented=documented, wrapper=wrapper))
+        removed = removed_arguments(kind.name, hook)
+        reader.found.append(
+            read_method(function, hook=hook, attribute=name, documented=documented, removed=removed, wrapper=wrapper)
+        )
     except SignatureError as error:
         reader.attempted.add(hook)
-        reader.refuse("plugin.signature", str(error), error.hint)
+        reader.refuse(error.code, str(error), error.hint)
 
 
 def _bound(reader: _Reader, name: str, attribute: Any) -> Any:

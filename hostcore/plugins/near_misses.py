@@ -4,6 +4,7 @@ import difflib
 import functools
 from collections.abc import Callable, Collection, Sequence
 
+from hostcore_hookspecs.deprecated import Deprecation, removed_hook
 from hostcore_hookspecs.kinds import KINDS, Kind
 
 _CLOSE = 0.8
@@ -23,6 +24,10 @@ def check_unmarked(name: str, kind: Kind, declared: Collection[str], refuse: Cal
     :param refuse: Called with code, message and hint when the method looks like a hook.
     :return: The hook of the component's own kind that was meant, if one was.
     """
+    gone = removed_hook(kind.name, name)
+    if gone is not None:
+        refuse(*_removed(name, name, kind, gone))
+        return None
     others = [other for other in KINDS.values() if kind.room == other.room == "worker" and name in hooks_of(other.name)]
     if others:
         other = others[0]
@@ -65,6 +70,10 @@ def unknown_hook(
             f" {kind.room}",
             f"Write a {' or '.join(other.label for other in kinds)} for it ({kinds[0].group}).",
         )
+    for other in reachable:
+        gone = removed_hook(other.name, hook)
+        if gone is not None:
+            return _removed(attribute, hook, other, gone)
     known = [name for other in reachable for name in hooks_of(other.name)]
     near = difflib.get_close_matches(hook, known, n=1, cutoff=0.6)
     return (
@@ -73,3 +82,17 @@ def unknown_hook(
         + (f"; did you mean {near[0]!r}?" if near else ""),
         f"Hooks that a {kind.label} can implement or wrap: {', '.join(known)}.",
     )
+
+
+def _removed(attribute: str, hook: str, kind: Kind, gone: Deprecation) -> tuple[str, str, str]:
+    what = f"the {kind.label} hook {hook}" if attribute == hook else f"{attribute} is marked as the hook {hook}, which"
+    return (
+        "plugin.removed",
+        f"{what} {gone.history}",
+        f"{_sentence(gone.instead)} A plugin that is to run on older contracts, too, marks its method"
+        " @hookimpl(optionalhook=True).",
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,7 +1,7 @@
 """Whether a plugin was made for the contract that is installed. Checked before anything of it is imported."""
 
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from hostcore.plugins.discover import Discovered, canonical
 from hostcore.plugins.errors import PluginError
@@ -9,9 +9,13 @@ from hostcore_hookspecs.api_version import API_VERSION
 from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from packaging.requirements import Requirement
 
 CONTRACT = "hostcore-hookspecs"
+#: The comparisons of a requirement that ask for a version or later ones.
+_FROM: Final = (">=", ">", "~=", "==")
 
 
 def contract_requirements(distribution: str) -> "tuple[Requirement, ...]":
@@ -62,8 +66,20 @@ def check_contract_version(ref: PluginRef, *, pointer: str | None = None) -> Non
             code="plugin.contract_version",
             pointer=pointer,
             plugin=ref.provenance,
-            hint=f"Install versions that agree: pip install --upgrade {ref.dist} hostcore",
+            hint=_what_to_install(ref, unmet),
         )
+
+
+def _what_to_install(ref: PluginRef, unmet: "Sequence[Requirement]") -> str:
+    from packaging.version import Version
+
+    bounds = [one for requirement in unmet for one in requirement.specifier]
+    installed = Version(API_VERSION)
+    newer = any(one.operator in _FROM and Version(one.version.removesuffix(".*")) >= installed for one in bounds)
+    if not newer:
+        return f"It was made for an older contract; look for a newer version: pip install --upgrade {ref.dist}"
+    wanted = " ".join(f"'{CONTRACT}{requirement.specifier}'" for requirement in unmet)
+    return f"It needs a newer contract, and a host that knows it: pip install --upgrade hostcore {wanted}"
 
 
 def undeclared(discovered: Discovered) -> tuple[str, ...]:

@@ -3,11 +3,14 @@
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
+from types import MappingProxyType
 from typing import Any
 
 import attrs
+
+from hostcore_hookspecs.deprecated import Deprecation
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -18,9 +21,10 @@ class SignatureError(ValueError):
     :param hint: What its author has to change.
     """
 
-    def __init__(self, message: str, hint: str | None = None) -> None:
+    def __init__(self, message: str, hint: str | None = None, *, code: str = "plugin.signature") -> None:
         super().__init__(message)
         self.hint = hint
+        self.code = code
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -42,10 +46,17 @@ class Implementation:
 
 
 def read_method(
-    function: Callable[..., Any], *, hook: str, attribute: str, documented: Sequence[str], wrapper: bool = False
+    function: Callable[..., Any],
+    *,
+    hook: str,
+    attribute: str,
+    documented: Sequence[str],
+    removed: Mapping[str, Deprecation] = MappingProxyType({}),
+    wrapper: bool = False,
 ) -> Implementation:
     """Check a bound method against the documented arguments of a hook.
 
+    :param removed: Arguments that the hook had in earlier contracts.
     :raises SignatureError: It can only take named arguments, and only documented ones, and must be of the right kind.
     """
     _check_callable(function, attribute)
@@ -58,6 +69,7 @@ def read_method(
         ) from error
     _check_self(function, attribute, documented)
     parameters = _own(function, parameters, documented)
+    _check_removed(parameters, attribute, removed)
     _check_parameters(parameters, attribute, hook, documented)
     names = tuple(parameter.name for parameter in parameters)
     by_position = all(parameter.kind in _BY_POSITION for parameter in parameters)
@@ -125,6 +137,14 @@ def _own(function: Callable[..., Any], parameters: list[Parameter], documented: 
         filled.update(function.keywords)
         function = function.func
     return [parameter for parameter in parameters if parameter.name not in filled or parameter.name in documented]
+
+
+def _check_removed(parameters: Sequence[Parameter], attribute: str, removed: Mapping[str, Deprecation]) -> None:
+    gone = [parameter.name for parameter in parameters if parameter.name in removed]
+    if gone:
+        told = [f"the argument {name!r}, which {removed[name].history}" for name in gone]
+        hints = [f"In place of {name!r}: {removed[name].instead}." for name in gone]
+        raise SignatureError(f"{attribute} takes {', and '.join(told)}", " ".join(hints), code="plugin.removed")
 
 
 def _check_parameters(parameters: Sequence[Parameter], attribute: str, hook: str, documented: Sequence[str]) -> None:

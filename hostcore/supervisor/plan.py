@@ -11,6 +11,7 @@ from hostcore.job.load import load_job
 from hostcore.job.secrets import keep_secrets, remember_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import discover
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
@@ -45,8 +46,15 @@ class RunPlan:
     fetched: Fetched = attrs.field(factory=Fetched)
     #: Whether the workers write down every call of a hook.
     trace_hooks: bool = False
+    #: Whether the loss curve is drawn at the end.
+    plots: bool = True
     #: How often the run is started again, should it fail.
     restarts_left: int = 0
+
+    @property
+    def deprecated(self) -> Sequence[str]:
+        """The deprecated names that the plugins of this process use, one sentence each; the worker tells of its own."""
+        return deprecation_warnings([*self.reporters, *self.uploaders, *self.resolvers])
 
 
 def make_plan(

@@ -235,6 +235,8 @@ class _Attempt:
         self._journal.write(Entry(payload=submitted, step=None, epoch=None))
         if self._restart is not None:
             self._journal.note(events.Warning(code="run.restarted", message=self._restart.message))
+        for message in (*summary["deprecated"], *self._plan.deprecated):
+            self._journal.note(events.Warning(code="plugin.deprecated", message=message))
         self.submitted = True
         self.workers.send("go", {})
 
@@ -301,6 +303,8 @@ class _Attempt:
 
     def _draw(self) -> None:
         """Draw the loss curve. A picture that fails is a warning."""
+        if not self._plan.plots:
+            return
         try:
             plot_loss(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
         except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end

@@ -19,6 +19,7 @@ from hostcore.job.secrets import remember_secrets
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import attribute
 from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import discover
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.importing import from_exception
@@ -89,6 +90,7 @@ class Prepared:
             "data": dict(self.feed.identity()),
             "feed_bytes": self.feed.memory_bytes,
             "warnings": list(self.feed.warnings()),
+            "deprecated": list(deprecation_warnings(self.components)),
             "num_shards": len(self.dataset.shards()) if self.dataset else 0,
             "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],
             "environment": {

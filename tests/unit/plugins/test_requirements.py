@@ -52,6 +52,23 @@ def test_a_requirement_that_does_not_is_an_error_that_says_everything(site_here,
     assert "m" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("requires", "hint"),
+    [
+        ("hostcore-hookspecs>=1.1,<2", "pip install --upgrade hostcore 'hostcore-hookspecs<2,>=1.1'"),
+        ("hostcore-hookspecs>1.0.0", "pip install --upgrade hostcore 'hostcore-hookspecs>1.0.0'"),
+        ("hostcore-hookspecs==2.*", "pip install --upgrade hostcore 'hostcore-hookspecs==2.*'"),
+        ("hostcore-hookspecs~=0.9", "pip install --upgrade my-dist"),
+        ("hostcore-hookspecs<1", "pip install --upgrade my-dist"),
+    ],
+)
+def test_the_hint_says_which_of_the_two_is_too_old(site_here, monkeypatch, requires, hint):
+    monkeypatch.setattr("hostcore.plugins.requirements.API_VERSION", "1.0.0")
+    with pytest.raises(PluginError) as raised:
+        check_contract_version(_ref(site_here, [requires]))
+    assert raised.value.hint.endswith(hint)
+
+
 def test_an_unreadable_requirement_on_the_contract_is_an_error(site_here):
     with pytest.raises(PluginError, match="unreadable requirement"):
         check_contract_version(_ref(site_here, ["hostcore-hookspecs >> 1"]))

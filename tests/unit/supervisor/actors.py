@@ -25,7 +25,14 @@ from hostcore_hookspecs.events import Payload, RunFailed, RunStarted, RunSucceed
 #: How long anything may take here that takes no time.
 SECONDS = 60
 
-SUMMARY: dict[str, Any] = {"device": "cpu", "total_steps": 10, "num_rows": 0, "plugins": [], "environment": {}}
+SUMMARY: dict[str, Any] = {
+    "device": "cpu",
+    "total_steps": 10,
+    "num_rows": 0,
+    "plugins": [],
+    "environment": {},
+    "deprecated": [],
+}
 
 #: What gloo says to a rank whose neighbour is gone.
 GONE = RunError(

@@ -1,0 +1,1 @@
+"""Two callbacks, each with one old name."""
