@@ -1,11 +1,12 @@
 """``hostcore plugins``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import click
 
+from hostcore.cli.conformance_lines import conformance_cell, conformance_json, conformance_lines
 from hostcore.cli.output import json_option, print_error, print_json, print_table, reports_errors, verbose_option
 from hostcore.plugins.discover import Discovered, discover
 from hostcore_hookspecs.kinds import KINDS
@@ -31,8 +32,11 @@ def list_plugins(as_json: bool) -> None:
 
 
 def _list(as_json: bool) -> None:
+    from hostcore.plugins.shipped_report import shipped_reports
+
     found = discover()
     conflicting = found.conflicts
+    shipped = shipped_reports(found.refs)
     if as_json:
         plugins = [
             {
@@ -42,14 +46,29 @@ def _list(as_json: bool) -> None:
                 "distribution": ref.dist,
                 "version": ref.version,
                 "conflict": (ref.kind, ref.name) in conflicting,
+                "conformance": conformance_json(ref, shipped.by_plugin.get(ref)),
             }
             for ref in found.refs
         ]
         print_json({"plugins": plugins, "broken": [attrs.asdict(one) for one in found.broken]})
-        return
-    rows = [(KINDS[ref.kind].label, ref.name, f"{ref.dist} {ref.version}", ref.value) for ref in found.refs]
-    print_table(["KIND", "NAME", "DISTRIBUTION", "VALUE"], rows)
-    for warning in _warnings(found):
+    else:
+        rows = [
+            (
+                KINDS[ref.kind].label,
+                ref.name,
+                f"{ref.dist} {ref.version}",
+                conformance_cell(ref, shipped.by_plugin.get(ref)),
+                ref.value,
+            )
+            for ref in found.refs
+        ]
+        print_table(["KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE"], rows)
+        _warn(_warnings(found))
+    _warn(shipped.problems)  # a program that finds null would like to know why
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
         click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
 
 
@@ -79,20 +98,31 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
     from hostcore.cli.named_plugins import describe_named
+    from hostcore.plugins.shipped_report import shipped_reports
 
     descriptions = describe_named([name])
+    shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist])
     if as_json:
-        print_json({"plugins": [one.as_dict() for one in descriptions]})
+        documents = [
+            {**one.as_dict(), "conformance": conformance_json(one.ref, shipped.by_plugin.get(one.ref))}
+            if one.ref
+            else {**one.as_dict(), "conformance": None}
+            for one in descriptions
+        ]
+        print_json({"plugins": documents})
     else:
         for one in descriptions:
-            _print(one.as_dict())
+            report = shipped.by_plugin.get(one.ref) if one.ref else None
+            _print(one.as_dict(), conformance_lines(one.ref, report) if one.ref else ())
+            _warn(one.deprecated)
             for error in one.errors:
                 print_error(error, verbose=verbose)
+    _warn(shipped.problems)
     if any(one.errors for one in descriptions):
         raise SystemExit(2)
 
 
-def _print(plugin: dict[str, object]) -> None:
+def _print(plugin: dict[str, object], conformance: Sequence[str]) -> None:
     ref = plugin["ref"]
     assert isinstance(ref, dict)
     origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
@@ -105,6 +135,8 @@ def _print(plugin: dict[str, object]) -> None:
         if names:
             assert isinstance(names, tuple)
             click.echo(f"  {key:<12}{', '.join(names)}")
+    for line in conformance:
+        click.echo(f"  {line}")
     schema = plugin["settings_schema"]
     if isinstance(schema, dict):
         click.echo("  settings")

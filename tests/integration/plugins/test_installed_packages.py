@@ -102,12 +102,13 @@ def test_an_installed_plugin_is_listed_with_its_distribution(environment: Any) -
         "distribution": "line-trainer",
         "version": "0.3.1",
         "conflict": False,
+        "conformance": None,
     }
     assert line in environment.json("plugins")["plugins"]
     answer = environment.hostcore("plugins")
     assert (answer.returncode, answer.stderr) == (0, "")
     rows = [row.split() for row in answer.stdout.splitlines()]
-    assert ["trainer", "line", "line-trainer", "0.3.1", "line_trainer.train:LineTrainer"] in rows
+    assert ["trainer", "line", "line-trainer", "0.3.1", "-", "line_trainer.train:LineTrainer"] in rows
 
 
 def test_an_installed_plugin_shows_its_settings_and_hooks(environment: Any) -> None:

@@ -55,7 +55,7 @@ class TestPlugins:
         assert said.code == 0
         assert list(said.json) == ["plugins", "broken"]
         for plugin in said.json["plugins"]:
-            assert list(plugin) == ["kind", "name", "value", "distribution", "version", "conflict"]
+            assert list(plugin) == ["kind", "name", "value", "distribution", "version", "conflict", "conformance"]
         builtins = [one for one in said.json["plugins"] if one["distribution"] == "hostcore-builtin-plugins"]
         assert {(one["kind"], one["name"]) for one in builtins} >= {
             ("data_source", "parquet"),
