@@ -19,6 +19,8 @@ class EarlyStopping:
     epoch, by the mean of what was recorded in it.
     """
 
+    CHANGES_TRAINING = True
+
     @attrs.frozen(kw_only=True)
     class Settings:
         """What is watched, and for how long it may get no better."""

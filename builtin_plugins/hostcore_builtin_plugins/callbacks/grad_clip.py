@@ -25,6 +25,8 @@ class NonfiniteNorm(HostcoreError):
 class GradClip:
     """Clips the gradients of the optimizer that the trainer registered, before every update."""
 
+    CHANGES_TRAINING = True
+
     @attrs.frozen(kw_only=True)
     class Settings:
         """One of ``max_norm`` and ``max_value``."""

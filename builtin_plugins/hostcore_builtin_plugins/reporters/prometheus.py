@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -80,6 +81,8 @@ class PrometheusReporter:
         if file is not None:
             file.unlink(missing_ok=True)
         if server is not None and thread is not None:
+            with suppress(OSError):  # wakes the thread, which looks twice a second whether it is to end
+                server.socket.shutdown(socket.SHUT_RDWR)
             server.shutdown()
             server.server_close()
             thread.join()

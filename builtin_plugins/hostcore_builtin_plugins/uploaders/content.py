@@ -3,7 +3,7 @@
 import hashlib
 import mimetypes
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, Self
 
 import attrs
@@ -32,8 +32,11 @@ class Content:
     def of(cls, artifact: Artifact, is_canceled: Callable[[], bool]) -> Self:
         """What there is to read of an artifact.
 
-        :raises FatalError: It is not there, or is not what it was when it was committed.
+        :raises FatalError: It is not there, or is not what it was when it was committed, or its path leads elsewhere.
         """
+        place = PurePosixPath(artifact.relative_path)
+        if place.is_absolute() or ".." in place.parts:
+            raise FatalError(f"{artifact.relative_path} leads out of the run", file=artifact.path)
         try:
             size = Path(artifact.path).stat().st_size
         except FileNotFoundError as error:

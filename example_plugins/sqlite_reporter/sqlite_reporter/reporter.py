@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -37,13 +37,15 @@ class SqliteReporter:
     def __init__(self, *, settings: Settings) -> None:
         # Only what cannot fail: this is called in another thread than all the rest, before the run starts.
         self._settings = settings
+        self._opened = ExitStack()  # what close() is to close, if there is anything
 
     def open(self, ctx: ReporterContext) -> None:
         """Open the file. Called once per attempt, and again if it raises."""
         settings = self._settings
         with self._errors():
             settings.path.parent.mkdir(parents=True, exist_ok=True)
-            self._database = sqlite3.connect(settings.path, timeout=settings.lock_seconds)
+            connection = sqlite3.connect(settings.path, timeout=settings.lock_seconds)
+            self._database = self._opened.enter_context(closing(connection))
             self._database.executescript(TABLES)
         self._trainer = ctx.job.trainer
 
@@ -59,7 +61,7 @@ class SqliteReporter:
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        self._opened.close()
 
     def _write_run(self, event: Event) -> None:
         ended = event.name.startswith("run_") and event.name not in ("run_submitted", "run_started", "run_resumed")

@@ -45,6 +45,8 @@ class VaultUploader:
             raise TransientError(f"{self._root} is not there", hint="mount the disk")
         content = self._root / "objects" / artifact.sha256[:2] / artifact.sha256
         target = self._runs / artifact.relative_path
+        if not os.path.normpath(target).startswith(f"{self._runs}{os.sep}"):
+            raise FatalError(f"{artifact.relative_path} leads out of the folder of the run")
         with _errors(self._root):
             target.parent.mkdir(parents=True, exist_ok=True)
             if not _has(content, artifact):
