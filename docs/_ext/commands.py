@@ -51,7 +51,7 @@ def render() -> list[str]:
     """A section for every command and every command below it."""
     from hostcore.cli import cli
 
-    root = click.Context(cli, info_name="hostcore")
+    root = click.Context(cli, info_name="hostcore", **cli.context_settings)  # click remembers the help options of these
     lines = [_help(cli), ""]
     for name in cli.list_commands(root):
         command = cli.get_command(root, name)

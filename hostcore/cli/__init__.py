@@ -35,6 +35,8 @@ _COMMANDS: Final = {
     "replay": _Command("hostcore.cli.replay", "Tell a reporter the events of a run, all or those it has missed."),
     "upload": _Command("hostcore.cli.upload", "Copy what the uploaders of a run have not copied."),
     "plugins": _Command("hostcore.cli.plugins", "Show what is installed, and what is broken and why."),
+    "check": _Command("hostcore.cli.check", "Check a plugin against the contract, as its author's CI does."),
+    "new": _Command("hostcore.cli.new", "Write a new plugin: a package with tests and CI, ready to publish."),
     "doctor": _Command("hostcore.cli.doctor", "Check this machine, or whether a job could run on it."),
     "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
 }

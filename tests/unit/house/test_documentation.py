@@ -10,6 +10,7 @@ import click
 import pytest
 
 from hostcore.cli import cli
+from hostcore.conformance.check import table
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
 from hostcore_hookspecs import KINDS, SampleRequest
 from hostcore_hookspecs.events import PAYLOADS
@@ -79,7 +80,7 @@ def test_the_events_reference_has_every_event_with_its_fields(rendered: Render) 
 
 def test_the_command_reference_has_every_command_with_its_options(rendered: Render) -> None:
     text = rendered("commands")
-    context = click.Context(cli, info_name="hostcore")
+    context = click.Context(cli, info_name="hostcore", **cli.context_settings)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
@@ -87,6 +88,16 @@ def test_the_command_reference_has_every_command_with_its_options(rendered: Rend
         for parameter in command.params:
             if isinstance(parameter, click.Option) and not parameter.hidden and "--help" not in parameter.opts:
                 assert f".. option:: {parameter.opts[0]}" in text, f"{name} {parameter.opts[0]}"
+
+
+def test_the_check_reference_has_a_heading_for_every_check(rendered: Render) -> None:
+    lines = rendered("checks").splitlines()
+    for check in table().values():
+        assert f".. _check-{check.family}:" in lines, check.id
+        place = lines.index(check.family)
+        assert lines[place + 1] == "~" * len(check.family)
+        assert check.level.upper() in lines[place + 3]
+        assert check.title.split()[0] in " ".join(lines[place + 4 : place + 7])
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:

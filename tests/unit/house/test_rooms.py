@@ -21,6 +21,7 @@ ROOMS = (
     "in_process",
     "conformance",
     "service",
+    "scaffold",
     "cli",
 )
 #: ``hostcore/__init__.py`` and what starts the program: above all rooms.
@@ -37,6 +38,7 @@ WITHOUT_WORKER = ("supervisor", "service")
 TORCH_ROOMS = (
     "hostcore.worker",
     "hostcore.toolkit",
+    "hostcore.conformance",
     "hostcore.checkpoints.encoding",
     "hostcore.checkpoints.sharded",
     "hostcore.checkpoints.state",

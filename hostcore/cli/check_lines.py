@@ -1,0 +1,189 @@
+"""What ``hostcore check`` shows: a line for each check as it is made, what failed in full at the end."""
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import click
+
+from hostcore.conformance.exchange import Begun, Ended, Event, Opened, Printed
+from hostcore.conformance.result import CheckResult, Report
+from hostcore.scrubbing import scrub
+from hostcore_hookspecs.kinds import KINDS
+
+#: The mark and its colour, by status; a SHOULD that failed has one of its own.
+_MARKS: Final = {
+    "passed": ("ok", "green"),
+    "failed": ("FAIL", "red"),
+    "should": ("should", "yellow"),
+    "blocked": ("blocked", "yellow"),
+    "skipped": ("skip", "cyan"),
+    "expected_failure": ("known", "cyan"),
+}
+_MARK_WIDTH: Final = 7
+_LEAST_WIDTH: Final = 40
+#: Without a terminal: in the log of a CI server.
+_LOG_WIDTH: Final = 160
+_LAST_LINES: Final = 15
+
+
+class Lines:
+    """Shows what happens to people.
+
+    :param aside: On standard error: standard output is for a program.
+    :param verbose: What plugins print is shown as well, and tracebacks.
+    """
+
+    def __init__(self, *, aside: bool, verbose: bool) -> None:
+        self._aside = aside
+        self._verbose = verbose
+        self._stream = sys.stderr if aside else sys.stdout
+        self._on_terminal = self._stream.isatty()
+        self._width = shutil.get_terminal_size().columns if self._on_terminal else _LOG_WIDTH
+        self._id_width = 0
+        #: The line at the bottom of a terminal that says what is being done.
+        self._status: Any = None
+        self._printed = ""
+        #: The last of what was printed, by check.
+        self._tails: dict[str, str] = {}
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """While it is entered, a terminal shows which check is being made."""
+        self._tails = {}
+        if not self._on_terminal or self._verbose:
+            yield
+            return
+        from rich.console import Console
+
+        console = Console(file=self._stream)
+        with console.status("finding the plugin") as status:
+            self._status = status
+            try:
+                yield
+            finally:
+                self._status = None
+
+    def show(self, event: Event) -> None:
+        """Show what happened."""
+        if isinstance(event, Opened):
+            self._id_width = max(map(len, event.ids), default=0)
+            wanted = f"{len(event.ids)} checks" if event.complete else "some checks"
+            self._say(f"checking the {KINDS[event.ref.kind].label} {event.ref.provenance}: {wanted}")
+        elif isinstance(event, Begun):
+            self._printed = ""
+            if self._status is not None:
+                self._status.update(event.id)
+        elif isinstance(event, Printed):
+            self._printed += event.text
+            if self._verbose:
+                click.echo(scrub(event.text), nl=False, err=True)
+        elif isinstance(event, Ended):
+            self._tails[event.result.id] = self._printed
+            if event.wanted or event.result.status != "passed":
+                self._say(self._line(event.result))
+
+    def _line(self, result: CheckResult) -> str:
+        word, colour = _MARKS["should" if _is_should(result) else result.status]
+        start = f"{result.id:<{self._id_width}}  {result.seconds:6.2f} s"
+        about = "" if result.status == "passed" else _one_line(result)
+        left = max(_LEAST_WIDTH, self._width - _MARK_WIDTH - len(start) - 4)
+        about = textwrap.shorten(about, left, placeholder=" …") if about else ""
+        return f"{click.style(f'{word:<{_MARK_WIDTH}}', fg=colour)} {start}  {about}".rstrip()
+
+    def sum_up(self, report: Report, *, certified: bool) -> None:
+        """Show what failed, and what became of the whole.
+
+        :param certified: Whether it is to be said what a certificate wants.
+        """
+        for same in _alike(report.results):
+            self._say("\n" + "\n".join(self._failure(same)))
+        colour = "green" if report.certified else "cyan" if report.ok else "red"
+        self._say("\n" + click.style(report.line, fg=colour, bold=True))
+        if certified and not report.certified:
+            for line in _missing(report):
+                self._say(f"  not certified: {line}")
+
+    def _failure(self, same: Sequence[CheckResult]) -> Iterator[str]:
+        result, *others = same
+        word, colour = _MARKS["should" if _is_should(result) else "failed"]
+        name = click.style(result.id, bold=True)
+        yield f"{click.style(word, fg=colour, bold=True)}  {name}  {result.level.upper()}"
+        for other in others:
+            yield f"{' ' * len(word)}  {click.style(other.id, bold=True)}"
+        parts = {"expected": result.expected, "got": result.got, "fix": result.fix}
+        if not result.got:
+            parts = {"got": result.message}
+        for label, text in parts.items():
+            yield from self._indented(label, text)
+        tail = scrub(self._tails.get(result.id, "")).strip()
+        if tail and not self._verbose:
+            yield from self._indented("printed", "\n".join(tail.splitlines()[-_LAST_LINES:]), keep=True)
+        if result.traceback and self._verbose:
+            yield textwrap.indent(result.traceback.rstrip(), "      ")
+        more = "" if self._verbose or not result.traceback else "; -v shows the traceback"
+        yield from self._indented("more", f"hostcore check --explain {_family(result)}{more}", keep=True)
+
+    def _indented(self, label: str, text: str, *, keep: bool = False) -> Iterator[str]:
+        """A text behind its label, the lines under each other.
+
+        :param keep: As it is, for what somebody will copy; else it is filled to the width.
+        """
+        head, indent = f"  {label:<10}", " " * 12
+        width = max(_LEAST_WIDTH, min(self._width, 120) - len(indent))
+        for line in text.splitlines():
+            for piece in [line] if keep else textwrap.wrap(line.strip(), width, break_on_hyphens=False):
+                yield f"{head}{piece}".rstrip()
+                head = indent
+
+    def _say(self, line: str) -> None:
+        line = line.encode(errors="backslashreplace").decode()
+        if self._status is None:
+            click.echo(line, err=self._aside)
+            return
+        from rich.text import Text
+
+        # Above the line at the bottom; click would write into it.
+        self._status.console.print(Text.from_ansi(scrub(line)), soft_wrap=True)
+
+
+def _is_should(result: CheckResult) -> bool:
+    return result.status == "failed" and result.level == "should"
+
+
+def _family(result: CheckResult) -> str:
+    return result.id.partition("[")[0]
+
+
+def _alike(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
+    """The failed results; variants of a check that failed in the same way together."""
+    groups: dict[tuple[str, ...], list[CheckResult]] = {}
+    for result in results:
+        if result.status == "failed":
+            groups.setdefault((_family(result), result.message, result.got), []).append(result)
+    return list(groups.values())
+
+
+def _one_line(result: CheckResult) -> str:
+    return " ".join((result.got or result.message).split())
+
+
+def _missing(report: Report) -> Sequence[str]:
+    """Why a plugin is not certified, a line for each thing to do."""
+    lines = []
+    for words, found in {
+        "failed": [one for one in report.results if one.status == "failed"],
+        "not asked, because another has not passed": [one for one in report.results if one.status == "blocked"],
+        "known to fail": [one for one in report.results if one.status == "expected_failure"],
+    }.items():
+        if found:
+            lines.append(f"{words}: {', '.join(one.id for one in found)}")
+    for reason in dict.fromkeys(one.message for one in report.results if one.wants_example):
+        ids = [one.id for one in report.results if one.wants_example and one.message == reason]
+        lines.append(f"{reason}: {', '.join(ids)}")
+    if not report.complete:
+        lines.append("only some of the checks were made (--only)")
+    return lines

@@ -1,0 +1,231 @@
+"""That a step does what a step is for: the parameters change, by the gradients of its own batch, and the loss falls."""
+
+import copy
+import time
+from typing import Any, Final
+
+import attrs
+
+from hostcore.conformance.check import check
+from hostcore.conformance.checks.trainer.content import difference
+from hostcore.conformance.checks.trainer.gradients import gradients_seen
+from hostcore.conformance.checks.trainer.stage import Stage, models_of, on_stage
+from hostcore.conformance.errors import ConformanceError, NotApplicable
+from hostcore.conformance.subject import Subject
+
+#: The loss has this many steps and seconds to fall in.
+_LEARNING_STEPS: Final = 40
+_LEARNING_SECONDS: Final = 2.5
+_FEWEST_STEPS: Final = 8
+
+
+def _copies(state: Any) -> dict[str, Any]:
+    """The parameters that are to be trained, as they are now."""
+    found = {name: one.detach().clone() for name, one in models_of(state).items() if one.requires_grad}
+    if not found:
+        raise NotApplicable("there is no torch module in the state that configure returns, as far as the host can see")
+    return found
+
+
+@check("trainer.parameters_change", requires=("trainer.trains",))
+def parameters_change(subject: Subject) -> None:
+    """Training changes the parameters.
+
+    The kit copies all parameters that require gradients of the modules in the trainer's state, trains three steps of
+    the example, and compares. Some of them must be different; single ones may stay, as those of a layer that gets no
+    gradient yet. Where there is no torch module in the state, what state_dict returns is compared.
+
+    If none changes, optimizer.step() is not called, the learning rate is zero (a warmup that starts at 0 and is never
+    stepped), or the optimizer was built for another model: before the model was moved, wrapped or replaced, or in
+    setup. Build both in configure, the optimizer last, and return both in the state.
+    """
+
+    def scene(stage: Stage) -> tuple[list[str], int, str]:
+        if not models_of(stage.state):
+            return _of_state_dict(stage)
+        before = _copies(stage.state)
+        for _ in stage.steps(3):
+            pass
+        after = _copies(stage.state)
+        same = [name for name, value in before.items() if name in after and after[name].equal(value)]
+        return same, len(before), _about_optimizer(stage)
+
+    same, count, about = on_stage(subject, scene)
+    if len(same) == count:
+        raise ConformanceError(
+            expected="parameters that change within three steps",
+            got=f"all {count} of them as they were, bit for bit ({', '.join(same[:3])}, ...){about}",
+            fix="Call optimizer.step() in train_step, with an optimizer that configure builds from the parameters of"
+            " the model that it returns.",
+        )
+
+
+def _of_state_dict(stage: Stage) -> tuple[list[str], int, str]:
+    """The same of a trainer whose state has no torch module: by what its checkpoints hold."""
+    before = copy.deepcopy(stage.call("state_dict", stage.state))
+    if not before:
+        raise NotApplicable("it has no state: no torch module, and nothing in state_dict")
+    for _ in stage.steps(3):
+        pass
+    same = difference(before, stage.call("state_dict", stage.state)) is None
+    return list(map(str, before)) if same else [], len(before), ""
+
+
+def _about_optimizer(stage: Stage) -> str:
+    optimizer = stage.ctx.optimizer
+    if optimizer is None:
+        return ""
+    own = {id(one) for one in models_of(stage.state).values()}
+    foreign = [one for group in optimizer.param_groups for one in group["params"] if id(one) not in own]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    if foreign:
+        return f"; {len(foreign)} parameters of the registered optimizer are not of the model in the state"
+    return f"; the registered optimizer's learning rate is {rates[0]:g}"
+
+
+@check("trainer.fresh_gradients", requires=("trainer.trains",))
+def fresh_gradients(subject: Subject) -> None:
+    """A step uses the gradients of its own batch alone.
+
+    The example is trained for three steps twice. The second time, the kit sets all gradients to zero between the
+    steps. For a trainer that does so itself, at the beginning of a step or at its end, this makes no difference; the
+    parameters must be equal, bit for bit.
+
+    If they are not, optimizer.zero_grad() is missing, or is called for another optimizer: every step then goes in the
+    direction of all batches since the start. Several batches for one step are what the job's `accumulate` is for.
+    """
+
+    def scene(clear: bool) -> Any:
+        def play(stage: Stage) -> tuple[dict[str, Any], list[float]]:
+            norms = []
+            with gradients_seen() as seen:
+                for _ in stage.steps(3):
+                    norms.append(float(seen[-1].norm()) if seen else 0.0)
+                    for parameter in models_of(stage.state).values():
+                        if clear and parameter.grad is not None:
+                            parameter.grad.zero_()
+            return _copies(stage.state), norms
+
+        return on_stage(subject, play)
+
+    (plain, norms), (cleared, cleared_norms) = scene(False), scene(True)
+    different = [name for name, value in plain.items() if not _alike(value, cleared[name])]
+    if different:
+        raise ConformanceError(
+            expected="steps that begin with gradients of zero",
+            got=f"other parameters ({different[0]}, ...) when the kit clears the gradients between steps: their norms"
+            f" at the optimizer are {_numbers(norms)}, and {_numbers(cleared_norms)} when cleared",
+            fix="Call optimizer.zero_grad() in train_step, before backward() or after optimizer.step().",
+        )
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Bit for bit on a CPU; elsewhere to what atomic additions leave."""
+    if one.device.type == "cpu":
+        return bool(one.equal(other))
+    return bool(one.sub(other).abs().max() <= 1e-3 * one.abs().max() + 1e-6)
+
+
+def _numbers(values: list[float]) -> str:
+    return ", ".join(f"{value:.4g}" for value in values)
+
+
+@check("trainer.training_mode", level="should", requires=("trainer.trains",))
+def training_mode(subject: Subject) -> None:
+    """The model is in training mode while it trains.
+
+    During a step of the example the kit looks at every dropout and batch normalisation layer that computes. At least
+    one of them should be in training mode.
+
+    If none is, dropout drops nothing and the statistics of batch normalisation stand still. Libraries that load
+    pretrained models return them in evaluation mode: call model.train() in configure. The host itself puts models into
+    evaluation mode for a validation, and back, so validate_step needs neither eval() nor train(). Layers that are to
+    stay frozen may be in evaluation mode, as long as some of the others are not.
+    """
+
+    def scene(stage: Stage) -> dict[str, bool]:
+        import torch
+
+        from hostcore.worker.modes import modules_in
+
+        modal = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+        seen: dict[str, bool] = {}
+
+        def look(name: str) -> Any:
+            return lambda module, _: seen.update({name: seen.get(name, False) or module.training})
+
+        handles = [
+            module.register_forward_pre_hook(look(f"{name} ({type(module).__name__})"))
+            for model in modules_in(stage.state)
+            for name, module in model.named_modules()
+            if isinstance(module, modal) and _is_trained(model, name)
+        ]
+        next(stage.steps(1), None)
+        for handle in handles:
+            handle.remove()
+        return seen
+
+    seen = on_stage(subject, scene)
+    if not seen:
+        raise NotApplicable("its model has no layer that does something else in training than in evaluation")
+    if not any(seen.values()):
+        raise ConformanceError(
+            expected="dropout and batch normalisation in training mode during train_step",
+            got=f"all {len(seen)} of these layers in evaluation mode: {', '.join(list(seen)[:3])}",
+            fix="Call model.train() at the end of configure, and leave eval() to the host.",
+        )
+
+
+def _is_trained(model: Any, name: str) -> bool:
+    """Whether a layer belongs to what is trained: whether the innermost part around it with parameters requires any."""
+    while True:
+        parameters = list(model.get_submodule(name).parameters())
+        if parameters or not name:
+            return any(one.requires_grad for one in parameters)
+        name = name.rpartition(".")[0]
+
+
+@attrs.frozen
+class _Course:
+    """The losses of some steps, and how long they took."""
+
+    losses: list[float]
+    seconds: float
+
+
+@check("trainer.loss_falls", level="should", requires=("trainer.reports_loss",))
+def loss_falls(subject: Subject) -> None:
+    """The loss of a batch falls when it is trained on again and again.
+
+    The kit trains on the first batch of the example alone, for forty steps, or as many as fit into two and a half
+    seconds. The mean loss of the last quarter should be below that of the first.
+
+    A model that cannot learn one batch by heart learns nothing: labels that are shuffled against their inputs, a sign
+    that is wrong, a loss of another output, a detached tensor in the middle, a learning rate that is much too high or
+    too low. If the loss of this trainer does not fall by its nature, as with an adversarial one, say so in
+    expected_failures.
+    """
+
+    def scene(stage: Stage) -> _Course:
+        size = stage.training.job.accumulate
+        batch = stage.raw_batches(size)
+        losses: list[float] = []
+        began = time.monotonic()
+        while len(losses) < _LEARNING_STEPS:
+            group = tuple(stage.prepared(one, place) for place, one in enumerate(batch))
+            loss = stage.metrics(stage.step(group if size > 1 else group[0])).get("train/loss")
+            losses += [loss] if loss is not None else []
+            if len(losses) >= _FEWEST_STEPS and time.monotonic() - began > _LEARNING_SECONDS:
+                break
+        return _Course(losses, time.monotonic() - began)
+
+    course = on_stage(subject, scene, max_steps=_LEARNING_STEPS)
+    quarter = len(course.losses) // 4
+    first, last = (sum(part) / quarter for part in (course.losses[:quarter], course.losses[-quarter:]))
+    if not last < first:
+        raise ConformanceError(
+            expected=f"a loss that falls within {len(course.losses)} steps on one batch",
+            got=f"a mean of {first:.6g} over the first {quarter} steps and {last:.6g} over the last {quarter}",
+            fix="See that inputs and targets belong together, that the loss reaches the parameters, and that the"
+            " example's learning rate suits a model of its size.",
+        )

@@ -1,0 +1,70 @@
+"""What the kit adds to pytest: a line for each plugin that was checked, and ``--conformance-report FILE``.
+
+Every pytest of an environment that has hostcore loads it, so it imports nothing else of the kit before a check is made.
+"""
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+#: Of a test's report: the plugin, and what came of the check. It also comes back from the workers of pytest-xdist.
+#: Not a user property, which would stand in the files of ``--junitxml``.
+_ATTRIBUTE: Final = "hostcore_conformance"
+_OPTION: Final = "--conformance-report"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Called once by pytest."""
+    parser.getgroup("hostcore").addoption(
+        _OPTION, metavar="FILE", help="write what the conformance checks of hostcore found, as JSON"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Called by pytest before the tests: the report must have a place where it can be written."""
+    if file := config.getoption(_OPTION):
+        from hostcore.conformance.report.files import ReportUnwritable, require_writable
+
+        try:
+            require_writable(Path(file), _OPTION)
+        except ReportUnwritable as error:
+            raise pytest.UsageError(error.message) from error
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Called by pytest after each part of a test: what the check found goes with the test's report."""
+    report = yield
+    callspec = getattr(item, "callspec", None)
+    bound = callspec.params.get("check") if callspec is not None else None
+    outcome = getattr(bound, "outcome", None)
+    if call.when == "call" and outcome is not None:
+        setattr(report, _ATTRIBUTE, outcome)
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Called once by pytest, at the end."""
+    outcomes = sorted(_outcomes(terminalreporter), key=lambda one: (one["plugin"]["kind"], one["plugin"]["name"]))
+    if not outcomes:
+        return
+    from hostcore.conformance.asking import reports_of
+    from hostcore.conformance.report.files import write_whole
+    from hostcore.conformance.report.json import as_json
+
+    reports = reports_of(outcomes)
+    for report in reports:
+        terminalreporter.write_line(f"hostcore: {report.line}")
+    if file := config.getoption(_OPTION):
+        write_whole(Path(file), as_json(reports))
+
+
+def _outcomes(terminalreporter: Any) -> Iterator[dict[str, Any]]:
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if outcome := getattr(report, _ATTRIBUTE, None):
+                yield outcome

@@ -1,0 +1,1 @@
+"""What came of the checks, as files: JSON, JUnit XML, a badge."""

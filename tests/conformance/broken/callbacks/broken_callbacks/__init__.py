@@ -1,0 +1,1 @@
+"""Callbacks with one thing broken each."""

@@ -1,0 +1,1 @@
+"""Data sources with one thing broken each."""

@@ -1,0 +1,1 @@
+"""Reporters that are the reference reporter with one thing broken."""

@@ -1,0 +1,203 @@
+"""Trainers that do something wrong in a step, or at the end: most of the usual mistakes of a first trainer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import torch
+from reference_plugins.trainer import Batch, ReferenceTrainer, State
+from torch import Tensor
+from torch.nn.functional import mse_loss
+
+from hostcore_hookspecs import Capabilities, StepContext, StepResult
+
+
+class Plain(ReferenceTrainer):
+    """Not broken: a step of one batch in fp32, in parts that can be broken."""
+
+    CAPABILITIES = Capabilities()
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        state.optimizer.zero_grad()
+        loss = self.loss(prepared_batch, state)
+        loss.backward()
+        state.optimizer.step()
+        return StepResult(metrics={"loss": loss.detach()})
+
+    def loss(self, batch: Batch, state: State) -> Tensor:
+        return mse_loss(state.model(batch.numbers).squeeze(1), batch.product)
+
+
+# --- what a step returns ----------------------------------------------------------------------------------------------
+
+
+class ReturnsNothing(ReferenceTrainer):
+    """Forgets the return in train_step."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> None:  # type: ignore[override]
+        super().train_step(prepared_batch, state, ctx)
+
+
+class FailsLater(ReferenceTrainer):
+    """Raises in the third step."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        if ctx.run_state.step == 2:
+            raise KeyError("schedule")
+        return super().train_step(prepared_batch, state, ctx)
+
+
+class StopsByItself(ReferenceTrainer):
+    """Ends the run when it thinks that it is done."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        ctx.request_stop("that is enough")
+        return super().train_step(prepared_batch, state, ctx)
+
+
+class DividesByZero(ReferenceTrainer):
+    """Reports a share of rows of which there are none."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        result = super().train_step(prepared_batch, state, ctx)
+        large = torch.zeros(0)
+        return attrs.evolve(result, metrics={**result.metrics, "error_of_large": large.mean()})
+
+
+class CallsItObjective(ReferenceTrainer):
+    """Reports its loss under another name."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        result = super().train_step(prepared_batch, state, ctx)
+        return attrs.evolve(result, metrics={"objective": result.metrics["loss"]})
+
+
+class ReturnsTheGraph(Plain):
+    """Returns the loss as it is."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        state.optimizer.zero_grad()
+        loss = self.loss(prepared_batch, state)
+        loss.backward()
+        state.optimizer.step()
+        return StepResult(metrics={"loss": loss})
+
+
+class SwallowsErrors(ReferenceTrainer):
+    """Goes on, whatever happens."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        try:
+            return super().train_step(prepared_batch, state, ctx)
+        except Exception:  # noqa: BLE001 - what is broken
+            return StepResult(metrics={"loss": 0.0})
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+class NeverSteps(Plain):
+    """Computes gradients, and leaves it at that."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        loss = self.loss(prepared_batch, state)
+        loss.backward()
+        return StepResult(metrics={"loss": loss.detach()})
+
+
+class BuildsTheOptimizerInSetup(ReferenceTrainer):
+    """Makes the optimizer in setup, of a model that configure replaces."""
+
+    def setup(self, ctx: StepContext) -> None:
+        super().setup(ctx)
+        self._optimizer = super().configure(ctx).optimizer
+
+    def configure(self, ctx: StepContext) -> State:
+        state = super().configure(ctx)
+        ctx.register_optimizer(self._optimizer)
+        return attrs.evolve(state, optimizer=self._optimizer)
+
+
+class NeverZeroesGradients(Plain):
+    """Forgets zero_grad."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        loss = self.loss(prepared_batch, state)
+        loss.backward()
+        state.optimizer.step()
+        return StepResult(metrics={"loss": loss.detach()})
+
+
+class StaysInEvaluationMode(ReferenceTrainer):
+    """Trains a model as a library for pretrained ones returns it."""
+
+    def configure(self, ctx: StepContext) -> State:
+        state = super().configure(ctx)
+        state.model.eval()
+        return state
+
+
+class Climbs(Plain):
+    """Has the wrong sign."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        state.optimizer.zero_grad()
+        loss = self.loss(prepared_batch, state)
+        (-loss).backward()
+        state.optimizer.step()
+        return StepResult(metrics={"loss": loss.detach()})
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+class RemembersTheLastLoss(ReferenceTrainer):
+    """Needs a step to be torn down."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        result = super().train_step(prepared_batch, state, ctx)
+        self._last_loss = result.metrics["loss"]
+        return result
+
+    def teardown(self, state: State) -> None:
+        float(self._last_loss)
+        super().teardown(state)
+
+
+class ClosesWhatItNeverOpened(ReferenceTrainer):
+    """Needs the last checkpoint to be torn down."""
+
+    def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> Mapping[str, object]:
+        self._written = output_dir
+        return super().save_checkpoint(state, output_dir, ctx)
+
+    def teardown(self, state: State) -> None:
+        len(self._written)
+        super().teardown(state)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+class CollectsLosses(Plain):
+    """Keeps the loss of every step, for a curve."""
+
+    def __init__(self) -> None:
+        self._losses: list[Tensor] = []
+
+    def loss(self, batch: Batch, state: State) -> Tensor:
+        loss = super().loss(batch, state)
+        self._losses.append(loss)
+        return loss
+
+
+class AddsUpLosses(Plain):
+    """Keeps the sum of all losses, and with it the graph of every step."""
+
+    def __init__(self) -> None:
+        self._total: Any = 0.0
+
+    def loss(self, batch: Batch, state: State) -> Tensor:
+        loss = super().loss(batch, state)
+        self._total = self._total + loss
+        return loss

@@ -1,0 +1,1 @@
+"""Uploaders that are the reference uploader with one thing broken."""

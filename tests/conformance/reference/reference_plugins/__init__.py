@@ -1,0 +1,1 @@
+"""One complete plugin of each kind."""

@@ -1,0 +1,103 @@
+"""Every check passes on a reference plugin, and fails on a plugin that breaks what it is about."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+from hostcore.conformance.check import checks_for, table
+from hostcore.conformance.example import Example, declared_example
+from hostcore.conformance.session import Session
+from hostcore.conformance.subject import find_plugin
+from hostcore_hookspecs.kinds import KINDS
+
+HERE = Path(__file__).resolve().parent
+REFERENCE = HERE / "reference"
+_KIND_BY_GROUP = {kind.group: kind.name for kind in KINDS.values()}
+
+
+@attrs.frozen
+class Breaker:
+    """A plugin that breaks one thing. Its name says which check is to find it: ``id``, or ``id--how``."""
+
+    kind: str
+    name: str
+    distribution: str
+    folder: Path
+
+    @property
+    def check(self) -> str:
+        """The id of the check that it breaks, or of the family of its variants."""
+        return self.name.partition("--")[0]
+
+
+def _breakers() -> Iterator[Breaker]:
+    for file in sorted(HERE.glob("broken/*/pyproject.toml")):
+        project = tomllib.loads(file.read_text())["project"]
+        for group, entries in project["entry-points"].items():
+            for name in entries:
+                if name.partition("--")[0] in {check.family for check in table().values()}:
+                    yield Breaker(_KIND_BY_GROUP[group], name, project["name"], file.parent)
+
+
+BREAKERS = list(_breakers())
+
+
+def _example(name: str, kind: str, folder: Path) -> Example:
+    """The plugin's own example, or that of the reference plugin."""
+    return (
+        declared_example(name, kind, start=folder)
+        or declared_example("reference", kind, start=REFERENCE)
+        or Example(folder=REFERENCE)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_check_passes_on_the_reference_plugin(kind: str, installed_plugins: Path) -> None:
+    with Session(find_plugin("reference", kind), _example("reference", kind, REFERENCE)) as session:
+        results = list(session.run())
+    assert [f"{one.id}: {one.status}, {one.message}" for one in results if not one.certifies] == []
+    assert [one.id for one in results] == [one.id for one in checks_for(kind)]
+    own = [one for one in results if one.id.startswith(f"{kind}.")]
+    assert [f"{one.id}: {one.message}" for one in own if one.status != "passed"] == []
+
+
+def test_every_check_for_all_kinds_has_something_to_ask_of_one(installed_plugins: Path) -> None:
+    passed: set[str] = set()
+    for kind in KINDS:
+        with Session(find_plugin("reference", kind), _example("reference", kind, REFERENCE)) as session:
+            passed |= {one.id for one in session.run(["plugin.*"]) if one.status == "passed"}
+    assert {check.id for check in table().values() if check.kind == "plugin"} - passed == set()
+
+
+@pytest.mark.parametrize("breaker", BREAKERS, ids=[f"{one.kind}:{one.name}" for one in BREAKERS])
+def test_a_broken_plugin_fails_the_check_that_it_breaks(
+    breaker: Breaker, installed_plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some write where they should not
+    ref = find_plugin(f"{breaker.distribution}/{breaker.name}", breaker.kind)
+    with Session(ref, _example(breaker.name, breaker.kind, breaker.folder)) as session:
+        results = list(session.run([breaker.check]))
+    failed = [one for one in results if one.status == "failed"]
+    assert failed, [f"{one.id}: {one.status}, {one.message}" for one in results]
+    for one in failed:
+        assert one.message
+        assert one.fix or one.traceback or "\n" in one.message, "it does not say what to do"
+
+
+def test_every_check_is_broken_by_somebody() -> None:
+    broken = {breaker.check for breaker in BREAKERS}
+    assert {check.family for check in table().values()} - broken == set()
+
+
+def test_every_check_is_documented_and_requires_checks_that_there_are() -> None:
+    families = {check.family for check in table().values()}
+    for check in table().values():
+        assert check.title.endswith("."), check.id
+        assert "\n\n" in check.doc, f"{check.id} says what, and not why"
+        assert set(check.requires) <= families, check.id
+        assert check.since == "1.0.0"

@@ -1,0 +1,53 @@
+"""Everything that ships with hostcore, and the examples that people copy from, can be certified."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from hostcore.conformance import report_on
+from hostcore.conformance.asking import open_session
+from hostcore.plugins.discover import discover
+
+Example = Callable[[Path], dict[str, Any]]
+
+HERE = Path(__file__).resolve().parent
+OWN = ("hostcore-builtin-plugins", "hostcore-flight-delay", "hostcore-digits", "hostcore-char-lm")
+
+
+def _module(file: Path) -> ModuleType:
+    name = f"builtin_examples_{file.stem}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _examples() -> Mapping[tuple[str, str], Example]:
+    """What each plugin is checked with, by kind and name."""
+    files = sorted(HERE.glob("builtins/*.py"))
+    return {(file.stem, name): make for file in files for name, make in _module(file).EXAMPLES.items()}
+
+
+EXAMPLES = _examples()
+
+
+@pytest.mark.parametrize(("kind", "name"), EXAMPLES, ids=[f"{kind}:{name}" for kind, name in EXAMPLES])
+def test_it_can_be_certified(kind: str, name: str, tmp_path: Path) -> None:
+    with open_session(name, kind=kind, start=tmp_path, **EXAMPLES[kind, name](tmp_path)) as session:
+        results = list(session.run())
+    assert [f"{one.id}: {one.status}, {one.message}" for one in results if not one.certifies] == []
+    assert report_on(session.ref, results).certified
+
+
+def test_every_one_of_them_is_asked() -> None:
+    registered = {(ref.kind, ref.name) for ref in discover().refs if ref.dist in OWN}
+    assert registered - set(EXAMPLES) == set()

@@ -1,0 +1,212 @@
+"""The machinery of the checks that stop, kill and resume: processes of their own, excerpts of data, states compared."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from hostcore.conformance.checks.trainer.leaves import first_difference
+from hostcore.conformance.excerpt import Beginning, shortened
+from hostcore.conformance.nursery import Nursery
+from hostcore_hookspecs import Shard
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    folder = tmp_path_factory.mktemp("nursery")
+    (folder / "grown.py").write_text(CHILDREN)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        made = Nursery()
+        yield made
+        made.close()
+
+
+CHILDREN = """
+import os, signal, subprocess, sys, time
+
+state = {"calls": 0}
+
+
+def told(**arguments):
+    state["calls"] += 1
+    return {"arguments": arguments, "calls": state["calls"], "torch": "torch" in sys.modules, "pid": os.getpid()}
+
+
+def surroundings(name):
+    print("what it prints")
+    return {"variable": os.environ.get(name), "folder": os.getcwd(), "hash": hash("a string")}
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail():
+    raise ValueError("a mistake")
+
+
+def hang(file):
+    with open(file, "w") as out:
+        out.write(str(subprocess.Popen(["sleep", "600"]).pid))
+    time.sleep(600)
+"""
+
+
+def call(nursery: Nursery, function: str, folder: Path, **arguments: Any) -> Any:
+    folder.mkdir()
+    options = {name: arguments.pop(name) for name in ("environment", "fresh") if name in arguments}
+    limit = arguments.pop("timeout_seconds", 60)
+    return nursery.call(f"grown:{function}", arguments, folder=folder, timeout_seconds=limit, **options)
+
+
+def test_a_child_returns_what_the_function_does_and_shares_nothing_with_the_next(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    first = call(nursery, "told", tmp_path / "1", one=1, two=["b"])
+    second = call(nursery, "told", tmp_path / "2")
+    assert (first.code, first.timed_out, first.killed) == (0, False, False)
+    assert first.value["arguments"] == {"one": 1, "two": ["b"]}
+    assert first.value["torch"]
+    assert first.value["calls"] == second.value["calls"] == 1
+    assert len({first.value["pid"], second.value["pid"], os.getpid()}) == 3
+
+
+def test_a_child_has_the_variables_and_the_folder_that_it_was_given(nursery: Nursery, tmp_path: Path) -> None:
+    ended = call(nursery, "surroundings", tmp_path / "1", name="GIVEN", environment={"GIVEN": "yes"})
+    assert ended.value["variable"] == "yes"
+    assert Path(ended.value["folder"]).parent == tmp_path / "1"
+    assert ended.output == "what it prints\n"
+    assert call(nursery, "surroundings", tmp_path / "2", name="GIVEN").value["variable"] is None
+
+
+def test_a_fresh_child_has_other_hashes(nursery: Nursery, tmp_path: Path) -> None:
+    forked = [call(nursery, "surroundings", tmp_path / f"{n}", name="X").value["hash"] for n in range(2)]
+    fresh = call(nursery, "surroundings", tmp_path / "fresh", name="X", fresh=True)
+    assert fresh.output == "what it prints\n"
+    assert forked[0] == forked[1] != fresh.value["hash"]
+
+
+def test_how_a_child_has_ended_is_told(nursery: Nursery, tmp_path: Path) -> None:
+    killed = call(nursery, "die", tmp_path / "1")
+    assert (killed.code, killed.killed, killed.value) == (-signal.SIGKILL, True, None)
+    failed = call(nursery, "fail", tmp_path / "2")
+    assert (failed.code, failed.killed, failed.value) == (70, False, None)
+    assert "ValueError: a mistake" in failed.output
+
+
+def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(nursery: Nursery, tmp_path: Path) -> None:
+    ended = call(nursery, "hang", tmp_path / "1", file=str(tmp_path / "pid"), timeout_seconds=3)
+    assert ended.timed_out
+    assert not ended.killed
+    pid = int((tmp_path / "pid").read_text())
+    deadline = time.monotonic() + 30
+    while _runs(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(pid)
+    assert call(nursery, "told", tmp_path / "2").code == 0, "the nursery goes on"
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+class Numbers:
+    """A dataset of three shards of four rows."""
+
+    schema = pa.schema([pa.field("n", pa.int64())])
+    vocabulary = ("a", "b")
+
+    def shards(self) -> list[Shard]:
+        return [Shard(id=f"s{number}", num_rows=4) for number in range(3)]
+
+    def read_shard(self, shard: Shard, columns: object, offset: int) -> Iterator[pa.RecordBatch]:
+        assert shard.num_rows == 4, "the source sees its own shards"
+        first = 4 * int(shard.id[1:])
+        for row in range(first + offset, first + 4, 2):
+            yield pa.record_batch({"n": list(range(row, min(row + 2, first + 4)))})
+
+
+def rows(dataset: Beginning, offset: int = 0) -> list[int]:
+    return [
+        row
+        for shard in dataset.shards()
+        for batch in dataset.read_shard(shard, None, offset)
+        for row in batch.column("n").to_pylist()
+    ]
+
+
+def test_an_excerpt_ends_in_the_middle_of_a_shard() -> None:
+    dataset = Beginning(Numbers(), 7)
+    assert [shard.num_rows for shard in dataset.shards()] == [4, 3]
+    assert rows(dataset) == [0, 1, 2, 3, 4, 5, 6]
+    assert rows(dataset, offset=1) == [1, 2, 3, 5, 6]
+    assert dataset.schema is Numbers.schema
+    assert dataset.vocabulary == ("a", "b")
+
+
+def test_an_excerpt_of_little_data_is_all_of_it() -> None:
+    assert rows(Beginning(Numbers(), 100)) == list(range(12))
+
+
+def test_a_shortened_job_has_epochs_of_so_many_steps(tmp_path: Path) -> None:
+    data = {"source": "mock", "num_rows": 1000, "batch_size": 8, "shuffle": True, "workers": 2}
+    job = {"trainer": "x", "dataset": data, "accumulate": 2, "validation": {"source": "mock", "batch_size": 4}}
+    short = shortened(job, folder=tmp_path, steps=3)
+    assert short["dataset"] == {
+        "source": "hostcore.conformance.excerpt:Excerpt",
+        "of": "mock",
+        "settings": {"num_rows": 1000},
+        "whole": short["dataset"]["whole"],
+        "folder": str(tmp_path),
+        "rows": 52,
+        "batch_size": 8,
+        "shuffle": True,
+        "workers": 0,
+    }
+    assert short["validation"]["rows"] == 8
+    assert job["dataset"] is data, "the job given is not changed"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "path"),
+    [
+        ({"a": {"0": torch.zeros(2)}}, {"a": {"0": torch.tensor([0.0, 1.0])}}, "a.0"),
+        ({"a": [1, 2]}, {"a": [1, 2, 3]}, "a.2"),
+        ({"a": 1}, {"a": 1.0}, "a"),
+        ({"a": 0.0}, {"a": -0.0}, "a"),
+        ({"a": torch.zeros(2)}, {"a": -torch.zeros(2)}, "a"),
+        ({"a": torch.zeros(2)}, {"a": torch.zeros(2, dtype=torch.float64)}, "a"),
+        ({"a": torch.zeros(2)}, {"a": torch.zeros(2, 1)}, "a"),
+        ({"a": np.arange(3)}, {"a": np.array([0, 1, 5])}, "a"),
+        ({"a": {}}, {}, "a"),
+        ({"a": "x", "b": None}, {"a": "x", "b": False}, "b"),
+    ],
+)
+def test_states_differ_at_a_path(one: Any, other: Any, path: str) -> None:
+    found = first_difference(one, other)
+    assert found is not None
+    assert found.path == path
+    assert found.expected != found.got
+
+
+def test_equal_states_do_not_differ() -> None:
+    def state() -> Any:
+        return OrderedDict(a=torch.tensor([float("nan"), 1]), b=(1, [2, None]), c=float("nan"), d=np.arange(2), e=b"x")
+
+    assert first_difference(state(), state()) is None
+    assert first_difference({"a": 1, "b": 2}, {"a": 2, "b": 2}, but={"a"}) is None
