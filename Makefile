@@ -28,6 +28,9 @@ PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml \
 # -E: a second build would not repeat the warnings of the first.
 BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctrees docs docs/_build/html
 
+# The conformance kit's own suite, and what the examples are asked by it, take some minutes: .ci/run makes them.
+SUITE := -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLES) --ignore-glob='*/test_conformance.py'
+
 # More arguments for pytest: `make test PYTEST_ARGS='-k resume -x'`.
 PYTEST_ARGS ?=
 
@@ -58,10 +61,10 @@ test: $(VENV)/test.installed ## Lint, types, documentation, tests
 	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
 	$(BUILD_DOCS)
 ifeq ($(COVERAGE),)
-	$(PY) -m pytest -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLES) $(PYTEST_ARGS)
+	$(PY) -m pytest $(SUITE) $(PYTEST_ARGS)
 else
 	$(PY) -m coverage erase
-	$(PY) -m coverage run -m pytest -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLES) $(PYTEST_ARGS)
+	$(PY) -m coverage run -m pytest $(SUITE) $(PYTEST_ARGS)
 	$(PY) -m coverage combine --quiet
 	@rm -f build/coverage/data.* # torn, of processes that a test killed or let run out of disk
 	$(PY) -m coverage report
