@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import sys
 import tomllib
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -163,7 +164,7 @@ def load_symbol(reference: str, folder: Path) -> Any:
 
 
 def _module_of_file(path: Path) -> Any:
-    name = f"hostcore_conformance_harness_{path.stem}"
+    name = f"hostcore_conformance_{path.stem}_{zlib.crc32(str(path).encode()):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")

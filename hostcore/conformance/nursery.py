@@ -45,6 +45,8 @@ _PRELOADED: Final = (
 #: The same of what is imported where it is installed.
 _PRELOADED_IF_THERE: Final = ("pandas",)
 _MODULE: Final = "hostcore.conformance.nursery"
+#: The argument of an interpreter that is to be a child.
+_CHILD: Final = "child"
 _OUTPUT_TAIL: Final = 2_000
 #: The environment variable with the seed of Python's hashes.
 _HASH_SEED: Final = "PYTHONHASHSEED"
@@ -113,11 +115,14 @@ class Nursery:
         }
         started = time.monotonic()
         pid = self._ask(question)
-        timed_out = not self._is_answered(timeout_seconds)
-        if timed_out:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(self._read())
+        timed_out = True
+        try:
+            timed_out = not self._is_answered(timeout_seconds)
+        finally:  # also when this process is interrupted
+            if timed_out:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            code = os.waitstatus_to_exitcode(self._read())
         return Ended(
             code=code,
             timed_out=timed_out,
@@ -167,6 +172,7 @@ def _tail(output: Path) -> str:
 
 def _serve() -> None:
     """Start a child for each line, and answer twice: with its number, and with its wait status when it has ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's: whoever asks decides
     answers = os.fdopen(os.dup(1), "w")  # a child's own output goes elsewhere, that of an import here to the terminal
     os.dup2(2, 1)
     for module in _PRELOADED:
@@ -195,7 +201,10 @@ def _start(line: str, question: Mapping[str, Any]) -> int:
     environment = {**question["environment"], "PYTHONPATH": os.pathsep.join(question["path"])}
     if _FORKS:  # then somebody has asked for it, to see what the hashes do
         environment[_HASH_SEED] = "1" if environment.get(_HASH_SEED) != "1" else "2"
-    child = subprocess.Popen([sys.executable, "-m", _MODULE, line], env=environment)
+    child = subprocess.Popen([sys.executable, "-m", _MODULE, _CHILD], env=environment, stdin=subprocess.PIPE)
+    assert child.stdin is not None
+    with child.stdin as told:
+        told.write(line.encode())
     child.returncode = 0  # it is waited for by its number
     return child.pid
 
@@ -211,6 +220,7 @@ def _be(question: Mapping[str, Any]) -> NoReturn:
     code = 70
     try:
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         descriptor = os.open(question["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for standard, target in ((0, nothing), (1, descriptor), (2, descriptor)):
@@ -238,6 +248,6 @@ def _function(reference: str) -> Callable[..., Any]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        _be(json.loads(sys.argv[1]))
+    if sys.argv[1:] == [_CHILD]:
+        _be(json.loads(sys.stdin.readline()))
     _serve()

@@ -24,6 +24,8 @@ class BoundCheck:
     def __init__(self, session: Session, check: Check) -> None:
         self._session = session
         self.check = check
+        #: Whether all counts as failed that keeps a plugin from being certified; set by ``--conformance-certified``.
+        self.certified = False
 
     def __repr__(self) -> str:
         return self.check.id
@@ -43,6 +45,8 @@ class BoundCheck:
 
         __tracebackhide__ = True
         result = self._session.result(self.check)
+        if self.certified and not result.certifies:
+            pytest.fail(f"{result.id} keeps it from being certified: {result.status}, {result.message}", pytrace=False)
         if result.status == "failed" and result.level == "should":
             warnings.warn(f"{result.id}: {result.message}", ConformanceWarning, stacklevel=2)
         elif result.status == "failed":

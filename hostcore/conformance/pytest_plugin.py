@@ -1,4 +1,4 @@
-"""What the kit adds to pytest: a line for each plugin that was checked, and ``--conformance-report FILE``.
+"""What the kit adds to pytest: a line for each plugin that was checked, ``--conformance-report`` and ``-certified``.
 
 Every pytest of an environment that has hostcore loads it, so it imports nothing else of the kit before a check is made.
 """
@@ -13,12 +13,17 @@ import pytest
 #: Not a user property, which would stand in the files of ``--junitxml``.
 _ATTRIBUTE: Final = "hostcore_conformance"
 _OPTION: Final = "--conformance-report"
+_CERTIFIED: Final = "--conformance-certified"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Called once by pytest."""
-    parser.getgroup("hostcore").addoption(
-        _OPTION, metavar="FILE", help="write what the conformance checks of hostcore found, as JSON"
+    group = parser.getgroup("hostcore")
+    group.addoption(_OPTION, metavar="FILE", help="write what the conformance checks of hostcore found, as JSON")
+    group.addoption(
+        _CERTIFIED,
+        action="store_true",
+        help="fail whatever keeps a plugin from being certified: a SHOULD, a known failure",
     )
 
 
@@ -33,17 +38,21 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(error.message) from error
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Called by pytest before each test: how strict a check is to be."""
+    if (bound := _bound(item)) is not None:
+        bound.certified = item.config.getoption(_CERTIFIED)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Called by pytest after each part of a test: what the check found goes with the test's report."""
     report = yield
-    callspec = getattr(item, "callspec", None)
-    bound = callspec.params.get("check") if callspec is not None else None
-    outcome = getattr(bound, "outcome", None)
-    if call.when == "call" and outcome is not None:
-        setattr(report, _ATTRIBUTE, outcome)
+    bound = _bound(item)
+    if call.when == "call" and bound is not None and bound.outcome is not None:
+        setattr(report, _ATTRIBUTE, bound.outcome)
     return report
 
 
@@ -61,6 +70,13 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"hostcore: {report.line}")
     if file := config.getoption(_OPTION):
         write_whole(Path(file), as_json(reports))
+
+
+def _bound(item: pytest.Item) -> Any:
+    """The check that a test makes, a ``BoundCheck``; None of any other test."""
+    callspec = getattr(item, "callspec", None)
+    bound = callspec.params.get("check") if callspec is not None else None
+    return bound if hasattr(bound, "certified") and hasattr(bound, "outcome") else None
 
 
 def _outcomes(terminalreporter: Any) -> Iterator[dict[str, Any]]:

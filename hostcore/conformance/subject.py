@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hostcore.conformance.example import Example
+from hostcore.job.path_keys import with_absolute_paths
 from hostcore.plugins.component import Component, component_class, load_component
 from hostcore.plugins.discover import canonical, discover
 from hostcore.plugins.errors import PluginError
@@ -87,15 +88,15 @@ class Subject:
         given: Any = getattr(self.harness, "settings", None)
         if given is None:
             given = self.example.settings
-            if self.kind.name == "trainer" and self.example.job is not None:
-                given = self.example.job.get("hyperparams", {})
+            if self.kind.name == "trainer":
+                given = (self._example_job or {}).get("hyperparams", {})
         copied: dict[str, Any] = copy.deepcopy(dict(given))
         return copied
 
     @property
     def has_job(self) -> bool:
         """Whether the author gave an example job."""
-        return self.example.job is not None
+        return self._example_job is not None
 
     @property
     def job(self) -> dict[str, Any]:
@@ -104,11 +105,16 @@ class Subject:
         How long it runs and what it writes is for the check to say. Of a trainer, ``trainer`` is the subject. Empty if
         the author gave none.
         """
-        given: Mapping[str, Any] = self.example.job or {}
+        given = self._example_job or {}
         job = {key: copy.deepcopy(given[key]) for key in _KEPT_OF_A_JOB if key in given}
         if self.kind.name == "trainer" and job:
             job["trainer"] = self.qualified_name
         return job
+
+    @property
+    def _example_job(self) -> Mapping[str, Any] | None:
+        made: Mapping[str, Any] | None = getattr(self.harness, "job", None)
+        return self.example.job if made is None else with_absolute_paths(made, self.example.folder)
 
     @property
     def capabilities(self) -> Capabilities:

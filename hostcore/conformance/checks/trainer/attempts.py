@@ -25,13 +25,13 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import make_plan
 from hostcore.supervisor.restarting import run_attempts
-from hostcore_hookspecs.events import Event, Metrics, Validation
+from hostcore_hookspecs.events import Event, Metrics, RunStarted, Validation
 
 RUN_ID: Final = "rehearsal"
 #: Two epochs and a step.
 STEPS: Final = 7
 STEPS_PER_EPOCH: Final = 3
-VALIDATE_EVERY: Final = 2
+VALIDATE_EVERY: Final = 4
 #: Far more than any example needs, and still an end.
 _PATIENCE_SECONDS: Final = 120.0
 
@@ -55,6 +55,11 @@ class Trace:
     def _events(self) -> Iterator[Event]:
         for line in self.directory.events.read_bytes().splitlines():
             yield decode_event(line)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was trained on the CPU."""
+        return all(one.payload.device == "cpu" for one in self._events() if isinstance(one.payload, RunStarted))
 
     @property
     def steps(self) -> Sequence[int]:

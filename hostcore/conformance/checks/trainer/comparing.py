@@ -6,7 +6,7 @@ import attrs
 
 from hostcore.conformance.checks.trainer.attempts import Trace, repeated, uninterrupted
 from hostcore.conformance.checks.trainer.leaves import Difference, first_difference
-from hostcore.conformance.errors import ConformanceError
+from hostcore.conformance.errors import ConformanceError, NotApplicable
 from hostcore.conformance.subject import Subject
 
 
@@ -27,7 +27,8 @@ def first_departure(subject: Subject, trace: Trace, *, after: int = 0) -> Depart
     :param after: The step behind which the runs are compared.
     A metric that differs between two runs that nobody has interrupted, such as a time, is not compared.
 
-    :raises ConformanceError: That is so of all that differ and are a loss: then there is nothing to compare.
+    :raises ConformanceError: That is so of a loss, on a CPU: then there is nothing to compare.
+    :raises NotApplicable: It is, on a device whose kernels may do so.
     """
     expected, got = uninterrupted(subject).values, trace.values
     for (metric, step), value in sorted(expected.items(), key=_losses_first):
@@ -41,9 +42,9 @@ def first_departure(subject: Subject, trace: Trace, *, after: int = 0) -> Depart
     return None
 
 
-def _losses_first(item: tuple[tuple[str, int], object]) -> tuple[int, bool]:
+def _losses_first(item: tuple[tuple[str, int], object]) -> tuple[int, bool, bool]:
     (metric, step), _ = item
-    return step, "loss" not in metric
+    return step, metric.startswith("val/"), "loss" not in metric
 
 
 def _unsteady(subject: Subject) -> Collection[str]:
@@ -51,7 +52,13 @@ def _unsteady(subject: Subject) -> Collection[str]:
     return {metric for metric, step in one if other.get((metric, step)) != one[metric, step]}
 
 
-def _irreproducible(subject: Subject, metric: str) -> ConformanceError:
+def _irreproducible(subject: Subject, metric: str) -> Exception:
+    if not uninterrupted(subject).on_cpu:
+        return NotApplicable(
+            "its losses differ from run to run on this device, even if nobody interrupts it: give the example job"
+            ' "device": "cpu", or "deterministic": true',
+            wants_example=True,
+        )
     one, other = uninterrupted(subject).values, repeated(subject).values
     step = next(step for name, step in one if name == metric and other.get((name, step)) != one[name, step])
     return ConformanceError(
@@ -63,8 +70,10 @@ def _irreproducible(subject: Subject, metric: str) -> ConformanceError:
 
 
 def first_state_departure(subject: Subject, trace: Trace, step: int) -> Difference | None:
-    """Where the state of a checkpoint differs from that of the uninterrupted run."""
+    """Where the state of a checkpoint differs from that of the uninterrupted run; None if only one of them has it."""
     other = uninterrupted(subject)
+    if step not in other.steps or step not in trace.steps:
+        return None
     found = first_difference(other.state(step), trace.state(step))
     if found is None:
         return None

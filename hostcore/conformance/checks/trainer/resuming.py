@@ -10,7 +10,6 @@ from hostcore.conformance.checks.trainer.attempts import (
     attempt,
     exact_job,
     require_success,
-    uninterrupted,
 )
 from hostcore.conformance.checks.trainer.comparing import first_departure, first_state_departure
 from hostcore.conformance.checks.trainer.inventory import what_differs
@@ -94,7 +93,7 @@ def _require_exact(subject: Subject, trace: Trace, stops: Sequence[int], *, in_n
 
 def _advice(subject: Subject, trace: Trace, stop: int, *, in_new_process: bool) -> str:
     """What to do about it: as exact as can be said."""
-    before = first_state_departure(subject, trace, stop) if stop in uninterrupted(subject).steps else None
+    before = first_state_departure(subject, trace, stop)
     if before is not None:
         values = f"{before.expected} without the stop, {before.got} with it"
         return f"The states differ already at step {stop}, at {before.path}: {values}."
