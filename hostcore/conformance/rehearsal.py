@@ -84,8 +84,17 @@ def rehearse(subject: Subject, *, runs: Path | None = None, **changes: Any) -> R
     require_job(subject)
     job = {**subject.job, **_SMALL, **changes}
     job = {key: value for key, value in job.items() if value is not None}
-    plan = make_plan(job, runs=runs or subject.folder(), job_dir=subject.example.folder)
-    plan = attrs.evolve(plan, plots=False)
+    return run_small(job, runs=runs or subject.folder(), job_dir=subject.example.folder)
+
+
+def run_small(job: Mapping[str, Any], *, runs: Path, job_dir: Path) -> Rehearsal:
+    """Run a job in this process, and draw nothing.
+
+    :param runs: The folder of its run directory.
+    :param job_dir: Where import paths and relative paths start.
+    :raises HostcoreError: The job is invalid.
+    """
+    plan = attrs.evolve(make_plan(job, runs=runs, job_dir=job_dir), plots=False)
     with process_kept(), Interrupts() as interrupts:
         plan = bring_here(plan, lambda _: None)
         opened = open_run(plan)

@@ -171,13 +171,18 @@ class Session:
 
     def _raised(self, check: Check, error: BaseException) -> CheckResult:
         where = place(error, self._is_own)
+        if where is None:
+            where = place(error, lambda _: True)
+            who = "no answer, since outside of the plugin's code there was"
+        else:
+            who = "the plugin raised"
         at = f" at {Path(where[0]).name}:{where[1]}" if where else ""
         return _result(
             check,
             "failed",
-            f"expected {check.title[:1].lower()}{check.title[1:].rstrip('.')}; the plugin raised {one_line(error)}{at}",
+            f"expected {check.title[:1].lower()}{check.title[1:].rstrip('.')}; {who} {one_line(error)}{at}",
             expected=check.title,
-            got=f"{one_line(error)}{at}",
+            got=f"{who} {one_line(error)}{at}",
             traceback=traceback_from(error, self._is_own),
         )
 

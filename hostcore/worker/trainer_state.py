@@ -50,10 +50,18 @@ class TrainerCalls:
         return encode_state(payload)
 
     def save_own(self, state: Any, folder: Path, final: bool, ctx: StepContext) -> dict[str, Any] | None:
-        """Let ``save_checkpoint`` write its files below a checkpoint's folder; what it returned."""
+        """Let ``save_checkpoint`` write its files below a checkpoint's folder; what it returned.
+
+        :raises InvalidState: When that is no mapping.
+        """
         if self.save_checkpoint is None:
             return None
         info = self.save_checkpoint(state, ctx.run_state.step, str(folder / OWN), final, ctx)
+        if info is not None and not isinstance(info, Mapping):
+            raise InvalidState(
+                f"save_checkpoint returned {type(info).__name__}, not a mapping",
+                hint="return what is to be kept with the checkpoint, as plain JSON, or None",
+            )
         return None if info is None else dict(info)
 
     def load(self, state: Any, folder: Path, host: Mapping[str, Any], ctx: StepContext) -> None:

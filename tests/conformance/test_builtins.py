@@ -1,4 +1,4 @@
-"""All that ships with hostcore can be certified, and the example plugins; the example trainers have tests of their own."""
+"""All that ships with hostcore can be certified, and the example plugins. The example trainers ask themselves."""
 
 from __future__ import annotations
 

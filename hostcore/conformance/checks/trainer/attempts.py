@@ -3,7 +3,6 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,17 +13,10 @@ from hostcore.conformance.checks.trainer.interruption import CALLBACK, VARIABLE
 from hostcore.conformance.errors import ConformanceError
 from hostcore.conformance.excerpt import shortened
 from hostcore.conformance.nursery import Ended, nursery
-from hostcore.conformance.rehearsal import require_job
+from hostcore.conformance.rehearsal import require_job, run_small
 from hostcore.conformance.subject import Subject
 from hostcore.events.codec import decode_event
-from hostcore.in_process import run_here
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.result import RunResult
-from hostcore.supervisor.bringing import bring_here
-from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.opening import open_run
-from hostcore.supervisor.plan import make_plan
-from hostcore.supervisor.restarting import run_attempts
 from hostcore_hookspecs.events import Event, Metrics, RunStarted, Validation
 
 RUN_ID: Final = "rehearsal"
@@ -89,16 +81,8 @@ def run_job(jobs: Sequence[Mapping[str, Any]], runs: str, job_dir: str, wishes: 
     results = []
     for job, wish in zip(jobs, wishes, strict=True):
         os.environ[VARIABLE] = wish
-        results.append(attrs.asdict(_run(job, Path(runs), Path(job_dir))))
+        results.append(attrs.asdict(run_small(job, runs=Path(runs), job_dir=Path(job_dir)).result))
     return results
-
-
-def _run(job: Mapping[str, Any], runs: Path, job_dir: Path) -> RunResult:
-    plan = make_plan(job, runs=runs, job_dir=job_dir)
-    with Interrupts() as interrupts:
-        plan = bring_here(plan, lambda _: None)
-        opened = open_run(plan)
-        return opened if isinstance(opened, RunResult) else run_attempts(plan, opened, partial(run_here, interrupts))
 
 
 def exact_job(subject: Subject, *kept: str, **changes: Any) -> dict[str, Any]:

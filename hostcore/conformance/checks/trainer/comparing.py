@@ -24,9 +24,9 @@ class Departure:
 def first_departure(subject: Subject, trace: Trace, *, after: int = 0) -> Departure | None:
     """The first metric that differs from that of the uninterrupted run.
 
-    :param after: The step behind which the runs are compared.
     A metric that differs between two runs that nobody has interrupted, such as a time, is not compared.
 
+    :param after: The step behind which the runs are compared.
     :raises ConformanceError: That is so of a loss, on a CPU: then there is nothing to compare.
     :raises NotApplicable: It is, on a device whose kernels may do so.
     """
