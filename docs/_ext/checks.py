@@ -1,5 +1,6 @@
 """``.. checks::``: every check of the conformance kit, from the table itself."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ from sphinx.application import Sphinx
 
 from hostcore.conformance.check import Check, table
 
+_SPECIAL = re.compile(r"([*|`]|(?<=\w)_(?!\w))")
 _KINDS = {
     "plugin": "Every kind",
     "trainer": "Trainers",
@@ -29,6 +31,14 @@ def _families() -> dict[str, dict[str, list[Check]]]:
     return found
 
 
+def _as_text(doc: str) -> str:
+    """A docstring, in which ``*args`` means two characters and a word. Only what stands in double backticks is markup."""
+    parts = re.split(r"(``.+?``)", doc)
+    return "".join(
+        part if part.startswith("``") else re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts
+    )
+
+
 def _check(family: str, checks: list[Check]) -> Iterator[str]:
     first = checks[0]
     yield from (f".. _check-{family}:", "")
@@ -36,7 +46,7 @@ def _check(family: str, checks: list[Check]) -> Iterator[str]:
     facts = [f"*{first.level.upper()}, since {first.since}*"]
     if first.requires:
         facts.append("asked after " + ", ".join(f":ref:`check-{name}`" for name in first.requires))
-    yield from (" · ".join(facts), "", first.doc, "")
+    yield from (" · ".join(facts), "", _as_text(first.doc), "")
     if len(checks) > 1:
         names = ", ".join(f"``{check.id}``" for check in checks)
         yield from indented(f"Variants: {names}.", by=0)

@@ -71,7 +71,12 @@ def _settings(_: click.Context, __: click.Parameter, value: str | None) -> dict[
     help="A small job that uses the plugin, for trainers and callbacks.",
 )
 @click.option("--settings", callback=_settings, metavar="JSON", help="The settings of all other kinds.")
-@click.option("--only", multiple=True, metavar="ID", help="Make this check alone; a pattern, too: 'trainer.*'.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="ID",
+    help="Make this check alone, or those of a pattern: 'trainer.*'. May be given several times.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the results as JSON; - is standard output.")
 @click.option(
     "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write the results as JUnit XML, for CI servers."

@@ -101,6 +101,9 @@ class Lines:
         """
         for same in _alike(report.results):
             self._say("\n" + "\n".join(self._failure(same)))
+        for result in report.results:
+            if result.wants_example and not result.message.startswith("not asked"):
+                self._say("\n" + "\n".join(self._indented("skipped", result.message)))  # in full: it says what to give
         colour = "green" if report.certified else "cyan" if report.ok else "red"
         self._say("\n" + click.style(report.line, fg=colour, bold=True))
         if certified and not report.certified:

@@ -1,5 +1,7 @@
 """``hostcore plugins``."""
 
+import inspect
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -120,6 +122,36 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     _warn(shipped.problems)
     if any(one.errors for one in descriptions):
         raise SystemExit(2)
+
+
+@plugins_command.command("hooks")
+@click.argument("kind", type=click.Choice([name.replace("_", "-") for name in KINDS]), metavar="KIND")
+@json_option
+def show_hooks(kind: str, as_json: bool) -> None:
+    """Show the methods that plugins of KIND may have: their arguments, and when they are called.
+
+    KIND is trainer, data-source, callback, reporter, uploader, launcher, resolver or policy.
+    """
+    found = KINDS[kind.replace("-", "_")]
+    hooks = [
+        {
+            "name": name,
+            "required": name in found.required,
+            "arguments": list(found.arguments(name)),
+            "doc": inspect.cleandoc(getattr(found.specification, name).__doc__ or ""),
+        }
+        for name in found.hooks
+    ]
+    if as_json:
+        print_json({"kind": found.name, "group": found.group, "hooks": hooks})
+        return
+    click.echo(f"{found.label}: entry-point group {found.group}, settings class {found.settings_class}\n")
+    for hook in hooks:
+        needed = "required" if hook["required"] else "optional"
+        click.echo(
+            f"{click.style(str(hook['name']), bold=True)}({', '.join(found.arguments(str(hook['name'])))})  {needed}"
+        )
+        click.echo(textwrap.indent(str(hook["doc"]), "    ") + "\n")
 
 
 def _print(plugin: dict[str, object], conformance: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def check_plugin(
     job: str | Path | Mapping[str, Any] | None = None,
     harness: Any = None,
     expected_failures: Mapping[str, str] | None = None,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
 ) -> list[CheckResult]:
     """Make all checks of a plugin, in this process.
 
@@ -59,7 +59,8 @@ def check_plugin(
     :param job: Trainers and callbacks: a small job that uses it; a file, or the job itself.
     :param harness: Shows the other side of a reporter or an uploader.
     :param expected_failures: The reason for each check that is known to fail, by id.
-    :param only: Ids, or patterns such as ``trainer.*``.
+    :param only: An id (``trainer.killed[setup]``), a check with all its variants, a pattern (``trainer.*``), or several
+        of these.
     :return: One result a check, in order.
     :raises HostcoreError: There is no such plugin, or what is said about it cannot be used.
     """

@@ -88,8 +88,8 @@ def parametrize_with_checks(
         def test_conformance(check):
             check()
 
-    The arguments are those of :func:`~hostcore.conformance.check_plugin`; the ``pyproject.toml`` is looked for from
-    the test's own folder on.
+    The arguments are those of :func:`~hostcore.conformance.asking.check_plugin`; the ``pyproject.toml`` is looked for
+    from the test's own folder on.
     """
     import pytest
 

@@ -62,8 +62,10 @@ def require_job(subject: Subject) -> None:
     """
     if not subject.has_job:
         raise NotApplicable(
-            f'there is no example to run: give a small job (job = "tests/job.json" in'
-            f" [tool.hostcore.conformance.{subject.name}], or --job FILE)",
+            "there is no example job to run. Write a small one, tests/job.json:"
+            f' {{"trainer_api_version": "v1", "trainer": "{subject.name}", "dataset": {{"parquet_paths":'
+            ' ["tests/data.parquet"], "batch_size": 4}}, and put into pyproject.toml:'
+            f' [tool.hostcore.conformance.{subject.name}] job = "tests/job.json" (or give --job tests/job.json)',
             wants_example=True,
         )
 

@@ -88,6 +88,8 @@ class Report:
         """The whole in a line: ``the trainer digits (hostcore-digits 0.1.0) is certified: 61 passed``."""
         counts = ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in self.summary.items() if number)
         verdict = "is certified" if self.certified else "conforms" if self.ok else "does NOT conform"
+        if self.ok and not self.complete:
+            verdict = "passes what was asked"
         origin = f" ({self.distribution} {self.version})" if self.distribution else ""
         return f"the {self.kind.replace('_', ' ')} {self.name}{origin} {verdict}: {counts}"
 

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -23,6 +23,8 @@ from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import one_line
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
+
+_NOT_ASKED: Final = "not asked, because "
 
 
 class Session:
@@ -67,17 +69,18 @@ class Session:
             self._subject = Subject(self.ref, self.example, scratch=scratch, harness=harness)
         return self._subject
 
-    def select(self, only: Sequence[str] = ()) -> tuple[Check, ...]:
+    def select(self, only: str | Sequence[str] = ()) -> tuple[Check, ...]:
         """The checks of some ids, families or patterns (``trainer.*``), in order; all if none are given.
 
         :raises InvalidExample: One of them names none.
         """
+        only = [only] if isinstance(only, str) else only
         for wanted in only:
             if not any(_named(check, wanted) for check in self.checks):
                 raise self._unknown(wanted)
         return tuple(check for check in self.checks if not only or any(_named(check, wanted) for wanted in only))
 
-    def run(self, only: Sequence[str] = ()) -> Iterator[CheckResult]:
+    def run(self, only: str | Sequence[str] = ()) -> Iterator[CheckResult]:
         """Make checks, one after the other.
 
         :param only: See :meth:`select`. What they require is asked too, without a result of its own.
@@ -128,10 +131,10 @@ class Session:
     def _ask(self, check: Check) -> CheckResult:
         for required in self._required(check):
             found = self.result(required)
-            if found.status in ("failed", "blocked", "expected_failure"):
-                return _result(check, "blocked", f"not asked, because {required.id} has not passed")
+            if found.status not in ("passed", "skipped"):
+                return _result(check, "blocked", _because(required, found, "has not passed"))
             if found.status == "skipped":
-                reason = f"not asked, because {required.id} was not: {found.message}"
+                reason = _because(required, found, "was not")
                 return _result(check, "skipped", reason, wants_example=found.wants_example)
         started = time.perf_counter()
         result = self._outcome(check)
@@ -170,19 +173,16 @@ class Session:
         return _result(check, "passed", "")
 
     def _raised(self, check: Check, error: BaseException) -> CheckResult:
-        where = place(error, self._is_own)
+        where, who = place(error, self._is_own), "the plugin raised "
         if where is None:
-            where = place(error, lambda _: True)
-            who = "no answer, since outside of the plugin's code there was"
-        else:
-            who = "the plugin raised"
+            where, who = place(error, lambda _: True), "no answer, since outside of the plugin's code there was "
         at = f" at {Path(where[0]).name}:{where[1]}" if where else ""
         return _result(
             check,
             "failed",
-            f"expected {check.title[:1].lower()}{check.title[1:].rstrip('.')}; {who} {one_line(error)}{at}",
+            f"expected {check.title[:1].lower()}{check.title[1:].rstrip('.')}; {who}{one_line(error)}{at}",
             expected=check.title,
-            got=f"{who} {one_line(error)}{at}",
+            got=f"{one_line(error)}{at}",
             traceback=traceback_from(error, self._is_own),
         )
 
@@ -223,6 +223,13 @@ class Session:
             code="conformance.unknown_check",
             hint=hint or f"`hostcore check --list {self.ref.kind.replace('_', '-')}` shows them.",
         )
+
+
+def _because(required: Check, found: CheckResult, became: str) -> str:
+    """Why a check is not asked: what stands at the beginning of the chain, not all of its links."""
+    if found.message.startswith(_NOT_ASKED):
+        return found.message
+    return f"{_NOT_ASKED}{required.id} {became}: {found.message}"
 
 
 def _named(check: Check, wanted: str) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import orjson
 
 from hostcore.checkpoints.encoding import Encoded, encode_state
 from hostcore.checkpoints.sharded import shards_folder
@@ -17,6 +18,9 @@ Call = Callable[..., Any]
 #: The name of the state's files, and of the folder that ``save_checkpoint`` writes into.
 STATE: Final = "state"
 OWN: Final = "trainer"
+_PLAIN: Final = (
+    "return names and numbers that are to be kept with the checkpoint, or None; tensors belong into state_dict"
+)
 
 
 class InvalidState(HostcoreError):
@@ -52,17 +56,12 @@ class TrainerCalls:
     def save_own(self, state: Any, folder: Path, final: bool, ctx: StepContext) -> dict[str, Any] | None:
         """Let ``save_checkpoint`` write its files below a checkpoint's folder; what it returned.
 
-        :raises InvalidState: When that is no mapping.
+        :raises InvalidState: When that is no mapping, or more than plain JSON.
         """
         if self.save_checkpoint is None:
             return None
         info = self.save_checkpoint(state, ctx.run_state.step, str(folder / OWN), final, ctx)
-        if info is not None and not isinstance(info, Mapping):
-            raise InvalidState(
-                f"save_checkpoint returned {type(info).__name__}, not a mapping",
-                hint="return what is to be kept with the checkpoint, as plain JSON, or None",
-            )
-        return None if info is None else dict(info)
+        return None if info is None else _plain(info)
 
     def load(self, state: Any, folder: Path, host: Mapping[str, Any], ctx: StepContext) -> None:
         """Give the trainer back what a checkpoint holds of it, and the scaler.
@@ -78,3 +77,14 @@ class TrainerCalls:
             self.load_checkpoint(state, str(folder / OWN), payload, ctx)
         if ctx.scaler is not None and host["scaler"] is not None:
             ctx.scaler.load_state_dict(host["scaler"])
+
+
+def _plain(info: object) -> dict[str, Any]:
+    """What ``save_checkpoint`` returned, as it will be read again."""
+    if not isinstance(info, Mapping):
+        raise InvalidState(f"save_checkpoint returned {type(info).__name__}, not a mapping", hint=_PLAIN)
+    try:
+        plain: dict[str, Any] = orjson.loads(orjson.dumps(dict(info)))
+    except TypeError as error:
+        raise InvalidState(f"save_checkpoint returned what is not plain JSON: {error}", hint=_PLAIN) from error
+    return plain

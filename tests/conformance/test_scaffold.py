@@ -68,7 +68,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     pip += ["--no-build-isolation", "--target", str(site)]
     # hatchling leaves nothing in the folders that it builds, so they stay as they were written.
     subprocess.run([*pip, *map(str, written)], check=True)
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Without the broken plugins, which other tests have put there for the whole session.
+    others = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if "conformance-site" not in one]
+    path = os.pathsep.join([str(site), *filter(None, others)])
     return Packages(folder=folder, environment={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"})
 
 

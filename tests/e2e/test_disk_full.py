@@ -12,6 +12,7 @@ import pytest
 
 TRAINER = """
 import os
+import time
 import torch
 from hostcore_hookspecs import StepResult
 
@@ -24,6 +25,8 @@ class Trainer:
         state["weights"] += 1
         state["step"] += 1
         if state["step"] == ctx.hyperparams.get("fill_at"):
+            while not os.path.exists(ctx.run_dir + "/checkpoints/step-000005.json"):
+                time.sleep(0.01)  # it is written in the background
             fill(os.environ["HOSTCORE_RUNS_DIR"] + "/filler")
         return StepResult(metrics={"loss": 1 / state["step"]})
     def state_dict(self, state): return state

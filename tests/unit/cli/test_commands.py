@@ -8,6 +8,7 @@ import pytest
 
 import hostcore as package
 from hostcore.cli import _COMMANDS
+from hostcore_hookspecs import KINDS, Kind
 from hostcore_hookspecs.events import PAYLOADS
 
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
@@ -46,6 +47,21 @@ class TestTheCommand:
         said = hostcore("run", "job.json", "--resume", "--from", "x")
         assert said.code == 2
         assert "--resume and --from exclude each other" in said.err
+
+
+class TestHooks:
+    @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+    def test_every_method_is_shown_with_its_arguments(self, kind: Kind, hostcore: Callable) -> None:
+        said = hostcore("plugins", "hooks", kind.name.replace("_", "-"))
+        assert said.code == 0
+        for hook in kind.hooks:
+            needed = "required" if hook in kind.required else "optional"
+            assert f"\n{hook}({', '.join(kind.arguments(hook))})  {needed}\n    Called" in said.out
+
+    def test_as_json(self, hostcore: Callable) -> None:
+        said = hostcore("plugins", "hooks", "data-source", "--json")
+        (hook,) = said.json["hooks"]
+        assert (hook["name"], hook["required"], hook["arguments"]) == ("open_dataset", True, ["dataset", "ctx"])
 
 
 class TestPlugins:
