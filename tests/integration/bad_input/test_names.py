@@ -80,7 +80,7 @@ def test_a_plugin_for_another_contract_is_refused_without_importing_it(site: Any
     assert error["pointer"] == "/trainer"
     assert "tides 1.0 requires hostcore-hookspecs" in error["message"]
     assert "but hostcore-hookspecs 1." in error["message"]
-    assert "pip install --upgrade tides" in error["hint"]
+    assert "pip install --upgrade hostcore 'hostcore-hookspecs<3,>=2'" in error["hint"]
     assert "imported" not in told
 
 

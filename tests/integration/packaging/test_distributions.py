@@ -67,7 +67,7 @@ DISTRIBUTIONS = (
         folder=".",
         package="hostcore",
         sources=frozenset({"hostcore", "README.md", "CHANGELOG.md", "LICENSE"}),
-        requires=frozenset({"hostcore-hookspecs<2,>=1", f"hostcore-builtin-plugins=={__version__}"}),
+        requires=frozenset({"hostcore-hookspecs<1.3,>=1", f"hostcore-builtin-plugins=={__version__}"}),
         version=__version__,
     ),
 )
@@ -168,7 +168,7 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     parser.read_string(built.read("entry_points.txt"))
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
-    assert {group for group, _ in entries} <= {"console_scripts", *(kind.group for kind in KINDS.values())}
+    assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *(kind.group for kind in KINDS.values())}
     for entry, value in entries.items():
         module = value.partition(":")[0].replace(".", "/")
         assert {f"{module}.py", f"{module}/__init__.py"} & built.wheel_names, entry

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
-GUIDES = Path(__file__).resolve().parents[3] / "docs/how-to"
+GUIDES = Path(__file__).resolve().parents[3] / "docs"
 FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
 
 TRAINER = """
@@ -38,7 +38,7 @@ def packages(guide: str) -> list[dict[str, str]]:
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the packages of the guides, built and installed by pip; what they need is here already."""
     sources = []
-    for guide in ("data-sources", "callbacks"):
+    for guide in ("how-to/data-sources", "authors/callbacks"):
         for package in packages(guide):
             source = tmp_path_factory.mktemp("package")
             for name, content in package.items():
