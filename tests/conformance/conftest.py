@@ -1,4 +1,4 @@
-"""The reference plugins and the broken ones, really installed, for the tests of the kit."""
+"""The reference plugins, the broken ones and those of a stranger, really installed, for the tests of the kit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 REFERENCE = HERE / "reference"
-DISTRIBUTIONS = (REFERENCE, *sorted(file.parent for file in HERE.glob("broken/*/pyproject.toml")))
+_PATTERNS = ("broken/*/pyproject.toml", "stranger/*/pyproject.toml")
+DISTRIBUTIONS = (REFERENCE, *sorted(file.parent for pattern in _PATTERNS for file in HERE.glob(pattern)))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ import attrs
 
 from hostcore.checkpoints.find import committed
 from hostcore.conformance.checks.trainer.interruption import CALLBACK, VARIABLE
+from hostcore.conformance.checks.trainer.naming import packages_of
 from hostcore.conformance.errors import ConformanceError
 from hostcore.conformance.excerpt import shortened
 from hostcore.conformance.nursery import Ended, nursery
@@ -118,8 +119,8 @@ class Attempted:
 
     ended: Ended
     trace: Trace
-    #: The plugin's top-level package or module.
-    package: str
+    #: The top-level packages or modules of the trainer's code.
+    packages: Set[str]
 
     @property
     def result(self) -> Mapping[str, Any] | None:
@@ -164,7 +165,7 @@ def attempt(
     return Attempted(
         ended=ended,
         trace=Trace(directory=RunDirectory(runs / jobs[-1]["run_id"])),
-        package=subject.ref.value.partition(":")[0].partition(".")[0],
+        packages=packages_of(subject.owner),
     )
 
 
@@ -189,17 +190,19 @@ def _in_words(attempted: Attempted) -> str:
     error = result["error"]
     if error is None:
         return f"a run that has {result['status']} at step {result['step']}"
-    place = _place(error.get("traceback") or "", attempted.package)
+    place = _place(error.get("traceback") or "", attempted.packages)
     return f"{error['type']}: {error['message']}{place}, at step {result['step']}"
 
 
-def _place(traceback: str, package: str) -> str:
+def _place(traceback: str, packages: Set[str]) -> str:
     """Where the innermost call of a traceback is, in the plugin's own code if any is: `` at trainer.py:12``."""
     frames = [line.strip().split(",") for line in traceback.splitlines() if line.strip().startswith('File "')]
     if not frames:
         return ""
     own = [
-        frame for frame in frames if package in Path(frame[0].removeprefix('File "').rstrip('"')).with_suffix("").parts
+        frame
+        for frame in frames
+        if not packages.isdisjoint(Path(frame[0].removeprefix('File "').rstrip('"')).with_suffix("").parts)
     ]
     file, line = (own or frames)[-1][:2]
     return f" at {Path(file.removeprefix('File ').strip(chr(34))).name}:{line.strip().removeprefix('line ')}"

@@ -195,14 +195,17 @@ def final_checkpoint_resumes(subject: Subject) -> None:
 
     What breaks it is a trainer that takes `final` for the end of training, and then stores less than it needs to go
     on (the weights without the optimizer, say), or another format than load_checkpoint reads. And a schedule of the
-    learning rate that fails behind its planned end: the run's length is ctx.run_state.total_steps in every attempt.
+    learning rate that fails behind its planned end, as OneCycleLR does: what load_state_dict brings back includes the
+    total_steps of the attempt before. Build the schedule for ctx.run_state.total_steps of this attempt, and hold the
+    last rate behind the end.
     """
     runs = copied(subject, uninterrupted(subject))
     attempted = attempt(subject, exact_job(subject, max_steps=STEPS + 2), runs=runs)
     require_success(
         attempted,
         expected=f"the run to go on from its final checkpoint at step {STEPS} to step {STEPS + 2}",
-        fix="Write the same with `final` as without, and more if you like; load what there is.",
+        fix="Write the same with `final` as without, and more if you like; load what there is. If the error comes from"
+        " a schedule, let it go on behind its planned end: OneCycleLR raises after total_steps.",
     )
 
 

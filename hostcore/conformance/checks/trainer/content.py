@@ -107,9 +107,11 @@ def _of_arrow(one: Any, other: Any, at: str) -> str | None:
     for name, column, again in zip(one.schema.names, one.columns, other.columns, strict=True):
         if _bits(column) == _bits(again):
             continue
-        for row, (value, then) in enumerate(zip(column, again, strict=True)):
-            if _bits(column.slice(row, 1)) != _bits(again.slice(row, 1)):
-                return f"column {name!r}, row {row}, is {_short(value.as_py())}, then {_short(then.as_py())}"
+        for row, (value, then) in enumerate(zip(column.to_pylist(), again.to_pylist(), strict=True)):
+            if repr(value) != repr(then):  # tells -0.0 from 0.0, and not NaN from NaN
+                at = f"column {name!r}, row {row}"
+                return difference(value, then, at) or f"{at} is {_short(value)}, then {_short(then)}"
+        return f"column {name!r} has other bytes where its rows have no value"
     return None
 
 

@@ -121,7 +121,7 @@ def _kept(stage: Stage) -> Any:
     import copy
 
     parameters = {name: one.detach().clone() for name, one in models_of(stage.state).items()}
-    return {"parameters": parameters, "state_dict": copy.deepcopy(stage.call("state_dict", stage.state))}
+    return {**parameters, "state_dict": copy.deepcopy(stage.call("state_dict", stage.state))}
 
 
 @check("trainer.evaluates_one_row", requires=("trainer.trains",), capability=_validates)
@@ -132,8 +132,8 @@ def evaluates_one_row(subject: Subject) -> None:
     evaluation mode, with a batch of a single row.
 
     What breaks it: squeeze() without a dimension, which takes that of the rows away as well (write squeeze(1)), a
-    batch size that is written into the code, and statistics over the batch, such as a standard deviation, that one row
-    does not have.
+    batch size that is written into the code, statistics over the batch, such as a standard deviation, that one row
+    does not have, and a mean over the rows of a class that the batch lacks.
     """
     split = _require_split(subject, "validate_step")
 
@@ -153,7 +153,8 @@ def evaluates_one_row(subject: Subject) -> None:
         raise ConformanceError(
             expected="finite metrics of a batch of one row",
             got=f"{lost[0]} = {metrics[lost[0]]}",
-            fix="One row has no variance and no correlation: leave such a metric out of small batches.",
+            fix="One row has no variance and no correlation, and most classes have no row in it: leave a metric out of"
+            " the batches that it cannot be computed from.",
         )
 
 

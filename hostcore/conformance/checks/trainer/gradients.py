@@ -1,6 +1,7 @@
-"""What the optimizers of a trainer are about to apply, as it is at the moment of their step."""
+"""Which gradients a trainer computes, and what its optimizers are about to apply at the moment of their step."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AnySet
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,3 +28,23 @@ def gradients_seen() -> Iterator[list[Any]]:
         yield seen
     finally:
         handle.remove()
+
+
+@contextmanager
+def gradients_received(parameters: Mapping[str, Any]) -> Iterator[AnySet[str]]:
+    """Collect the names of the parameters that ``backward()`` gives a gradient, also one that is cleared afterwards."""
+    received: set[str] = set()
+
+    def look(name: str) -> Any:
+        return lambda _: received.add(name)
+
+    handles = [
+        parameter.register_post_accumulate_grad_hook(look(name))
+        for name, parameter in parameters.items()
+        if parameter.requires_grad
+    ]
+    try:
+        yield received
+    finally:
+        for handle in handles:
+            handle.remove()

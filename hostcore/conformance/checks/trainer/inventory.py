@@ -51,11 +51,14 @@ def _take(state: Any, trainer: Any) -> Iterator[tuple[str, tuple[str, str]]]:
     yield from _walk("state", state, 0, {})
     instance = next((one for one in gc.get_objects() if type(one) is trainer), None)
     if instance is not None:
-        yield from _walk("self", instance, 0, {id(state): "state"})
+        yield from _walk("self", instance, 0, {id(state): state})
 
 
-def _walk(path: str, value: Any, depth: int, seen: dict[int, str]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Digests of what a value consists of, by path."""
+def _walk(path: str, value: Any, depth: int, seen: dict[int, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Digests of what a value consists of, by path.
+
+    :param seen: What was looked into, by id. It is held here, for the id of something freed is soon that of another.
+    """
     if id(value) in seen or depth > _DEEPEST:
         return
     inner = _parts(value)
@@ -64,7 +67,7 @@ def _walk(path: str, value: Any, depth: int, seen: dict[int, str]) -> Iterator[t
         if digest is not None:
             yield path, digest
         return
-    seen[id(value)] = path
+    seen[id(value)] = value
     for key, part in inner.items():
         yield from _walk(f"{path}{key}", part, depth + 1, seen)
 

@@ -1,22 +1,26 @@
 """That a step does what a step is for: the parameters change, by the gradients of its own batch, and the loss falls."""
 
 import copy
+import math
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
 
 from hostcore.conformance.check import check
 from hostcore.conformance.checks.trainer.content import difference
-from hostcore.conformance.checks.trainer.gradients import gradients_seen
+from hostcore.conformance.checks.trainer.gradients import gradients_received, gradients_seen
 from hostcore.conformance.checks.trainer.stage import Stage, models_of, on_stage
 from hostcore.conformance.errors import ConformanceError, NotApplicable
 from hostcore.conformance.subject import Subject
 
-#: The loss has this many steps and seconds to fall in.
+#: The loss has this many steps to fall in. The seconds are for a trainer that would never end.
 _LEARNING_STEPS: Final = 40
-_LEARNING_SECONDS: Final = 2.5
+_LEARNING_SECONDS: Final = 90.0
 _FEWEST_STEPS: Final = 8
+#: By how many standard errors of the difference of two means it must fall.
+_CLEARLY: Final = 2.0
 
 
 def _copies(state: Any) -> dict[str, Any]:
@@ -27,40 +31,57 @@ def _copies(state: Any) -> dict[str, Any]:
     return found
 
 
+@attrs.frozen(kw_only=True)
+class _Movement:
+    """What some steps have left as it was."""
+
+    #: What was compared: ``parameters``.
+    whose: str
+    #: Names of those that did not change.
+    same: list[str]
+    count: int
+    #: What else is known, to be appended.
+    about: str
+
+
 @check("trainer.parameters_change", requires=("trainer.trains",))
 def parameters_change(subject: Subject) -> None:
     """Training changes the parameters.
 
     The kit copies all parameters that require gradients of the modules in the trainer's state, trains three steps of
     the example, and compares. Some of them must be different; single ones may stay, as those of a layer that gets no
-    gradient yet. Where there is no torch module in the state, what state_dict returns is compared.
+    gradient yet. Where backward() has given parameters gradients, one of these must be different: a moving average
+    that moves is not training. Where there is no torch module in the state, what state_dict returns is compared.
 
     If none changes, optimizer.step() is not called, the learning rate is zero (a warmup that starts at 0 and is never
     stepped), or the optimizer was built for another model: before the model was moved, wrapped or replaced, or in
     setup. Build both in configure, the optimizer last, and return both in the state.
     """
 
-    def scene(stage: Stage) -> tuple[list[str], int, str]:
+    def scene(stage: Stage) -> _Movement:
         if not models_of(stage.state):
             return _of_state_dict(stage)
         before = _copies(stage.state)
-        for _ in stage.steps(3):
-            pass
+        with gradients_received(models_of(stage.state)) as received:
+            for _ in stage.steps(3):
+                pass
         after = _copies(stage.state)
-        same = [name for name, value in before.items() if name in after and after[name].equal(value)]
-        return same, len(before), _about_optimizer(stage)
+        asked = [name for name in before if name in received] or list(before)
+        same = [name for name in asked if name in after and after[name].equal(before[name])]
+        whose = "parameters that get gradients" if received else "parameters"
+        return _Movement(whose=whose, same=same, count=len(asked), about=_about_optimizer(stage))
 
-    same, count, about = on_stage(subject, scene)
-    if len(same) == count:
+    found = on_stage(subject, scene)
+    if len(found.same) == found.count:
         raise ConformanceError(
-            expected="parameters that change within three steps",
-            got=f"all {count} of them as they were, bit for bit ({', '.join(same[:3])}, ...){about}",
+            expected=f"{found.whose} to change within three steps",
+            got=f"all {found.count} of them as they were, bit for bit ({', '.join(found.same[:3])}, ...){found.about}",
             fix="Call optimizer.step() in train_step, with an optimizer that configure builds from the parameters of"
             " the model that it returns.",
         )
 
 
-def _of_state_dict(stage: Stage) -> tuple[list[str], int, str]:
+def _of_state_dict(stage: Stage) -> _Movement:
     """The same of a trainer whose state has no torch module: by what its checkpoints hold."""
     before = copy.deepcopy(stage.call("state_dict", stage.state))
     if not before:
@@ -68,7 +89,7 @@ def _of_state_dict(stage: Stage) -> tuple[list[str], int, str]:
     for _ in stage.steps(3):
         pass
     same = difference(before, stage.call("state_dict", stage.state)) is None
-    return list(map(str, before)) if same else [], len(before), ""
+    return _Movement(whose="values", same=list(map(str, before)) if same else [], count=len(before), about="")
 
 
 def _about_optimizer(stage: Stage) -> str:
@@ -185,20 +206,14 @@ def _is_trained(model: Any, name: str) -> bool:
         name = name.rpartition(".")[0]
 
 
-@attrs.frozen
-class _Course:
-    """The losses of some steps, and how long they took."""
-
-    losses: list[float]
-    seconds: float
-
-
 @check("trainer.loss_falls", level="should", requires=("trainer.reports_loss",))
 def loss_falls(subject: Subject) -> None:
     """The loss of a batch falls when it is trained on again and again.
 
-    The kit trains on the first batch of the example alone, for forty steps, or as many as fit into two and a half
-    seconds. The mean loss of the last quarter should be below that of the first.
+    The kit trains on the first batch of the example alone, for forty steps, each of which begins with the random
+    generators in the same state: dropout drops the same, and a diffusion draws the same noise, so that the losses can
+    be compared. The mean of the last ten should be below that of the first ten, and not just by chance: by more than
+    two standard errors of the difference.
 
     A model that cannot learn one batch by heart learns nothing: labels that are shuffled against their inputs, a sign
     that is wrong, a loss of another output, a detached tensor in the middle, a learning rate that is much too high or
@@ -206,26 +221,43 @@ def loss_falls(subject: Subject) -> None:
     expected_failures.
     """
 
-    def scene(stage: Stage) -> _Course:
+    def scene(stage: Stage) -> list[float]:
+        from hostcore.worker import randomness
+
         size = stage.training.job.accumulate
         batch = stage.raw_batches(size)
         losses: list[float] = []
         began = time.monotonic()
-        while len(losses) < _LEARNING_STEPS:
-            group = tuple(stage.prepared(one, place) for place, one in enumerate(batch))
-            loss = stage.metrics(stage.step(group if size > 1 else group[0])).get("train/loss")
+        for _ in range(_LEARNING_STEPS):
+            with randomness.kept():
+                group = tuple(stage.prepared(one, place) for place, one in enumerate(batch))
+                loss = stage.metrics(stage.step(group if size > 1 else group[0])).get("train/loss")
             losses += [loss] if loss is not None else []
             if len(losses) >= _FEWEST_STEPS and time.monotonic() - began > _LEARNING_SECONDS:
                 break
-        return _Course(losses, time.monotonic() - began)
+        return losses
 
-    course = on_stage(subject, scene, max_steps=_LEARNING_STEPS)
-    quarter = len(course.losses) // 4
-    first, last = (sum(part) / quarter for part in (course.losses[:quarter], course.losses[-quarter:]))
-    if not last < first:
+    losses = on_stage(subject, scene, max_steps=_LEARNING_STEPS)
+    if len(losses) < _FEWEST_STEPS:
+        raise NotApplicable(
+            f"only {len(losses)} of {_LEARNING_STEPS} steps report a loss, so there is little to compare"
+        )
+    quarter = len(losses) // 4
+    first, last = losses[:quarter], losses[-quarter:]
+    (before, spread), (after, spread_after) = _mean_and_error(first), _mean_and_error(last)
+    error = math.hypot(spread, spread_after)
+    if not after < before - _CLEARLY * error:
         raise ConformanceError(
-            expected=f"a loss that falls within {len(course.losses)} steps on one batch",
-            got=f"a mean of {first:.6g} over the first {quarter} steps and {last:.6g} over the last {quarter}",
+            expected=f"a loss that clearly falls within {len(losses)} steps on one batch",
+            got=f"a mean of {before:.6g} over the first {quarter} steps and {after:.6g} over the last {quarter}, where"
+            f" their difference has a standard error of {error:.2g}",
             fix="See that inputs and targets belong together, that the loss reaches the parameters, and that the"
             " example's learning rate suits a model of its size.",
         )
+
+
+def _mean_and_error(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and its standard error."""
+    count = len(values)
+    mean = sum(values) / count
+    return mean, math.sqrt(sum((one - mean) * (one - mean) for one in values) / (count - 1) / count)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from hostcore.conformance.checks.trainer.naming import packages_of, paths_of
 from hostcore.conformance.errors import NotApplicable
 from hostcore.conformance.process_kept import process_kept
 from hostcore.conformance.rehearsal import require_job
@@ -218,15 +219,12 @@ def transform_of(component: "Component", ctx: "StepContext") -> "TransformCall |
 
 
 def models_of(state: Any) -> Mapping[str, Any]:
-    """The parameters of the models in a trainer's state, by name; with several models, the model's number in front."""
+    """The parameters of the models in a trainer's state, by where they are: ``state.model.conv.weight``."""
     from hostcore.worker.modes import modules_in
 
     models = modules_in(state)
-    return {
-        f"{number}.{name}" if len(models) > 1 else name: parameter
-        for number, model in enumerate(models)
-        for name, parameter in model.named_parameters()
-    }
+    paths = paths_of(state, models)
+    return {f"{paths[id(model)]}.{name}": one for model in models for name, one in model.named_parameters()}
 
 
 def losses_in(metrics: Mapping[str, T]) -> dict[str, T]:
@@ -236,8 +234,8 @@ def losses_in(metrics: Mapping[str, T]) -> dict[str, T]:
 
 def raised(subject: Subject, error: BaseException) -> str:
     """An exception of the trainer in one line, with its place in the trainer's package."""
-    own = in_package(subject.owner.__module__.partition(".")[0])
-    found = place(error, own)
+    own = [in_package(package) for package in packages_of(subject.owner)]
+    found = place(error, lambda frame: any(belongs(frame) for belongs in own))
     return one_line(error) + (f" at {Path(found[0]).name}:{found[1]}" if found else "")
 
 

@@ -8,6 +8,7 @@ import torch
 from reference_plugins.trainer import Batch, ReferenceTrainer, State
 from torch import Tensor
 from torch.nn.functional import mse_loss
+from torch.optim.swa_utils import AveragedModel
 
 from hostcore_hookspecs import Capabilities, StepContext, StepResult
 
@@ -116,6 +117,27 @@ class BuildsTheOptimizerInSetup(ReferenceTrainer):
         state = super().configure(ctx)
         ctx.register_optimizer(self._optimizer)
         return attrs.evolve(state, optimizer=self._optimizer)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class AveragingState(State):
+    """With a second module."""
+
+    averaged: AveragedModel
+
+
+class AveragesAnotherModel(ReferenceTrainer):
+    """Replaces the model that the optimizer was built for; the average of the first moves towards the second."""
+
+    def configure(self, ctx: StepContext) -> State:
+        replaced, state = super().configure(ctx), super().configure(ctx)
+        members = attrs.asdict(state, recurse=False) | {"optimizer": replaced.optimizer}
+        return AveragingState(**members, averaged=AveragedModel(replaced.model))
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        result = super().train_step(prepared_batch, state, ctx)
+        state.averaged.update_parameters(state.model)  # type: ignore[attr-defined]
+        return result
 
 
 class NeverZeroesGradients(Plain):

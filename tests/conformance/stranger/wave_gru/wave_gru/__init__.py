@@ -1,0 +1,1 @@
+"""A hostcore trainer that classifies short waveforms of any length."""
