@@ -32,11 +32,9 @@ def _families() -> dict[str, dict[str, list[Check]]]:
 
 
 def _as_text(doc: str) -> str:
-    """A docstring, in which ``*args`` means two characters and a word. Only what stands in double backticks is markup."""
+    """A docstring, in which ``*args`` means two characters and a word: only double backticks are markup."""
     parts = re.split(r"(``.+?``)", doc)
-    return "".join(
-        part if part.startswith("``") else re.sub(r"([*|`]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts
-    )
+    return "".join(part if part.startswith("``") else _SPECIAL.sub(r"\\\1", part) for part in parts)
 
 
 def _check(family: str, checks: list[Check]) -> Iterator[str]:
