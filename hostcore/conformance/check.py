@@ -1,7 +1,8 @@
 """What a check is, and the table of all checks."""
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -119,17 +120,31 @@ def _call_variant(function: Callable[[Any, str], None], variant: str, subject: "
     function(subject, variant)
 
 
+@functools.cache
 def table() -> Mapping[str, Check]:
-    """All checks by id, in the order in which they are made."""
+    """All checks by id, as they are made: those for every kind first, and each after what it requires."""
     import hostcore.conformance.checks  # noqa: F401 - which fills it
 
-    return MappingProxyType(_table)
+    ordered: dict[str, Check] = {}
+
+    def add(one: Check) -> None:
+        if one.id not in ordered:
+            for required in _required(one):
+                add(required)
+            ordered[one.id] = one
+
+    for one in sorted(_table.values(), key=lambda one: one.kind != EVERY_KIND):
+        add(one)
+    return MappingProxyType(ordered)
+
+
+def _required(check: Check) -> Iterator[Check]:
+    return (one for one in _table.values() if one.family in check.requires)
 
 
 def checks_for(kind: str) -> tuple[Check, ...]:
-    """The checks for plugins of a kind; those for every kind first.
+    """The checks for plugins of a kind, in the order of the table.
 
     :param kind: A key of :data:`hostcore_hookspecs.kinds.KINDS`.
     """
-    found = [one for one in table().values() if one.is_for(kind)]
-    return tuple(sorted(found, key=lambda one: one.kind != EVERY_KIND))
+    return tuple(one for one in table().values() if one.is_for(kind))

@@ -39,8 +39,6 @@ _PRELOADED: Final = (
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.tensor",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.figure",
 )
 #: The same of what is imported where it is installed.
 _PRELOADED_IF_THERE: Final = ("pandas",)

@@ -171,7 +171,12 @@ def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> No
     before = count()
     for number in range(1, 6):
         hostcore.run(job(run_id=f"leak-{number}"))
-    until(lambda: count() == before, f"as many threads and files as before: {before}, now {count()}", seconds=10)
+    # Fewer is fine: what earlier tests of this process have left may go meanwhile.
+    until(
+        lambda: all(now <= then for now, then in zip(count(), before, strict=True)),
+        f"no more threads and files than before: {before}",
+        seconds=10,
+    )
 
 
 def test_a_run_directory_that_breaks_away_is_a_failed_result(here: Path, job: Callable) -> None:
