@@ -103,8 +103,8 @@ def test_every_check_is_a_test_with_its_own_outcome(package: Path) -> None:
         "ConformanceError: expected the plan of a job with nothing special to be left as it is",
         "got job.labels is {'team': 'nobody'}, and was {}",
         "fix Read it; copy what you need",
-        "hostcore: the policy reference (hostcore-reference-plugins 1.0.0) conforms: 5 passed",
-        "the policy policy.same_answer (hostcore-broken-policies 1.0.0) conforms: 3 passed, 1 failed, 1 skipped",
+        "hostcore: the policy reference (hostcore-reference-plugins 1.0.0) passes what was asked: 5 passed",
+        "the policy policy.same_answer (hostcore-broken-policies 1.0.0) passes what was asked: 3 passed, 1 failed, 1 skipped",
         "the policy policy.leaves_plan (hostcore-broken-policies 1.0.0) does NOT conform: 3 passed, 1 failed,",
     ):
         assert words in said.stdout
@@ -125,7 +125,7 @@ def test_a_known_failure_is_xfailed_with_its_reason(package: Path) -> None:
     said = run_pytest(package, "-q", "-rx", "-k", "test_known and policy.")
     assert said.returncode == 0, said.stdout
     assert "it is a policy for demonstrations (expected the plan `denied` of the harness to be denied" in said.stdout
-    assert "conforms: 4 passed, 1 expected failure" in said.stdout
+    assert "passes what was asked: 4 passed, 1 expected failure" in said.stdout
 
 
 def test_workers_of_xdist_report_the_same(package: Path) -> None:
