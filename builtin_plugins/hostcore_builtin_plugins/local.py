@@ -1,19 +1,18 @@
 """The launcher ``local``: a process of this machine that outlives the one that started it."""
 
-import codecs
 import os
 import shlex
 import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import attrs
-import orjson
 
+from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
 from hostcore_hookspecs import (
     FatalError,
     LaunchContext,
@@ -27,7 +26,6 @@ from hostcore_hookspecs import (
 _POLL_SECONDS = 0.05
 #: How long a killed process may take to be gone.
 _KILLED_SECONDS = 5.0
-_CHUNK_BYTES = 1 << 20
 
 
 class LocalLauncher:
@@ -35,16 +33,18 @@ class LocalLauncher:
 
     def plan(self, ctx: LaunchContext) -> LaunchPlan:
         """See :func:`hostcore_hookspecs.launcher.plan`."""
+        _require_one_machine(ctx)
         summary = f"a process on {socket.gethostname()} that goes on when this one ends"
         return LaunchPlan(summary=summary, document=shlex.join(ctx.command))
 
     def launch(self, ctx: LaunchContext) -> LaunchHandle:
         """See :func:`hostcore_hookspecs.launcher.launch`."""
+        _require_one_machine(ctx)
         log = Path(ctx.run_dir, "logs", "supervisor.log")
         try:
-            earlier_result = _changed_ns(Path(ctx.run_dir, "result.json"))
+            earlier = earlier_result(ctx.run_dir, ctx.launch_id)
             log.parent.mkdir(parents=True, exist_ok=True)
-            pid = _spawn(ctx, log)
+            pid = _spawn_once(ctx, log) if ctx.launch_id else _spawn(ctx.command, ctx.env, log)
         except BlockingIOError as error:
             raise TransientError(f"this machine takes no more processes: {error}") from error
         except OSError as error:
@@ -60,7 +60,7 @@ class LocalLauncher:
                 "host": socket.gethostname(),
                 "run_dir": ctx.run_dir,
                 "log": str(log),
-                "earlier_result": earlier_result,
+                "earlier_result": earlier,
             },
         )
 
@@ -70,20 +70,11 @@ class LocalLauncher:
         exit_code = _reap(handle)
         if _is_running(handle):
             return LaunchStatus(status="running")
-        result = Path(handle.details["run_dir"], "result.json")
-        # A run that was resumed has the result of its earlier attempt until it has one of its own.
-        if _changed_ns(result) in (None, handle.details["earlier_result"]):
+        ended = result_of(handle.details["run_dir"], handle.details["earlier_result"])
+        if ended is None:
             message = f"process {handle.id} ended without a result; its last words are in {handle.details['log']}"
             return LaunchStatus(status="lost", message=message, exit_code=exit_code)
-        try:
-            ended: dict[str, Any] = orjson.loads(result.read_bytes())
-            status = str(ended["status"])
-        except (ValueError, TypeError, KeyError) as error:
-            message = f"process {handle.id} ended, and {result} cannot be read: {error!r}"
-            return LaunchStatus(status="lost", message=message, exit_code=exit_code)
-        error_message = (ended.get("error") or {}).get("message")
-        message = str(error_message or ended.get("reason") or "")
-        return LaunchStatus(status=status, message=message, exit_code=ended.get("exit_code"))
+        return ended if ended.status != "lost" else attrs.evolve(ended, exit_code=exit_code)
 
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
         """See :func:`hostcore_hookspecs.launcher.cancel`.
@@ -111,27 +102,65 @@ class LocalLauncher:
         :param since: A byte offset.
         :raises FatalError: If ``since`` is none.
         """
-        if since and not since.isdecimal():
-            raise FatalError(f"{since!r} is no place in the log", hint="pass what the chunk before gave as 'next'")
-        offset = int(since or 0)
-        try:
-            with Path(handle.details["log"]).open("rb") as log:
-                log.seek(offset)
-                data = log.read(_CHUNK_BYTES)
-        except FileNotFoundError:
-            return LogChunk(text="", next=str(offset))
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        text = decoder.decode(data)
-        half_a_character = len(decoder.getstate()[0])
-        return LogChunk(text=text, next=str(offset + len(data) - half_a_character))
+        return read_log(Path(handle.details["log"]), since)
 
 
-def _spawn(ctx: LaunchContext, log: Path) -> int:
-    """Start the command and keep nothing of it: unlike ``Popen``, whose object wants to outlive the process."""
+def _require_one_machine(ctx: LaunchContext) -> None:
+    """See that the job asks for nothing that takes an engine. Processors, memory and GPUs are what this machine has."""
+    resources = ctx.job.resources
+    for key, asks in (
+        ("num_nodes", resources.num_nodes > 1),
+        ("image", resources.image),
+        ("namespace", resources.namespace),
+    ):
+        if asks:
+            raise FatalError(
+                f"the launcher local starts processes of this machine, and knows no {key}",
+                pointer=f"/resources/{key}",
+                hint='remove the key, or name another launcher: "launcher": "slurm"; `hostcore plugins` shows them',
+            )
+
+
+#: Takes the name of this launch before it becomes the command: of two that were started for one launch, one ends here.
+_ONCE = 'set -C; echo "$$" >"$0" || exit; exec "$@"'
+#: How long a shell may take to write down its number.
+_STARTED_SECONDS = 10.0
+
+
+def _spawn_once(ctx: LaunchContext, log: Path) -> int:
+    """Start the command unless an earlier try of this launch has; the process that runs it."""
+    started = Path(ctx.run_dir, "config", f"started.{ctx.launch_id}")
+    if not started.exists():
+        started.parent.mkdir(parents=True, exist_ok=True)
+        # `exec` keeps the process, so that its number is the command's.
+        _reap_losers(_spawn(["/bin/sh", "-c", _ONCE, str(started), *ctx.command], ctx.env, log), started)
+    return _started(started)
+
+
+def _started(file: Path) -> int:
+    deadline = time.monotonic() + _STARTED_SECONDS
+    while True:
+        with suppress(FileNotFoundError):
+            if (text := file.read_text()).endswith("\n"):
+                return int(text)
+        if time.monotonic() > deadline:
+            raise FatalError("the process that was started has not come so far as to say so", file=str(file))
+        time.sleep(_POLL_SECONDS)
+
+
+def _reap_losers(pid: int, started: Path) -> None:
+    """Forget a shell that came too late; whoever polls reaps the process that runs the command."""
+    if _started(started) != pid:
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
+def _spawn(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
+    """Start a command and keep nothing of it: unlike ``Popen``, whose object wants to outlive the process."""
     return os.posix_spawnp(
-        ctx.command[0],
-        list(ctx.command),
-        {**os.environ, **ctx.env},
+        command[0],
+        list(command),
+        {**os.environ, **env},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644),
@@ -210,10 +239,3 @@ def _require_this_machine(handle: LaunchHandle) -> None:
             f"process {handle.id} was started on {host}, and this is {socket.gethostname()}",
             hint=f"ask on {host}",
         )
-
-
-def _changed_ns(path: Path) -> int | None:
-    try:
-        return path.stat().st_mtime_ns
-    except FileNotFoundError:
-        return None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hostcore_hookspecs.data_source import DataContext, Dataset, Shard
     from hostcore_hookspecs.errors import FatalError, HostcoreError, InvalidData, InvalidSettings, TransientError
     from hostcore_hookspecs.events import Event
-    from hostcore_hookspecs.job import Job
+    from hostcore_hookspecs.job import Job, Resources
     from hostcore_hookspecs.kinds import KINDS, Kind
     from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
     from hostcore_hookspecs.markers import hookimpl, not_a_hook
@@ -40,7 +40,7 @@ _MODULES = {
     "data_source": ("DataContext", "Dataset", "Shard"),
     "errors": ("FatalError", "HostcoreError", "InvalidData", "InvalidSettings", "TransientError"),
     "events": ("Event",),
-    "job": ("Job",),
+    "job": ("Job", "Resources"),
     "kinds": ("KINDS", "Kind"),
     "launcher": ("LaunchContext", "LaunchHandle", "LaunchPlan", "LaunchStatus", "LogChunk"),
     "markers": ("hookimpl", "not_a_hook"),
@@ -87,6 +87,7 @@ __all__ = [
     "Principal",
     "ReporterContext",
     "ResolveContext",
+    "Resources",
     "RunState",
     "SampleRequest",
     "Secret",

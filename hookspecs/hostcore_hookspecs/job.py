@@ -11,6 +11,31 @@ def _empty() -> Mapping[str, Any]:
 
 
 @attrs.frozen(kw_only=True)
+class Resources:
+    """What a job asks its launcher's engine for."""
+
+    #: Machines.
+    num_nodes: int = 1
+    #: GPUs on each machine, a rank on each; 0: one rank on its processors.
+    gpus_per_node: int = 0
+    #: CPU cores on each machine; None: what the engine gives.
+    cpus_per_node: float | None = None
+    #: Memory of each machine in GB (10^9 bytes); None: what the engine gives.
+    memory_per_node_gb: float | None = None
+    #: The container image; None: what the launcher's settings say, or none.
+    image: str | None = None
+    #: The Kubernetes namespace, or the Slurm account.
+    namespace: str | None = None
+    #: Environment variables of every process.
+    env: Mapping[str, str] = attrs.field(factory=_empty)
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Processes that train on each machine."""
+        return max(1, self.gpus_per_node)
+
+
+@attrs.frozen(kw_only=True)
 class Job:
     """A job after defaults, profile and command line were applied. Read-only.
 
@@ -23,6 +48,9 @@ class Job:
     hyperparams: Mapping[str, Any] = attrs.field(factory=_empty)
     #: The training data's settings; None for a job with ``mock_batches`` or without data.
     dataset: Mapping[str, Any] | None = None
+    #: The data to validate and to test on, likewise.
+    validation: Mapping[str, Any] | None = None
+    test: Mapping[str, Any] | None = None
     #: Rows per rank and micro-batch.
     batch_size: int = 32
     #: Rows per step, over all ranks and micro-batches.
@@ -46,3 +74,13 @@ class Job:
     release_ref: str | None = None
     labels: Mapping[str, str] = attrs.field(factory=_empty)
     annotations: Mapping[str, str] = attrs.field(factory=_empty)
+    #: What the launcher asks its engine for.
+    resources: Resources = attrs.field(factory=Resources)
+    #: Where the run is mirrored to.
+    checkpoint_base_uri: str | None = None
+    #: The checkpoint of another run that this one begins from; a path or a URI.
+    begins_from: str | None = None
+    #: Initial weights; a path or a URI.
+    weights: str | None = None
+    #: References and URIs of models and data that the trainer gets as local paths, by name.
+    inputs: Mapping[str, Any] = attrs.field(factory=_empty)

@@ -1,4 +1,10 @@
-"""The launcher contract: starts a supervisor somewhere (here, Kubernetes, Slurm, Ray) and watches it from afar."""
+"""The launcher contract: starts a supervisor somewhere (here, Kubernetes, Slurm, Ray) and watches it from afar.
+
+What is launched sees the run directory, at the same path: on this machine, or on a file system that the machines
+share. An instance with the attribute ``sees_run_dir = False`` says that it does not. It then gets the job itself:
+``ctx.document`` is to lie in a file there, whose path takes the place of ``ctx.job_path`` in ``ctx.command``. Such a
+run is seen from afar only by what the launcher says of it, and by its mirror (``checkpoint_base_uri``).
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +24,14 @@ class LaunchContext:
     job: Job
     #: The job file to hand on; absolute.
     job_path: str
+    #: The job to hand on, as plain JSON: it says that it is run where it arrives.
+    document: Mapping[str, Any] = attrs.field(factory=dict)
+    #: Names this launch, the same for every try of it. Whoever tries may have been killed before the handle was written
+    #: down: a launcher that finds what an earlier try has started returns its handle, and starts nothing.
+    launch_id: str = ""
+    #: A name for the engine: lower case letters, digits and ``-``, at most 63 characters, beginning with a letter
+    #: (RFC 1123). Runs of the same name do not exist at the same time.
+    name: str = ""
     #: Absolute.
     run_dir: str
     #: The argument list to start.
@@ -78,7 +92,9 @@ def plan(ctx: LaunchContext) -> LaunchPlan:
 
 @hookspec(firstresult=True)
 def launch(ctx: LaunchContext) -> LaunchHandle:
-    """Called once to start the supervisor. Returns as soon as the engine has accepted it.
+    """Called to start the supervisor; twice for one ``ctx.launch_id`` only if it is not known how the first call ended.
+
+    Returns as soon as the engine has accepted it.
 
     :param ctx: What is to be started.
     :raises TransientError: The engine did not answer; it may be tried again.

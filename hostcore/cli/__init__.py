@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "check": _Command("hostcore.cli.check", "Check a plugin against the contract, as its author's CI does."),
     "new": _Command("hostcore.cli.new", "Write a new plugin: a package with tests and CI, ready to publish."),
     "doctor": _Command("hostcore.cli.doctor", "Check this machine, or whether a job could run on it."),
+    "serve": _Command("hostcore.cli.serve", "Take jobs over HTTP, and have launchers run them."),
     "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
 }
 

@@ -28,7 +28,6 @@ from hostcore.cli.output import (
     verbose_option,
 )
 from hostcore.cli.report import shown_path
-from hostcore.cli.standing import checkpoints_dir
 from hostcore.cli.wording import figure
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import runs_dir
@@ -37,6 +36,7 @@ from hostcore.supervisor.evaluate import SPLITS, Evaluation, EvaluationFailed, c
 from hostcore.supervisor.inputs.fetched import Fetched
 from hostcore.supervisor.inputs.fetching import fetch_inputs
 from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.standing import checkpoints_dir
 
 _STOPPED = "before the end; nothing was evaluated"
 

@@ -6,8 +6,9 @@ from typing import Any
 import click
 import orjson
 
-from hostcore.cli.wording import NOTHING, moment
+from hostcore.cli.wording import NOTHING
 from hostcore.events.codec import CorruptLog, decode_event
+from hostcore.events.times import moment
 from hostcore_builtin_plugins.messages import message_of
 from hostcore_builtin_plugins.progress import format_devices, format_rate, format_value
 from hostcore_hookspecs.events import (

@@ -9,7 +9,6 @@ import orjson
 
 from hostcore.cli.event_lines import line_of
 from hostcore.cli.output import reports_errors
-from hostcore.cli.standing import last_sign
 from hostcore.events.codec import CorruptLog
 from hostcore.events.reader import GrowingLog
 from hostcore.runs.attempts import newest_attempt
@@ -18,6 +17,7 @@ from hostcore.runs.find import find_run
 from hostcore.runs.following import follow, is_over, wait
 from hostcore.runs.result import FAILED
 from hostcore.runs.summary import summarize
+from hostcore.supervisor.standing import last_sign
 from hostcore_hookspecs.errors import HostcoreError
 
 

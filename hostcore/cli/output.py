@@ -12,7 +12,7 @@ from hostcore import scrubbing
 from hostcore.cli.own_output import scrub_streams
 from hostcore.errors import all_errors, described
 from hostcore.events.strict_json import dump
-from hostcore.runs.result import FAILED, INVALID
+from hostcore.runs.result import FAILED, INVALID, REFUSED
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -23,6 +23,9 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tr
 
 #: Errors that say how something ended, not that it was asked for wrongly.
 _FAILURES = frozenset({"worker.died", "run.taken_over", "evaluation.failed"})
+
+#: What a policy says.
+_REFUSAL = "policy.denied"
 
 
 def print_json(document: object) -> None:
@@ -66,7 +69,8 @@ def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoRet
     else:
         for one in errors:
             print_error(one, verbose=verbose)
-    sys.exit(FAILED if errors[0].code in _FAILURES else INVALID)
+    code = errors[0].code
+    sys.exit(FAILED if code in _FAILURES else REFUSED if code == _REFUSAL else INVALID)
 
 
 def reports_errors(command: Callable[P, None]) -> Callable[P, None]:

@@ -14,6 +14,7 @@ from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option
 from hostcore.cli.report import report_result, report_submission, shown_path
 from hostcore.runs.result import SUCCEEDED, RunResult
+from hostcore.supervisor.authorizing import authorize_here
 from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.muster import Muster
@@ -85,6 +86,8 @@ def run_plan(
         _warn_of_restarts(plan)
         ranks.gather()
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+        if not launched:  # whoever submitted it has asked
+            authorize_here(plan)
         plan = bring_here(plan, tell_aside, launched=launched)
     with plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched)
@@ -146,6 +149,7 @@ def submit_plan(plan: RunPlan, interrupts: Interrupts, *, as_json: bool = False)
     from hostcore.supervisor.submit import submit
 
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+        authorize_here(plan)
         plan = bring_here(plan, tell_aside)
         finished = examine_run(plan)
         checked = check_job(plan) if finished is None else {}

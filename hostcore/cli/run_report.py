@@ -10,12 +10,12 @@ import click
 from hostcore.cli.output import json_option, print_json, reports_errors
 from hostcore.cli.report_page.page import GENERATOR, write_page
 from hostcore.cli.report_page.recording import Recording
-from hostcore.cli.standing import look
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.history import History
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.standing import look
 from hostcore_builtin_plugins.progress import format_bytes
 from hostcore_hookspecs.errors import HostcoreError
 

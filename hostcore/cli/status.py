@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import click
 
 from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
-from hostcore.cli.standing import Standing, look
-from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, in_columns, lasting, moment, steps_of
+from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, in_columns, lasting, steps_of
+from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import is_over, wait
 from hostcore.runs.history import History
+from hostcore.supervisor.standing import Standing, look
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 

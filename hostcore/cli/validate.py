@@ -9,6 +9,7 @@ import click
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, tell_aside, verbose_option
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.authorizing import authorize_here
 from hostcore.supervisor.bringing import examine_surroundings
 from hostcore.supervisor.check import check_job
 from hostcore.supervisor.mirror.adopting import find_in_mirror
@@ -29,7 +30,9 @@ def validate_command(job: Path, as_json: bool, verbose: bool, **options: object)
     Imports the plugins and opens the data in a process of its own. Shows the plan, or all errors at once (exit code 2).
     """
     with plugins_print_aside(as_json):
-        plan = examine_surroundings(plan_of(job, options), tell_aside)
+        plan = plan_of(job, options)
+        authorize_here(plan)
+        plan = examine_surroundings(plan, tell_aside)
         mirrored = find_in_mirror(plan)
     finished = None if mirrored else examine_run(plan)
     checked = check_job(plan)

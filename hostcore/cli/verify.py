@@ -8,7 +8,6 @@ import click
 from hostcore.cli.checkpoint_checks import check_story, examine_checkpoints
 from hostcore.cli.order_checks import check_order
 from hostcore.cli.output import json_option, print_json, reports_errors
-from hostcore.cli.standing import checkpoints_dir
 from hostcore.cli.wording import NOTHING, in_columns
 from hostcore.runs.checks import Check, judged
 from hostcore.runs.directory import RunDirectory, runs_dir
@@ -18,6 +17,7 @@ from hostcore.runs.log_record import LogRecord
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import FAILED
 from hostcore.runs.summary import RunSummary, summarize
+from hostcore.supervisor.standing import checkpoints_dir
 
 _SHOWN = {"failed": "FAILED"}
 _COLORS = {"failed": "red", "warning": "yellow", "ok": "green"}

@@ -1,6 +1,5 @@
 """Numbers and times as commands show them to people."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -8,14 +7,6 @@ from typing import Any, Final
 NOTHING: Final = "-"
 
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
-
-
-def moment(time_ms: int) -> str:
-    """``2026-07-31 12:03:44``, in local time.
-
-    :param time_ms: Milliseconds since 1970.
-    """
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_ms / 1000))
 
 
 def ago(time_ms: int, now: int) -> str:

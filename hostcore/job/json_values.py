@@ -26,28 +26,29 @@ class Pairs(dict[str, Any]):
             self[key] = value
 
 
-def checked(value: Any) -> Any:
+def checked(value: Any, *, max_depth: int = MAX_DEPTH) -> Any:
     """A copy in plain dictionaries, lists and scalars; paths become strings.
 
+    :param max_depth: How many objects and lists may be inside each other.
     :raises Errors: ``job.value``, ``job.duplicate_key``, ``job.too_deep``: everything that is not JSON, with pointers.
     """
-    return _checked(value, 0)
+    return _checked(value, max_depth)
 
 
-def _checked(value: Any, depth: int) -> Any:
-    if depth > MAX_DEPTH:
-        raise HostcoreError(f"nested more than {MAX_DEPTH} levels deep", code="job.too_deep", pointer="")
+def _checked(value: Any, levels: int) -> Any:
+    if levels < 0:
+        raise HostcoreError("nested too deep", code="job.too_deep", pointer="")
     if isinstance(value, Mapping):
-        return _checked_object(value, depth)
+        return _checked_object(value, levels)
     if isinstance(value, list | tuple):
         problems = Problems()
-        items = [problems.gather(str(index), _checked, item, depth + 1) for index, item in enumerate(value)]
+        items = [problems.gather(str(index), _checked, item, levels - 1) for index, item in enumerate(value)]
         problems.check()
         return items
     return _checked_scalar(os.fspath(value) if isinstance(value, os.PathLike) else value)
 
 
-def _checked_object(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+def _checked_object(value: Mapping[Any, Any], levels: int) -> dict[str, Any]:
     problems = Problems()
     plain: dict[str, Any] = {}
     for key, item in value.items():
@@ -55,7 +56,7 @@ def _checked_object(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
             problems.add(_not_json(f"a key must be a string, found {found(key)}", "put it in quotes"), str(key))
             continue
         problems.gather(key, _checked_scalar, key)
-        plain[key] = problems.gather(key, _checked, item, depth + 1)
+        plain[key] = problems.gather(key, _checked, item, levels - 1)
     for key in value.duplicates if isinstance(value, Pairs) else ():
         error = HostcoreError(
             f"{found(key)} is given more than once", code="job.duplicate_key", hint="keep one of them"

@@ -70,3 +70,19 @@ def make_run_id(trainer: str, *, now: Callable[[], datetime], token: Callable[[]
     """
     safe = re.sub(r"[^A-Za-z0-9._-]", "-", trainer).strip("._-")[:100] or "run"
     return f"{safe}-{now().astimezone(UTC):%Y%m%d-%H%M%S}-{token()}"
+
+
+def engine_name(text: str, prefix: str = "job") -> str:
+    """A name that every engine takes, a label of RFC 1123: ``meta-meta_demo_001`` becomes ``meta-meta-demo-001``.
+
+    Lower case; whatever is no letter, digit or ``-`` becomes ``-``; it begins with a letter, ends with a letter or a
+    digit, and has at most 63 characters.
+
+    :param prefix: What it begins with if nothing is left of the text, or this does not begin with a letter.
+    """
+    name = re.sub(r"[^a-z0-9-]+", "-", text.lower()).strip("-")
+    if not name:
+        return prefix
+    if not name[0].isalpha():
+        name = f"{prefix}-{name}"
+    return name[:63].rstrip("-")

@@ -23,7 +23,7 @@ from hostcore.job.sections import (
     Text,
 )
 from hostcore_hookspecs.api_version import TRAINER_API_VERSION
-from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.job import Job, Resources
 from hostcore_hookspecs.run_state import SampleRequest
 
 __all__ = [
@@ -234,6 +234,12 @@ class JobSpec:
         return self.batch_size * self.ranks * self.micro_batches
 
     @property
+    def begins_from(self) -> str | None:
+        """The checkpoint that a new run is to begin from."""
+        resume = self.resume_from_checkpoint
+        return resume if isinstance(resume, str) and resume != "auto" else None
+
+    @property
     def epoch_limit(self) -> int | None:
         """Epochs after which the run ends; None: no limit."""
         return 1 if self.epochs is None and not self.max_steps else self.epochs
@@ -246,6 +252,8 @@ def job_view(spec: JobSpec) -> Job:
         trainer=spec.trainer,
         hyperparams=spec.hyperparams,
         dataset=spec.dataset.to_json() if spec.dataset else None,
+        validation=spec.validation.to_json() if spec.validation else None,
+        test=spec.test.to_json() if spec.test else None,
         batch_size=spec.batch_size,
         global_batch_size=spec.rows_per_step,
         accumulate=spec.micro_batches,
@@ -262,6 +270,11 @@ def job_view(spec: JobSpec) -> Job:
         release_ref=spec.release_ref,
         labels=spec.labels,
         annotations=spec.annotations,
+        resources=Resources(**attrs.asdict(spec.resources)) if spec.resources else Resources(),
+        checkpoint_base_uri=spec.checkpoint_base_uri,
+        begins_from=spec.begins_from,
+        weights=spec.weights,
+        inputs=to_plain(spec.inputs),
     )
 
 

@@ -10,7 +10,7 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.importing import from_exception
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus
+from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
 
 
 class Launcher:
@@ -22,6 +22,13 @@ class Launcher:
         self._plan = hooks.bind("plan", of=component)
         self._launch = hooks.bind("launch", of=component)
         self._poll = hooks.bind("poll", of=component)
+        self._cancel = hooks.bind("cancel", of=component)
+        self._read_logs = hooks.bind("read_logs", of=component)
+
+    @property
+    def sees_run_dir(self) -> bool:
+        """Whether what it launches sees the run directory."""
+        return bool(getattr(self._component.instance, "sees_run_dir", True))
 
     def plan(self, ctx: LaunchContext) -> LaunchPlan:
         """What :meth:`launch` would do.
@@ -47,11 +54,28 @@ class Launcher:
         status: LaunchStatus = self._guarded("asked how it goes", self._poll, handle)
         return status
 
-    def _guarded(self, done: str, call: Callable[[Any], Any] | None, argument: object) -> Any:
+    def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
+        """Stop it.
+
+        :param grace_seconds: How long the run may take to write a checkpoint.
+        :raises HostcoreError: When it cannot be stopped.
+        """
+        self._guarded("asked to cancel", self._cancel, handle, grace_seconds)
+
+    def read_logs(self, handle: LaunchHandle, since: str = "") -> LogChunk:
+        """What it printed.
+
+        :param since: The ``next`` of the chunk before; empty for the beginning.
+        :raises HostcoreError: When that cannot be told.
+        """
+        chunk: LogChunk = self._guarded("asked for its logs", self._read_logs, handle, since)
+        return chunk
+
+    def _guarded(self, done: str, call: Callable[..., Any] | None, *arguments: object) -> Any:
         assert call is not None  # a launcher without a required method is not loaded
         ref = self._component.ref
         try:
-            return call(argument)
+            return call(*arguments)
         except HostcoreError as error:
             error.plugin = error.plugin or ref.provenance
             raise

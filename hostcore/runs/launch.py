@@ -27,6 +27,10 @@ class Launch:
     attempt: int
     #: Milliseconds since 1970.
     submitted_ms: int
+    #: The same for every try to launch it; see :class:`hostcore_hookspecs.LaunchContext`.
+    launch_id: str = ""
+    #: Whether what is launched sees this directory. If not, the launcher alone knows how it goes.
+    sees_run_dir: bool = True
     #: What the launcher gave; None until it has.
     handle: LaunchHandle | None = None
 

@@ -51,9 +51,10 @@ def attend(engine: Engine, runs: Path, interrupts: Interrupts) -> int:
     due = time.monotonic() + JOIN_SECONDS
     while interrupts.first is None:
         place = Place.read(file)
-        line = _join(engine, place) if place else None
-        if line is not None:
-            return _Attendant(engine, line, interrupts).run()
+        joined = _join(engine, place) if place else None
+        if joined is not None:
+            line, start = joined
+            return _Attendant(engine, line, interrupts, start=start).run()
         if time.monotonic() >= due:
             raise RanksMissing(
                 f"rank {engine.rank} has not found rank 0 within {JOIN_SECONDS:g} s",
@@ -65,8 +66,8 @@ def attend(engine: Engine, runs: Path, interrupts: Interrupts) -> int:
     return EXIT_CODES[interrupts.first.status]
 
 
-def _join(engine: Engine, place: Place) -> Channel | None:
-    """The line to rank 0; None if it is not there: the file may be one of an earlier start."""
+def _join(engine: Engine, place: Place) -> tuple[Channel, str] | None:
+    """The line to rank 0, and its name for the start; None if it is not there: the file may be of an earlier start."""
     here = ["127.0.0.1"] if place.host == socket.gethostname() else []
     for host in dict.fromkeys([*here, engine.master_addr, place.host]):
         try:
@@ -74,10 +75,11 @@ def _join(engine: Engine, place: Place) -> Channel | None:
         except OSError:
             continue
         line = Channel(connection)
-        with suppress(OSError, EOFError, ValueError):  # a stranger's port
-            line.send("join", {"rank": engine.rank, "token": place.token})
-            if line.receive(_CONNECT_SECONDS)[0] == "welcome":
-                return line
+        with suppress(OSError, EOFError, ValueError, KeyError, TypeError):  # a stranger's port
+            line.send("join", {"rank": engine.rank, "world_size": engine.world_size, "token": place.token})
+            kind, content = line.receive(_CONNECT_SECONDS)
+            if kind == "welcome":
+                return line, str(content["start"])
         line.close()
     return None
 
@@ -86,10 +88,12 @@ class _Attendant:
     """Serves rank 0.
 
     :param line: The line to it.
+    :param start: Its name for this start of the ranks.
     """
 
-    def __init__(self, engine: Engine, line: Channel, interrupts: Interrupts) -> None:
+    def __init__(self, engine: Engine, line: Channel, interrupts: Interrupts, *, start: str) -> None:
         self._engine = engine
+        self._start = start
         self._line = line
         self._interrupts = interrupts
         self._passed_on: Any = None
@@ -137,7 +141,7 @@ class _Attendant:
             self._workers.send(kind, content)
 
     def _spawn(self, rank: int, contract: Path, output: Path) -> WorkerProcess:  # noqa: ARG002 - it is the only one here
-        return WorkerProcess(contract, output, self._engine.environment())
+        return WorkerProcess(contract, output, self._engine.environment(self._start))
 
     def _pass_on(self) -> None:
         """Tell rank 0 what the worker says, how it has ended, and what was asked of this process."""

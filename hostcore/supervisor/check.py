@@ -13,7 +13,6 @@ from hostcore.runs.record import RunRecord
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.ending import name_of_worker, tail
 from hostcore.supervisor.group import WorkerGroup
-from hostcore.supervisor.opening import named_checkpoint
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError
@@ -46,7 +45,7 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
             samples_dir=str(place),
             events_path=str(place / "events.jsonl"),
             run_dir=folder,
-            start_from=plan.fetched.parent or named_checkpoint(plan.spec) or "",
+            start_from=plan.fetched.parent or plan.spec.begins_from or "",
             inputs=plan.fetched.inputs,
         ).write(contract)
         ranks = plan.spec.ranks

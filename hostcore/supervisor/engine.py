@@ -11,6 +11,8 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: Set for every worker, so that a ``hostcore run`` inside one does not take its ranks for an engine's.
 SUPERVISOR_VARIABLE: Final = "HOSTCORE_SUPERVISOR"
+#: Set for the workers of ranks that an engine has started: the same for all of one start, and for no other.
+START_VARIABLE: Final = "HOSTCORE_START"
 _LOOPBACK: Final = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
@@ -32,7 +34,8 @@ class Engine:
     #: Where the ranks meet; ``MASTER_ADDR`` is the machine of rank 0.
     master_addr: str
     master_port: int
-    #: What torchrun calls this start of the ranks: its run id, and how often it has started them again.
+    #: What torchrun calls the launch, over all its starts. How often it has started the ranks again is nothing to meet
+    #: by: every agent counts for itself, and only what failed on its own machine.
     launch: str
 
     @classmethod
@@ -49,7 +52,6 @@ class Engine:
         world_size = _number(environment, "WORLD_SIZE", 1)
         if world_size <= 1:
             return None
-        restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         return cls(
             rank=_number(environment, "RANK", 0, below=world_size),
             local_rank=_number(environment, "LOCAL_RANK", 0, below=world_size),
@@ -57,7 +59,7 @@ class Engine:
             local_world_size=_number(environment, "LOCAL_WORLD_SIZE", 1),
             master_addr=_given(environment, "MASTER_ADDR"),
             master_port=_number(environment, "MASTER_PORT", None, below=1 << 16),
-            launch=f"{environment.get('TORCHELASTIC_RUN_ID', 'none')}.{restarts}",
+            launch=environment.get("TORCHELASTIC_RUN_ID", "none"),
         )
 
     @property
@@ -67,12 +69,19 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """The name of a file, the same for all ranks of a start and for no others at the same time."""
+        """The name of a file, the same for all ranks of a launch and for no others at the same time."""
         return re.sub(r"[^A-Za-z0-9._-]", "-", f"{self.master_addr}-{self.master_port}-{self.launch}")[:200]
 
-    def environment(self) -> dict[str, str]:
-        """The environment of the worker of this rank: that of this process, completed."""
-        own = {"LOCAL_RANK": str(self.local_rank), "LOCAL_WORLD_SIZE": str(self.local_world_size)}
+    def environment(self, start: str) -> dict[str, str]:
+        """The environment of the worker of this rank: that of this process, completed.
+
+        :param start: What rank 0 calls this start of the ranks.
+        """
+        own = {
+            "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
+            START_VARIABLE: start,
+        }
         return {**threads_for(self.local_world_size), **os.environ, **own}
 
 

@@ -4,6 +4,7 @@
 
     rank 0                                                the supervisor of another rank
     listens, and says where in <runs>/.ranks/…json  ◀──── waits for that file, connects, says which rank it is
+    "welcome", with a name for this start           ────▶
     opens the run; "start" with contract and output ────▶ starts its worker
     hears and tells that worker over this line     ◀────▶ passes on what either says, "kill", "abort"; signals
                                                    ◀──── "exited"
@@ -110,6 +111,9 @@ class Muster:
         self._interrupts = interrupts
         self._file = runs / FOLDER / f"{engine.name}.json"
         self._lines: dict[int, _Line] = {}
+        #: The engine may start the ranks again, and keeps its store: there, each start needs a place of its own.
+        self._start = secrets.token_hex(8)
+        self._token = secrets.token_hex(16)
         self._listening: socket.socket | None = None
 
     @property
@@ -120,7 +124,6 @@ class Muster:
     def __enter__(self) -> "Muster":
         self._listening = _listen(on_loopback=self.engine.is_local)
         port = self._listening.getsockname()[1]
-        self._token = secrets.token_hex(16)
         Place(host=socket.gethostname(), port=port, token=self._token).write(self._file)
         return self
 
@@ -161,11 +164,13 @@ class Muster:
             kind, content = line.receive(_HELLO_SECONDS)
             rank = content["rank"]
             right = kind == "join" and secrets.compare_digest(content["token"], self._token)
+            # One that a dead agent has left behind belongs to an earlier start, of more ranks most likely.
+            right = right and content["world_size"] == self.engine.world_size
         except (EOFError, TimeoutError, ValueError, KeyError, TypeError):
             right = False
         if right and rank in range(1, self.engine.world_size) and rank not in self._lines:
             self._lines[rank] = line
-            line.send("welcome", {})
+            line.send("welcome", {"start": self._start})
         else:
             line.close()
 
@@ -173,14 +178,16 @@ class Muster:
         if self._listening is not None:
             self._listening.close()
             self._listening = None
-            self._file.unlink(missing_ok=True)
+            found = Place.read(self._file)
+            if found is None or found.token == self._token:  # not that of a start that has taken over
+                self._file.unlink(missing_ok=True)
             with suppress(OSError):  # others meet there as well
                 self._file.parent.rmdir()
 
     def spawn(self, rank: int, contract: Path, output: Path) -> Worker:
         """Start the worker of a rank; see :class:`hostcore.supervisor.spawn.Spawn`."""
         if rank == self.engine.rank:
-            return WorkerProcess(contract, output, self.engine.environment())
+            return WorkerProcess(contract, output, self.engine.environment(self._start))
         line = self._lines[rank]
         line.send("start", {"contract": str(contract), "output": str(output)})
         return _WorkerElsewhere(line)

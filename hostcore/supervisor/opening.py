@@ -96,7 +96,7 @@ def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
                 file=str(directory.path),
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
-        _require_checkpoint(plan.fetched.parent or named_checkpoint(plan.spec))
+        _require_checkpoint(plan.fetched.parent or plan.spec.begins_from)
         require_writable(plan)
         return None
     recorded = _refuse_foreign(plan, directory)
@@ -134,7 +134,7 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
         return finished
     remove_stillborn(directory)
     if not directory.path.exists():
-        return _open_new(directory, parent=named_checkpoint(plan.spec) or "")
+        return _open_new(directory, parent=plan.spec.begins_from or "")
     with file_errors(directory):
         record = read_document(directory.record)
         parent = record.get("parent") or ""
@@ -151,12 +151,6 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
         for folder in (directory.path, directory.record.parent):
             remove_torn(folder)
         return opening
-
-
-def named_checkpoint(spec: JobSpec) -> str | None:
-    """The checkpoint that a job says to begin a new run from."""
-    resume = spec.resume_from_checkpoint
-    return resume if isinstance(resume, str) and resume != "auto" else None
 
 
 def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
@@ -198,7 +192,7 @@ def _just_started(directory: RunDirectory, attempt: int) -> RunConflict:
 
 def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
     """The job that the run was made for, if this one may go on with it."""
-    if plan.spec.resume_from_checkpoint is False or named_checkpoint(plan.spec):
+    if plan.spec.resume_from_checkpoint is False or plan.spec.begins_from:
         raise RunConflict(
             f"the run {directory.run_id!r} exists already",
             pointer="/run_id",

@@ -66,6 +66,7 @@ def make_plan(
     runs: Path | None = None,
     job_dir: Path | None = None,
     world_size: int | None = None,
+    load: bool = True,
 ) -> RunPlan:
     """Load a job and find its plugins.
 
@@ -77,6 +78,7 @@ def make_plan(
     :param job_dir: The folder that import paths and relative paths start at; None for the job file's folder, or for a
         mapping the working directory.
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
+    :param load: Whether to load the plugins that serve a run in this process; a plan without them cannot be run here.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
     spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir, world_size=world_size)
@@ -89,7 +91,7 @@ def make_plan(
     job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
     keep_secrets(spec, job_dir, runs or runs_dir())
     selected = select(spec, discover())
-    here = load_here(selected, job_dir=job_dir)
+    here = load_here(selected if load else (), job_dir=job_dir)
     directory = RunDirectory((runs or runs_dir()) / spec.run_id)
     return RunPlan(
         spec=spec,

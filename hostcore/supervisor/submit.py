@@ -4,8 +4,12 @@
 
     config/run.json ▸ config/launch.json ▸ launch() ▸ config/launch.json with the handle
                                             └▶ hostcore resume <run directory>: claims the attempt, like any other
+
+Where the launched process does not see this directory, it runs the job anew, from its mirror if there is something; the
+directory here then only says what was submitted, and what the launcher and the mirror tell.
 """
 
+import secrets
 import shutil
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +19,8 @@ import attrs
 
 from hostcore import __version__
 from hostcore.events.writer import now_ms
+from hostcore.job.names import engine_name
+from hostcore.job.spec import JobSpec
 from hostcore.plugins.discover import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.plugins.provenance import provenance
@@ -24,7 +30,7 @@ from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.opening import RunConflict, examine_run, named_checkpoint
+from hostcore.supervisor.opening import RunConflict, examine_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle
@@ -48,61 +54,105 @@ class Submission:
         }
 
 
-def submit(plan: RunPlan, *, total_steps: int, tell: Callable[[str], None]) -> Submission | RunResult:
+def submit(
+    plan: RunPlan,
+    *,
+    total_steps: int,
+    tell: Callable[[str], None],
+    name: str | None = None,
+    launch_id: str | None = None,
+) -> Submission | RunResult:
     """Record a run, and have its launcher start a supervisor for it.
 
     :param plan: Of a job that was checked.
-    :param total_steps: The steps of the whole run, as the check found.
+    :param total_steps: The steps of the whole run, as the check found; 0 if that is not known.
     :param tell: Called with a line, now and then, of what the launcher does.
+    :param name: What the engine is to call it; made from the run_id if not given.
+    :param launch_id: Of this submission. One that was cut short goes on when it is made again with the same id; a new
+        id is made if not given.
     :return: The submission; or the result of the run, if it is finished already.
     :raises RunConflict, CheckpointError, RunUnwritable: See :func:`hostcore.supervisor.opening.examine_run`.
     :raises HostcoreError: When the supervisor cannot be started; then everything is as it was before.
     """
-    finished = examine_run(plan)
-    if finished is not None:
-        return finished
     directory = plan.directory
+    cut_short = _cut_short(directory, launch_id)
+    if cut_short is None:
+        finished = examine_run(plan)
+        if finished is not None:
+            return finished
+    launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
     with file_errors(directory):
         before = _Before.of(directory)
-        attempt = newest_attempt(directory.attempts) + 1
+        launch = cut_short or Launch(
+            attempt=newest_attempt(directory.attempts) + 1,
+            submitted_ms=now_ms(),
+            launch_id=launch_id or f"{directory.run_id}.{secrets.token_hex(8)}",
+            sees_run_dir=launcher.sees_run_dir,
+        )
         try:
-            _record(plan, attempt, before, total_steps=total_steps)
-            handle = _launch(plan, tell)
+            if cut_short is None:
+                _record(plan, before, total_steps=total_steps)
+                launch.write(directory.launch)  # before the launch: the supervisor looks whether it is awaited
+            context = launch_context(plan, launch, name=name or _name_of(plan, before), tell=tell)
+            tell(launcher.plan(context).summary)
+            handle = launcher.launch(context)
         except BaseException:
             before.restore()
             raise
-        Launch(attempt=attempt, submitted_ms=now_ms(), handle=handle).write(directory.launch)
-    return Submission(directory=directory, attempt=attempt, handle=handle)
+        attrs.evolve(launch, handle=handle).write(directory.launch)
+    return Submission(directory=directory, attempt=launch.attempt, handle=handle)
 
 
-def _record(plan: RunPlan, attempt: int, before: "_Before", *, total_steps: int) -> None:
+def _cut_short(directory: RunDirectory, launch_id: str | None) -> Launch | None:
+    """The launch of that id, if it was recorded and nobody knows what came of it."""
+    launch = Launch.read(directory.launch) if launch_id else None
+    return launch if launch and launch.launch_id == launch_id and launch.handle is None else None
+
+
+def _name_of(plan: RunPlan, before: "_Before") -> str:
+    """The engine may remember what it ran under the same name."""
+    if before.record is None:
+        return engine_name(plan.spec.run_id)
+    return f"{engine_name(plan.spec.run_id)[:58].rstrip('-')}-{secrets.token_hex(2)}"
+
+
+def _record(plan: RunPlan, before: "_Before", *, total_steps: int) -> None:
     earlier = before.record or {}
     RunRecord(
         job=plan.spec.to_json(),
         job_dir=str(plan.job_dir),
         plugins=[attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected],
         environment={"hostcore": __version__},
-        parent=earlier.get("parent") or named_checkpoint(plan.spec),
+        parent=earlier.get("parent") or plan.spec.begins_from,
         submitted_ms=earlier.get("submitted_ms") or now_ms(),
         total_steps=total_steps,
     ).write(plan.directory.record)
-    # Before the launch: the supervisor looks whether it is awaited.
-    Launch(attempt=attempt, submitted_ms=now_ms()).write(plan.directory.launch)
 
 
-def _launch(plan: RunPlan, tell: Callable[[str], None]) -> LaunchHandle:
-    launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
-    context = LaunchContext(
+def launch_context(plan: RunPlan, launch: Launch, *, name: str, tell: Callable[[str], None]) -> LaunchContext:
+    """What a launcher is told."""
+    run_dir, record = str(plan.directory.path), str(plan.directory.record)
+    # Safe path (-P): the working directory may have a module of any name.
+    hostcore = [sys.executable, "-P", "-m", "hostcore"]
+    return LaunchContext(
         job=plan.job,
-        job_path=str(plan.directory.record),
-        run_dir=str(plan.directory.path),
-        # Safe path (-P): the working directory may have a module of any name.
-        command=[sys.executable, "-P", "-m", "hostcore", "resume", str(plan.directory.path), "--launched"],
-        env={},
+        job_path=record,
+        run_dir=run_dir,
+        command=[*hostcore, "resume", run_dir, "--launched"] if launch.sees_run_dir else [*hostcore, "run", record],
+        env=dict(plan.job.resources.env),
         log=tell,
+        document=handed_on(plan.spec),
+        launch_id=launch.launch_id,
+        name=name,
     )
-    tell(launcher.plan(context).summary)
-    return launcher.launch(context)
+
+
+def handed_on(spec: JobSpec) -> dict[str, Any]:
+    """A job as whoever was started for it is to run it: where it arrives, and from where the run is."""
+    job = spec.to_json()
+    for key in ("launcher", "resources"):
+        job.pop(key, None)
+    return {**job, "run_id": spec.run_id}
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import Final
 
 from hostcore.cli.report_page.markup import Html, element, facts, join, shortened
 from hostcore.cli.report_page.tables import traceback
-from hostcore.cli.standing import Standing
+from hostcore.supervisor.standing import Standing
 
 _LONGEST_MESSAGE: Final = 10_000
 _LONGEST_TRACEBACK: Final = 50_000

@@ -6,9 +6,10 @@ from typing import Final
 from hostcore.cli.report import go_on
 from hostcore.cli.report_page.markup import Html, element, facts, join, shortened
 from hostcore.cli.report_page.plots import LOSS, phase_of
-from hostcore.cli.standing import Standing
-from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, lasting, moment, steps_of
+from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, lasting, steps_of
+from hostcore.events.times import moment
 from hostcore.runs.history import total_seconds
+from hostcore.supervisor.standing import Standing
 from hostcore_builtin_plugins.progress import format_devices, format_duration, format_rate
 
 _MOST_METRICS: Final = 8

@@ -24,8 +24,8 @@ from hostcore.cli.report_page.tables import (
     job_section,
     plugins_section,
 )
-from hostcore.cli.standing import Standing
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.standing import Standing
 
 #: By this a report is told from any other file.
 GENERATOR: Final = "hostcore report"

@@ -12,9 +12,9 @@ from hostcore.cli.report import name_of
 from hostcore.cli.report_page.head import time_of
 from hostcore.cli.report_page.markup import Html, element, join, shortened, table
 from hostcore.cli.report_page.recording import Recording, SavedCheckpoint
-from hostcore.cli.standing import CheckpointSeen, Standing
 from hostcore.cli.wording import NOTHING, figure, lasting
 from hostcore.runs.history import AttemptHistory
+from hostcore.supervisor.standing import CheckpointSeen, Standing
 from hostcore_builtin_plugins.progress import format_bytes
 
 _MOST_ATTEMPTS: Final = 100

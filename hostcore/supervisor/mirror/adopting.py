@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.stillborn import is_stillborn, remove_stillborn
-from hostcore.supervisor.opening import RunConflict, named_checkpoint
+from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
 
@@ -102,7 +102,7 @@ def _look(plan: RunPlan, *, is_here: bool, tell: Tell) -> None:
 
 
 def _is_to_be_new(plan: RunPlan) -> bool:
-    return plan.spec.resume_from_checkpoint is False or named_checkpoint(plan.spec) is not None
+    return plan.spec.resume_from_checkpoint is False or plan.spec.begins_from is not None
 
 
 def _unknown(plan: RunPlan, error: "StoreError") -> "StoreError":

@@ -19,7 +19,6 @@ from hostcore.checkpoints.names import record_name, step_of_folder, step_of_reco
 from hostcore.job.paths import is_uri
 from hostcore.runs.directory import cache_dir
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.opening import named_checkpoint
 from hostcore.supervisor.plan import RunPlan
 
 Tell = Callable[[str], object]
@@ -35,7 +34,7 @@ def fetch_parent(plan: RunPlan, tell: Tell) -> str:
     :raises CheckpointError: When it is not there, or is not what its record says.
     :raises StoreError: When it cannot be read.
     """
-    uri = named_checkpoint(plan.spec) or _recorded_parent(plan)
+    uri = plan.spec.begins_from or _recorded_parent(plan)
     if not is_uri(uri):
         return ""
     from hostcore.supervisor.mirror.place import options_for

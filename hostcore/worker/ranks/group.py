@@ -77,8 +77,9 @@ def _store(place: Place, environment: Mapping[str, str]) -> Any:
             wait_for_workers=False,
             master_listen_fd=int(descriptor),
         )
-    # torchrun keeps its store when it starts the ranks again; where the dead ones were is of no use then.
-    start = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    # torchrun keeps its store when it starts the ranks again; where the dead ones were is of no use then. How often it
+    # has done so is no name for a start: each agent counts for itself.
+    start = environment.get("HOSTCORE_START", "0")
     return dist.PrefixStore(start, store)  # type: ignore[attr-defined]
 
 

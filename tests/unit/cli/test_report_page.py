@@ -14,12 +14,12 @@ import pytest
 from hostcore.checkpoints.commit import commit
 from hostcore.cli.report_page.page import write_page
 from hostcore.cli.report_page.recording import Recording
-from hostcore.cli.standing import look
 from hostcore.runs.attempts import claim_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.standing import look
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import (
     CheckpointSaved,

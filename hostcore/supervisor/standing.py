@@ -9,7 +9,7 @@ import attrs
 from hostcore.checkpoints.find import committed
 from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.cli.wording import moment
+from hostcore.events.times import moment
 from hostcore.runs.claims import read_claim
 from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.runs.directory import RunDirectory

@@ -1,0 +1,1 @@
+"""Launchers for engines that exist already. Each asks its engine; none keeps anything in the instance."""

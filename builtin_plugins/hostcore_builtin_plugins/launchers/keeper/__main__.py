@@ -1,0 +1,53 @@
+"""``python -m hostcore_builtin_plugins.launchers.keeper FOLDER NODE [--detach LOG]``: the keeper of a node.
+
+With ``--detach`` it returns as soon as the keeper has begun, which goes on in a session of its own and appends its
+output to LOG.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
+from hostcore_builtin_plugins.launchers.keeper.keeping import Keeper
+
+
+def main(arguments: list[str]) -> int:
+    """Keep a node.
+
+    :return: The exit code.
+    """
+    folder, node, *rest = arguments
+    keeper = Keeper(LaunchFolder(Path(folder)), int(node))
+    if rest:
+        return _detach(keeper, Path(rest[1]))
+    code = keeper.keep() if keeper.claim() else 0
+    return code if code >= 0 else 128 - code
+
+
+def _detach(keeper: Keeper, log: Path) -> int:
+    heard, told = os.pipe()
+    if os.fork():
+        os.close(told)
+        with os.fdopen(heard, "rb") as answer:
+            return 0 if answer.read() else 1
+    os.close(heard)
+    os.setsid()
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)  # nohup
+    log.parent.mkdir(parents=True, exist_ok=True)
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    claimed = keeper.claim()
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.write(told, b"1")
+    os.close(told)
+    if claimed:
+        keeper.keep()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

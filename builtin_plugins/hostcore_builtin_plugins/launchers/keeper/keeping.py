@@ -1,0 +1,155 @@
+"""What a keeper does: it starts what it is to run, shows that it is there, stops it if asked, and notes how it ended."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hostcore_builtin_plugins.launchers.keeper.errand import Errand
+from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
+from hostcore_builtin_plugins.launchers.keeper.processes import children, identity, kill_all, send
+from hostcore_builtin_plugins.launchers.keeper.rank import FOLDER_VARIABLE
+from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
+
+#: How this machine is reached by the others, if whoever starts the keeper knows that.
+ADDRESS_VARIABLE: Final = "HOSTCORE_LAUNCH_ADDRESS"
+#: As shells have it.
+_NOT_FOUND: Final = 127
+_TICK_SECONDS: Final = 0.1
+_SHOW_LIFE_SECONDS: Final = 5.0
+#: How long node 0 may take to say where the agents meet.
+_MEET_SECONDS: Final = 300.0
+#: How long an agent whose ranks have stopped may take to end.
+_AGENT_SECONDS: Final = 10.0
+
+
+class Keeper:
+    """The keeper of a node.
+
+    :param passes_on: Whether what it runs gets the SIGTERM that it gets; else whoever sends one sends it to both.
+    :param popen: Starts a process; takes what :class:`subprocess.Popen` takes.
+    """
+
+    def __init__(
+        self,
+        folder: LaunchFolder,
+        node: int,
+        *,
+        passes_on: bool = True,
+        popen: "Callable[..., subprocess.Popen[bytes]]" = subprocess.Popen,
+    ) -> None:
+        self._folder = folder
+        self._node = node
+        self._passes_on = passes_on
+        self._popen = popen
+        self._shown = float("-inf")
+
+    def claim(self) -> bool:
+        """Take the node; whether nobody has before."""
+        return self._folder.claim(self._node, identity(os.getpid()))
+
+    def keep(self) -> int:
+        """Run what is to be run, to its end.
+
+        :return: Its exit code; below zero: it died of that signal.
+        """
+        # Who started this process may ignore or block them, and so would all that is started here.
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)  # a handler ends with exec, SIG_IGN would not
+        code = self._run(self._folder.errand())
+        self._folder.end(self._node, code)
+        return code
+
+    def _run(self, errand: Errand) -> int:
+        environment = {**os.environ, **errand.env}
+        command = list(errand.command)
+        if errand.agent is not None:
+            meeting = self._meeting(errand.agent)
+            if meeting is None:
+                _say("node 0 has not said where the agents meet")
+                return 1
+            command = self._agent(errand.agent, meeting)
+            environment[FOLDER_VARIABLE] = str(self._folder.path)
+            # torchrun gives every rank one processor unless this is set.
+            share = max(1, (os.cpu_count() or 1) // errand.agent.ranks_per_node)
+            environment.setdefault("OMP_NUM_THREADS", str(share))
+            environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(round(errand.grace_seconds)))
+        try:
+            process = self._popen(
+                command,
+                env=environment,
+                cwd=errand.cwd if os.access(errand.cwd, os.X_OK) else None,
+                stdin=subprocess.DEVNULL,
+            )
+        except OSError as error:
+            _say(f"cannot start {command[0]}: {error.strerror}")
+            return _NOT_FOUND
+        if self._passes_on:
+            signal.signal(signal.SIGTERM, lambda *_: send(process.pid, signal.SIGTERM))
+        while process.poll() is None:
+            if self._folder.cancelled() is not None:
+                self._stop(process, ranks=children(process.pid) if errand.agent else [process.pid])
+            self._wait(process)
+        return process.returncode
+
+    def _agent(self, agent: Agent, meeting: tuple[str, int]) -> list[str]:
+        address = agent.address(self._node) or os.environ.get(ADDRESS_VARIABLE)
+        rank = [sys.executable, "-P", "-m", "hostcore_builtin_plugins.launchers.keeper.rank"]
+        return agent.command(self._node, host=meeting[0], port=meeting[1], address=address, rank=rank)
+
+    def _meeting(self, agent: Agent) -> tuple[str, int] | None:
+        """Where the agents meet; None if nobody says so."""
+        if self._node == 0:
+            host = agent.host or os.environ.get(ADDRESS_VARIABLE) or socket.gethostname()
+            self._folder.meet(host, agent.port or _free_port())
+        due = time.monotonic() + _MEET_SECONDS
+        while (meeting := self._folder.meeting()) is None:
+            if time.monotonic() > due or self._folder.cancelled() is not None:
+                return None
+            self._show_life()
+            time.sleep(_TICK_SECONDS)
+        return meeting
+
+    def _stop(self, process: "subprocess.Popen[bytes]", *, ranks: list[int]) -> None:
+        """Have the ranks stop, as by Ctrl-C, and end what is left when the time is over."""
+        for pid in ranks:
+            send(pid, signal.SIGINT)
+        while process.poll() is None and time.time() < (self._folder.cancelled() or 0.0):
+            if process.pid not in ranks and not set(ranks) & set(children(process.pid)):
+                # The agent alone is left, and may want to start them again.
+                send(process.pid, signal.SIGTERM)
+                due = time.monotonic() + _AGENT_SECONDS
+                while process.poll() is None and time.monotonic() < due:
+                    self._wait(process)
+                break
+            self._wait(process)
+        if process.poll() is None:
+            kill_all(process.pid)
+            process.wait()
+
+    def _wait(self, process: "subprocess.Popen[bytes]") -> None:
+        self._show_life()
+        try:
+            process.wait(_TICK_SECONDS)
+        except subprocess.TimeoutExpired:
+            return
+
+    def _show_life(self) -> None:
+        if time.monotonic() - self._shown > _SHOW_LIFE_SECONDS:
+            self._shown = time.monotonic()
+            self._folder.show_life(self._node)
+
+
+def _free_port() -> int:
+    with socket.create_server(("", 0)) as listening:
+        port: int = listening.getsockname()[1]
+    return port
+
+
+def _say(line: str) -> None:
+    print(f"hostcore keeper: {line}", file=sys.stderr, flush=True)

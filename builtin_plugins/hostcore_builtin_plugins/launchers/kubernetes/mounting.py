@@ -1,0 +1,102 @@
+"""Where things are in the container: the run, the job, and what to start."""
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import attrs
+
+from hostcore_builtin_plugins.launchers.kubernetes.environment import SCRATCH, TEMPORARY, escaped
+from hostcore_builtin_plugins.launchers.kubernetes.names import require_name, require_text
+from hostcore_builtin_plugins.launchers.kubernetes.settings import KubernetesSettings
+from hostcore_hookspecs import FatalError, LaunchContext
+
+_DOCUMENT_DIR: Final = "/etc/hostcore"
+DOCUMENT_KEY: Final = "job.json"
+_DOCUMENT: Final = f"{_DOCUMENT_DIR}/{DOCUMENT_KEY}"
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 (in the container)
+
+
+@attrs.frozen(kw_only=True)
+class Mounts:
+    """The volumes of a pod, and what follows from them."""
+
+    #: As ``volumes`` of a pod lists them.
+    volumes: Sequence[dict[str, Any]]
+    #: As ``volumeMounts`` of a container lists them.
+    mounts: Sequence[dict[str, Any]]
+    #: The folder of all runs in the container.
+    runs_dir: str
+
+
+def mounts_of(ctx: LaunchContext, settings: KubernetesSettings, *, document: str) -> Mounts:
+    """What the container needs to see.
+
+    :param document: The name of the ConfigMap with the job, for a container that does not see the run directory.
+    :raises FatalError: The settings do not fit together.
+    """
+    volumes: list[dict[str, Any]] = []
+    mounts: list[dict[str, Any]] = []
+
+    def mount(name: str, path: str, source: dict[str, Any], *, read_only: bool = False) -> None:
+        volumes.append({"name": name, **source})
+        mounts.append({"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})})
+
+    if settings.volume is None:
+        runs_dir = f"{SCRATCH}/runs"
+        mount("job", _DOCUMENT_DIR, {"configMap": {"name": document}}, read_only=True)
+    else:
+        runs_dir = str(PurePosixPath(ctx.run_dir).parent)
+        require_name(settings.volume, "PersistentVolumeClaim", "/launcher/volume")
+        mount("runs", _volume_path(ctx, settings), {"persistentVolumeClaim": {"claimName": settings.volume}})
+    mount("scratch", SCRATCH, {"emptyDir": {}})
+    mount("tmp", TEMPORARY, {"emptyDir": {}})
+    # Ranks and the workers of a feed share tensors there; what a container has by itself is 64 MiB.
+    mount("shared-memory", _SHARED_MEMORY, {"emptyDir": {"medium": "Memory"}})
+    return Mounts(volumes=volumes, mounts=mounts, runs_dir=runs_dir)
+
+
+def _volume_path(ctx: LaunchContext, settings: KubernetesSettings) -> str:
+    runs_dir = PurePosixPath(ctx.run_dir).parent
+    if settings.volume_path is None:
+        path = runs_dir
+    else:
+        path = PurePosixPath(settings.volume_path)
+        if not path.is_absolute() or ".." in path.parts or not runs_dir.is_relative_to(path):
+            raise FatalError(
+                f"the run directory {ctx.run_dir} is not below {settings.volume_path!r}, where the volume is mounted",
+                pointer="/launcher/volume_path",
+                hint=f"mount the volume there on this machine, too, and set HOSTCORE_RUNS_DIR to a folder in it; the "
+                f"folder of the runs is {runs_dir}",
+            )
+    if ":" in str(path):
+        raise FatalError(f"Kubernetes mounts nothing at a path with ':': {path}", pointer="/launcher/volume_path")
+    return str(path)
+
+
+def command_of(
+    ctx: LaunchContext, settings: KubernetesSettings, *, own_python: str, rendezvous: Sequence[str]
+) -> list[str]:
+    """What the container starts: the command as it is for one rank, below torchrun for several.
+
+    A list of arguments; no shell sees it, and Kubernetes replaces nothing in it but the variables in ``rendezvous``.
+
+    :param own_python: This machine's interpreter, which the image's takes the place of.
+    :param rendezvous: torchrun's arguments for the place of this node among the others.
+    :raises FatalError: Several nodes have no folder to meet in.
+    """
+    resources = ctx.job.resources
+    if resources.num_nodes > 1 and settings.volume is None:
+        raise FatalError(
+            f"{resources.num_nodes} nodes have to share the folder of the runs, and nothing says where it is",
+            pointer="/resources/num_nodes",
+            hint='"launcher": {"use": …, "volume": "<PersistentVolumeClaim>"}, which has to be ReadWriteMany; or one node',
+        )
+    python = require_text(settings.python, "interpreter", "/launcher/python")
+    command = [python if one == own_python else one for one in ctx.command[:1]]
+    command += [_DOCUMENT if settings.volume is None and one == ctx.job_path else one for one in ctx.command[1:]]
+    command = [escaped(require_text(one, "command", "/launcher")) for one in command]
+    if resources.num_nodes * resources.ranks_per_node == 1:
+        return command
+    ranks = [f"--nnodes={resources.num_nodes}", f"--nproc-per-node={resources.ranks_per_node}"]
+    return [escaped(python), "-P", "-m", "torch.distributed.run", *ranks, *rendezvous, "--no-python", *command]

@@ -1,0 +1,1 @@
+"""torchrun: an agent on each machine, which starts the ranks there."""

@@ -1,0 +1,250 @@
+"""The launcher ``torchrun``: an agent of torchrun on each machine, kept by a process that outlives this one."""
+
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hostcore_builtin_plugins.launchers.keeper.asking import any_kept, stop
+from hostcore_builtin_plugins.launchers.keeper.errand import Errand
+from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder, label
+from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
+from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
+from hostcore_builtin_plugins.launchers.torchrun.settings import HERE, Settings, check_settings, hosts_of
+from hostcore_hookspecs import (
+    FatalError,
+    LaunchContext,
+    LaunchHandle,
+    LaunchPlan,
+    LaunchStatus,
+    LogChunk,
+    TransientError,
+)
+
+_KEEPER: Final = "hostcore_builtin_plugins.launchers.keeper"
+#: For a keeper to begin, or for ssh to reach a machine.
+_START_SECONDS: Final = 60.0
+#: For keepers to end by force what does not stop.
+_FORCE_SECONDS: Final = 20.0
+#: As ssh ends when it could not do what it was asked to.
+_SSH_FAILED: Final = 255
+#: Where several agents are on this machine alone.
+_LOOPBACK: Final = "127.0.0.1"
+#: With min_nodes: a lost node costs the ranks of the others a start.
+_ELASTIC_RESTARTS: Final = 3
+#: What a rank may take longer to stop than the run's own grace.
+_STOP_SECONDS: Final = 10.0
+
+
+class TorchrunLauncher:
+    """Starts one agent for each node, which meet on the first one."""
+
+    Settings = Settings
+
+    def __init__(self, *, settings: Settings | None = None) -> None:
+        self._settings = settings or Settings()
+        check_settings(self._settings)
+
+    def plan(self, ctx: LaunchContext) -> LaunchPlan:
+        """See :func:`hostcore_hookspecs.launcher.plan`."""
+        hosts = hosts_of(self._settings, ctx)
+        agent = self._agent(ctx, hosts, rendezvous_id=label(ctx.launch_id or ctx.name or ctx.job.run_id))
+        where = _counted(hosts)
+        elastic = f", and goes on with {agent.min_nodes}" if agent.min_nodes < agent.nodes else ""
+        each = f"{agent.ranks_per_node} rank{'s' if agent.ranks_per_node > 1 else ''} each"
+        commands = [
+            shlex.join(
+                agent.command(
+                    node,
+                    host=agent.host or "HOST",
+                    port=agent.port or "PORT",
+                    address=agent.address(node),
+                    rank=ctx.command,
+                )
+            )
+            for node in range(agent.nodes)
+        ]
+        lines = [f"# {host}\n{command}" for host, command in zip(hosts, commands, strict=True)]
+        return LaunchPlan(summary=f"torchrun on {where}, {each}{elastic}", document="\n".join(lines) + "\n")
+
+    def launch(self, ctx: LaunchContext) -> LaunchHandle:
+        """See :func:`hostcore_hookspecs.launcher.launch`."""
+        hosts = hosts_of(self._settings, ctx)
+        self._require_programs(ctx, hosts)
+        launch_id = ctx.launch_id or secrets.token_hex(8)
+        agent = self._agent(ctx, hosts, rendezvous_id=label(launch_id))
+        folder = LaunchFolder.of(ctx.run_dir, launch_id)
+        try:
+            errand = folder.prepare(
+                Errand(
+                    command=list(ctx.command),
+                    env=dict(ctx.env),
+                    cwd=str(Path.cwd()),
+                    earlier_result=earlier_result(ctx.run_dir, ctx.launch_id),
+                    agent=agent,
+                    grace_seconds=float(ctx.document.get("grace_seconds") or 25.0) + _STOP_SECONDS,
+                )
+            )
+        except OSError as error:
+            raise FatalError(f"cannot write the launch down: {error}", file=str(error.filename or ctx.run_dir)) from error
+        try:
+            for node, host in enumerate(hosts):
+                if folder.claimed(node) is None:
+                    self._start(ctx, folder, node, host)
+        except BaseException:
+            # A try that goes on finds the others; one that does not must leave nothing behind.
+            if not ctx.launch_id:
+                stop(folder, range(len(hosts)), 0.0, patience_seconds=_FORCE_SECONDS)
+            raise
+        ctx.log(f"{len(hosts)} agents run it; the output of node 0 goes to {_log(ctx.run_dir, 0)}")
+        return LaunchHandle(
+            launcher="torchrun",
+            id=label(launch_id),
+            details={
+                "run_dir": ctx.run_dir,
+                "hosts": list(hosts),
+                "earlier_result": errand.earlier_result,
+            },
+        )
+
+    def poll(self, handle: LaunchHandle) -> LaunchStatus:
+        """See :func:`hostcore_hookspecs.launcher.poll`."""
+        folder, nodes = _found(handle)
+        if any_kept(folder, nodes):
+            return LaunchStatus(status="running")
+        run_dir = handle.details["run_dir"]
+        result = result_of(run_dir, handle.details["earlier_result"])
+        if result is not None:
+            return result
+        if folder.cancelled() is not None:
+            return LaunchStatus(status="cancelled", message="it was ended by force, and has left no result")
+        said = [(node, code) for node in range(nodes) if (code := folder.ended(node)) is not None]
+        failed = [f"on node {node} with {code}" for node, code in said if code]
+        words = f"its last words are in {_log(run_dir, 0)}"
+        if failed:
+            # torchrun makes 1 of every exit code, so it says nothing about the run's.
+            return LaunchStatus(status="failed", message=f"torchrun ended {', '.join(failed)}, without a result; {words}")
+        return LaunchStatus(status="lost", message=f"the agents ended without a result; {words}")
+
+    def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
+        """See :func:`hostcore_hookspecs.launcher.cancel`.
+
+        Each machine's keeper sends SIGINT to the ranks there, as from Ctrl-C, and kills what is left when the time is
+        over.
+        """
+        folder, nodes = _found(handle)
+        stop(folder, range(nodes), grace_seconds, patience_seconds=_FORCE_SECONDS)
+
+    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
+        """See :func:`hostcore_hookspecs.launcher.read_logs`: of node 0. The others' lie beside it.
+
+        :param since: A byte offset.
+        :raises FatalError: If ``since`` is none.
+        """
+        return read_log(_log(handle.details["run_dir"], 0), since)
+
+    def _agent(self, ctx: LaunchContext, hosts: Sequence[str], *, rendezvous_id: str) -> Agent:
+        settings = self._settings
+        min_nodes = settings.min_nodes or len(hosts)
+        restarts = settings.max_restarts
+        if restarts is None:
+            restarts = int(ctx.document.get("max_restarts") or 0)
+            restarts = max(restarts, _ELASTIC_RESTARTS) if min_nodes < len(hosts) else restarts
+        addresses = _addresses(hosts)
+        return Agent(
+            torchrun=[settings.torchrun] if settings.torchrun else [ctx.command[0], "-P", "-m", "torch.distributed.run"],
+            rendezvous_id=rendezvous_id,
+            min_nodes=min_nodes,
+            nodes=len(hosts),
+            ranks_per_node=ctx.job.resources.ranks_per_node,
+            max_restarts=restarts,
+            host=addresses[0] or "",
+            port=settings.rendezvous_port,
+            addresses=addresses,
+            rendezvous=dict(settings.rendezvous),
+        )
+
+    def _require_programs(self, ctx: LaunchContext, hosts: Sequence[str]) -> None:
+        for program, pointer in ((ctx.command[0], None), (self._settings.torchrun, "/launcher/torchrun")):
+            if program and HERE in hosts and shutil.which(program) is None:
+                raise FatalError(f"there is no program {program}", pointer=pointer, file=program)
+        if any(host != HERE for host in hosts) and shutil.which("ssh") is None:
+            raise FatalError(
+                "there is no program ssh, which reaches the other machines",
+                pointer="/launcher/hosts",
+                hint="apt-get install openssh-client",
+            )
+
+    def _start(self, ctx: LaunchContext, folder: LaunchFolder, node: int, host: str) -> None:
+        """Start the keeper of a node, and see that it begins."""
+        python = sys.executable if host == HERE else ctx.command[0]
+        log = str(_log(ctx.run_dir, node))
+        command = [python, "-P", "-m", _KEEPER, str(folder.path), str(node), "--detach", log]
+        if host != HERE:
+            runs = os.environ.get("HOSTCORE_RUNS_DIR")
+            around = ["env", f"HOSTCORE_RUNS_DIR={runs}"] if runs else []
+            # ssh hands one line to a shell there.
+            line = shlex.join([*around, *command])
+            command = ["ssh", "-o", "BatchMode=yes", *self._settings.ssh, "--", host, line]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_START_SECONDS,
+                check=False,
+                env={**os.environ, **ctx.env} if host == HERE else None,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TransientError(f"{host} did not start node {node} within {_START_SECONDS:g} s") from error
+        except BlockingIOError as error:
+            raise TransientError(f"this machine takes no more processes: {error}") from error
+        if done.returncode == 0 and folder.claimed(node) is not None:
+            return
+        said = done.stdout.decode(errors="replace").strip().splitlines()
+        words = f": {said[-1]}" if said else ""
+        if host != HERE and done.returncode == _SSH_FAILED:
+            raise TransientError(
+                f"ssh does not reach {host}{words}",
+                pointer="/launcher/hosts",
+                hint=f"`ssh -o BatchMode=yes {host} true` has to work, without a password or a question",
+            )
+        if done.returncode == 0:
+            raise FatalError(
+                f"node {node} has started on {host}, but not in the run directory that is seen here",
+                pointer="/launcher/hosts",
+                file=ctx.run_dir,
+                hint="the machines have to share the folder of the runs, at the same path",
+            )
+        raise FatalError(
+            f"node {node} cannot start on {host}{words}",
+            pointer="/launcher/hosts",
+            hint=f"hostcore has to be installed there, with {python}, and see {ctx.run_dir}",
+        )
+
+
+def _found(handle: LaunchHandle) -> tuple[LaunchFolder, int]:
+    return LaunchFolder.of(handle.details["run_dir"], handle.id), len(handle.details["hosts"])
+
+
+def _log(run_dir: str, node: int) -> Path:
+    return Path(run_dir, "logs", f"torchrun.{node}.log")
+
+
+def _addresses(hosts: Sequence[str]) -> list[str | None]:
+    """How each machine is reached by the others; None: as it says of itself."""
+    if set(hosts) == {HERE}:
+        return [_LOOPBACK] * len(hosts)
+    return [None if host == HERE else host.rpartition("@")[2] for host in hosts]
+
+
+def _counted(hosts: Sequence[str]) -> str:
+    if set(hosts) == {HERE}:
+        return "this machine" if len(hosts) == 1 else f"this machine, as {len(hosts)} nodes"
+    return f"{len(hosts)} machines ({', '.join(hosts)})" if len(hosts) > 1 else hosts[0]

@@ -1,0 +1,10 @@
+"""The job service: takes jobs over HTTP, records them, and has launchers run them. It never trains.
+
+::
+
+    http/     what every request goes through: token, rate, body, errors
+    jobs/     /v1/jobs            train/   /train, as specified elsewhere            page/   /
+    guard/    what a job from others may say
+    store/    the database: jobs, who attends to them, and until when
+    dispatch/ the thread that launches what was recorded, and asks how it goes
+"""

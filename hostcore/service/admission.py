@@ -1,0 +1,186 @@
+"""From a document that came over HTTP to a job that is recorded: checked, allowed, authorized."""
+
+import hashlib
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+
+from hostcore.errors import Errors
+from hostcore.events.writer import now_ms
+from hostcore.job.names import engine_name, make_run_id
+from hostcore.plugins.component import Component
+from hostcore.plugins.discover import Discovered
+from hostcore.plugins.launching import launcher_of
+from hostcore.service.guard.from_others import NotAllowed, require_allowed
+from hostcore.service.guard.places import require_places_allowed
+from hostcore.service.http.problems import RequestError
+from hostcore.service.settings import Settings
+from hostcore.service.store.job import StoredJob
+from hostcore.service.store.jobs import Jobs
+from hostcore.supervisor.authorizing import authorize, operator_policies, policies_of
+from hostcore.supervisor.operator_file import OperatorFile
+from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore_hookspecs.policy import Principal
+
+
+@attrs.frozen(kw_only=True)
+class Origin:
+    """Where a job came from."""
+
+    principal: Principal
+    #: ``jobs`` or ``train``.
+    route: str
+    #: The header ``Idempotency-Key``; None without one.
+    idempotency_key: str | None = None
+    #: The body as it came.
+    body: bytes = b""
+
+    @property
+    def request_sha256(self) -> str:
+        """Tells this request from another with the same key."""
+        return hashlib.sha256(self.route.encode() + b"\0" + self.body).hexdigest()
+
+
+@attrs.frozen(kw_only=True)
+class Admission:
+    """The way of a document to the database."""
+
+    settings: Settings
+    jobs: Jobs
+    discovered: Discovered
+    policies: Sequence[Component]
+
+    @classmethod
+    def of(cls, settings: Settings, jobs: Jobs, discovered: Discovered) -> "Admission":
+        """With the operator's policies loaded.
+
+        :raises HostcoreError: When one of them cannot be.
+        """
+        policies = operator_policies(settings.operator, discovered)
+        return cls(settings=settings, jobs=jobs, discovered=discovered, policies=policies)
+
+    def plan(self, document: Mapping[str, Any], principal: Principal) -> RunPlan:
+        """What a document asks for.
+
+        :raises HostcoreError: Everything that is wrong with it, not allowed in it, or denied.
+        """
+        operator = self.settings.operator
+        document = _with_run_id(document)
+        require_allowed(document, operator.http)
+        require_places_allowed(document, operator.http)
+        run_dir = self.settings.runs / str(document["run_id"])
+        document = {**document, "launcher": _launcher(document.get("launcher"), operator)}
+        plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False)
+        launcher_of(plan.spec, self.discovered, job_dir=run_dir)
+        asked = policies_of(operator, plan, self.discovered) if plan.spec.policies else self.policies
+        authorize(plan, principal, over_http=True, policies=asked)
+        return plan
+
+    def submit(self, document: Mapping[str, Any], origin: Origin, *, name: str | None = None) -> tuple[StoredJob, bool]:
+        """Record a job.
+
+        :param name: What engines are to call it; made from the run_id if not given.
+        :return: The job, and whether it is new: a request that was made before is answered with what it made then.
+        :raises HostcoreError: See :meth:`plan`; when there is such a job already, or no room for one more.
+        """
+        if (earlier := self.replayed(origin)) is not None:
+            return earlier, False
+        self._require_room()
+        plan = self.plan(document, origin.principal)
+        spec, now = plan.spec, now_ms()
+        launch_id = new_launch_id(spec.run_id)
+        job = self.jobs.add(
+            StoredJob(
+                run_id=spec.run_id,
+                name=name or self._free_name(spec.run_id),
+                job=spec.to_json(),
+                trainer=spec.trainer,
+                launcher=spec.launcher.use,
+                owner=spec.owner,
+                principal=origin.principal.name,
+                route=origin.route,
+                idempotency_key=origin.idempotency_key,
+                request_sha256=origin.request_sha256,
+                launch_id=launch_id,
+                max_steps=spec.max_steps,
+                submitted_ms=now,
+                updated_ms=now,
+            )
+        )
+        if job.launch_id == launch_id:
+            return job, True
+        return _same_request(job, origin), False  # two of the same came at the same time
+
+    def replayed(self, origin: Origin) -> StoredJob | None:
+        """The job that the same request has made before; None if there is none.
+
+        :raises RequestError: 422: the key was used for another request.
+        """
+        if origin.idempotency_key is None:
+            return None
+        earlier = self.jobs.by_key(origin.principal.name, origin.idempotency_key)
+        return _same_request(earlier, origin) if earlier is not None else None
+
+    def _require_room(self) -> None:
+        most = self.settings.operator.http.max_submitted
+        if most and self.jobs.count_open() >= most:
+            raise RequestError(
+                f"{most} jobs wait or run already, which is as many as the operator allows",
+                code="service.full",
+                hint="try again when one has ended, or cancel one",
+                headers={"Retry-After": "60"},
+            )
+
+    def _free_name(self, run_id: str) -> str:
+        """Two run ids may differ in what engines do not tell apart."""
+        name = engine_name(run_id)
+        if self.jobs.by_name(name) is None or self.jobs.get(run_id) is not None:
+            return name
+        return f"{name[:58].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:4]}"
+
+
+def new_launch_id(run_id: str) -> str:
+    """Names one launch of a run."""
+    return f"{run_id}.{secrets.token_hex(8)}"
+
+
+def _same_request(job: StoredJob, origin: Origin) -> StoredJob:
+    if job.request_sha256 != origin.request_sha256:
+        raise RequestError(
+            f"the Idempotency-Key was used before, for another request: it has made the job {job.run_id!r}",
+            code="request.key_reused",
+            hint="use a new key for a new job",
+        )
+    return job
+
+
+def _with_run_id(document: Mapping[str, Any]) -> dict[str, Any]:
+    if document.get("run_id") not in (None, ""):
+        return dict(document)
+    trainer = document.get("trainer")
+    name = trainer if isinstance(trainer, str) else "run"
+    run_id = make_run_id(name, now=lambda: datetime.now(UTC), token=lambda: os.urandom(4).hex())
+    return {**document, "run_id": run_id}
+
+
+def _launcher(asked: Any, operator: OperatorFile) -> dict[str, Any]:
+    """The launcher of a job: one of the operator's, with the operator's settings."""
+    default = operator.launcher
+    name = default.use if asked is None else asked.get("use") if isinstance(asked, Mapping) else asked
+    if isinstance(asked, Mapping) and set(asked) != {"use"}:
+        settings = sorted(set(asked) - {"use"})
+        raise Errors([_not_allowed(f"/launcher/{settings[0]}", "the settings of launchers are the operator's")])
+    if name == default.use:
+        return {"use": name, **default.settings}
+    if not isinstance(name, str) or name not in operator.launchers:
+        known = ", ".join([default.use, *operator.launchers])
+        raise Errors([_not_allowed("/launcher", f"the launcher {name!r} is not one of this service's: {known}")])
+    return {"use": name, **operator.launchers[name]}
+
+
+def _not_allowed(pointer: str, message: str) -> NotAllowed:
+    return NotAllowed(message, pointer=pointer, hint="[launcher] and [launchers.NAME] in HOSTCORE_CONFIG say so")

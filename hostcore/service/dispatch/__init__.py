@@ -1,0 +1,1 @@
+"""What was recorded is launched, and watched to its end."""

@@ -1,0 +1,64 @@
+"""One job is launched, at most once for each launch id."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hostcore.errors import all_errors
+from hostcore.events.writer import now_ms
+from hostcore.runs.result import RunResult
+from hostcore.scrubbing import scrub
+from hostcore.service.planning import plan_of
+from hostcore.service.settings import Settings
+from hostcore.service.store.job import StoredJob
+from hostcore.supervisor.submit import submit
+from hostcore_hookspecs.errors import HostcoreError
+
+Changes = Mapping[str, Any]
+
+
+def launch(job: StoredJob, settings: Settings) -> Changes:
+    """Have the launcher of a job start it.
+
+    To be called again, with the same job, when it is not known what came of it.
+
+    :return: What is known of the job now.
+    :raises TransientError: The engine did not answer.
+    """
+    lines: list[str] = []
+    name = job.name if job.launches == 1 else f"{job.name[:59].rstrip('-')}-{job.launches}"
+    try:
+        done = submit(plan_of(job, settings), total_steps=0, tell=lines.append, name=name, launch_id=job.launch_id)
+    except HostcoreError as error:
+        if is_transient(error):
+            raise
+        return ended("failed", detail_of(error))
+    if isinstance(done, RunResult):
+        return {**ended(done.status, done.reason or "finished before: nothing to do"), **result_fields(done)}
+    return {"phase": "launched", "handle": done.handle, "detail": lines[-1] if lines else "", "failures": 0}
+
+
+def is_transient(error: HostcoreError) -> bool:
+    """Whether it may go better in a moment."""
+    from hostcore_hookspecs.errors import TransientError
+
+    return isinstance(error, TransientError)
+
+
+def detail_of(error: HostcoreError) -> str:
+    """What people are told of an error, in a line."""
+    return scrub("; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in all_errors(error)))
+
+
+def ended(status: str, detail: str) -> dict[str, Any]:
+    """A job that has ended now."""
+    return {"phase": "ended", "status": status, "detail": detail, "ended_ms": now_ms()}
+
+
+def result_fields(result: RunResult) -> dict[str, Any]:
+    """What the result of a run says of its job."""
+    return {
+        "exit_code": result.exit_code,
+        "attempt": result.attempt,
+        "step": result.step,
+        "ended_ms": result.ended_ms,
+    }

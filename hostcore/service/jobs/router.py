@@ -1,0 +1,155 @@
+"""``/v1/jobs``: submit, list, look, cancel, resume."""
+
+import base64
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from hostcore.events.writer import now_ms
+from hostcore.runs.summary import STATUSES
+from hostcore.service.admission import Origin, new_launch_id
+from hostcore.service.http.auth import Asker, authenticate
+from hostcore.service.http.body import Body, parse_object
+from hostcore.service.http.problems import RequestError
+from hostcore.service.jobs.schema import CancelRequest, Job, JobDetail, JobPage
+from hostcore.service.jobs.standing import standing_of
+from hostcore.service.services import Service, the_service
+from hostcore.service.store.job import StoredJob
+from hostcore.service.store.jobs import Filter, Place
+
+ROUTER = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(authenticate)])
+
+The = Annotated[Service, Depends(the_service)]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[\x21-\x7e]+$",
+        description="The same request with the same key makes one job, however often it is sent.",
+    ),
+]
+Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the page before.")]
+
+
+@ROUTER.post("", status_code=201, response_model=Job, summary="Submit a job")
+def submit(body: Body, asker: Asker, service: The, response: Response, key: IdempotencyKey = None) -> Job:
+    """Record a whole job (`job.json`), which a launcher starts as soon as it can.
+
+    What `hostcore validate` would find in its plugins and its data is found when it starts, and told in its status;
+    `POST /v1/jobs:validate` finds it before.
+    """
+    origin = Origin(principal=asker, route="jobs", idempotency_key=key, body=body)
+    job, is_new = service.admission.submit(parse_object(body), origin)
+    response.headers["Location"] = f"/v1/jobs/{job.run_id}"
+    if is_new:
+        service.dispatcher.wake()
+    else:
+        response.headers["Idempotent-Replayed"] = "true"
+    return Job.of(job)
+
+
+@ROUTER.get("", response_model=JobPage, summary="List jobs")
+def list_jobs(
+    service: The,
+    *,
+    status: Annotated[list[str] | None, Query(description="Repeatable.")] = None,
+    trainer: Annotated[str | None, Query(max_length=256)] = None,
+    owner: Annotated[str | None, Query(max_length=256)] = None,
+    label: Annotated[list[str] | None, Query(description="`key=value`; repeatable, all must hold.")] = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    cursor: Cursor = None,
+) -> JobPage:
+    """Jobs, newest first. A page that was begun stays as it is while jobs are added."""
+    wanted = Filter(statuses=_statuses(status), trainer=trainer, owner=owner, labels=_labels(label))
+    jobs = service.jobs.page(wanted, after=_place(cursor) if cursor else None, limit=limit + 1)
+    more = len(jobs) > limit
+    return JobPage(jobs=[Job.of(job) for job in jobs[:limit]], next=_cursor(jobs[limit - 1]) if more else None)
+
+
+@ROUTER.get("/{run_id}", response_model=JobDetail, summary="Look at a job")
+def get_job(run_id: str, service: The) -> JobDetail:
+    """A job, and everything that is known of its run."""
+    job = service.job(run_id)
+    return JobDetail(**Job.of(job).model_dump(), job=dict(job.job), run=standing_of(job, service.settings))
+
+
+@ROUTER.post("/{run_id}:cancel", status_code=202, response_model=Job, summary="Cancel a job")
+def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job:
+    """Ask that a job ends; it writes a checkpoint first. Legal in every state, and as often as one likes.
+
+    Answers 202 while it goes on, and 200 when it has ended. The body may be empty, or `{"reason": "…"}`.
+    """
+    asked = CancelRequest.model_validate(parse_object(body)) if body.strip() else CancelRequest()
+    service.job(run_id)
+    job = service.jobs.request_cancel(run_id, asked.reason, now=now_ms()) or service.job(run_id)
+    service.dispatcher.wake()
+    if job.phase == "ended":
+        response.status_code = 200
+    return Job.of(job)
+
+
+@ROUTER.post("/{run_id}:resume", status_code=202, response_model=Job, summary="Resume a job")
+def resume_job(run_id: str, service: The) -> Job:
+    """Launch a job that has ended once more; it goes on from its newest checkpoint.
+
+    One that waits or runs stays as it is.
+    """
+    job = service.job(run_id)
+    now = now_ms()
+    changes: dict[str, Any] = {
+        "phase": "queued",
+        "status": "submitted",
+        "detail": "",
+        "launch_id": new_launch_id(job.run_id),
+        "launches": job.launches + 1,
+        "handle": None,
+        "failures": 0,
+        "cancel_reason": None,
+        "cancel_ms": None,
+        "exit_code": None,
+        "started_ms": None,
+        "ended_ms": None,
+        "updated_ms": now,
+        "due_ms": now,
+    }
+    if job.phase == "ended" and service.jobs.relaunch(job, changes):
+        service.dispatcher.wake()
+    return Job.of(service.job(run_id))
+
+
+def _statuses(given: list[str] | None) -> list[str]:
+    unknown = [one for one in given or () if one not in STATUSES]
+    if unknown:
+        raise RequestError(
+            f"{unknown[0]!r} is no status", pointer="/query/status", hint=f"one of {', '.join(STATUSES)}"
+        )
+    return list(given or ())
+
+
+def _labels(given: list[str] | None) -> dict[str, str]:
+    labels = {}
+    for one in given or ():
+        key, equals, value = one.partition("=")
+        if not equals or "\0" in one:
+            raise RequestError(f"{one!r} is no label", pointer="/query/label", hint="write key=value")
+        labels[key] = value
+    return labels
+
+
+def _cursor(job: StoredJob) -> str:
+    return base64.urlsafe_b64encode(orjson.dumps([job.submitted_ms, job.run_id])).decode().rstrip("=")
+
+
+def _place(cursor: str) -> Place:
+    try:
+        submitted_ms, run_id = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        if not isinstance(submitted_ms, int) or abs(submitted_ms) >= 2**63 or not isinstance(run_id, str):
+            raise ValueError(cursor)
+    except (ValueError, TypeError):
+        raise RequestError(
+            "this is no cursor", pointer="/query/cursor", hint="pass `next` of the page before"
+        ) from None
+    return Place(submitted_ms=submitted_ms, run_id=run_id.replace("\0", ""))

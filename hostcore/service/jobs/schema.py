@@ -1,0 +1,71 @@
+"""What ``/v1/jobs`` answers."""
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from hostcore.service.store.job import StoredJob
+
+_MS = "Milliseconds since 1970."
+
+
+class Job(BaseModel):
+    """A job, and how its run goes."""
+
+    run_id: str = Field(description="Names the job and its run.", examples=["flight-delay-20261121-090000-4f1a"])
+    name: str = Field(description="What its engine calls it.", examples=["flight-delay-20261121-090000-4f1a"])
+    status: str = Field(
+        description="`submitted`, `running`, `succeeded`, `failed`, `cancelled`, `preempted` or `lost`.",
+        examples=["running"],
+    )
+    detail: str = Field(description="Why it is as it is, in a sentence.", examples=["3 of 4 pods are running"])
+    cancelling: bool = Field(description="Whether somebody has asked that it ends, and it has not yet.")
+    trainer: str = Field(examples=["flight_delay"])
+    launcher: str = Field(examples=["kubernetes-pytorchjob"])
+    owner: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    submitted_by: str = Field(examples=["token"])
+    step: int = Field(description="Finished steps.", examples=[1200])
+    max_steps: int = Field(description="Steps after which it is complete; 0: not known.", examples=[6000])
+    attempt: int = Field(description="How often it was begun; 0: not yet.", examples=[1])
+    launches: int = Field(description="How often it was launched.", examples=[1])
+    exit_code: int | None = Field(default=None, description="Of its supervisor, once it has ended and that is known.")
+    submitted_ms: int = Field(description=_MS)
+    started_ms: int | None = Field(default=None, description=_MS)
+    ended_ms: int | None = Field(default=None, description=_MS)
+    seen_ms: int | None = Field(default=None, description=f"Its last sign of life. {_MS}")
+
+    @classmethod
+    def of(cls, job: StoredJob) -> "Job":
+        """A stored job as others see it."""
+        same = {name: getattr(job, name) for name in cls.model_fields if hasattr(job, name)}
+        return cls(
+            **same,
+            cancelling=job.cancel_ms is not None and job.phase != "ended",
+            labels=dict(job.job.get("labels") or {}),
+            submitted_by=job.principal,
+        )
+
+
+class JobPage(BaseModel):
+    """Jobs, newest first."""
+
+    jobs: list[Job]
+    next: str | None = Field(default=None, description="Pass as `cursor` for the next page; null: this is the last.")
+
+
+class JobDetail(Job):
+    """A job with everything that is known of its run."""
+
+    job: dict[str, Any] = Field(description="The job as resolved. Secrets are references.")
+    run: dict[str, Any] | None = Field(
+        default=None,
+        description="What `hostcore status --json` prints: metrics, checkpoints, attempts, error, devices, plugins, "
+        "`eta_seconds`. Null before the run has a directory.",
+    )
+
+
+class CancelRequest(BaseModel):
+    """Why a job is cancelled."""
+
+    reason: str = Field(default="cancelled by the user", max_length=1000)

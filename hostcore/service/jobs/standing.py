@@ -1,0 +1,24 @@
+"""Everything that is known of a run, as ``hostcore status --json`` prints it."""
+
+from typing import Any
+
+from hostcore.events.codec import CorruptLog
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument
+from hostcore.runs.history import History
+from hostcore.runs.summary import UnknownRun
+from hostcore.scrubbing import scrubbed
+from hostcore.service.planning import directory_of
+from hostcore.service.settings import Settings
+from hostcore.service.store.job import StoredJob
+from hostcore.supervisor.standing import look
+
+
+def standing_of(job: StoredJob, settings: Settings) -> dict[str, Any] | None:
+    """How the run of a job stands; None while there is nothing of it, or it cannot be read."""
+    directory = directory_of(job, settings)
+    try:
+        standing: dict[str, Any] = scrubbed(look(directory, History(directory)).as_dict())
+    except (UnknownRun, CorruptDocument, UnreadableDocument, CorruptLog):
+        return None
+    standing.pop("directory", None)  # a place of the service's machine
+    return standing

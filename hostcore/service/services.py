@@ -1,0 +1,66 @@
+"""What the routes work with: one of each for the whole process."""
+
+import attrs
+from fastapi import Request
+from sqlalchemy import Engine
+
+from hostcore.plugins.discover import Discovered, discover
+from hostcore.runs.summary import UnknownRun
+from hostcore.service.admission import Admission
+from hostcore.service.dispatch.dispatcher import Dispatcher
+from hostcore.service.settings import Settings
+from hostcore.service.store.database import open_database
+from hostcore.service.store.job import StoredJob
+from hostcore.service.store.jobs import Jobs
+
+
+@attrs.frozen(kw_only=True)
+class Service:
+    """The parts of a service."""
+
+    settings: Settings
+    discovered: Discovered
+    engine: Engine
+    jobs: Jobs
+    admission: Admission
+    dispatcher: Dispatcher
+
+    @classmethod
+    def open(cls, settings: Settings) -> "Service":
+        """Open the database, and find the plugins that are installed.
+
+        :raises HostcoreError: When the database cannot be used, or one of the operator's policies not be loaded.
+        """
+        settings.runs.mkdir(parents=True, exist_ok=True)
+        discovered = discover()
+        engine = open_database(settings.database)
+        jobs = Jobs(engine)
+        return cls(
+            settings=settings,
+            discovered=discovered,
+            engine=engine,
+            jobs=jobs,
+            admission=Admission.of(settings, jobs, discovered),
+            dispatcher=Dispatcher(jobs, settings, discovered),
+        )
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self.dispatcher.stop()
+        self.engine.dispose()
+
+    def job(self, run_id: str) -> StoredJob:
+        """The job of a run.
+
+        :raises UnknownRun: When there is none.
+        """
+        job = self.jobs.get(run_id) if "\0" not in run_id else None
+        if job is None:
+            raise UnknownRun(f"there is no job {run_id!r}", hint="GET /v1/jobs lists the jobs that there are")
+        return job
+
+
+def the_service(request: Request) -> Service:
+    """The service that answers a request."""
+    service: Service = request.app.state.service
+    return service

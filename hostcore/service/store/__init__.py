@@ -1,0 +1,1 @@
+"""The database: jobs, and who attends to them."""

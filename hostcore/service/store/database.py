@@ -1,0 +1,90 @@
+"""Opening the database, and bringing it to the form that this version knows."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+
+from hostcore_hookspecs.errors import HostcoreError
+
+_MIGRATIONS: Final = Path(__file__).parent / "migrations"
+#: How long a statement waits for others to finish writing.
+_BUSY_SECONDS: Final = 30
+#: Serialises the migrations of several services that start at once; any number does, as long as it is ours.
+_ADVISORY_LOCK: Final = 0x686F7374
+
+
+class DatabaseError(HostcoreError):
+    """The database cannot be used."""
+
+    code = "service.database"
+
+
+def open_database(url: str) -> Engine:
+    """Connect to a database, make it if it is SQLite's, and migrate it.
+
+    :param url: An SQLAlchemy URL.
+    :raises DatabaseError: When it is none, or the database cannot be reached or is a later version's.
+    """
+    try:
+        parsed = make_url(url)
+        engine = _sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _server(parsed)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise DatabaseError(
+            f"the database cannot be used: {error}",
+            hint="sqlite:////absolute/path, or postgresql+psycopg://… with pip install 'hostcore[postgres]'",
+        ) from error
+    try:
+        _migrate(engine)
+    except Exception as error:
+        engine.dispose()
+        raise DatabaseError(
+            f"the database {parsed.render_as_string(hide_password=True)} cannot be used: {_first_line(error)}",
+            hint="look whether it runs and this user may write; one of a later hostcore cannot be used",
+        ) from error
+    return engine
+
+
+def _sqlite(url: URL) -> Engine:
+    if url.database and url.database != ":memory:":
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver would begin transactions as it likes
+        connection.execute("PRAGMA journal_mode=WAL")
+        # In this mode a killed process loses nothing; a power cut could, without FULL.
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute("PRAGMA foreign_keys=ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        # Now, not at the first write: a transaction that has read cannot wait for its turn any more.
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _server(url: URL) -> Engine:
+    return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20)
+
+
+def _migrate(engine: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
+    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        if engine.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _first_line(error: Exception) -> str:
+    cause = error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error
+    return str(cause).strip().partition("\n")[0] or type(cause).__name__

@@ -1,0 +1,191 @@
+"""The jobs: recorded once, found, listed, and attended to by one process at a time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+from sqlalchemy import ColumnElement, Connection, Engine, and_, case, exists, false, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from hostcore.service.store.job import StoredJob, from_row, to_row
+from hostcore.service.store.tables import JOBS, LABELS
+from hostcore_hookspecs.errors import HostcoreError
+
+#: For so long a job belongs to the process that attends to it, unless that renews it. In milliseconds.
+LEASE_MS: Final = 60_000
+_OPEN: Final = ("queued", "launching", "launched")
+
+
+class JobExists(HostcoreError):
+    """There is a job of this run_id, or of this name."""
+
+    code = "job.exists"
+
+
+@attrs.frozen(kw_only=True)
+class Filter:
+    """Which jobs are wanted. What is None does not matter."""
+
+    statuses: Sequence[str] = ()
+    trainer: str | None = None
+    owner: str | None = None
+    #: Labels that the jobs have.
+    labels: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class Place:
+    """Behind which job a page begins."""
+
+    submitted_ms: int
+    run_id: str
+
+
+class Jobs:
+    """The table of jobs. Every method is one transaction."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._engine.connect().execution_options(writes=True) as connection, connection.begin():
+            yield connection
+
+    def add(self, job: StoredJob) -> StoredJob:
+        """Record a job.
+
+        :return: The job; or the one that the same principal has recorded with the same idempotency key before.
+        :raises JobExists: When there is one of the same run_id or name.
+        """
+        try:
+            with self._writing() as connection:
+                connection.execute(insert(JOBS).values(to_row(attrs.asdict(job, recurse=False))))
+                if labels := job.job.get("labels"):
+                    rows = [{"run_id": job.run_id, "key": key, "value": value} for key, value in labels.items()]
+                    connection.execute(insert(LABELS), rows)
+        except IntegrityError:
+            earlier = self.by_key(job.principal, job.idempotency_key) if job.idempotency_key else None
+            if earlier is not None:
+                return earlier
+            raise self._exists(job) from None
+        return job
+
+    def _exists(self, job: StoredJob) -> JobExists:
+        same_run = self.get(job.run_id) is not None
+        what = f"a job with the run_id {job.run_id!r}" if same_run else f"a job named {job.name!r}"
+        return JobExists(
+            f"there is {what} already",
+            pointer="/run_id",
+            hint="choose another run_id, or leave it out to have one made; to go on with it, resume it",
+        )
+
+    def get(self, run_id: str) -> StoredJob | None:
+        """The job of a run; None if there is none."""
+        return self._one(JOBS.c.run_id == run_id)
+
+    def by_name(self, name: str) -> StoredJob | None:
+        """The job that engines know by a name; None if there is none."""
+        return self._one(JOBS.c.name == name)
+
+    def by_key(self, principal: str, key: str) -> StoredJob | None:
+        """The job that somebody has recorded with an idempotency key; None if there is none."""
+        return self._one(and_(JOBS.c.principal == principal, JOBS.c.idempotency_key == key))
+
+    def _one(self, condition: ColumnElement[bool]) -> StoredJob | None:
+        with self._engine.connect() as connection:
+            row = connection.execute(select(JOBS).where(condition)).mappings().one_or_none()
+        return from_row(dict(row)) if row is not None else None
+
+    def page(self, wanted: Filter, *, after: Place | None, limit: int) -> list[StoredJob]:
+        """Jobs, newest first."""
+        conditions = list(_conditions(wanted))
+        if after is not None:
+            conditions.append(
+                or_(
+                    JOBS.c.submitted_ms < after.submitted_ms,
+                    and_(JOBS.c.submitted_ms == after.submitted_ms, JOBS.c.run_id < after.run_id),
+                )
+            )
+        newest_first = (JOBS.c.submitted_ms.desc(), JOBS.c.run_id.desc())
+        with self._engine.connect() as connection:
+            rows = connection.execute(select(JOBS).where(*conditions).order_by(*newest_first).limit(limit)).mappings()
+            return [from_row(dict(row)) for row in rows]
+
+    def count_open(self) -> int:
+        """How many jobs have not ended."""
+        with self._engine.connect() as connection:
+            return connection.execute(select(func.count()).where(JOBS.c.phase.in_(_OPEN))).scalar_one()
+
+    def request_cancel(self, run_id: str, reason: str, *, now: int) -> StoredJob | None:
+        """Note that a job is to end; one that has, stays as it is, and the first reason counts.
+
+        :return: The job; None if there is none.
+        """
+        with self._writing() as connection:
+            connection.execute(
+                update(JOBS)
+                .where(JOBS.c.run_id == run_id, JOBS.c.phase.in_(_OPEN), JOBS.c.cancel_ms.is_(None))
+                .values(cancel_reason=reason, cancel_ms=now, due_ms=0, updated_ms=now)
+            )
+        return self.get(run_id)
+
+    def relaunch(self, job: StoredJob, changes: Mapping[str, Any]) -> bool:
+        """Queue a job that has ended once more; whether this call did it."""
+        with self._writing() as connection:
+            done = connection.execute(
+                update(JOBS)
+                .where(JOBS.c.run_id == job.run_id, JOBS.c.phase == "ended", JOBS.c.launches == job.launches)
+                .values(to_row(changes))
+            )
+            return done.rowcount == 1
+
+    def claim(self, attendant: str, *, now: int, limit: int) -> list[StoredJob]:
+        """Jobs that somebody has to look at, which are this attendant's from now on."""
+        due = and_(JOBS.c.phase.in_(_OPEN), JOBS.c.due_ms <= now, JOBS.c.attended_until_ms <= now)
+        with self._engine.connect() as connection:
+            found = connection.execute(select(JOBS.c.run_id).where(due).order_by(JOBS.c.due_ms).limit(limit)).scalars()
+            run_ids = list(found)
+        if not run_ids:
+            return []
+        claimed = []
+        with self._writing() as connection:
+            for run_id in run_ids:
+                mine = connection.execute(
+                    update(JOBS)
+                    .where(JOBS.c.run_id == run_id, due)
+                    .values(attendant=attendant, attended_until_ms=now + LEASE_MS)
+                )
+                if mine.rowcount == 1:
+                    claimed.append(run_id)
+            rows = connection.execute(select(JOBS).where(JOBS.c.run_id.in_(claimed))).mappings()
+            return [from_row(dict(row)) for row in rows]
+
+    def write(self, job: StoredJob, changes: Mapping[str, Any], *, now: int) -> bool:
+        """Change a job that its attendant still holds, and hold it on; whether it does."""
+        return self._write(job, {**changes, "attended_until_ms": now + LEASE_MS}, now=now)
+
+    def release(self, job: StoredJob, changes: Mapping[str, Any], *, now: int, due_ms: int) -> bool:
+        """Change a job that its attendant still holds, and let go of it until a time; whether it did."""
+        # Whoever wanted it cancelled meanwhile has asked for a look at once.
+        just_cancelled = JOBS.c.cancel_ms.is_not(None) if job.cancel_ms is None else false()
+        due = case((just_cancelled, 0), else_=due_ms)
+        return self._write(job, {**changes, "attendant": None, "attended_until_ms": 0, "due_ms": due}, now=now)
+
+    def _write(self, job: StoredJob, changes: Mapping[str, Any], *, now: int) -> bool:
+        mine = and_(JOBS.c.run_id == job.run_id, JOBS.c.attendant == job.attendant)
+        with self._writing() as connection:
+            done = connection.execute(update(JOBS).where(mine).values(to_row({**changes, "updated_ms": now})))
+            return done.rowcount == 1
+
+
+def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:
+    if wanted.statuses:
+        yield JOBS.c.status.in_(wanted.statuses)
+    for name in ("trainer", "owner"):
+        if (value := getattr(wanted, name)) is not None:
+            yield JOBS.c[name] == value
+    for key, value in wanted.labels.items():
+        same = and_(LABELS.c.run_id == JOBS.c.run_id, LABELS.c.key == key, LABELS.c.value == value)
+        yield exists().where(same)

@@ -1,0 +1,145 @@
+"""Asking the policies whether a job may run: those of the operator's file, and those that the job adds."""
+
+import getpass
+import grp
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hostcore.errors import Errors
+from hostcore.job.sections import ComponentUse
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.errors import PluginError
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.importing import from_exception
+from hostcore.plugins.resolve import Selected, resolve
+from hostcore.supervisor.operator_file import OperatorFile, read_operator_file
+from hostcore.supervisor.plan import RunPlan
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.plan import Plan
+from hostcore_hookspecs.policy import Denial, PolicyContext, Principal
+
+
+class Denied(HostcoreError):
+    """A policy refuses a job."""
+
+    code = "policy.denied"
+
+
+def this_user() -> Principal:
+    """Who runs this process."""
+    groups = []
+    for number in {os.getgid(), *os.getgroups()}:
+        try:
+            groups.append(grp.getgrgid(number).gr_name)
+        except KeyError:
+            groups.append(str(number))
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container's user that nobody has named
+        name = str(os.getuid())
+    return Principal(name=name, groups=tuple(sorted(groups)))
+
+
+def authorize_here(plan: RunPlan) -> None:
+    """Ask the policies about a job that was started from this machine.
+
+    :raises HostcoreError: See :func:`authorize`; and what is wrong with the operator's file.
+    """
+    operator = read_operator_file()
+    if operator.policies or plan.spec.policies:
+        authorize(plan, this_user(), over_http=False, policies=policies_of(operator, plan, discover()))
+
+
+def policies_of(operator: OperatorFile, plan: RunPlan, discovered: Discovered) -> list[Component]:
+    """The policies of a job: the operator's, then its own.
+
+    :raises HostcoreError: When one is not installed, or cannot be loaded.
+    """
+    return [
+        *operator_policies(operator, discovered),
+        *_load(plan.spec.policies, discovered, job_dir=plan.job_dir, file=None),
+    ]
+
+
+def operator_policies(operator: OperatorFile, discovered: Discovered) -> list[Component]:
+    """The policies that the operator's file names.
+
+    :raises HostcoreError: When one is not installed, or cannot be loaded; it names the file.
+    """
+    return list(_load(operator.policies, discovered, job_dir=operator.folder, file=operator.path))
+
+
+def _load(
+    uses: Sequence[ComponentUse], discovered: Discovered, *, job_dir: Path, file: Path | None
+) -> Iterator[Component]:
+    for position, one in enumerate(uses):
+        pointer = f"/policies/{position}"
+        try:
+            ref = resolve(one.use, "policy", discovered, pointer=pointer)
+            yield load_component(
+                Selected(
+                    ref=ref,
+                    settings=one.settings,
+                    pointer=pointer,
+                    use=f"policy:{position}:{one.use}",
+                    named_at=pointer,
+                ),
+                job_dir=job_dir,
+            )
+        except HostcoreError as error:
+            for single in error.errors if isinstance(error, Errors) else (error,):
+                single.file = single.file or (str(file) if file else None)
+            raise
+
+
+def authorize(plan: RunPlan, principal: Principal, *, over_http: bool, policies: Sequence[Component]) -> None:
+    """Ask policies, all of them.
+
+    :param principal: Who submits the job.
+    :param over_http: Whether it came through the service.
+    :raises Errors: With a :class:`Denied` for each that refuses. One that fails refuses, too.
+    """
+    asked = Plan(job=plan.job, plugins=[one.ref for one in plan.selected])
+    context = PolicyContext(plan=asked, over_http=over_http)
+    refused: list[HostcoreError] = []
+    for policy in policies:
+        try:
+            denial = _ask(policy, asked, principal, context)
+        except HostcoreError as error:
+            refused.append(_failed(policy, error))
+        else:
+            if denial is not None:
+                reason = f"{denial.reason.rstrip('.')} (policy {policy.ref.provenance})"
+                refused.append(Denied(reason, hint=denial.hint, plugin=policy.ref.provenance))
+    if refused:
+        raise Errors(refused)
+
+
+def _ask(policy: Component, plan: Plan, principal: Principal, context: PolicyContext) -> Denial | None:
+    call = Hooks([policy], kinds=("policy",)).bind("authorize_job", of=policy)
+    assert call is not None  # a policy without it is not loaded
+    try:
+        answer = call(plan, principal, context)
+    except HostcoreError:
+        raise
+    except Exception as error:
+        raise from_exception(
+            "asked about the job", error, code="plugin.policy", ref=policy.ref, pointer=None
+        ) from error
+    if answer is None or isinstance(answer, Denial):
+        return answer
+    raise PluginError(
+        f"the policy {policy.ref.provenance} answered {answer!r}, which is neither a Denial nor None",
+        code="plugin.policy",
+        plugin=policy.ref.provenance,
+    )
+
+
+def _failed(policy: Component, error: HostcoreError) -> Denied:
+    return Denied(
+        f"the policy {policy.ref.provenance} cannot tell, which refuses the job: {error.message}",
+        hint=error.hint,
+        plugin=policy.ref.provenance,
+    )

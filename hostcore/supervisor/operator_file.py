@@ -1,0 +1,139 @@
+"""The operator's file, ``HOSTCORE_CONFIG`` (TOML): what whoever runs this machine or service allows and asks for.
+
+It holds for every command on the machine and for the service. Without the variable, everything has its default.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import attrs
+from annotated_types import Ge, Gt, Le
+
+from hostcore.errors import all_errors
+from hostcore.job.names import BUILTIN
+from hostcore.job.sections import ComponentUse, Text
+from hostcore.job.structure import structure
+from hostcore_hookspecs.errors import HostcoreError
+
+VARIABLE: Final = "HOSTCORE_CONFIG"
+
+
+class InvalidOperatorFile(HostcoreError):
+    """The operator's file cannot be read, or says what makes no sense."""
+
+    code = "operator.invalid"
+
+
+@attrs.frozen(kw_only=True)
+class ServiceSettings:
+    """``[service]``: the process of ``hostcore serve``."""
+
+    database: Text | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "An SQLAlchemy URL: `postgresql+psycopg://…`.",
+            "default": "SQLite in the folder of the runs",
+        },
+    )
+    poll_seconds: Annotated[float, Gt(0), Le(60)] = attrs.field(
+        default=2.0, metadata={"help": "How often a job's launcher is asked how it goes."}
+    )
+    launches_at_once: Annotated[int, Ge(1), Le(64)] = attrs.field(
+        default=8, metadata={"help": "How many launchers are called at the same time."}
+    )
+    cancel_grace_seconds: Annotated[float, Ge(0)] = attrs.field(
+        default=60.0, metadata={"help": "How long a cancelled job may take before its launcher ends it by force."}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class HttpSettings:
+    """``[http]``: what a job that comes over HTTP may say. What is not allowed here is refused."""
+
+    data_roots: tuple[Path, ...] = attrs.field(
+        default=(), metadata={"help": "Folders that local paths and `file:` URIs may lie in."}
+    )
+    images: tuple[Text, ...] = attrs.field(
+        default=(), metadata={"help": "Patterns (`*`) of the container images that jobs may name."}
+    )
+    env: tuple[Text, ...] = attrs.field(
+        default=(), metadata={"help": "Patterns of the environment variables that jobs may set."}
+    )
+    extra_args: tuple[Text, ...] = attrs.field(
+        default=("*",), metadata={"help": "Patterns of the names that `extra_args` of `POST /train` may have."}
+    )
+    secrets: tuple[Text, ...] = attrs.field(
+        default=(), metadata={"help": "Patterns of the secrets that jobs may name: `env:HF_TOKEN`."}
+    )
+    plugins: tuple[Text, ...] = attrs.field(
+        default=("*",),
+        metadata={"help": "Patterns of the plugins that jobs may name, as `name` or `distribution/name`."},
+    )
+    hosts: tuple[Text, ...] = attrs.field(
+        default=(),
+        metadata={
+            "help": "Hosts, and their ports if given, that URIs may name although their address is a private one."
+        },
+    )
+    import_paths: bool = attrs.field(
+        default=False, metadata={"help": "Whether jobs may name trainers by import path: code of the job's own choice."}
+    )
+    requests_per_minute: Annotated[int, Ge(0)] = attrs.field(
+        default=600, metadata={"help": "Of one client; 0: no limit."}
+    )
+    max_submitted: Annotated[int, Ge(0)] = attrs.field(
+        default=0, metadata={"help": "Jobs that may wait or run at the same time; 0: no limit."}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class OperatorFile:
+    """What the file says."""
+
+    service: ServiceSettings = attrs.field(factory=ServiceSettings)
+    http: HttpSettings = attrs.field(factory=HttpSettings)
+    policies: tuple[ComponentUse, ...] = attrs.field(
+        default=(), metadata={"help": "Asked about every job; a job can only add to them."}
+    )
+    launcher: ComponentUse = attrs.field(
+        default=ComponentUse(use=f"{BUILTIN}local"),
+        metadata={"help": "Of jobs that come over HTTP and name none."},
+    )
+    launchers: Mapping[str, Mapping[str, Any]] = attrs.field(
+        factory=dict, metadata={"help": "Settings by the name of a launcher; a job from HTTP cannot change them."}
+    )
+    #: None if there is no file.
+    path: Path | None = attrs.field(default=None, metadata={"key": False})
+
+    @property
+    def folder(self) -> Path:
+        """Where its relative paths start."""
+        return self.path.parent if self.path else Path.cwd()
+
+
+def read_operator_file(environment: Mapping[str, str] = os.environ) -> OperatorFile:
+    """What the operator's file says; the defaults if there is none.
+
+    :raises HostcoreError: Everything that is wrong with it, each with the file and the place in it.
+    """
+    named = environment.get(VARIABLE)
+    if not named:
+        return OperatorFile()
+    path = Path(named).absolute()
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise InvalidOperatorFile(
+            f"the operator's file cannot be read: {problem}", file=str(path), hint=f"{VARIABLE} names it; it is TOML"
+        ) from error
+    try:
+        found = structure(OperatorFile, document, base_dir=path.parent)
+    except HostcoreError as error:
+        for one in all_errors(error):
+            one.file = one.file or str(path)
+        raise
+    return attrs.evolve(found, path=path)
