@@ -17,7 +17,7 @@ A thin translation into the same run as ``hostcore run``. An empty variable coun
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -102,17 +102,29 @@ def _reporters(environment: Mapping[str, str]) -> tuple[DeliveryUse, ...]:
     return (DeliveryUse(use=JSONL, settings={"path": str(path)}),) if path else ()
 
 
-def main() -> NoReturn:
-    """Run it, and end the process with the exit code of ``hostcore run``."""
+def run_described(plan: Callable[[int | None], RunPlan], *, runs: Path | None = None) -> NoReturn:
+    """Run what the surroundings of this process describe, and end it with the exit code of ``hostcore run``.
+
+    :param plan: Makes the plan, given the number of ranks that an engine has started; None if none has.
+    :param runs: The folder of all runs; None for the usual one.
+    """
     hide_secrets()
     with Interrupts() as interrupts:
         try:
-            with ranks_of_engine(interrupts, runs=_folder(os.environ, "TRAINER_ARTIFACTS_DIR")) as ranks:
+            with ranks_of_engine(interrupts, runs=runs) as ranks:
                 with stoppable_at_once(interrupts, as_json=False):
-                    plan = plan_from(os.environ, world_size=ranks.world_size if ranks else None)
-                leave(interrupts, run_plan(plan, interrupts, ranks=ranks))
+                    made = plan(ranks.world_size if ranks else None)
+                leave(interrupts, run_plan(made, interrupts, ranks=ranks))
         except HostcoreError as error:
             fail(error, as_json=False)
+
+
+def main() -> NoReturn:
+    """Run it, and end the process with the exit code of ``hostcore run``."""
+    run_described(
+        lambda world_size: plan_from(os.environ, world_size=world_size),
+        runs=_folder(os.environ, "TRAINER_ARTIFACTS_DIR"),
+    )
 
 
 if __name__ == "__main__":

@@ -2,14 +2,16 @@
 
 import sys
 import time
+from collections.abc import Callable
 
 import click
 
 from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
 from hostcore.cli.report import in_color, report_result
+from hostcore.cli.server_option import server_option
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
-from hostcore.runs.result import CANCELLED
+from hostcore.runs.result import CANCELLED, RunResult
 from hostcore.runs.summary import RunSummary
 from hostcore.supervisor.cancelling import REASON, Cancellation, cancel
 
@@ -21,32 +23,57 @@ _REDRAW_SECONDS = 1.0
 @click.option("--reason", metavar="TEXT", default=REASON, show_default=True, help="Recorded with the end of the run.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended, and say how.")
 @click.option("--force", is_flag=True, help="Kill the worker at once: what came after the last checkpoint is lost.")
+@server_option
 @json_option
 @verbose_option
 @reports_errors
-def cancel_command(run: str, *, reason: str, wait: bool, force: bool, as_json: bool, verbose: bool) -> None:  # noqa: ARG001
+def cancel_command(
+    run: str,
+    *,
+    reason: str,
+    wait: bool,
+    force: bool,
+    server: str | None,
+    as_json: bool,
+    verbose: bool,  # noqa: ARG001 - reports_errors reads it
+) -> None:
     """Cancel RUN, a run id, the beginning of one, or a run directory.
 
     A running run writes a checkpoint first, from which it can be resumed. A submitted run ends before it has begun, a
     lost one is recorded as cancelled, and one that has ended stays as it is: all that exits 0. Works from every machine
     that sees the run directory.
     """
+    if server:
+        from hostcore.cli.remote.cancelling import cancel_remote
+
+        if force:
+            raise click.UsageError("a service ends by force what does not end by itself: leave --force out")
+        cancel_remote(server, run, reason=reason, wait=wait, as_json=as_json)
+        return
     directory = find_run(run, runs_dir())
-    waiting = _Waiting()
-    try:
+    with Waiting() as waiting:
         done = cancel(directory, reason=reason, force=force, wait=wait, watch=waiting.show)
-    except KeyboardInterrupt:
-        waiting.clear()
-        click.echo(f"{directory.run_id} is still asked to stop; `hostcore status` shows when it has", err=True)
-        sys.exit(CANCELLED)
-    waiting.clear()
+    report_cancellation(
+        done,
+        lambda result, note: report_result(result, directory, as_json=False, note=note),
+        waited=wait,
+        as_json=as_json,
+    )
+
+
+def report_cancellation(
+    done: Cancellation, report: Callable[[RunResult, str], None], *, waited: bool, as_json: bool
+) -> None:
+    """Say what came of the wish to cancel a run.
+
+    :param report: Tells people how it ended, with a few words behind its name.
+    """
     if as_json:
         print_json(done.as_dict())
     elif done.result:
-        note = "" if done.requested else "ended before: nothing to do"
-        report_result(done.result, directory, as_json=False, note=note)
+        report(done.result, "" if done.requested else "ended before: nothing to do")
     else:
-        click.echo(f"{in_color(done.status)}  {done.run_id}  ({_without_result(done, waited=wait)})")
+        click.echo(f"{in_color(done.status)}  {done.run_id}  ({_without_result(done, waited=waited)})")
 
 
 def _without_result(done: Cancellation, *, waited: bool) -> str:
@@ -55,16 +82,32 @@ def _without_result(done: Cancellation, *, waited: bool) -> str:
     return f"attempt {done.attempt} was asked to stop"
 
 
-class _Waiting:
-    """Shows on standard error that the run is waited for: one line, which a terminal keeps up to date."""
+class Waiting:
+    """Shows on standard error that the run is waited for: one line, which a terminal keeps up to date.
+
+    Ctrl-C ends the command while it is entered, and the run stays asked to stop.
+    """
 
     def __init__(self) -> None:
         self._since = time.monotonic()
         self._due = self._since
         self._live = sys.stderr.isatty()
+        self._run_id = ""
+
+    def __enter__(self) -> "Waiting":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._live and self._due > self._since:
+            click.echo("\r\x1b[K", nl=False, err=True)
+        if kind is KeyboardInterrupt:
+            what = self._run_id or "the run"
+            click.echo(f"{what} is still asked to stop; `hostcore status` shows when it has", err=True)
+            sys.exit(CANCELLED)
 
     def show(self, summary: RunSummary) -> None:
         """Show how the run is doing."""
+        self._run_id = summary.run_id
         now = time.monotonic()
         if now < self._due:
             return
@@ -74,8 +117,3 @@ class _Waiting:
             click.echo(f"\r\x1b[K{line}, {now - self._since:.0f} s", nl=False, err=True)
         else:
             click.echo(line, err=True)
-
-    def clear(self) -> None:
-        """Make room for what comes next."""
-        if self._live and self._due > self._since:
-            click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,9 +1,7 @@
 """How ``hostcore plugins`` shows the conformance report that a plugin ships."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING
 
 from hostcore_hookspecs.plan import PluginRef
 
@@ -29,20 +27,3 @@ def conformance_lines(ref: PluginRef, report: "ShippedReport | None") -> Sequenc
     made = f"{day} with hostcore {report.hostcore}, contract {report.api_version}, Python {report.python}"
     lines = [f"{'conformance':<12}{conformance_cell(ref, report)}: {counts or 'nothing checked'}; {made}"]
     return [*lines, *(f"  {one.id} ({one.level}): {one.message}".rstrip(": ") for one in report.failures)]
-
-
-def conformance_json(ref: PluginRef, report: "ShippedReport | None") -> dict[str, Any] | None:
-    """As JSON: what the report says about the plugin that is installed; None without a report."""
-    if report is None:
-        return None
-    return {
-        "certified": report.certified,
-        "summary": dict(report.summary),
-        "failures": [attrs.asdict(one) for one in report.failures],
-        "version": report.version,
-        "is_of_installed_version": report.is_of(ref),
-        "hostcore": report.hostcore,
-        "api_version": report.api_version,
-        "python": report.python,
-        "created_ms": report.created_ms,
-    }

@@ -2,7 +2,8 @@
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -10,6 +11,7 @@ import click
 
 from hostcore.errors import all_errors
 from hostcore.job.forms import object_form
+from hostcore.job.load import load_job
 from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.supervisor.plan import RunPlan, make_plan
@@ -51,8 +53,9 @@ def where_options(command: F) -> F:
 
     @functools.wraps(command)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        if kwargs["in_process"] and kwargs["detach"]:
-            raise click.UsageError("--in-process and --detach exclude each other")
+        for other in ("detach", "server"):
+            if kwargs["in_process"] and kwargs.get(other):
+                raise click.UsageError(f"--in-process and --{other} exclude each other")
         return command(*args, **kwargs)
 
     return cast(F, _in_process(_detach(checked)))
@@ -98,10 +101,7 @@ def plan_of(job: Path, options: dict[str, Any], **where: Any) -> RunPlan:
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job.
     """
-    if options["resume"] and options["from_checkpoint"]:
-        raise click.UsageError(
-            "--resume and --from exclude each other: one continues a run, the other begins a new one"
-        )
+    _require_one_beginning(options)
     return planned(job, options, profile=options["profile"], **where)
 
 
@@ -111,12 +111,36 @@ def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **wher
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
     """
+    with _options_named(options) as overrides:
+        return make_plan(source, overrides=overrides, **where)
+
+
+def job_of(job: Path, options: Mapping[str, Any]) -> JobSpec:
+    """A job file with the options applied, for others to plan: none of its plugins is looked for.
+
+    :raises HostcoreError: See :func:`planned`.
+    """
+    _require_one_beginning(options)
+    with _options_named(options) as overrides:
+        return load_job(job, overrides=overrides, profile=options["profile"])
+
+
+def _require_one_beginning(options: Mapping[str, Any]) -> None:
+    if options["resume"] and options["from_checkpoint"]:
+        raise click.UsageError(
+            "--resume and --from exclude each other: one continues a run, the other begins a new one"
+        )
+
+
+@contextmanager
+def _options_named(options: Mapping[str, Any]) -> Iterator[list[str]]:
+    """The overrides that options stand for. Errors in what one has brought name the option."""
     overrides, origins = list(options["overrides"]), {}
     for option, (key, value) in _shorthands(options).items():
         overrides.append(f"{key}={json.dumps(value)}")
         origins[f"--set {key}"] = option
     try:
-        return make_plan(source, overrides=overrides, **where)
+        yield overrides
     except HostcoreError as error:
         for single in all_errors(error):
             single.file = origins.get(single.file or "", single.file)

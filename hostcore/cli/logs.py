@@ -9,16 +9,17 @@ import orjson
 
 from hostcore.cli.event_lines import line_of
 from hostcore.cli.output import reports_errors
+from hostcore.cli.server_option import server_option
 from hostcore.events.codec import CorruptLog
 from hostcore.events.reader import GrowingLog
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import follow, is_over, wait
+from hostcore.runs.output import RankOutput, require_attempt, require_rank
 from hostcore.runs.result import FAILED
 from hostcore.runs.summary import summarize
 from hostcore.supervisor.standing import last_sign
-from hostcore_hookspecs.errors import HostcoreError
 
 
 @click.command("logs")
@@ -29,6 +30,7 @@ from hostcore_hookspecs.errors import HostcoreError
 @click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Show the events after this number alone.")
 @click.option("--output", is_flag=True, help="Show what the worker printed, of the newest attempt, instead.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="With --output: of this rank, in place of 0.")
+@server_option
 @click.option("--json", "as_json", is_flag=True, help="Print the lines of events.jsonl as they are.")
 @reports_errors
 def logs_command(
@@ -40,6 +42,7 @@ def logs_command(
     since: int | None,
     output: bool,
     rank: int | None,
+    server: str | None,
     as_json: bool,
 ) -> None:
     """Show what happened in RUN: a line for each of its events.
@@ -51,11 +54,29 @@ def logs_command(
         raise click.UsageError("--output shows what the worker printed, which is no events: leave --json, --since out")
     if rank is not None and not output:
         raise click.UsageError("--rank is for --output; the events are those of all ranks")
+    if server:
+        from hostcore.cli.remote.reading import show_remote_logs
+
+        show_remote_logs(
+            server,
+            run,
+            follows=follows,
+            lines=lines,
+            attempt=attempt,
+            since=since,
+            output=output,
+            rank=rank,
+            as_json=as_json,
+        )
+        return
     directory = find_run(run, runs_dir())
-    _require_attempt(directory, attempt)
-    _require_rank(directory, attempt, rank)
+    _refresh(directory)
+    require_attempt(directory, attempt)
+    require_rank(directory, attempt, rank)
     source = (
-        _Output(directory, attempt, rank or 0) if output else _Events(directory, attempt, since=since, as_json=as_json)
+        RankOutput(directory, rank or 0, only=attempt)
+        if output
+        else _Events(directory, attempt, since=since, as_json=as_json)
     )
     for text in source.read() if lines is None else deque(source.read(), maxlen=lines):
         click.echo(text, nl=False)
@@ -68,30 +89,18 @@ def logs_command(
         _fail_if_lost(directory)
 
 
-def _require_attempt(directory: RunDirectory, attempt: int | None) -> None:
-    newest = newest_attempt(directory.attempts)
-    if attempt is not None and attempt > newest:
-        raise HostcoreError(
-            f"the run {directory.run_id!r} has no attempt {attempt}",
-            code="run.unknown_attempt",
-            file=str(directory.attempts),
-            hint=f"its newest is attempt {newest}" if newest else "it has not begun yet",
-        )
-
-
-def _require_rank(directory: RunDirectory, attempt: int | None, rank: int | None) -> None:
-    ranks = directory.ranks(attempt or newest_attempt(directory.attempts))
-    if rank and rank not in ranks:
-        raise HostcoreError(
-            f"the run {directory.run_id!r} has no rank {rank}",
-            code="run.unknown_rank",
-            file=str(directory.logs),
-            hint=f"its ranks are 0 to {ranks[-1]}" if len(ranks) > 1 else "it has rank 0 alone",
-        )
-
-
 def _is_over(directory: RunDirectory, attempt: int | None) -> bool:
-    return (attempt is not None and newest_attempt(directory.attempts) > attempt) or is_over(directory)
+    over = (attempt is not None and newest_attempt(directory.attempts) > attempt) or is_over(directory)
+    _refresh(directory)  # after the end was seen: all of it is read then
+    return over
+
+
+def _refresh(directory: RunDirectory) -> None:
+    """Bring what there is of a run that goes on elsewhere, now and then."""
+    if directory.launch.exists():
+        from hostcore.supervisor.mirror.watching import refresh_far
+
+        refresh_far(directory)
 
 
 def _fail_if_lost(directory: RunDirectory) -> None:
@@ -100,6 +109,20 @@ def _fail_if_lost(directory: RunDirectory) -> None:
         lost = f"{summary.run_id} is lost: {last_sign(directory, summary)}"
         click.echo(f"{click.style('error:', fg='red', bold=True)} {lost}", err=True)
         sys.exit(FAILED)
+
+
+def is_wanted(line: bytes, *, attempt: int | None, since: int | None = None) -> bool:
+    """Whether a line of the event log is of an attempt, and after the event of a number; None: of any, after none.
+
+    :raises CorruptLog: When it is no event.
+    """
+    if attempt is None and since is None:
+        return True
+    try:
+        envelope = orjson.loads(line)
+        return attempt in (None, envelope["attempt"]) and (since is None or envelope["seq"] > since)
+    except (KeyError, TypeError, orjson.JSONDecodeError) as error:
+        raise CorruptLog(f"not an event: {line!r:.200}") from error
 
 
 class _Events:
@@ -115,49 +138,12 @@ class _Events:
         """What was added since the last time."""
         try:
             for line in self._log.read():
-                if self._is_wanted(line):
+                if is_wanted(line, attempt=self._attempt, since=self._since):
                     yield line if self._as_json else f"{line_of(line)}\n"
         except CorruptLog as error:
             error.file, error.hint = str(self._log.path), "`hostcore verify RUN` says what else is wrong"
             raise
 
-    def _is_wanted(self, line: bytes) -> bool:
-        if self._attempt is None and self._since is None:
-            return True
-        try:
-            envelope = orjson.loads(line)
-            of_attempt = self._attempt is None or envelope["attempt"] == self._attempt
-            return of_attempt and (self._since is None or envelope["seq"] > self._since)
-        except (KeyError, TypeError, orjson.JSONDecodeError) as error:
-            raise CorruptLog(f"not an event: {line!r:.200}") from error
-
     def rest(self) -> bytes:
         """Nothing: half a line is no event."""
         return b""
-
-
-class _Output:
-    """What the workers of a rank printed: of one attempt, or of the newest and those that begin meanwhile."""
-
-    def __init__(self, directory: RunDirectory, attempt: int | None, rank: int) -> None:
-        self._directory = directory
-        self._rank = rank
-        self._only = attempt
-        self._attempt = attempt or newest_attempt(directory.attempts)
-        self._log = GrowingLog(directory.rank_output(self._attempt, rank))
-
-    def read(self) -> Iterator[bytes | str]:
-        """What was added since the last time."""
-        while True:
-            following = self._only is None and newest_attempt(self._directory.attempts) > self._attempt
-            yield from self._log.read()
-            if not following:
-                return
-            if rest := self.rest():
-                yield rest + b"\n"
-            self._attempt += 1
-            self._log = GrowingLog(self._directory.rank_output(self._attempt, self._rank))
-
-    def rest(self) -> bytes:
-        """A last line without an end."""
-        return self._log.rest()

@@ -22,7 +22,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tracebacks of plugins that fail to load.")
 
 #: Errors that say how something ended, not that it was asked for wrongly.
-_FAILURES = frozenset({"worker.died", "run.taken_over", "evaluation.failed"})
+_FAILURES = frozenset(
+    {
+        *("worker.died", "run.taken_over", "evaluation.failed"),
+        *("service.unreachable", "service.full", "service.database", "service.defect", "request.too_many"),
+    }
+)
 
 #: What a policy says.
 _REFUSAL = "policy.denied"

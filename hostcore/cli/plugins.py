@@ -5,54 +5,54 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import attrs
 import click
 
-from hostcore.cli.conformance_lines import conformance_cell, conformance_json, conformance_lines
+from hostcore.cli.conformance_lines import conformance_cell, conformance_lines
 from hostcore.cli.output import json_option, print_error, print_json, print_table, reports_errors, verbose_option
+from hostcore.cli.server_option import server_option
 from hostcore.plugins.discover import Discovered, discover
 from hostcore_hookspecs.kinds import KINDS
 
+PLUGIN_COLUMNS = ("KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE")
+
 
 @click.group("plugins", invoke_without_command=True)
+@server_option
 @json_option
 @click.pass_context
-def plugins_command(ctx: click.Context, as_json: bool) -> None:
+@reports_errors
+def plugins_command(ctx: click.Context, server: str | None, as_json: bool) -> None:
     """Show what is installed, from which distribution and version; what is broken, and why.
 
     Reads metadata alone: no plugin is imported, so none can fail here.
     """
     if ctx.invoked_subcommand is None:
-        _list(as_json)
+        _list(server, as_json)
 
 
 @plugins_command.command("list")
+@server_option
 @json_option
-def list_plugins(as_json: bool) -> None:
+@reports_errors
+def list_plugins(server: str | None, as_json: bool) -> None:
     """List all plugins. Same as `hostcore plugins`."""
-    _list(as_json)
+    _list(server, as_json)
 
 
-def _list(as_json: bool) -> None:
+def _list(server: str | None, as_json: bool) -> None:
+    if server:
+        from hostcore.cli.remote.installed import list_remote_plugins
+
+        list_remote_plugins(server, as_json=as_json)
+        return
     from hostcore.plugins.shipped_report import shipped_reports
 
     found = discover()
-    conflicting = found.conflicts
     shipped = shipped_reports(found.refs)
     if as_json:
-        plugins = [
-            {
-                "kind": ref.kind,
-                "name": ref.name,
-                "value": ref.value,
-                "distribution": ref.dist,
-                "version": ref.version,
-                "conflict": (ref.kind, ref.name) in conflicting,
-                "conformance": conformance_json(ref, shipped.by_plugin.get(ref)),
-            }
-            for ref in found.refs
-        ]
-        print_json({"plugins": plugins, "broken": [attrs.asdict(one) for one in found.broken]})
+        from hostcore.plugins.listing import plugins_document
+
+        print_json(plugins_document(found, shipped))
     else:
         rows = [
             (
@@ -64,7 +64,7 @@ def _list(as_json: bool) -> None:
             )
             for ref in found.refs
         ]
-        print_table(["KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE"], rows)
+        print_table(PLUGIN_COLUMNS, rows)
         _warn(_warnings(found))
     _warn(shipped.problems)  # a program that finds null would like to know why
 
@@ -100,13 +100,14 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
     from hostcore.cli.named_plugins import describe_named
+    from hostcore.plugins.listing import conformance_document
     from hostcore.plugins.shipped_report import shipped_reports
 
     descriptions = describe_named([name])
     shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist])
     if as_json:
         documents = [
-            {**one.as_dict(), "conformance": conformance_json(one.ref, shipped.by_plugin.get(one.ref))}
+            {**one.as_dict(), "conformance": conformance_document(one.ref, shipped.by_plugin.get(one.ref))}
             if one.ref
             else {**one.as_dict(), "conformance": None}
             for one in descriptions

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
@@ -29,13 +29,24 @@ def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, 
         if one.command:
             command = shlex.join([*one.command[:2], name_of(directory), *one.command[2:]])
             click.echo(f"    hint: {command}", err=True)
+    print_result(result, lambda: _places(result, directory), as_json=as_json, note=note)
+
+
+def print_result(
+    result: RunResult, places: Callable[[], Sequence[tuple[str, str]]], *, as_json: bool, note: str = ""
+) -> None:
+    """Say how a run ended, wherever it ran.
+
+    :param places: The lines that say where to find what it has left, and how to go on.
+    :param note: A few words behind its name.
+    """
     if as_json:
         print_json(result.as_dict())
         return
     if result.error:
         _print_error(result)
     click.echo(f"{in_color(result.status)}  {result.run_id}{f'  ({note})' if note else ''}")
-    print_lines(_summary(result, directory))
+    print_lines([*_facts(result), *places()])
 
 
 def report_submission(submission: Submission, *, as_json: bool) -> None:
@@ -44,10 +55,18 @@ def report_submission(submission: Submission, *, as_json: bool) -> None:
         print_json(submission.as_dict())
         return
     directory = submission.directory
-    name = name_of(directory)
-    click.echo(f"{in_color('submitted')}  {directory.run_id}")
-    watch = [(what, shlex.join(["hostcore", what, *options, name])) for what, *options in (["logs", "-f"], ["status"])]
-    print_lines([*watch, ("cancel", shlex.join(["hostcore", "cancel", name])), ("everything", str(directory.path))])
+    print_submission(directory.run_id, [name_of(directory)], str(directory.path))
+
+
+def print_submission(run_id: str, name: Sequence[str], place: str) -> None:
+    """Say that a run was submitted, wherever it will run.
+
+    :param name: The words that commands call it by.
+    :param place: Where to find everything.
+    """
+    click.echo(f"{in_color('submitted')}  {run_id}")
+    commands = (["logs", "-f"], ["status"], ["cancel"])
+    print_lines([*((words[0], shlex.join(["hostcore", *words, *name])) for words in commands), ("everything", place)])
 
 
 def in_color(status: str) -> str:
@@ -85,7 +104,7 @@ def _print_error(result: RunResult) -> None:
         click.echo(f"    hint: {scrub(error.hint)}", err=True)
 
 
-def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:
+def _facts(result: RunResult) -> list[tuple[str, str]]:
     seconds = (result.ended_ms - result.started_ms) / 1000
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
@@ -93,6 +112,11 @@ def _summary(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]
     lines += [(name, figure(value)) for name, value in by_phase(result.metrics).items()]
     if result.best:
         lines.append(("best", best_of(result.best)))
+    return lines
+
+
+def _places(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
     if result.final_checkpoint:
         lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))
     if directory.has_samples:

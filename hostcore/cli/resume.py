@@ -1,6 +1,7 @@
 """``hostcore resume``."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from hostcore.cli.job_options import JobCommand, devices_option, planned, set_op
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
 from hostcore.cli.own_output import scrub_descriptors
-from hostcore.cli.run import run_plan, submit_plan
+from hostcore.cli.run import is_launched, run_launched, run_plan, submit_plan
+from hostcore.cli.server_option import server_option
 from hostcore.errors import Errors, all_errors
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
@@ -37,6 +39,7 @@ from hostcore_hookspecs.events import RunFailed
 @click.option(
     "--launched", is_flag=True, hidden=True, help="What a launcher starts: the supervisor of a submitted run."
 )
+@server_option
 @json_option
 @verbose_option
 @reports_errors
@@ -46,6 +49,7 @@ def resume_command(
     in_process: bool,
     detach: bool,
     launched: bool,
+    server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
     **options: Any,
@@ -56,6 +60,9 @@ def resume_command(
     its beginning if it has no checkpoint. CKPT.json is a commit record, such as runs/RUN/checkpoints/step-000200.json:
     the new run has the job of that run and an id of its own (--set run_id=… chooses it). Exits as `hostcore run` does.
     """
+    if server and not launched:  # what was launched runs here, whatever its environment says
+        _resume_there(server, run, options, detach=detach, as_json=as_json)
+        return
     if launched:
         when_known(scrub_descriptors)  # a file, which nobody else scrubs
     with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
@@ -67,12 +74,24 @@ def resume_command(
                 )
             if detach:
                 sys.exit(submit_plan(plan, interrupts, as_json=as_json))
+            if ranks is None and not (in_process or launched) and is_launched(plan.spec):
+                leave(interrupts, run_launched(plan, interrupts, as_json=as_json))
             code = run_plan(plan, interrupts, ranks=ranks, in_process=in_process, launched=launched, as_json=as_json)
             leave(interrupts, code)
         except HostcoreError as error:
             if launched and not isinstance(error, RunConflict):
                 _fail_if_awaited(find_run(run, runs_dir()), error)
             raise
+
+
+def _resume_there(server: str, run: str, options: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
+    from hostcore.cli.remote.running import resume_remote
+
+    if options["overrides"] or options["devices"]:
+        raise click.UsageError("a service goes on with the job as it was submitted: leave --set and --devices out")
+    if names_checkpoint(run):
+        raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
+    resume_remote(server, run, detach=detach, as_json=as_json)
 
 
 def _plan_of_run(run: str, options: dict[str, Any]) -> RunPlan:

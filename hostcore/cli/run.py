@@ -13,6 +13,9 @@ from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option
 from hostcore.cli.report import report_result, report_submission, shown_path
+from hostcore.cli.server_option import server_option
+from hostcore.job.names import is_builtin
+from hostcore.job.spec import JobSpec
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.authorizing import authorize_here
 from hostcore.supervisor.bringing import bring_here
@@ -22,6 +25,7 @@ from hostcore.supervisor.opening import Opening, examine_run, open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.restarting import Restart, Start, run_attempts
 from hostcore.supervisor.serving import never_told
+from hostcore.supervisor.submit import Submission
 from hostcore.supervisor.supervise import supervise
 
 _FINISHED_BEFORE = "finished before: nothing to do"
@@ -32,6 +36,7 @@ _FINISHED_BEFORE = "finished before: nothing to do"
 @job_options
 @where_options
 @click.option("--trace-hooks", is_flag=True, help="Write down every call of a hook, in the run's logs.")
+@server_option
 @json_option
 @verbose_option
 @reports_errors
@@ -41,6 +46,7 @@ def run_command(
     in_process: bool,
     detach: bool,
     trace_hooks: bool,
+    server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
     **options: object,
@@ -51,14 +57,21 @@ def run_command(
     policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed. With --detach it
     exits 0 as soon as the run is on its way.
     """
-    if trace_hooks and detach:
-        raise click.UsageError("--trace-hooks and --detach exclude each other")
+    if trace_hooks and (detach or server):
+        raise click.UsageError(f"--trace-hooks and {'--detach' if detach else '--server'} exclude each other")
+    if server:
+        from hostcore.cli.remote.running import run_remote
+
+        run_remote(server, job, options, detach=detach, as_json=as_json)
+        return
     with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
         with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
             plan = plan_of(job, options, world_size=ranks.world_size if ranks else None)
             plan = attrs.evolve(plan, trace_hooks=trace_hooks)
         if detach:
             sys.exit(submit_plan(plan, interrupts, as_json=as_json))
+        if ranks is None and not in_process and is_launched(plan.spec):
+            leave(interrupts, run_launched(plan, interrupts, as_json=as_json))
         leave(interrupts, run_plan(plan, interrupts, ranks=ranks, in_process=in_process, as_json=as_json))
 
 
@@ -145,6 +158,39 @@ def submit_plan(plan: RunPlan, interrupts: Interrupts, *, as_json: bool = False)
     :param interrupts: Entered before the plan was made.
     :return: The exit code.
     """
+    submitted = _submitted(plan, interrupts, as_json=as_json)
+    if isinstance(submitted, RunResult):
+        report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
+    else:
+        report_submission(submitted, as_json=as_json)
+    return SUCCEEDED
+
+
+def is_launched(spec: JobSpec) -> bool:
+    """Whether the launcher of a job runs it even if somebody watches: any but ``local``, which this process is."""
+    return not is_builtin(spec.launcher.use, "local")
+
+
+def run_launched(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> int:
+    """Have the job's launcher run a plan, watch it to its end and report it.
+
+    :param interrupts: Entered before the plan was made.
+    :return: The exit code.
+    """
+    from hostcore.cli.launched import watch_launched
+
+    if plan.trace_hooks:
+        raise click.UsageError(f"--trace-hooks is not for a run that the launcher {plan.spec.launcher.use} starts")
+    submitted = _submitted(plan, interrupts, as_json=as_json)
+    if isinstance(submitted, RunResult):
+        report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
+        return SUCCEEDED
+    result = watch_launched(plan, submitted, interrupts)
+    report_result(result, plan.directory, as_json=as_json)
+    return result.exit_code
+
+
+def _submitted(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> Submission | RunResult:
     from hostcore.supervisor.check import check_job
     from hostcore.supervisor.submit import submit
 
@@ -154,9 +200,4 @@ def submit_plan(plan: RunPlan, interrupts: Interrupts, *, as_json: bool = False)
         finished = examine_run(plan)
         checked = check_job(plan) if finished is None else {}
     with plugins_print_aside(as_json):
-        submitted = finished or submit(plan, total_steps=checked["total_steps"], tell=tell_aside)
-    if isinstance(submitted, RunResult):
-        report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
-    else:
-        report_submission(submitted, as_json=as_json)
-    return SUCCEEDED
+        return finished or submit(plan, total_steps=checked["total_steps"], tell=tell_aside)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import click
 
 from hostcore.cli.output import json_option, print_json, print_table, reports_errors
+from hostcore.cli.server_option import server_option
 from hostcore.cli.wording import ago, lasting, steps_of
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.summary import STATUSES, RunSummary, list_runs
@@ -22,18 +23,37 @@ from hostcore.runs.summary import STATUSES, RunSummary, list_runs
 )
 @click.option("--trainer", metavar="NAME", help="Show the runs of a trainer alone; its distribution may be left out.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N alone.")
+@server_option
 @json_option
 @reports_errors
-def list_command(statuses: Sequence[str], trainer: str | None, limit: int | None, as_json: bool) -> None:
+def list_command(
+    statuses: Sequence[str], trainer: str | None, limit: int | None, server: str | None, as_json: bool
+) -> None:
     """List the runs in the runs folder (HOSTCORE_RUNS_DIR, or ./runs), newest first.
 
     DURATION is that of the newest attempt.
     """
+    if server:
+        from hostcore.cli.remote.listing import list_remote
+
+        list_remote(server, statuses=statuses, trainer=trainer, limit=limit, as_json=as_json)
+        return
     runs, broken = list_runs(runs_dir())
-    wanted = [run for run in runs if run.status in (statuses or STATUSES) and _is_of(run, trainer)][:limit]
+    wanted = [run for run in runs if run.status in (statuses or STATUSES) and is_of(run, trainer)][:limit]
+    nothing = f"{'none of the' if runs else 'no'} runs in {runs_dir()}{' is like that' if runs else ''}"
+    print_runs(wanted, as_json=as_json, nothing=nothing)
+    for one in broken:
+        click.echo(f"unreadable: {one['path']}: {one['error']}", err=True)
+
+
+def print_runs(runs: Sequence[RunSummary], *, as_json: bool, nothing: str) -> None:
+    """Print runs in their order.
+
+    :param nothing: What to tell people if there are none.
+    """
     if as_json:
-        print_json({"runs": [run.as_dict() for run in wanted]})
-    elif wanted:
+        print_json({"runs": [run.as_dict() for run in runs]})
+    elif runs:
         now = time.time_ns() // 1_000_000
         print_table(
             ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED", "DURATION"],
@@ -42,14 +62,13 @@ def list_command(statuses: Sequence[str], trainer: str | None, limit: int | None
                     *(run.run_id, run.status, run.trainer, steps_of(run.step, run.max_steps), run.attempt),
                     *(ago(run.submitted_ms, now), lasting(run.seconds(now))),
                 )
-                for run in wanted
+                for run in runs
             ],
         )
     else:
-        click.echo(f"{'none of the' if runs else 'no'} runs in {runs_dir()}{' is like that' if runs else ''}", err=True)
-    for one in broken:
-        click.echo(f"unreadable: {one['path']}: {one['error']}", err=True)
+        click.echo(nothing, err=True)
 
 
-def _is_of(run: RunSummary, trainer: str | None) -> bool:
+def is_of(run: RunSummary, trainer: str | None) -> bool:
+    """Whether a run is one of a trainer; None: of any."""
     return trainer is None or trainer in (run.trainer, run.trainer.rpartition("/")[2])

@@ -1,10 +1,12 @@
 """``hostcore serve``."""
 
+import os
 import sys
 
 import click
 
 from hostcore.cli.output import reports_errors
+from hostcore.cli.server_option import VARIABLE
 from hostcore_hookspecs.errors import HostcoreError
 
 _EXTRA = "pip install 'hostcore[service]'"
@@ -30,9 +32,10 @@ def serve_command(host: str, port: int, *, insecure_no_auth: bool, log_level: st
     """Take jobs over HTTP, and have launchers run them.
 
     Needs TRAINER_API_TOKEN, which every request has to bring. HOSTCORE_CONFIG names the operator's file: what jobs may
-    say, which launcher runs them, which policies are asked. HOSTCORE_RUNS_DIR is the folder of the runs. Jobs go on while
-    the service is down, and it finds them again.
+    say, which launcher runs them, which policies are asked. HOSTCORE_RUNS_DIR is the folder of the runs. Jobs go on
+    while the service is down, and it finds them again.
     """
+    os.environ.pop(VARIABLE, None)  # what it launches is run where it is launched
     try:
         from hostcore.service.server import serve
     except ModuleNotFoundError as error:

@@ -1,7 +1,10 @@
 """Reading ``events.jsonl`` back, and while it grows."""
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore_hookspecs.events import Event
@@ -30,6 +33,7 @@ def read_events(path: Path) -> Iterator[tuple[Event, int]]:
 
 
 _NAME = b'"event":"'
+_SEQ: Final = re.compile(rb'\{"schema":"[^"]*","seq":(\d+),')
 
 
 def name_of(line: bytes) -> str:
@@ -40,24 +44,42 @@ def name_of(line: bytes) -> str:
     return line.partition(_NAME)[2].partition(b'"')[0].decode(errors="replace")
 
 
+def seq_of(line: bytes) -> int | None:
+    """The number of the event in a line, without decoding it; None for a line that has none."""
+    found = _SEQ.match(line)
+    return int(found[1]) if found else None
+
+
 class GrowingLog:
     """Reads the lines that a log has gained since the last time.
 
     :param path: The log; it may not exist yet.
+    :param offset: Where to begin: the beginning of a line, in bytes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, offset: int = 0) -> None:
         self.path = path
-        self._offset = 0
+        self._offset = offset
 
-    def read(self) -> Iterator[bytes]:
-        """The whole lines since the last time, with their ends. One that is still being written waits."""
+    @property
+    def offset(self) -> int:
+        """Behind what was read, in bytes."""
+        return self._offset
+
+    def read(self, *, longest: int = -1) -> Iterator[bytes]:
+        """The whole lines since the last time, with their ends. One that is still being written waits.
+
+        :param longest: A line of more bytes comes in pieces, none of which waits; -1: it comes as a whole.
+        """
         try:
             with self.path.open("rb") as log:
                 log.seek(self._offset)
-                for line in log:
+                while line := log.readline(longest):
                     if not line.endswith(b"\n"):
-                        return
+                        if len(line) != longest:
+                            return
+                        line = _whole_characters(line)
+                        log.seek(self._offset + len(line))
                     self._offset += len(line)
                     yield line
         except FileNotFoundError:
@@ -71,3 +93,35 @@ class GrowingLog:
                 return log.read()
         except FileNotFoundError:
             return b""
+
+    def begin_behind(self, seq: int) -> None:
+        """Of a log of events: read on behind the event of a number. Looks at a few lines, however long the log is.
+
+        Where a line is damaged, it may begin earlier.
+        """
+        try:
+            with self.path.open("rb") as log:
+                low, high = 0, log.seek(0, os.SEEK_END)
+                while low < high:  # what begins before `low` has a number up to seq; what begins from `high` on has not
+                    middle = (low + high) // 2
+                    log.seek(max(middle - 1, 0))
+                    if middle:
+                        log.readline()
+                    begin = log.tell()
+                    line = log.readline() if begin < high else b""
+                    number = seq_of(line) if line.endswith(b"\n") else None
+                    if number is not None and number <= seq:
+                        low = begin + len(line)
+                    else:
+                        high = middle
+                self._offset = low
+        except FileNotFoundError:
+            return
+
+
+def _whole_characters(piece: bytes) -> bytes:
+    """A piece of UTF-8 text without its last character, which may go on behind it."""
+    end = len(piece) - 1
+    while end > 0 and piece[end] & 0xC0 == 0x80:  # the second and later bytes of a character
+        end -= 1
+    return piece[:end] or piece

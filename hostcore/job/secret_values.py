@@ -28,7 +28,7 @@ _WORDS: Final = (
     *("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost", "status", "exit_code"),
     *("reason", "requested_by", "left", "metrics", "best", "final_checkpoint", "started_ms", "ended_ms"),
     *("distribution", "version", "sha256", "name", "value", "kind", "process", "host", "boot_id", "started"),
-    *("last_progress_ms", "renewed_ms", "handle", "details", "force", "uploader", "size"),
+    *("last_progress_ms", "renewed_ms", "handle", "details", "launch_id", "sees_run_dir", "force", "uploader", "size"),
     *("python", "torch", "threads", "null", "none", "true", "false", "error", "warning", "http", "https", "file"),
     *("localhost", "train", "test", "validation"),
 )

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Ge, Le, MinLen
 
-from hostcore.job.names import BUILTIN, DeviceName, PluginName, RunId
+from hostcore.job.names import BUILTIN, DeviceName, PluginName, RunId, is_builtin
 from hostcore.job.plain import to_plain
 from hostcore.job.rules import check_rules
 from hostcore.job.sections import (
@@ -218,8 +218,20 @@ class JobSpec:
 
     @property
     def ranks(self) -> int:
-        """Processes that train together."""
-        return self.world_size or len(self.requested_devices)
+        """Processes that train together: those that an engine has started, or will, or one for each device."""
+        return self.world_size or self._launched_ranks or len(self.requested_devices)
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether its launcher hands it to an engine, whose machines and devices are not those of this process."""
+        return not is_builtin(self.launcher.use, "local") and self.world_size is None
+
+    @property
+    def _launched_ranks(self) -> int:
+        """Those that the launcher's engine will start; 0: it starts none, they are this machine's."""
+        if self.resources is None or not self.runs_elsewhere:
+            return 0
+        return self.resources.num_nodes * max(1, self.resources.gpus_per_node)
 
     @property
     def micro_batches(self) -> int:

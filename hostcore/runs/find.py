@@ -1,6 +1,7 @@
 """Finding the run that somebody means: by its run_id, by the beginning of it, or by its directory."""
 
 import difflib
+from collections.abc import Sequence
 from pathlib import Path
 
 from hostcore.runs.directory import RunDirectory
@@ -35,10 +36,7 @@ def find_run(name: str, runs: Path) -> RunDirectory:
     run_ids = sorted(path.name for path in runs.iterdir() if _is_run(path)) if runs.is_dir() else []
     matches = [run_id for run_id in run_ids if run_id.startswith(name)]
     if len(matches) > 1:
-        shown = ", ".join(matches[:_MOST_NAMED]) + (", …" if len(matches) > _MOST_NAMED else "")
-        raise AmbiguousRun(
-            f"{len(matches)} runs begin with {name!r}: {shown}", file=str(runs), hint="give more of the run id"
-        )
+        raise AmbiguousRun(ambiguous(name, matches), file=str(runs), hint="give more of the run id")
     if not matches:
         near = difflib.get_close_matches(name, run_ids, n=1)
         raise UnknownRun(
@@ -47,6 +45,12 @@ def find_run(name: str, runs: Path) -> RunDirectory:
             hint=f"did you mean {near[0]!r}? {_LIST}" if near else _LIST,
         )
     return RunDirectory(runs / matches[0])
+
+
+def ambiguous(name: str, matches: Sequence[str]) -> str:
+    """What is said of a name that several runs begin with."""
+    shown = ", ".join(matches[:_MOST_NAMED]) + (", …" if len(matches) > _MOST_NAMED else "")
+    return f"{len(matches)} runs begin with {name!r}: {shown}"
 
 
 def _is_run(path: Path) -> bool:

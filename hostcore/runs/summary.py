@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -15,6 +15,10 @@ from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.launcher import LaunchStatus
+
+if TYPE_CHECKING:
+    from hostcore.runs.launch import Launch
 
 #: What can become of a run, in the order of its life. ``submitted``: recorded, but no attempt has begun.
 STATUSES: Final = ("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost")
@@ -67,11 +71,13 @@ class RunSummary:
         return None if self.started_ms is None or until is None else max(0, until - self.started_ms) / 1000
 
 
-def summarize(directory: RunDirectory) -> RunSummary:
+def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> RunSummary:
     """The summary of a run.
 
-    A run is running while its supervisor lives; a run whose supervisor died without a result is lost.
+    A run is running while its supervisor lives; a run whose supervisor died without a result is lost. Of one that goes
+    on where this directory is not seen, its launcher tells.
 
+    :param told: What the launcher says, if somebody has asked it.
     :raises UnknownRun: When the folder is no run.
     :raises CorruptDocument, UnreadableDocument: When one of its files cannot be read.
     """
@@ -83,6 +89,8 @@ def summarize(directory: RunDirectory) -> RunSummary:
             file=str(directory.path),
             hint="`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR says where they are looked for",
         ) from error
+    if (launch := _far_launch(directory)) is not None:
+        return _summary_from_afar(directory, record, launch, told)
     # The lease is removed after the result was written: read the other way round, an end could be missed.
     lease = Lease.read(directory.lease)
     result = RunResult.read(directory.result)
@@ -104,6 +112,43 @@ def summarize(directory: RunDirectory) -> RunSummary:
         ended_ms=ended.ended_ms if ended else None,
         started_ms=newest.started_ms if newest else None,
         seen_ms=ended.ended_ms if ended else lease.renewed_ms if lease else None,
+    )
+
+
+def _far_launch(directory: RunDirectory) -> "Launch | None":
+    """The launch of a run that goes on where its directory is not seen; None for any other."""
+    if not directory.launch.exists():
+        return None
+    from hostcore.runs.launch import Launch  # it loads launchers, for the few runs that need them
+
+    launch = Launch.read(directory.launch)
+    return launch if launch is not None and not launch.sees_run_dir else None
+
+
+def _summary_from_afar(
+    directory: RunDirectory, record: RunRecord, launch: "Launch", told: LaunchStatus | None
+) -> RunSummary:
+    from hostcore.runs.afar import newest_sign, told_by_launcher
+
+    result = RunResult.read(directory.result)
+    attempt = newest_attempt(directory.attempts)
+    newest = read_claim(directory.attempts, attempt)
+    begun = attempt >= launch.attempt
+    ended = result if result and begun and result.attempt == attempt else None
+    if ended is None and told is None:
+        told = told_by_launcher(directory, launch, begun=begun)
+    step, seen_ms = newest_sign(directory.events)
+    return RunSummary(
+        run_id=directory.run_id,
+        status=ended.status if ended else told.status if told else "lost",
+        trainer=record.job["trainer"],
+        step=ended.step if ended else max(step, result.step if result else 0),
+        max_steps=record.total_steps or record.job.get("max_steps", 0),
+        attempt=attempt,
+        submitted_ms=record.submitted_ms,
+        ended_ms=ended.ended_ms if ended else None,
+        started_ms=newest.started_ms if newest else None,
+        seen_ms=ended.ended_ms if ended else seen_ms,
     )
 
 

@@ -5,18 +5,20 @@ import os
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, make_run_id
+from hostcore.job.pointers import escaped
+from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.launching import launcher_of
-from hostcore.service.guard.from_others import NotAllowed, require_allowed
-from hostcore.service.guard.places import require_places_allowed
+from hostcore.service.guard.from_others import require_allowed
+from hostcore.service.guard.refusal import NotAllowed
 from hostcore.service.http.problems import RequestError
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
@@ -25,6 +27,9 @@ from hostcore.supervisor.authorizing import authorize, operator_policies, polici
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.policy import Principal
+
+#: Of a trainer's name, an owner, a label's key, in characters: what the database's columns hold.
+_LONGEST: Final = 256
 
 
 @attrs.frozen(kw_only=True)
@@ -71,10 +76,9 @@ class Admission:
         operator = self.settings.operator
         document = _with_run_id(document)
         require_allowed(document, operator.http)
-        require_places_allowed(document, operator.http)
         run_dir = self.settings.runs / str(document["run_id"])
         document = {**document, "launcher": _launcher(document.get("launcher"), operator)}
-        plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False)
+        plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
         launcher_of(plan.spec, self.discovered, job_dir=run_dir)
         asked = policies_of(operator, plan, self.discovered) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
@@ -89,10 +93,10 @@ class Admission:
         """
         if (earlier := self.replayed(origin)) is not None:
             return earlier, False
-        self._require_room()
         plan = self.plan(document, origin.principal)
         spec, now = plan.spec, now_ms()
         launch_id = new_launch_id(spec.run_id)
+        _require_short(spec)
         job = self.jobs.add(
             StoredJob(
                 run_id=spec.run_id,
@@ -109,7 +113,8 @@ class Admission:
                 max_steps=spec.max_steps,
                 submitted_ms=now,
                 updated_ms=now,
-            )
+            ),
+            most_open=self.settings.operator.http.max_submitted,
         )
         if job.launch_id == launch_id:
             return job, True
@@ -125,22 +130,22 @@ class Admission:
         earlier = self.jobs.by_key(origin.principal.name, origin.idempotency_key)
         return _same_request(earlier, origin) if earlier is not None else None
 
-    def _require_room(self) -> None:
-        most = self.settings.operator.http.max_submitted
-        if most and self.jobs.count_open() >= most:
-            raise RequestError(
-                f"{most} jobs wait or run already, which is as many as the operator allows",
-                code="service.full",
-                hint="try again when one has ended, or cancel one",
-                headers={"Retry-After": "60"},
-            )
-
     def _free_name(self, run_id: str) -> str:
         """Two run ids may differ in what engines do not tell apart."""
         name = engine_name(run_id)
         if self.jobs.by_name(name) is None or self.jobs.get(run_id) is not None:
             return name
         return f"{name[:58].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:4]}"
+
+
+def _require_short(spec: JobSpec) -> None:
+    """See that jobs can be found by what they have: an index takes no text without end."""
+    short = {"/trainer": spec.trainer, "/owner": spec.owner or ""}
+    short |= {f"/labels/{escaped(key)}": key for key in spec.labels}
+    long = [pointer for pointer, text in short.items() if len(text) > _LONGEST]
+    if long:
+        message = f"more than {_LONGEST} characters, by which no service finds jobs"
+        raise Errors([RequestError(message, code="value.range", pointer=pointer) for pointer in long])
 
 
 def new_launch_id(run_id: str) -> str:
@@ -175,7 +180,7 @@ def _launcher(asked: Any, operator: OperatorFile) -> dict[str, Any]:
         settings = sorted(set(asked) - {"use"})
         raise Errors([_not_allowed(f"/launcher/{settings[0]}", "the settings of launchers are the operator's")])
     if name == default.use:
-        return {"use": name, **default.settings}
+        return {"use": name, **operator.launchers.get(default.use, {}), **default.settings}
     if not isinstance(name, str) or name not in operator.launchers:
         known = ", ".join([default.use, *operator.launchers])
         raise Errors([_not_allowed("/launcher", f"the launcher {name!r} is not one of this service's: {known}")])

@@ -1,20 +1,30 @@
 """The ASGI application."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from hostcore import __version__
 from hostcore.service.http import problems
-from hostcore.service.http.rate import RateLimit
+from hostcore.service.http.openapi import describe_jobs
+from hostcore.service.http.rate import Limited, RateLimit
+from hostcore.service.jobs.checking import Checks
+from hostcore.service.jobs.files import ROUTER as FILES
+from hostcore.service.jobs.history import ROUTER as HISTORY
 from hostcore.service.jobs.router import ROUTER as JOBS
+from hostcore.service.jobs.streams import Streams
+from hostcore.service.jobs.validate import ROUTER as VALIDATE
+from hostcore.service.page.router import ROUTER as PAGE
+from hostcore.service.plugins import ROUTER as PLUGINS
 from hostcore.service.services import Service
 from hostcore.service.settings import Settings
+from hostcore.service.train.router import ROUTER as TRAIN
+from hostcore.service.train.trainers import Trainers
 from hostcore_hookspecs.errors import HostcoreError
 
 _PROBLEM: Final[dict[str, Any]] = {"model": problems.Problem, "content": {problems.MEDIA_TYPE: {}}}
@@ -23,12 +33,15 @@ _RESPONSES: Final[dict[int | str, dict[str, Any]]] = dict.fromkeys(
 )
 
 
-def make_app(settings: Settings) -> FastAPI:
-    """The service as an ASGI application. Its lifespan opens the database and starts the dispatcher."""
+def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
+    """The service as an ASGI application. Its lifespan starts the dispatcher, and closes the service.
+
+    :param opened: The service; its lifespan opens it if not given.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        service = Service.open(settings)
+        service = opened or Service.open(settings)
         app.state.service = service
         service.dispatcher.start()
         try:
@@ -36,18 +49,20 @@ def make_app(settings: Settings) -> FastAPI:
         finally:
             service.close()
 
-    app = FastAPI(title="hostcore", version=__version__, lifespan=lifespan, responses=_RESPONSES)
+    app = FastAPI(
+        title="hostcore",
+        version=__version__,
+        lifespan=lifespan,
+        responses=_RESPONSES,
+        docs_url=None,  # these pages load their scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,  # to where the header Host says
+    )
     app.state.settings = settings
-    limit = RateLimit(settings.operator.http.requests_per_minute)
-
-    @app.middleware("http")
-    async def limited(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        try:
-            limit.take(request.client.host if request.client else "")
-        except HostcoreError as error:
-            return await problems.on_hostcore_error(request, error)
-        return await call_next(request)
-
+    app.state.trainers = Trainers()
+    app.state.streams = Streams()
+    app.state.checks = Checks()
+    app.add_middleware(Limited, limit=RateLimit(settings.operator.http.requests_per_minute))
     app.add_exception_handler(HostcoreError, problems.on_hostcore_error)
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)
     app.add_exception_handler(HTTPException, problems.on_http_error)
@@ -59,5 +74,12 @@ def make_app(settings: Settings) -> FastAPI:
         """Needs no token: for load balancers and probes."""
         return {"status": "ok"}
 
+    describe_jobs(app)
     app.include_router(JOBS)
+    app.include_router(TRAIN)
+    app.include_router(PAGE)
+    app.include_router(HISTORY)
+    app.include_router(FILES)
+    app.include_router(VALIDATE)
+    app.include_router(PLUGINS)
     return app

@@ -13,12 +13,14 @@ def directory_of(job: StoredJob, settings: Settings) -> RunDirectory:
     return RunDirectory(settings.runs / job.run_id)
 
 
-def plan_of(job: StoredJob, settings: Settings) -> RunPlan:
+def plan_of(job: StoredJob, settings: Settings, discovered: Discovered | None = None) -> RunPlan:
     """The plan of a stored job. Its relative paths start in its run directory, since it has no file.
 
+    :param discovered: The plugins that are installed; they are looked for if not given.
     :raises HostcoreError: When one of its plugins is not installed any more.
     """
-    return make_plan(job.job, runs=settings.runs, job_dir=directory_of(job, settings).path, load=False)
+    run_dir = directory_of(job, settings).path
+    return make_plan(job.job, runs=settings.runs, job_dir=run_dir, load=False, discovered=discovered)
 
 
 def launcher_for(job: StoredJob, settings: Settings, discovered: Discovered) -> Launcher:
@@ -26,5 +28,5 @@ def launcher_for(job: StoredJob, settings: Settings, discovered: Discovered) -> 
 
     :raises HostcoreError: When it is not installed any more, or its settings are wrong.
     """
-    plan = plan_of(job, settings)
+    plan = plan_of(job, settings, discovered)
     return launcher_of(plan.spec, discovered, job_dir=plan.job_dir)

@@ -1,13 +1,22 @@
 """The process of ``hostcore serve``: uvicorn, and what it says when it starts."""
 
 import logging
+import os
+import signal
 import socket
 from contextlib import closing
+from types import FrameType
+from typing import Any, Final
 
 import uvicorn
 
+from hostcore.scrubbing import scrub
 from hostcore.service.app import make_app
-from hostcore.service.settings import InvalidService, read_settings
+from hostcore.service.services import Service
+from hostcore.service.settings import TOKEN_VARIABLE, InvalidService, read_settings
+
+#: How long what is being answered may take when the service ends.
+_ANSWER_SECONDS: Final = 4
 
 
 def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> int:
@@ -18,17 +27,46 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
     :raises HostcoreError: When the service cannot start.
     """
     settings = read_settings(host=host, insecure_no_auth=insecure_no_auth)
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    app = make_app(settings)
+    os.environ.pop(TOKEN_VARIABLE, None)  # what is launched here inherits the rest
+    _log_to_stderr(log_level)
     with closing(_listen(host, port)) as listening:
+        app = make_app(settings, Service.open(settings))
         address = f"[{host}]" if ":" in host else host
         print(f"hostcore serves http://{address}:{listening.getsockname()[1]}", flush=True)
         config = uvicorn.Config(
-            app, log_level=log_level, log_config=None, server_header=False, timeout_graceful_shutdown=10
+            app,
+            log_level=log_level,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=_ANSWER_SECONDS,
         )
-        server = uvicorn.Server(config)
+        server = _Server(config)
+        for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn sends itself, in the end, those that it has caught
+            signal.signal(number, server.handle_exit)
         server.run(sockets=[listening])
     return 0 if server.started else 1
+
+
+class _Server(uvicorn.Server):
+    """Waits for what is being answered when it is told to end, but not for streams, which have no end of their own."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        app: Any = self.config.app
+        app.state.streams.leave()
+        super().handle_exit(sig, frame)
+
+
+class _Scrubbed(logging.Formatter):
+    """Shows no secret: whatever a client writes into a URL stands in the log of requests."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return scrub(super().format(record))
+
+
+def _log_to_stderr(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Scrubbed("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _listen(host: str, port: int) -> socket.socket:

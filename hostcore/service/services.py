@@ -8,7 +8,7 @@ from hostcore.plugins.discover import Discovered, discover
 from hostcore.runs.summary import UnknownRun
 from hostcore.service.admission import Admission
 from hostcore.service.dispatch.dispatcher import Dispatcher
-from hostcore.service.settings import Settings
+from hostcore.service.settings import InvalidService, Settings
 from hostcore.service.store.database import open_database
 from hostcore.service.store.job import StoredJob
 from hostcore.service.store.jobs import Jobs
@@ -29,9 +29,17 @@ class Service:
     def open(cls, settings: Settings) -> "Service":
         """Open the database, and find the plugins that are installed.
 
-        :raises HostcoreError: When the database cannot be used, or one of the operator's policies not be loaded.
+        :raises HostcoreError: When the runs have no place, the database cannot be used, or one of the operator's
+            policies not be loaded.
         """
-        settings.runs.mkdir(parents=True, exist_ok=True)
+        try:
+            settings.runs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidService(
+                f"the folder of the runs cannot be made: {error.strerror}",
+                file=str(settings.runs),
+                hint="HOSTCORE_RUNS_DIR names it",
+            ) from error
         discovered = discover()
         engine = open_database(settings.database)
         jobs = Jobs(engine)

@@ -15,7 +15,7 @@ from hostcore_hookspecs.errors import HostcoreError
 TOKEN_VARIABLE: Final = "TRAINER_API_TOKEN"  # noqa: S105 - the name of a variable
 DEFAULT_PORT: Final = 8321
 _LEAST_TOKEN: Final = 16
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class InvalidService(HostcoreError):
@@ -59,7 +59,7 @@ def read_settings(
         raise InvalidService(
             f"{TOKEN_VARIABLE} is set, and --insecure-no-auth says that there is none", hint="remove one of them"
         )
-    if token is None and host not in _LOOPBACK:
+    if token is None and host not in LOOPBACK:
         raise InvalidService(
             f"--insecure-no-auth listens on the loopback device only, not on {host}",
             hint=f"set {TOKEN_VARIABLE}, or use --host 127.0.0.1",

@@ -3,14 +3,17 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from hostcore.job.load import load_job
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.control import read_cancel, request_cancel
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.launch import awaited_launch
+from hostcore.runs.launch import Launch, awaited_launch
+from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import ALIVE, RunSummary, summarize
 from hostcore.supervisor.abandoned import cancel_abandoned, wait_for_orphan
@@ -58,6 +61,9 @@ def cancel(
     :raises UnknownRun: When there is no such run.
     :raises RunUnwritable: When this user may not write into its directory.
     """
+    launch = Launch.read(directory.launch)
+    if launch is not None and not launch.sees_run_dir:
+        return _cancel_far(directory, launch, force=force, wait=wait, watch=watch, sleep=sleep)
     asked: int | None = None
     while True:
         # Before the run is looked at: of two that find it abandoned, only one can claim this number.
@@ -82,6 +88,41 @@ def cancel(
             return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
         watch(summary)
         sleep(_POLL_SECONDS)
+
+
+def _cancel_far(
+    directory: RunDirectory,
+    launch: Launch,
+    *,
+    force: bool,
+    wait: bool,
+    watch: Callable[[RunSummary], None],
+    sleep: Callable[[float], None],
+) -> Cancellation:
+    """Cancel a run that cannot hear, since it does not see its directory: its launcher does it."""
+    from hostcore.plugins.discover import discover
+    from hostcore.plugins.launching import launcher_of
+    from hostcore.supervisor.mirror.watching import refresh_far
+
+    summary = summarize(directory)
+    requested = summary.status in ALIVE
+    if requested:
+        if launch.handle is None:
+            raise RunConflict(
+                f"the run {directory.run_id!r} is just being launched", hint="try again in a moment, when it has been"
+            )
+        record = RunRecord.read(directory.record)
+        spec = load_job(record.job, world_size=record.world_size or None)
+        launcher = launcher_of(spec, discover(), job_dir=Path(record.job_dir))
+        launcher.cancel(launch.handle, 0.0 if force else spec.grace_seconds)
+    while wait and summary.status in ALIVE:
+        watch(summary)
+        sleep(_POLL_SECONDS)
+        summary = summarize(directory)
+    refresh_far(directory)
+    result = RunResult.read(directory.result)
+    ended = result if result and result.attempt >= launch.attempt and summary.status not in ALIVE else None
+    return _ended(ended, summary, requested=requested)
 
 
 def _ended(result: RunResult | None, summary: RunSummary, *, requested: bool) -> Cancellation:

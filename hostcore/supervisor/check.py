@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore.errors import Errors
+from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
@@ -37,7 +38,7 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
     with tempfile.TemporaryDirectory(prefix="hostcore-check-") as folder:
         place = Path(folder)
         record, contract = place / "run.json", place / "contract.json"
-        RunRecord(job=plan.spec.to_json(), job_dir=str(plan.job_dir)).write(record)
+        RunRecord(job=_checked_here(plan.spec), job_dir=str(plan.job_dir)).write(record)
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
             job_spec_path=str(record),
@@ -48,7 +49,7 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
             start_from=plan.fetched.parent or plan.spec.begins_from or "",
             inputs=plan.fetched.inputs,
         ).write(contract)
-        ranks = plan.spec.ranks
+        ranks = 1 if plan.spec.runs_elsewhere else plan.spec.ranks
         outputs = [place / f"rank-{rank}.log" for rank in range(ranks)]
         workers = WorkerGroup()
         try:
@@ -59,6 +60,15 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
             return found
         finally:
             workers.close()  # they have said all there is to say; a thread that a plugin started could keep them
+
+
+def _checked_here(spec: JobSpec) -> dict[str, Any]:
+    """A job as far as it can be checked on this machine: of one that runs elsewhere, everything but its devices."""
+    job = spec.to_json()
+    if spec.runs_elsewhere:
+        for key in ("device", "devices", "global_batch_size", "resources", "launcher"):
+            job.pop(key, None)
+    return job
 
 
 def _found(workers: WorkerGroup, outputs: list[Path], timeout_seconds: float | None) -> Mapping[str, Any]:

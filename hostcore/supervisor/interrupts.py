@@ -41,6 +41,8 @@ class Interrupts:
         self.forced = False
         #: Whether a scheduler has asked, first or later: it will not wait.
         self.hurried = False
+        #: Whether another process of the run has passed on a Ctrl-C.
+        self._cancelled_elsewhere = False
         #: When each signal came first.
         self._seen: dict[int, float] = {}
         self._before: dict[signal.Signals, Any] = {}
@@ -57,6 +59,7 @@ class Interrupts:
 
     def hear(self, asked: Asked, *, hurried: bool, forced: bool) -> None:
         """Take in what was asked of another process that belongs to the run."""
+        self._cancelled_elsewhere = self._cancelled_elsewhere or asked.status == "cancelled"
         self.first = self.first or asked
         self.hurried = self.hurried or hurried
         self.forced = self.forced or forced
@@ -78,6 +81,8 @@ class Interrupts:
         if self.first is None:
             status, reason, requested_by = _MEANING[signal.Signals(number)]
             self.first = Asked(status=status, reason=reason, requested_by=requested_by)
+        elif number == signal.SIGINT and self._cancelled_elsewhere and number not in self._seen:
+            pass  # whoever interrupts all ranks of a run interrupts it once, in whatever order they get it
         elif number == signal.SIGINT or now - self._seen.get(number, now) > _SAME_SECONDS:
             self.forced = True
         self._seen.setdefault(number, now)

@@ -201,7 +201,8 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
         )
     try:
         record = RunRecord.read(directory.record)
-        recorded = load_job(record.job, world_size=record.world_size or None)
+        # Before the first attempt of a submitted run nobody knows how many ranks its engine will start.
+        recorded = load_job(record.job, world_size=record.world_size or plan.spec.world_size)
     except FileNotFoundError as error:
         raise RunConflict(
             f"{directory.path.name!r} exists in the runs folder but is no run of hostcore's",

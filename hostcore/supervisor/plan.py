@@ -12,7 +12,7 @@ from hostcore.job.secrets import keep_secrets, remember_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
-from hostcore.plugins.discover import discover
+from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.devices import require_clear_devices
@@ -67,6 +67,7 @@ def make_plan(
     job_dir: Path | None = None,
     world_size: int | None = None,
     load: bool = True,
+    discovered: Discovered | None = None,
 ) -> RunPlan:
     """Load a job and find its plugins.
 
@@ -79,6 +80,7 @@ def make_plan(
         mapping the working directory.
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :param load: Whether to load the plugins that serve a run in this process; a plan without them cannot be run here.
+    :param discovered: The plugins that are installed; they are looked for if not given.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
     spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir, world_size=world_size)
@@ -90,7 +92,7 @@ def make_plan(
     )
     job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
     keep_secrets(spec, job_dir, runs or runs_dir())
-    selected = select(spec, discover())
+    selected = select(spec, discovered or discover())
     here = load_here(selected if load else (), job_dir=job_dir)
     directory = RunDirectory((runs or runs_dir()) / spec.run_id)
     return RunPlan(

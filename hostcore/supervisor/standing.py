@@ -20,6 +20,7 @@ from hostcore.runs.result import RunResult
 from hostcore.runs.summary import RunSummary, summarize
 from hostcore_builtin_plugins.progress import RunProgress
 from hostcore_hookspecs.errors import RunError
+from hostcore_hookspecs.launcher import LaunchStatus
 
 
 @attrs.frozen(kw_only=True)
@@ -107,7 +108,10 @@ class Standing:
             "attempts": [one.as_dict() for one in self.attempts],
             "reason": self.reason,
             "error": attrs.asdict(self.error) if self.error else None,
+            "best": dict(self.result.best) if self.result and self.result.best else None,
+            "lost": self.lost,
             "eta_seconds": self.progress.eta_seconds if self.summary.status == "running" else None,
+            "samples_per_second": self.progress.samples_per_second if self.summary.status == "running" else None,
             "devices": list(self.devices),
             "plugins": [dict(one) for one in self.plugins],
             "parent": self.parent,
@@ -115,13 +119,19 @@ class Standing:
         }
 
 
-def look(directory: RunDirectory, history: History) -> Standing:
+def look(directory: RunDirectory, history: History, *, told: LaunchStatus | None = None) -> Standing:
     """Look at a run.
 
     :param history: Of this run; it reads on from where it was.
+    :param told: What its launcher says, if somebody has asked it, and has brought what its mirror says: both matter for
+        a run that goes on where its directory is not seen. Else that is done here.
     :raises HostcoreError: When one of the run's files is not what hostcore wrote.
     """
-    summary = summarize(directory)
+    if told is None and directory.launch.exists():
+        from hostcore.supervisor.mirror.watching import refresh_far  # for the few runs that need it
+
+        refresh_far(directory)
+    summary = summarize(directory, told=told)
     history.read_on()
     record = RunRecord.read(directory.record)
     result = RunResult.read(directory.result) if summary.ended_ms is not None else None
@@ -137,7 +147,7 @@ def look(directory: RunDirectory, history: History) -> Standing:
         progress=progress,
         metrics={**(result.metrics if result else {}), **history.metrics},
         attempts=history.attempts(running=summary.status == "running"),
-        checkpoints=_checkpoints(checkpoints_dir(directory, summary.attempt)),
+        checkpoints=checkpoints_in(checkpoints_dir(directory, summary.attempt)),
         plugins=record.plugins,
         devices=history.devices,
         parent=record.parent,
@@ -150,16 +160,27 @@ def checkpoints_dir(directory: RunDirectory, attempt: int) -> Path:
 
     What lay in the run directory is looked for there, wherever that is now.
     """
+    return _place(directory, attempt, "checkpoints_dir") or directory.checkpoints
+
+
+def samples_dir(directory: RunDirectory, attempt: int) -> Path:
+    """Where an attempt wrote its generated samples; see :func:`checkpoints_dir`."""
+    return _place(directory, attempt, "samples_dir") or directory.samples
+
+
+def _place(directory: RunDirectory, attempt: int, name: str) -> Path | None:
+    """A folder that a contract names; None without a contract."""
     try:
         contract = WorkerContract.read(directory.contract(attempt, 0))
     except InvalidContract:  # there is none yet, or it was made by another version
-        return directory.checkpoints
-    folder = Path(contract.checkpoints_dir)
+        return None
+    folder = Path(getattr(contract, name))
     inside = folder.is_relative_to(contract.run_dir)
     return directory.path / folder.relative_to(contract.run_dir) if inside else folder
 
 
-def _checkpoints(folder: Path) -> list[CheckpointSeen]:
+def checkpoints_in(folder: Path) -> list[CheckpointSeen]:
+    """The committed checkpoints of a folder, oldest first."""
     seen = []
     for record in committed(folder):
         try:

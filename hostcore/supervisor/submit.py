@@ -21,7 +21,7 @@ from hostcore import __version__
 from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.discover import discover
+from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.plugins.provenance import provenance
 from hostcore.runs.attempts import newest_attempt
@@ -30,10 +30,12 @@ from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.runs.stillborn import remove_stillborn
 from hostcore.supervisor.opening import RunConflict, examine_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
-from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle
+from hostcore_hookspecs.errors import TransientError
+from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +63,7 @@ def submit(
     tell: Callable[[str], None],
     name: str | None = None,
     launch_id: str | None = None,
+    discovered: Discovered | None = None,
 ) -> Submission | RunResult:
     """Record a run, and have its launcher start a supervisor for it.
 
@@ -70,17 +73,23 @@ def submit(
     :param name: What the engine is to call it; made from the run_id if not given.
     :param launch_id: Of this submission. One that was cut short goes on when it is made again with the same id; a new
         id is made if not given.
+    :param discovered: The plugins that are installed; they are looked for if not given.
     :return: The submission; or the result of the run, if it is finished already.
     :raises RunConflict, CheckpointError, RunUnwritable: See :func:`hostcore.supervisor.opening.examine_run`.
+    :raises TransientError: The launcher's engine did not answer. With a ``launch_id``, what was recorded stays, for the
+        next try.
     :raises HostcoreError: When the supervisor cannot be started; then everything is as it was before.
     """
     directory = plan.directory
-    cut_short = _cut_short(directory, launch_id)
+    cut_short = _same_launch(directory, launch_id)
+    if cut_short is not None and cut_short.handle is not None:  # whoever submitted it has died before it could say so
+        return Submission(directory=directory, attempt=cut_short.attempt, handle=cut_short.handle)
     if cut_short is None:
         finished = examine_run(plan)
         if finished is not None:
             return finished
-    launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
+        remove_stillborn(directory)
+    launcher = launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(
@@ -96,17 +105,30 @@ def submit(
             context = launch_context(plan, launch, name=name or _name_of(plan, before), tell=tell)
             tell(launcher.plan(context).summary)
             handle = launcher.launch(context)
-        except BaseException:
-            before.restore()
+        except BaseException as error:
+            # An engine that did not answer may have taken it: whoever tries again under the same id finds out.
+            if not (launch_id and isinstance(error, TransientError)):
+                before.restore()
             raise
         attrs.evolve(launch, handle=handle).write(directory.launch)
     return Submission(directory=directory, attempt=launch.attempt, handle=handle)
 
 
-def _cut_short(directory: RunDirectory, launch_id: str | None) -> Launch | None:
-    """The launch of that id, if it was recorded and nobody knows what came of it."""
+def dry_run(plan: RunPlan, discovered: Discovered | None = None) -> LaunchPlan:
+    """What the launcher of a job would do, without doing it.
+
+    :raises HostcoreError: When it would refuse.
+    """
+    launcher = launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
+    attempt = newest_attempt(plan.directory.attempts) + 1
+    launch = Launch(attempt=attempt, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
+    return launcher.plan(launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None))
+
+
+def _same_launch(directory: RunDirectory, launch_id: str | None) -> Launch | None:
+    """The launch of that id, if an earlier try has recorded it."""
     launch = Launch.read(directory.launch) if launch_id else None
-    return launch if launch and launch.launch_id == launch_id and launch.handle is None else None
+    return launch if launch and launch.launch_id == launch_id else None
 
 
 def _name_of(plan: RunPlan, before: "_Before") -> str:

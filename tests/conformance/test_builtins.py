@@ -32,8 +32,12 @@ def _module(file: Path) -> ModuleType:
 
 def _examples() -> Mapping[tuple[str, str], Example]:
     """What each plugin is checked with, by kind and name."""
-    files = sorted(HERE.glob("builtins/*.py"))
-    return {(file.stem, name): make for file in files for name, make in _module(file).EXAMPLES.items()}
+    modules = {file.stem: _module(file) for file in sorted(HERE.glob("builtins/*.py"))}
+    return {
+        (getattr(module, "KIND", stem), name): make
+        for stem, module in modules.items()
+        for name, make in module.EXAMPLES.items()
+    }
 
 
 EXAMPLES = _examples()

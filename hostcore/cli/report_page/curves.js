@@ -4,294 +4,30 @@
 (() => {
   const source = document.getElementById("data");
   if (!source) return;
-  const { sums, number, whole, firstFrom, roundNumbers, powers, label, smooth } = scales;
   const found = JSON.parse(source.textContent);
   const field = (id) => document.getElementById(id);
-  const LEFT = 58, RIGHT = 12, TOP = 12, BOTTOM = 26;
-  const LAST = Math.max(1, found.last_step);
-  const shown = { from: 0, to: LAST, log: false, smoothing: Number(field("smoothing").value) };
-
-  const checkpoints = sums(found.checkpoints);
   for (const plot of found.plots) {
     for (const curve of plot.curves) {
-      for (const name of ["steps", "mean_steps", "nonfinite"]) curve[name] = sums(curve[name]);
+      for (const name of ["steps", "mean_steps", "nonfinite"]) curve[name] = scales.sums(curve[name]);
     }
   }
-
-  const make = (name, attributes, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    return made;
+  const last = Math.max(1, found.last_step);
+  const view = {
+    from: 0, to: last, last, log: false, dotted_up_to: found.dotted_up_to,
+    checkpoints: scales.sums(found.checkpoints), best: [], attempts: found.attempts,
   };
-  const trendOf = (curve) => {
-    if (curve.means.length) return { steps: curve.mean_steps, values: curve.means };
-    const steps = [], values = [];
-    curve.values.forEach((value, index) => {
-      if (value !== null) { steps.push(curve.steps[index]); values.push(value); }
-    });
-    return { steps, values };
-  };
-
-  const drawable = (value) => value !== null && (!shown.log || value > 0);
-  const frameOf = (plot, width, height) => {
-    let low = Infinity, high = -Infinity;
-    for (const curve of plot.curves) {
-      const end = firstFrom(curve.steps, shown.to + 1);
-      for (let index = firstFrom(curve.steps, shown.from); index < end; index++) {
-        const value = curve.values[index];
-        if (drawable(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-      }
-    }
-    if (low > high) { low = shown.log ? 1 : 0; high = shown.log ? 10 : 1; }
-    if (low === high) {
-      const room = Math.abs(low) * 0.05 || 1;
-      low -= room; high += room;
-    }
-    const part = shown.log
-      ? (value) => Math.log(value / low) / Math.log(high / low)
-      : (value) => (value / 2 - low / 2) / (high / 2 - low / 2);
-    return {
-      width, height, low, high,
-      across: (step) => LEFT + (step - shown.from) / (shown.to - shown.from) * (width - LEFT - RIGHT),
-      down: (value) => height - BOTTOM - part(value) * (height - TOP - BOTTOM),
-    };
-  };
-  const pathOf = (frame, steps, values) => {
-    let path = "", lifted = true;
-    // One point beyond each edge, so that the line leaves the picture instead of ending in it.
-    const begin = Math.max(0, firstFrom(steps, shown.from) - 1);
-    const end = Math.min(steps.length, firstFrom(steps, shown.to + 1) + 1);
-    for (let index = begin; index < end; index++) {
-      if (!drawable(values[index])) { lifted = true; continue; }
-      path += `${lifted ? "M" : "L"}${frame.across(steps[index]).toFixed(1)},${frame.down(values[index]).toFixed(1)}`;
-      lifted = false;
-    }
-    return path;
-  };
-  const within = (steps) => steps.filter((step) => step >= shown.from && step <= shown.to);
-
-  const drawAxes = (frame) => {
-    const bottom = frame.height - BOTTOM, right = frame.width - RIGHT, parts = [];
-    const rows = shown.log ? powers(frame.low, frame.high) : roundNumbers(frame.low, frame.high, 5);
-    const columns = roundNumbers(shown.from, shown.to, frame.width > 600 ? 8 : 4);
-    const grid = rows.map((tick) => `M${LEFT},${frame.down(tick)}H${right}`).join("");
-    parts.push(make("path", { class: "grid", d: grid }));
-    parts.push(make("path", { class: "axis", d: `M${LEFT},${TOP}V${bottom}H${right}` }));
-    for (const tick of rows) {
-      const place = { x: LEFT - 6, y: frame.down(tick), dy: "0.32em", "text-anchor": "end" };
-      parts.push(make("text", place, label(tick, rows, shown.log)));
-    }
-    for (const tick of columns.filter(Number.isInteger)) {
-      const anchor = frame.across(tick) > right - 20 ? "end" : "middle";
-      parts.push(make("text", { x: frame.across(tick), y: bottom + 17, "text-anchor": anchor }, whole(tick)));
-    }
-    const triangles = within(checkpoints).map((step) => `M${frame.across(step)},${bottom}l-3,6h6z`).join("");
-    parts.push(make("path", { class: "checkpoint", d: triangles }));
-    for (const [attempt, step] of found.attempts) {
-      if (step < shown.from || step > shown.to) continue;
-      parts.push(make("path", { class: "attempt", d: `M${frame.across(step)},${TOP}V${bottom}` }));
-      parts.push(make("text", { x: frame.across(step), y: TOP, dx: 4, dy: "0.6em" }, `attempt ${attempt}`));
-    }
-    return parts;
-  };
-  const drawCurve = (frame, curve) => {
-    const trend = trendOf(curve), parts = [];
-    const smoothed = shown.smoothing > 0 && curve.rough;
-    const line = (kind, steps, values) => parts.push(make("path", { class: kind, d: pathOf(frame, steps, values) }));
-    line(`line ${curve.role}${smoothed ? " raw" : ""}`, curve.steps, curve.values);
-    if (smoothed) line(`line ${curve.role}`, trend.steps, smooth(trend.values, shown.smoothing));
-    if (firstFrom(curve.steps, shown.to + 1) - firstFrom(curve.steps, shown.from) <= found.dotted_up_to) {
-      const dots = curve.steps.map((step, index) => {
-        const isShown = step >= shown.from && step <= shown.to && drawable(curve.values[index]);
-        return isShown ? `M${frame.across(step)},${frame.down(curve.values[index])}h0` : "";
-      });
-      parts.push(make("path", { class: `dots ${curve.role}`, d: dots.join("") }));
-    }
-    const crosses = within(curve.nonfinite).map((step) => `M${frame.across(step)},${TOP}m-4,-4l8,8m-8,0l8,-8`).join("");
-    if (crosses) parts.push(make("path", { class: "nonfinite", d: crosses }));
-    return parts;
-  };
-
-  class Picture {
-    constructor(figure) {
-      this.figure = figure;
-      this.plot = found.plots[Number(figure.dataset.plot)];
-      this.svg = figure.querySelector("svg");
-      this.readings = [...figure.querySelectorAll(".reading")];
-      this.ends = this.readings.map((one) => one.textContent);
-      this.place = document.createElement("span");
-      this.place.className = "at";
-      figure.querySelector("h3").append(" ", this.place);
-      // Its title would cover the curves as a tooltip.
-      this.svg.querySelector("title").remove();
-      this.svg.removeAttribute("aria-labelledby");
-      this.svg.setAttribute("aria-label", this.plot.title);
-      this.addReader();
-      this.addPointer();
-      this.stale = true;
-    }
-
-    // Reads the curves from the keyboard, and aloud.
-    addReader() {
-      this.reader = document.createElement("input");
-      Object.assign(this.reader, { type: "range", className: "reader", min: 0, step: 1 });
-      this.reader.setAttribute("aria-label", `Read ${this.plot.title} step by step`);
-      this.reader.addEventListener("input", () => this.read(this.steps[Number(this.reader.value)]));
-      this.reader.addEventListener("focus", () => this.read(this.steps[Number(this.reader.value)]));
-      this.reader.addEventListener("blur", () => this.forget());
-      this.svg.after(this.reader);
-    }
-
-    addPointer() {
-      const stepAt = (event) => {
-        const box = this.svg.getBoundingClientRect();
-        const x = (event.clientX - box.left) * (this.frame.width / box.width);
-        const share = (x - LEFT) / (this.frame.width - LEFT - RIGHT);
-        return shown.from + Math.min(1, Math.max(0, share)) * (shown.to - shown.from);
-      };
-      this.svg.addEventListener("pointerdown", (event) => {
-        if (event.button || !this.frame) return;
-        this.begun = stepAt(event);
-        this.svg.setPointerCapture(event.pointerId);
-      });
-      this.svg.addEventListener("pointermove", (event) => {
-        if (!this.frame) return;
-        const step = stepAt(event);
-        this.read(step);
-        if (this.begun !== undefined) this.select(this.begun, step);
-      });
-      this.svg.addEventListener("pointerup", (event) => {
-        if (this.begun === undefined) return;
-        const edges = [this.begun, stepAt(event)].sort((a, b) => a - b);
-        this.begun = undefined;
-        this.forget();
-        const wide = this.frame.across(edges[1]) - this.frame.across(edges[0]) > 6;
-        if (wide) enlarge(Math.floor(edges[0]), Math.ceil(edges[1]));
-      });
-      this.svg.addEventListener("pointercancel", () => { this.begun = undefined; this.forget(); });
-      this.svg.addEventListener("pointerleave", () => { if (this.begun === undefined) this.forget(); });
-      this.svg.addEventListener("dblclick", () => enlarge(0, LAST));
-    }
-
-    draw() {
-      const width = Math.round(this.svg.clientWidth);
-      if (!width) return;
-      this.stale = false;
-      this.width = width;
-      const height = this.figure.classList.contains("large") ? Math.min(320, Math.max(220, width * 0.4)) : 210;
-      this.frame = frameOf(this.plot, width, height);
-      this.svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-      const description = this.svg.querySelector("desc"), clip = `clip-${this.figure.dataset.plot}`;
-      const room = make("clipPath", { id: clip });
-      room.append(make("rect", { x: LEFT, y: 0, width: width - LEFT - RIGHT + 4, height: height - BOTTOM + 4 }));
-      const curves = make("g", { "clip-path": `url(#${clip})` });
-      curves.append(...this.plot.curves.flatMap((curve) => drawCurve(this.frame, curve)));
-      this.overlay = make("g", {});
-      this.svg.replaceChildren(description, room, ...drawAxes(this.frame), curves, this.overlay);
-      this.steps = [...new Set(this.plot.curves.flatMap((curve) => within(curve.steps)))].sort((a, b) => a - b);
-      this.reader.max = Math.max(0, this.steps.length - 1);
-      this.reader.disabled = !this.steps.length;
-      this.reader.value = this.reader.max;
-      this.describe(this.steps[this.steps.length - 1]);
-    }
-
-    // The point of each curve that is nearest to a step.
-    nearest(step) {
-      return this.plot.curves.map((curve) => {
-        const after = firstFrom(curve.steps, step);
-        const candidates = [after - 1, after].filter((index) => index in curve.steps);
-        candidates.sort((a, b) => Math.abs(curve.steps[a] - step) - Math.abs(curve.steps[b] - step));
-        return candidates.length ? { step: curve.steps[candidates[0]], value: curve.values[candidates[0]] } : undefined;
-      });
-    }
-
-    describe(step) {
-      if (step === undefined) return;
-      const names = this.plot.curves.map((curve) => curve.name);
-      const told = this.nearest(step).map((point, index) => (point ? `${names[index]} ${number(point.value)}` : ""));
-      this.reader.setAttribute("aria-valuetext", `step ${whole(step)}: ${told.filter(Boolean).join(", ")}`);
-    }
-
-    read(step) {
-      if (step === undefined || !this.frame) return;
-      const points = this.nearest(step), there = points.filter(Boolean);
-      if (!there.length) return;
-      const near = there.reduce((a, b) => (Math.abs(b.step - step) < Math.abs(a.step - step) ? b : a)).step;
-      this.place.textContent = `at step ${whole(near)}`;
-      points.forEach((point, index) => {
-        const other = point && point.step !== near ? ` (step ${whole(point.step)})` : "";
-        this.readings[index].textContent = point ? `${number(point.value)}${other}` : "-";
-      });
-      const { across, down, height } = this.frame;
-      const dots = points.map((point, index) => {
-        if (!point || !drawable(point.value) || point.step < shown.from || point.step > shown.to) return [];
-        const place = `M${across(point.step)},${down(point.value)}h0`;
-        return [make("path", { class: `dots ${this.plot.curves[index].role}`, d: place })];
-      }).flat();
-      const line = make("path", { class: "reader-line", d: `M${across(near)},${TOP}V${height - BOTTOM}` });
-      this.overlay.replaceChildren(line, ...dots);
-      this.reader.value = Math.min(this.steps.length - 1, firstFrom(this.steps, near));
-      this.describe(near);
-    }
-
-    select(from, to) {
-      const [left, right] = [from, to].map((step) => this.frame.across(step)).sort((a, b) => a - b);
-      const height = this.frame.height - TOP - BOTTOM;
-      this.overlay.append(make("rect", { class: "selection", x: left, y: TOP, width: right - left, height }));
-    }
-
-    forget() {
-      if (this.overlay) this.overlay.replaceChildren();
-      this.place.textContent = "";
-      this.readings.forEach((one, index) => { one.textContent = this.ends[index]; });
-    }
+  const names = ["from", "to", "smoothing", "log", "reset", "find"];
+  const gallery = new Gallery(view, Object.fromEntries(names.map((name) => [name, field(name)])));
+  for (const figure of document.querySelectorAll(".plot")) {
+    const svg = figure.querySelector("svg");
+    // Its title would cover the curves as a tooltip.
+    svg.querySelector("title").remove();
+    svg.removeAttribute("aria-labelledby");
+    gallery.add(figure, found.plots[Number(figure.dataset.plot)]);
   }
-
-  const pictures = [...document.querySelectorAll(".plot")].map((figure) => new Picture(figure));
-  const visible = new Set();
-  const drawVisible = () => { for (const one of visible) if (one.stale) one.draw(); };
-  const drawAnew = () => { for (const one of pictures) one.stale = true; drawVisible(); };
-  const enlarge = (from, to) => {
-    shown.from = Math.max(0, Math.min(from, LAST - 1));
-    shown.to = Math.min(LAST, Math.max(to, shown.from + 1));
-    field("from").value = shown.from;
-    field("to").value = shown.to;
-    drawAnew();
-  };
-  const of = new Map(pictures.map((one) => [one.figure, one]));
-  const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) visible[entry.isIntersecting ? "add" : "delete"](of.get(entry.target));
-    drawVisible();
-  }, { rootMargin: "300px" });
-  const sized = new ResizeObserver((entries) => {
-    for (const entry of entries) {
-      const one = of.get(entry.target);
-      if (Math.round(one.svg.clientWidth) !== one.width) one.stale = true;
-    }
-    drawVisible();
-  });
-  for (const one of pictures) { seen.observe(one.figure); sized.observe(one.figure); }
-
-  for (const id of ["from", "to"]) field(id).max = LAST;
-  field("from").value = 0;
-  field("to").value = LAST;
-  field("smoothing").addEventListener("input", (event) => {
-    shown.smoothing = Number(event.target.value);
-    drawAnew();
-  });
-  field("log").addEventListener("change", (event) => { shown.log = event.target.checked; drawAnew(); });
-  const enlargeAsTold = () => enlarge(Number(field("from").value), Number(field("to").value) || LAST);
-  for (const id of ["from", "to"]) field(id).addEventListener("change", enlargeAsTold);
-  field("reset").addEventListener("click", () => enlarge(0, LAST));
   field("find").addEventListener("input", (event) => {
-    const wanted = event.target.value.trim().toLowerCase();
-    for (const one of pictures) {
-      const names = [one.plot.title, ...one.plot.curves.map((curve) => curve.name)];
-      one.figure.hidden = !names.some((name) => name.toLowerCase().includes(wanted));
-    }
-    if (wanted && field("more-plots")) field("more-plots").open = true;
+    if (event.target.value.trim() && field("more-plots")) field("more-plots").open = true;
   });
-  window.addEventListener("beforeprint", () => { for (const one of pictures) if (one.stale) one.draw(); });
+  window.addEventListener("beforeprint", () => gallery.drawAll());
   field("controls").hidden = false;
 })();

@@ -87,7 +87,7 @@ def _written(section: _Section) -> Html:
 
 
 def _head(title: str) -> Html:
-    style, script = _resource("page.css"), _script()
+    style, script = _style(), _script()
     # Nothing is ever loaded, and nothing that a run has brought along is ever executed.
     policy = f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
     return element(
@@ -110,12 +110,22 @@ def _footer(standing: Standing, now: int) -> Html:
     return element("p", "Written ", time_of(now), told)
 
 
-def _resource(name: str) -> Html:
-    return Html(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+def _resource(name: str, package: str = __package__ or "") -> str:
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+def _shared(name: str) -> str:
+    """What the page of the service is made of, too."""
+    return _resource(f"assets/{name}", "hostcore.service.page")
+
+
+def _style() -> Html:
+    return Html(_resource("page.css") + _shared("plots.css"))
 
 
 def _script() -> Html:
-    return Html("".join(map(_resource, ("events.js", "scales.js", "curves.js"))))
+    shared = "".join(map(_shared, ("scales.js", "picture.js", "gallery.js")))
+    return Html(_resource("events.js") + shared + _resource("curves.js"))
 
 
 def _digest(text: str) -> str:

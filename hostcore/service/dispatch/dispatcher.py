@@ -1,28 +1,31 @@
 """The thread that attends to jobs. Several services may share a database: a job has one attendant at a time."""
 
 import logging
-import os
-import secrets
-import socket
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import Discovered
+from hostcore.service.dispatch.attendants import Attendants
+from hostcore.service.dispatch.identity import attendant_name, dead
 from hostcore.service.dispatch.launching import Changes, detail_of, ended, is_transient, launch
 from hostcore.service.dispatch.watching import look
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import LEASE_MS, Jobs
+from hostcore.service.store.jobs import Jobs
 from hostcore_hookspecs.errors import HostcoreError
 
 LOG: Final = logging.getLogger("hostcore.service")
 
 #: Between two looks for jobs that are due.
 _TICK_SECONDS: Final = 0.25
+#: How long a call of a launcher may take. Until then the job stays this process's.
+LONGEST_SECONDS: Final = 600.0
+#: How long the calls that are under way have to finish when the service ends.
+STOP_SECONDS: Final = 4.0
 #: A launcher that does not answer is asked again after so long at the most.
 _MOST_PATIENCE_MS: Final = 60_000
 #: A job that has run for so long is looked at less often.
@@ -36,17 +39,24 @@ class Dispatcher:
     A job goes from ``queued`` over ``launching``, which is written down before its launcher is called, to ``launched``
     with the launcher's handle, and to ``ended``. Whoever finds one ``launching`` calls its launcher again with the same
     launch id, for which nothing is started twice.
+
+    :param longest_seconds: How long a call of a launcher may take before it is given up.
     """
 
-    def __init__(self, jobs: Jobs, settings: Settings, discovered: Discovered) -> None:
+    def __init__(
+        self, jobs: Jobs, settings: Settings, discovered: Discovered, *, longest_seconds: float = LONGEST_SECONDS
+    ) -> None:
         self._jobs = jobs
         self._settings = settings
         self._discovered = discovered
-        self.name = f"{socket.gethostname()[:32]}.{os.getpid()}.{secrets.token_hex(4)}"
         self._awake = threading.Event()
         self._stopping = threading.Event()
-        self._room = settings.operator.service.launches_at_once
-        self._busy = threading.Semaphore(self._room)
+        #: Whether there was less room than there may be jobs.
+        self._full = False
+        self._turn = 0
+        self._renewed = float("-inf")
+        rooms = settings.operator.service.launches_at_once
+        self._attendants = Attendants(rooms, longest_seconds=longest_seconds, when_free=self._when_free)
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
     def start(self) -> None:
@@ -54,46 +64,62 @@ class Dispatcher:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish what was begun, and end."""
+        """Finish what was begun, if that is soon done, and end. The rest is done by whoever comes next."""
         self._stopping.set()
         self._awake.set()
+        deadline = time.monotonic() + STOP_SECONDS
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(STOP_SECONDS)
+        try:
+            self._jobs.let_go(self._attendants.finish(max(0.0, deadline - time.monotonic())), now=now_ms())
+        except SQLAlchemyError as error:
+            LOG.warning("the database does not answer: %s", _first_line(error))
 
     def wake(self) -> None:
         """Look for jobs now."""
         self._awake.set()
 
-    def _run(self) -> None:
-        with ThreadPoolExecutor(self._room, thread_name_prefix="attendant") as attendants:
-            while not self._stopping.is_set():
-                self._awake.clear()
-                if not self._look_for_work(attendants):
-                    self._awake.wait(_TICK_SECONDS)
+    def _when_free(self) -> None:
+        if self._full:
+            self._awake.set()
 
-    def _look_for_work(self, attendants: ThreadPoolExecutor) -> bool:
-        """Hand jobs to attendants; whether there may be more."""
-        free = 0
-        while free < self._room and self._busy.acquire(blocking=False):
-            free += 1
-        claimed: list[StoredJob] = []
-        try:
-            claimed = self._jobs.claim(self.name, now=now_ms(), limit=free) if free else []
-        except SQLAlchemyError as error:
-            LOG.warning("the database does not answer: %s", str(error).partition("\n")[0])
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._awake.clear()
+            try:
+                self._keep_leases()
+                more = self._look_for_work()
+            except SQLAlchemyError as error:
+                LOG.warning("the database does not answer: %s", _first_line(error))
+                more = False
+            if not more:
+                self._awake.wait(_TICK_SECONDS)
+
+    def _keep_leases(self) -> None:
+        """Hold on to the jobs that are attended to, and take those of the dead."""
+        if time.monotonic() - self._renewed < self._jobs.lease_ms / 1000 / 4:
+            return
+        for job in self._attendants.give_up():
+            LOG.error("the launcher of %s has not come back; somebody calls it again", job.run_id)
+        self._jobs.renew(self._attendants.attended, now=now_ms())
+        self._jobs.forget(dead(self._jobs.attendants()))
+        self._renewed = time.monotonic()
+
+    def _look_for_work(self) -> bool:
+        """Hand jobs to attendants; whether there may be more, and room for them."""
+        free = self._attendants.free
+        self._turn += 1
+        claimed = self._jobs.claim(attendant_name(self._turn), now=now_ms(), limit=free) if free else []
+        self._full = len(claimed) == free
         for job in claimed:
-            attendants.submit(self._attend_and_leave, job)
-        for _ in range(free - len(claimed)):
-            self._busy.release()
-        return bool(claimed) and len(claimed) == free
+            self._attendants.give(job, self._attend_and_leave)
+        return self._full and self._attendants.free > 0
 
     def _attend_and_leave(self, job: StoredJob) -> None:
         try:
             self._attend(job)
         except Exception:
-            LOG.exception("attending to %s failed; it is looked at again in %s s", job.run_id, LEASE_MS // 1000)
-        finally:
-            self._busy.release()
+            LOG.exception("attending to %s failed; it is looked at again in %s ms", job.run_id, self._jobs.lease_ms)
 
     def _attend(self, job: StoredJob) -> None:
         if job.phase == "queued":
@@ -103,19 +129,28 @@ class Dispatcher:
             if not self._jobs.write(job, {"phase": "launching"}, now=now_ms()):
                 return  # somebody else attends to it now
         try:
-            changes = (
-                look(job, self._settings, self._discovered) if job.phase == "launched" else launch(job, self._settings)
-            )
+            if job.phase == "launched":
+                changes = look(job, self._settings, self._discovered)
+            else:
+                changes = launch(job, self._settings, self._discovered)
         except HostcoreError as error:
-            changes = self._after(error, job)
+            LOG.warning("%s: %s", job.run_id, detail_of(error))
+            changes = self._after(job, detail_of(error), final=job.phase != "launched" and not is_transient(error))
+        except SQLAlchemyError:
+            raise
+        except Exception as error:  # a defect, which must not have the launcher called without end and at once
+            LOG.exception("attending to %s failed", job.run_id)
+            changes = self._after(job, f"{type(error).__name__}: {error}", final=False)
         self._release(job, changes)
 
-    def _after(self, error: HostcoreError, job: StoredJob) -> Changes:
+    def _after(self, job: StoredJob, detail: str, *, final: bool) -> Changes:
         """What is known of a job whose launcher has failed: it is asked again, unless it never took the job."""
-        LOG.warning("%s: %s", job.run_id, detail_of(error))
-        if job.phase != "launched" and not is_transient(error):
-            return ended("failed", detail_of(error))
-        return {"failures": job.failures + 1, "detail": detail_of(error)}
+        if final:
+            return ended("failed", detail)
+        patience_ms = self._settings.operator.service.cancel_grace_seconds * 1000
+        if job.cancel_ms is not None and now_ms() - job.cancel_ms > patience_ms:
+            return ended("lost", f"it was cancelled, and whether it has ended its launcher does not say: {detail}")
+        return {"failures": job.failures + 1, "detail": detail}
 
     def _release(self, job: StoredJob, changes: Changes) -> None:
         now = now_ms()
@@ -130,3 +165,7 @@ class Dispatcher:
         if job.phase != "launched" or job.cancel_ms is not None:
             return min(poll, 500)
         return poll if now - job.submitted_ms < _YOUNG_MS else min(poll * _SELDOM, _MOST_PATIENCE_MS)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

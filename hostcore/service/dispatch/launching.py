@@ -5,18 +5,19 @@ from typing import Any
 
 from hostcore.errors import all_errors
 from hostcore.events.writer import now_ms
+from hostcore.plugins.discover import Discovered
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
 from hostcore.service.planning import plan_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
 from hostcore.supervisor.submit import submit
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.errors import HostcoreError, TransientError
 
 Changes = Mapping[str, Any]
 
 
-def launch(job: StoredJob, settings: Settings) -> Changes:
+def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Changes:
     """Have the launcher of a job start it.
 
     To be called again, with the same job, when it is not known what came of it.
@@ -25,9 +26,15 @@ def launch(job: StoredJob, settings: Settings) -> Changes:
     :raises TransientError: The engine did not answer.
     """
     lines: list[str] = []
-    name = job.name if job.launches == 1 else f"{job.name[:59].rstrip('-')}-{job.launches}"
     try:
-        done = submit(plan_of(job, settings), total_steps=0, tell=lines.append, name=name, launch_id=job.launch_id)
+        done = submit(
+            plan_of(job, settings, discovered),
+            total_steps=0,
+            tell=lines.append,
+            name=_engine_name(job),
+            launch_id=job.launch_id,
+            discovered=discovered,
+        )
     except HostcoreError as error:
         if is_transient(error):
             raise
@@ -37,10 +44,13 @@ def launch(job: StoredJob, settings: Settings) -> Changes:
     return {"phase": "launched", "handle": done.handle, "detail": lines[-1] if lines else "", "failures": 0}
 
 
+def _engine_name(job: StoredJob) -> str:
+    """The engine may remember what it ran under the same name, and a number could make it another job's name."""
+    return job.name if job.launches == 1 else f"{job.name[:54].rstrip('-')}-{job.launch_id[-8:]}"
+
+
 def is_transient(error: HostcoreError) -> bool:
     """Whether it may go better in a moment."""
-    from hostcore_hookspecs.errors import TransientError
-
     return isinstance(error, TransientError)
 
 

@@ -30,12 +30,13 @@ def look(job: StoredJob, settings: Settings, discovered: Discovered) -> Changes:
     if job.cancel_ms is not None and status.status in ALIVE:
         _cancel(job, job.handle, launcher, settings, status)
     if not launcher.sees_run_dir:
-        refresh(plan_of(job, settings))
-    return _put_together(job, status, settings)
+        plan = plan_of(job, settings, discovered)
+        refresh(plan.spec, plan.directory, at_once=status.status not in ALIVE)
+    return _put_together(job, status, settings, sees_run_dir=launcher.sees_run_dir)
 
 
-def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings) -> Changes:
-    summary = _summary(job, settings)
+def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, sees_run_dir: bool) -> Changes:
+    summary = _summary(job, settings, status)
     seen: dict[str, Any] = {"failures": 0, "detail": status.message}
     if summary is not None:
         known = {
@@ -47,7 +48,9 @@ def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings) -> C
         seen |= {key: value for key, value in known.items() if value}
         seen["started_ms"] = job.started_ms or summary.started_ms
     if status.status in ALIVE:
-        running = status.status == "running" and (summary is None or summary.status != "submitted")
+        # An engine says "running" of what has not come so far as to claim an attempt; far away nobody else can say it.
+        begun = not sees_run_dir or summary is None or summary.status != "submitted"
+        running = status.status == "running" and begun
         seen["status"] = "running" if running else "submitted"
         if running and seen.get("started_ms") is None:
             seen["started_ms"] = now_ms()
@@ -60,9 +63,9 @@ def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings) -> C
     return {**seen, **ended(final, status.message), "exit_code": status.exit_code}
 
 
-def _summary(job: StoredJob, settings: Settings) -> RunSummary | None:
+def _summary(job: StoredJob, settings: Settings, told: LaunchStatus) -> RunSummary | None:
     try:
-        return summarize(directory_of(job, settings))
+        return summarize(directory_of(job, settings), told=told)
     except UnknownRun:
         return None
 
@@ -71,7 +74,7 @@ def _cancel(job: StoredJob, handle: LaunchHandle, launcher: Launcher, settings: 
     """Ask the run to end; through its launcher where it cannot hear, and when it has had its time."""
     grace = settings.operator.service.cancel_grace_seconds
     waited = (now_ms() - (job.cancel_ms or 0)) / 1000
-    summary = _summary(job, settings) if launcher.sees_run_dir else None
+    summary = _summary(job, settings, status) if launcher.sees_run_dir else None
     if summary is not None and summary.status == "running" and waited < grace:
         cancel(directory_of(job, settings), reason=job.cancel_reason or "cancelled", wait=False)
     elif status.status in ALIVE:

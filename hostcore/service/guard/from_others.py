@@ -1,24 +1,21 @@
 """What a job that came over HTTP may say: what the operator's file does not allow is refused, with its place."""
 
-import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hostcore.errors import Errors
 from hostcore.job.names import BUILTIN
 from hostcore.job.pointers import escaped
 from hostcore.job.secrets import KEY, is_reference
+from hostcore.job.wording import found as shown
+from hostcore.service.guard.environment import wrong_variable
+from hostcore.service.guard.places import wrong_places
+from hostcore.service.guard.refusal import NotAllowed, matches
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
 
 _LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
 _DATASETS: Final = ("dataset", "validation", "test")
-
-
-class NotAllowed(HostcoreError):
-    """A job from others says what it may not."""
-
-    code = "job.not_allowed"
 
 
 def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
@@ -27,23 +24,18 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
     :param job: As it came, before anything of it was looked at; wrong types are for the converter to tell.
     :raises Errors: Everything that is not allowed.
     """
-    errors = [*_plugins(job, http), *_resources(job, http), *_secrets(job, "", http)]
+    errors = [*_plugins(job, http), *_resources(job, http), *_secrets(job, "", http), *wrong_places(job, http)]
     if errors:
         raise Errors(errors)
-
-
-def matches(text: str, patterns: Sequence[str]) -> bool:
-    """Whether one of some patterns (``*``, ``?``) is that of a text; upper and lower case are different."""
-    return any(fnmatch.fnmatchcase(text, pattern) for pattern in patterns)
 
 
 def _plugins(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
     for pointer, name in _named(job):
         if ":" in name or name.endswith(".py"):
             if not http.import_paths:
-                yield _refused(pointer, f"{name!r} is an import path; over HTTP a job names registered plugins")
+                yield _refused(pointer, f"{shown(name)} is an import path; over HTTP a job names registered plugins")
         elif not matches(name, http.plugins) and not matches(name.removeprefix(BUILTIN), http.plugins):
-            yield _refused(pointer, f"the plugin {name!r} is not among those that the operator allows")
+            yield _refused(pointer, f"the plugin {shown(name)} is not among those that the operator allows")
 
 
 def _named(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -73,12 +65,14 @@ def _resources(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreE
         return
     image = resources.get("image")
     if isinstance(image, str) and not matches(image, http.images):
-        yield _refused("/resources/image", f"the image {image!r} is not among those that the operator allows")
+        yield _refused("/resources/image", f"the image {shown(image)} is not among those that the operator allows")
     env = resources.get("env")
-    for name in env if isinstance(env, Mapping) else ():
-        if not matches(name, http.env):
-            pointer = f"/resources/env/{escaped(name)}"
-            yield _refused(pointer, f"the variable {name!r} is not among those that the operator allows")
+    for name, value in env.items() if isinstance(env, Mapping) else ():
+        pointer = f"/resources/env/{escaped(name)}"
+        if problem := wrong_variable(name, value):
+            yield NotAllowed(problem, pointer=pointer)
+        elif not matches(name, http.env):
+            yield _refused(pointer, f"the variable {shown(name)} is not among those that the operator allows")
 
 
 def _secrets(value: Any, pointer: str, http: HttpSettings) -> Iterator[HostcoreError]:

@@ -1,47 +1,195 @@
-"""Where a job from others may read and write: URIs of other machines, and the operator's data roots."""
+"""Where a job from others may read and write: stores, public servers, and the operator's data roots.
 
+Every string of a job that is a place, or that some plugin could take for one, is looked at in all of its readings.
+"""
+
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
-from hostcore.errors import Errors
-from hostcore.job.paths import is_uri
+import attrs
+
+from hostcore.job.path_keys import SOURCE_PATHS
 from hostcore.job.pointers import escaped
-from hostcore.service.guard.from_others import NotAllowed
+from hostcore.job.secrets import is_reference
+from hostcore.job.wording import found as shown
+from hostcore.service.guard.hosts import MOST_NAMES, Host, Hosts, Lookup, look_up
+from hostcore.service.guard.local_paths import DataRoots
+from hostcore.service.guard.readings import readings
+from hostcore.service.guard.refusal import NotAllowed
+from hostcore.service.guard.uris import Unreadable, find_uris, host_of
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
 
-#: Text for people, and data that is in the job itself: no places.
-_TEXT: Final = frozenset({"labels", "annotations", "owner", "release_ref", "run_id", "mock_batches"})
+#: Text for people, names that others check, and data that is in the job itself: no places.
+_TEXT: Final = tuple(
+    re.compile(one)
+    for one in (
+        r"/(labels|annotations|owner|release_ref|run_id|mock_batches)(/.*)?",
+        r"/samples/[0-9]+/(prompt|negative_prompt|instruction|task)",
+        r"/(dataset|validation|test)/columns/[0-9]+",
+        r"/resources/(image|namespace)",
+    )
+)
+#: What is a place, and nothing else.
+_PLACES: Final = tuple(
+    re.compile(one)
+    for one in (
+        rf"/(dataset|validation|test)/({'|'.join(SOURCE_PATHS)})(/[0-9]+)?",
+        r"/(weights|checkpoint_base_uri|resume_from_checkpoint)",
+        r"/inputs/[^/]*/uri",
+        r"/samples/[0-9]+/source_image",
+        r"/uploaders/[0-9]+/uri",
+    )
+)
+#: What is written, not read: what else is in the folder does not matter.
+_WRITTEN: Final = re.compile(r"/(checkpoint_base_uri|uploaders/.*)")
+#: Keys of plugins and stores whose value is a host without a scheme.
+_HOST_KEY: Final = re.compile(
+    r"(?:^|[_.-]|(?<=[a-z])(?=[A-Z]))(hosts?|hostnames?|address(es)?|addr|endpoints?|endpoint_?override|servers?"
+    r"|prox(y|ies)|brokers?|ur[il]s?)$",
+    re.IGNORECASE,
+)
+#: What is a host wherever it stands: an address, or a name with a port. ``16:9`` is none.
+_SURELY_HOST: Final = re.compile(
+    r"[0-9]{1,3}(\.[0-9]{1,3}){3}(:[0-9]+)?|\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[^\]]*\](:[0-9]+)?"
+    r"|([0-9]{8,}|0x[0-9a-fA-F]+|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.?|localhost\.?|metadata|instance-data):[0-9]{1,5}",
+    re.IGNORECASE,
+)
+_HINT: Final = "name a URI of a store, or ask the operator: data_roots and hosts in [http] of HOSTCORE_CONFIG"
 
 
-def require_places_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
-    """See that a job names no place that jobs from others may not.
+def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup = look_up) -> list[HostcoreError]:
+    """Every place in a job that jobs from others may not name.
 
-    :raises Errors: Every place that is not allowed.
+    :param job: As it came; wrong types are for the converter to tell.
+    :param look_up: The addresses of names; those that are unknown may be left out.
     """
-    errors: list[HostcoreError] = []
-    for key, value in job.items():
-        if key not in _TEXT:
-            errors += _places(value, f"/{escaped(key)}", http)
-    if errors:
-        raise Errors(errors)
+    guard = _Guard(roots=DataRoots(roots=http.data_roots), hosts=Hosts(opened=http.hosts))
+    found = [*guard.places(job, ""), *guard.mirror(job)]
+    return [*found, *guard.names_that_lead_astray(look_up)]
 
 
-def _places(value: Any, pointer: str, http: HttpSettings) -> Iterator[HostcoreError]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _places(item, f"{pointer}/{escaped(key)}", http)
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _places(item, f"{pointer}/{position}", http)
-    elif isinstance(value, str) and (value.startswith(("/", "~", ".")) or value.startswith("file:")):
-        path = Path(value.removeprefix("file://"))
-        if is_uri(value) and not value.startswith("file://"):
-            return
-        if not any(path.resolve().is_relative_to(root.resolve()) for root in http.data_roots):
+@attrs.frozen(kw_only=True)
+class _Guard:
+    """One look at one job."""
+
+    roots: DataRoots
+    hosts: Hosts
+    #: The named hosts that are to be looked up, and where they stand.
+    _named: dict[Host, str] = attrs.field(factory=dict, init=False)
+
+    def places(self, value: Any, pointer: str) -> Iterator[HostcoreError]:
+        """What is wrong with the strings of a value."""
+        if is_reference(value) or any(one.fullmatch(pointer) for one in _TEXT):
+            return  # a reference is a name, which is looked at as such
+        if isinstance(value, Mapping):
+            for key, item in value.items():
+                yield from self.places(item, f"{pointer}/{escaped(key)}")
+        elif isinstance(value, list):
+            for position, item in enumerate(value):
+                yield from self.places(item, f"{pointer}/{position}")
+        elif isinstance(value, str) and (problem := self._why_not(value, pointer)):
+            yield _refused(value, pointer, *problem)
+
+    def mirror(self, job: Mapping[str, Any]) -> Iterator[HostcoreError]:
+        """A run goes on from what its mirror has: that is read, too."""
+        base, run_id = job.get("checkpoint_base_uri"), job.get("run_id")
+        if isinstance(base, str) and isinstance(run_id, str) and base.startswith(("/", "file:///")):
+            path = f"{base.removeprefix('file://')}/{run_id}"
+            if problem := self.roots.why_not(path, look_inside=True):
+                yield _refused(base, "/checkpoint_base_uri", problem, None)
+
+    def names_that_lead_astray(self, look_up: Lookup) -> Iterator[HostcoreError]:
+        """The hosts that were named and whose addresses are closed to jobs."""
+        names = {host.name.removesuffix(".") for host in self._named}
+        if len(names) > MOST_NAMES:
             yield NotAllowed(
-                f"{value!r} does not lie in one of the folders that the operator has opened",
-                pointer=pointer,
-                hint="name a URI of a store, or ask the operator: data_roots in [http] of HOSTCORE_CONFIG",
+                f"the job names {len(names)} hosts, which is more than the {MOST_NAMES} that a job may name", pointer=""
             )
+            return
+        addresses = look_up(sorted(names)) if names else {}
+        for host, pointer in self._named.items():
+            if problem := self.hosts.why_not_there(host, addresses.get(host.name.removesuffix("."), ())):
+                yield NotAllowed(problem, pointer=pointer, hint=_HINT)
+
+    def _why_not(self, text: str, pointer: str) -> tuple[str, str | None] | None:
+        """Why a string may not stand there, and what to do; None: it may."""
+        if pointer == "/resume_from_checkpoint" and text == "auto":
+            return None
+        if any(one.fullmatch(pointer) for one in _PLACES) and not _is_somewhere(text):
+            return "a job that comes over HTTP has no folder, where a relative path could start", None
+        key = pointer.rpartition("/")[2]
+        key = pointer.split("/")[-2] if key.isdigit() else key
+        if _HOST_KEY.search(key) and (problem := self._why_not_hosts(text, key, pointer)):
+            return problem
+        for reading in readings(text):
+            if reading is None:
+                return "it is encoded more often than anybody needs", None
+            if problem := self._why_not_reading(reading, pointer):
+                return problem
+        return None
+
+    def _why_not_reading(self, text: str, pointer: str) -> tuple[str, str | None] | None:
+        uris = list(find_uris(text))
+        for uri in uris:
+            if isinstance(uri, Unreadable):
+                return uri.problem, uri.hint
+            if uri.host is not None and (problem := self._why_not_host(uri.host, pointer)):
+                return problem, None
+            if uri.path and (problem := self._why_not_path(uri.path, pointer)):
+                return problem, None
+            for key, value in uri.query:
+                if _HOST_KEY.search(key) and (asked := self._why_not_hosts(value, key, pointer)):
+                    return asked
+        return self._why_not_text(text, pointer, has_uris=bool(uris))
+
+    def _why_not_text(self, text: str, pointer: str, *, has_uris: bool) -> tuple[str, str | None] | None:
+        """What is no URI: a path of this machine, or a host."""
+        if ".." in re.split(r"[/\\]", text):
+            return "a path with .. in it", "write the path without"
+        if text.startswith("./"):
+            return "a job that comes over HTTP has no folder, where a relative path could start", None
+        if text.startswith(("/", "~")):
+            problem = self._why_not_path(text, pointer)
+            return (problem, None) if problem else None
+        if not has_uris and (inside := re.search(r"[=,;@|](/|~/)", text)):
+            return f"it has a path of this machine in it, after {inside[0][0]!r}", None
+        return self._why_not_hosts(text, "", pointer) if _SURELY_HOST.fullmatch(text) else None
+
+    def _why_not_path(self, path: str, pointer: str) -> str | None:
+        if path.startswith("~"):
+            return "the home folder is another one for every user"
+        return self.roots.why_not(path, look_inside=not _WRITTEN.fullmatch(pointer))
+
+    def _why_not_hosts(self, text: str, key: str, pointer: str) -> tuple[str, str | None] | None:
+        """Hosts without a scheme: one, or a list of them."""
+        for one in re.split(r"[,;\s]+", text):
+            host = host_of(one)
+            if host is None and one.startswith("["):
+                return "an address with a zone is another one on every machine", None
+            may_be_text = host is not None and host.port is None and _may_be_text(key, pointer)
+            if host and (problem := self._why_not_host(attrs.evolve(host, may_be_text=may_be_text), pointer)):
+                return problem, None
+        return None
+
+    def _why_not_host(self, host: Host, pointer: str) -> str | None:
+        problem = self.hosts.why_not(host)
+        if problem is None and re.search(r"[a-z]", host.name) and ":" not in host.name and "." in host.name:
+            self._named.setdefault(host, pointer)
+        return problem
+
+
+def _may_be_text(key: str, pointer: str) -> bool:
+    """Whether a word without a dot may be something else than a host, although its key ends like that of one."""
+    return pointer.startswith("/hyperparams/") or key.lower().endswith(("url", "uri"))
+
+
+def _is_somewhere(text: str) -> bool:
+    """Whether it is a URI, or an absolute path of this machine."""
+    return re.match(r"/|[A-Za-z0-9+.-]+:/", text) is not None
+
+
+def _refused(text: str, pointer: str, problem: str, hint: str | None) -> NotAllowed:
+    what = "this" if "@" in text else shown(text)  # which may have credentials in it
+    return NotAllowed(f"{what} is not allowed: {problem}", pointer=pointer, hint=hint or _HINT)

@@ -2,12 +2,13 @@
 
 import hmac
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
 from fastapi.security import APIKeyHeader, HTTPAuthorizationCredentials, HTTPBearer
 
 from hostcore.service.http.problems import RequestError
-from hostcore.service.settings import TOKEN_VARIABLE, Settings
+from hostcore.service.settings import LOOPBACK, TOKEN_VARIABLE, Settings
 from hostcore_hookspecs.policy import Principal
 
 HEADER = "X-TRAINER-TOKEN"
@@ -26,10 +27,11 @@ def authenticate(
 ) -> Principal:
     """Who asks.
 
-    :raises RequestError: Without the token, 401.
+    :raises RequestError: 401 without the token; 403 where none is needed, for what another site's page sends.
     """
     settings: Settings = request.app.state.settings
     if settings.token is None:
+        _require_own_page(request)
         return ANYBODY
     given = header if header is not None else bearer.credentials if bearer else None
     if given is None:
@@ -40,7 +42,31 @@ def authenticate(
     return BEARER
 
 
+def _require_own_page(request: Request) -> None:
+    """See that no page of another site sends its visitor's browser here, as it can where no token is needed.
+
+    The browser tells the page's origin; a name that leads to the loopback device by a trick is not the device's own.
+    """
+    host = request.headers.get("host", "")
+    if not _is_loopback(host):
+        raise _forbidden(f"without a token this service is reached by the name of the loopback device, not by {host!r}")
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2] != host:
+        raise _forbidden("another site's page has sent this request")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return urlsplit(f"//{host}").hostname in LOOPBACK
+    except ValueError:
+        return False
+
+
 Asker = Annotated[Principal, Depends(authenticate)]
+
+
+def _forbidden(message: str) -> RequestError:
+    return RequestError(message, code="request.forbidden", hint=f"set {TOKEN_VARIABLE}, and send it in {HEADER}")
 
 
 def _unauthorized(message: str) -> RequestError:

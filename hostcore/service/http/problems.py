@@ -20,15 +20,27 @@ MEDIA_TYPE: Final = "application/problem+json"
 _STATUSES: Final = {
     "job.exists": HTTPStatus.CONFLICT,
     "run.conflict": HTTPStatus.CONFLICT,
+    "run.corrupt": HTTPStatus.INTERNAL_SERVER_ERROR,
     "run.unknown": HTTPStatus.NOT_FOUND,
+    "run.unknown_attempt": HTTPStatus.NOT_FOUND,
+    "checkpoint.not_found": HTTPStatus.NOT_FOUND,
+    "file.unknown": HTTPStatus.NOT_FOUND,
+    "run.unknown_rank": HTTPStatus.NOT_FOUND,
+    "run.unreadable": HTTPStatus.INTERNAL_SERVER_ERROR,
     "policy.denied": HTTPStatus.FORBIDDEN,
     "request.too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "request.media_type": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "request.too_many": HTTPStatus.TOO_MANY_REQUESTS,
+    "request.range": HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,
     "request.unauthorized": HTTPStatus.UNAUTHORIZED,
+    "request.forbidden": HTTPStatus.FORBIDDEN,
     "request.key_reused": HTTPStatus.UNPROCESSABLE_ENTITY,
+    "service.busy": HTTPStatus.SERVICE_UNAVAILABLE,
     "service.full": HTTPStatus.TOO_MANY_REQUESTS,
     "service.database": HTTPStatus.SERVICE_UNAVAILABLE,
+    "service.launcher": HTTPStatus.BAD_GATEWAY,
+    "store.denied": HTTPStatus.BAD_GATEWAY,
+    "store.unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
@@ -66,7 +78,8 @@ def problem(status: int, errors: Sequence[HostcoreError], headers: Mapping[str, 
     first = errors[0]
     details = [
         ProblemDetail(
-            pointer=one.pointer, code=one.code, detail=scrub(one.message), hint=scrub(one.hint) if one.hint else None
+            pointer=scrub(one.pointer) if one.pointer else one.pointer,
+            code=one.code, detail=scrub(one.message), hint=scrub(one.hint) if one.hint else None
         )
         for one in errors
     ]

@@ -7,12 +7,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from hostcore.service.http.problems import RequestError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hostcore.service.http.problems import RequestError, problem, status_of
 
 #: Clients that are remembered; of more, those that were seen last.
 _MOST_CLIENTS: Final = 10_000
 #: The part of a minute's requests that may come at once.
 _BURST: Final = 0.25
+#: Probes share an address with the clients behind the same proxy, and must not be taken for a service that is dead.
+_FREE: Final = frozenset({"/healthz"})
 
 
 class RateLimit:
@@ -52,3 +56,22 @@ class RateLimit:
                 hint=f"try again in {wait} s",
                 headers={"Retry-After": str(wait)},
             )
+
+
+class Limited:
+    """An ASGI application behind a limit. It touches no response, so that streams stay streams."""
+
+    def __init__(self, app: ASGIApp, limit: RateLimit) -> None:
+        self._app = app
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, or refuse with 429."""
+        if scope["type"] == "http" and scope["path"] not in _FREE:
+            client = scope.get("client")
+            try:
+                self._limit.take(client[0] if client else "")
+            except RequestError as error:
+                await problem(status_of(error), [error], error.headers)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)

@@ -1,16 +1,17 @@
 """``/v1/jobs``: submit, list, look, cancel, resume."""
 
 import base64
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Response
+from pydantic import StringConstraints
 
 from hostcore.events.writer import now_ms
-from hostcore.runs.summary import STATUSES
 from hostcore.service.admission import Origin, new_launch_id
 from hostcore.service.http.auth import Asker, authenticate
-from hostcore.service.http.body import Body, parse_object
+from hostcore.service.http.body import Body, parse_model, parse_object
+from hostcore.service.http.openapi import JOB_BODY, body_of_model
 from hostcore.service.http.problems import RequestError
 from hostcore.service.jobs.schema import CancelRequest, Job, JobDetail, JobPage
 from hostcore.service.jobs.standing import standing_of
@@ -31,10 +32,15 @@ IdempotencyKey = Annotated[
         description="The same request with the same key makes one job, however often it is sent.",
     ),
 ]
+Status = Literal["submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost"]
+#: PostgreSQL keeps no text with U+0000, which no job can have.
+_TEXT: Final = r"^[^\x00]*$"
+_LABEL: Final = r"^[^\x00=]*=[^\x00]*$"
+_MOST_LABELS: Final = 16
 Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the page before.")]
 
 
-@ROUTER.post("", status_code=201, response_model=Job, summary="Submit a job")
+@ROUTER.post("", status_code=201, response_model=Job, summary="Submit a job", openapi_extra=JOB_BODY)
 def submit(body: Body, asker: Asker, service: The, response: Response, key: IdempotencyKey = None) -> Job:
     """Record a whole job (`job.json`), which a launcher starts as soon as it can.
 
@@ -55,15 +61,18 @@ def submit(body: Body, asker: Asker, service: The, response: Response, key: Idem
 def list_jobs(
     service: The,
     *,
-    status: Annotated[list[str] | None, Query(description="Repeatable.")] = None,
-    trainer: Annotated[str | None, Query(max_length=256)] = None,
-    owner: Annotated[str | None, Query(max_length=256)] = None,
-    label: Annotated[list[str] | None, Query(description="`key=value`; repeatable, all must hold.")] = None,
+    status: Annotated[list[Status] | None, Query(description="Repeatable.")] = None,
+    trainer: Annotated[str | None, Query(max_length=256, pattern=_TEXT)] = None,
+    owner: Annotated[str | None, Query(max_length=256, pattern=_TEXT)] = None,
+    label: Annotated[
+        list[Annotated[str, StringConstraints(pattern=_LABEL)]] | None,
+        Query(max_length=_MOST_LABELS, description="`key=value`; repeatable, all must hold."),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Cursor = None,
 ) -> JobPage:
     """Jobs, newest first. A page that was begun stays as it is while jobs are added."""
-    wanted = Filter(statuses=_statuses(status), trainer=trainer, owner=owner, labels=_labels(label))
+    wanted = Filter(statuses=status or (), trainer=trainer, owner=owner, labels=_labels(label))
     jobs = service.jobs.page(wanted, after=_place(cursor) if cursor else None, limit=limit + 1)
     more = len(jobs) > limit
     return JobPage(jobs=[Job.of(job) for job in jobs[:limit]], next=_cursor(jobs[limit - 1]) if more else None)
@@ -76,13 +85,20 @@ def get_job(run_id: str, service: The) -> JobDetail:
     return JobDetail(**Job.of(job).model_dump(), job=dict(job.job), run=standing_of(job, service.settings))
 
 
-@ROUTER.post("/{run_id}:cancel", status_code=202, response_model=Job, summary="Cancel a job")
+@ROUTER.post(
+    "/{run_id}:cancel",
+    status_code=202,
+    response_model=Job,
+    responses={200: {"model": Job, "description": "It has ended."}},
+    summary="Cancel a job",
+    openapi_extra=body_of_model(CancelRequest),
+)
 def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job:
     """Ask that a job ends; it writes a checkpoint first. Legal in every state, and as often as one likes.
 
     Answers 202 while it goes on, and 200 when it has ended. The body may be empty, or `{"reason": "…"}`.
     """
-    asked = CancelRequest.model_validate(parse_object(body)) if body.strip() else CancelRequest()
+    asked = parse_model(CancelRequest, body) if body.strip() else CancelRequest()
     service.job(run_id)
     job = service.jobs.request_cancel(run_id, asked.reason, now=now_ms()) or service.job(run_id)
     service.dispatcher.wake()
@@ -115,41 +131,33 @@ def resume_job(run_id: str, service: The) -> Job:
         "updated_ms": now,
         "due_ms": now,
     }
-    if job.phase == "ended" and service.jobs.relaunch(job, changes):
+    if job.phase == "ended" and service.jobs.relaunch(
+        job, changes, most_open=service.settings.operator.http.max_submitted
+    ):
         service.dispatcher.wake()
     return Job.of(service.job(run_id))
 
 
-def _statuses(given: list[str] | None) -> list[str]:
-    unknown = [one for one in given or () if one not in STATUSES]
-    if unknown:
-        raise RequestError(
-            f"{unknown[0]!r} is no status", pointer="/query/status", hint=f"one of {', '.join(STATUSES)}"
-        )
-    return list(given or ())
-
-
-def _labels(given: list[str] | None) -> dict[str, str]:
-    labels = {}
-    for one in given or ():
-        key, equals, value = one.partition("=")
-        if not equals or "\0" in one:
-            raise RequestError(f"{one!r} is no label", pointer="/query/label", hint="write key=value")
-        labels[key] = value
-    return labels
+def _labels(given: list[str] | None) -> list[tuple[str, str]]:
+    pairs = [one.partition("=") for one in given or ()]
+    return [(key, value) for key, _, value in pairs]
 
 
 def _cursor(job: StoredJob) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([job.submitted_ms, job.run_id])).decode().rstrip("=")
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
 def _place(cursor: str) -> Place:
     try:
         submitted_ms, run_id = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        if not isinstance(submitted_ms, int) or abs(submitted_ms) >= 2**63 or not isinstance(run_id, str):
+        if not isinstance(submitted_ms, int) or abs(submitted_ms) >= 2**63 or not _is_text(run_id):
             raise ValueError(cursor)
     except (ValueError, TypeError):
         raise RequestError(
             "this is no cursor", pointer="/query/cursor", hint="pass `next` of the page before"
         ) from None
-    return Place(submitted_ms=submitted_ms, run_id=run_id.replace("\0", ""))
+    return Place(submitted_ms=submitted_ms, run_id=run_id)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from hostcore.service.store.job import StoredJob
 
@@ -67,5 +67,7 @@ class JobDetail(Job):
 
 class CancelRequest(BaseModel):
     """Why a job is cancelled."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     reason: str = Field(default="cancelled by the user", max_length=1000)

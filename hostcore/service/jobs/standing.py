@@ -11,13 +11,15 @@ from hostcore.service.planning import directory_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
 from hostcore.supervisor.standing import look
+from hostcore_hookspecs.launcher import LaunchStatus
 
 
 def standing_of(job: StoredJob, settings: Settings) -> dict[str, Any] | None:
     """How the run of a job stands; None while there is nothing of it, or it cannot be read."""
     directory = directory_of(job, settings)
+    told = LaunchStatus(status=job.status, message=job.detail)  # the dispatcher has asked its launcher
     try:
-        standing: dict[str, Any] = scrubbed(look(directory, History(directory)).as_dict())
+        standing: dict[str, Any] = scrubbed(look(directory, History(directory), told=told).as_dict())
     except (UnknownRun, CorruptDocument, UnreadableDocument, CorruptLog):
         return None
     standing.pop("directory", None)  # a place of the service's machine

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
+from hostcore.scrubbing import remember
 from hostcore_hookspecs.errors import HostcoreError
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -32,13 +33,19 @@ def open_database(url: str) -> Engine:
     """
     try:
         parsed = make_url(url)
-        engine = _sqlite(parsed) if parsed.get_backend_name() == "sqlite" else _server(parsed)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        if parsed.password:
+            remember(str(parsed.password))
+        make = _BACKENDS.get(parsed.get_backend_name())
+        if make is None or (make is _sqlite and parsed.database in (None, "", ":memory:")):
+            raise ArgumentError(f"hostcore keeps no jobs in {parsed.render_as_string()!r}")
+        engine = make(parsed)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         raise DatabaseError(
             f"the database cannot be used: {error}",
             hint="sqlite:////absolute/path, or postgresql+psycopg://… with pip install 'hostcore[postgres]'",
         ) from error
     try:
+        _make_folder(parsed)
         _migrate(engine)
     except Exception as error:
         engine.dispose()
@@ -50,8 +57,6 @@ def open_database(url: str) -> Engine:
 
 
 def _sqlite(url: URL) -> Engine:
-    if url.database and url.database != ":memory:":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
 
     @event.listens_for(engine, "connect")
@@ -73,6 +78,14 @@ def _sqlite(url: URL) -> Engine:
 
 def _server(url: URL) -> Engine:
     return create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=20)
+
+
+_BACKENDS: Final = {"sqlite": _sqlite, "postgresql": _server}
+
+
+def _make_folder(url: URL) -> None:
+    if url.database and url.get_backend_name() == "sqlite":
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _migrate(engine: Engine) -> None:

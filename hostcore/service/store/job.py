@@ -52,13 +52,17 @@ _JSON = ("job", "handle")
 
 
 def to_row(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a job as columns."""
-    row = dict(changes)
+    """Fields of a job as columns. Text of launchers may have in it what a database does not take as text."""
+    row: dict[str, Any] = {key: _storable(value) if isinstance(value, str) else value for key, value in changes.items()}
     for key in _JSON:
         if row.get(key) is not None:
             value = row[key]
             row[key] = orjson.dumps(attrs.asdict(value) if attrs.has(type(value)) else value).decode()
     return row
+
+
+def _storable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def from_row(row: Mapping[str, Any]) -> StoredJob:

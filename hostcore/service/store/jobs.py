@@ -12,9 +12,18 @@ from hostcore.service.store.job import StoredJob, from_row, to_row
 from hostcore.service.store.tables import JOBS, LABELS
 from hostcore_hookspecs.errors import HostcoreError
 
-#: For so long a job belongs to the process that attends to it, unless that renews it. In milliseconds.
 LEASE_MS: Final = 60_000
+#: Serialises counting the open jobs and adding one.
+_COUNTING_LOCK: Final = 0x686F7375
 _OPEN: Final = ("queued", "launching", "launched")
+
+
+class TooManyJobs(HostcoreError):
+    """As many jobs wait or run as may."""
+
+    code = "service.full"
+    #: Of the response.
+    headers: Final = {"Retry-After": "60"}
 
 
 class JobExists(HostcoreError):
@@ -31,7 +40,7 @@ class Filter:
     trainer: str | None = None
     owner: str | None = None
     #: Labels that the jobs have.
-    labels: Mapping[str, str] = attrs.field(factory=dict)
+    labels: Sequence[tuple[str, str]] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -43,33 +52,41 @@ class Place:
 
 
 class Jobs:
-    """The table of jobs. Every method is one transaction."""
+    """The table of jobs. Every method that changes something is one transaction.
 
-    def __init__(self, engine: Engine) -> None:
+    :param lease_ms: For so long a job belongs to whoever attends to it, unless that renews it.
+    """
+
+    def __init__(self, engine: Engine, *, lease_ms: int = LEASE_MS) -> None:
         self._engine = engine
+        self.lease_ms = lease_ms
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
         with self._engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
 
-    def add(self, job: StoredJob) -> StoredJob:
+    def add(self, job: StoredJob, *, most_open: int = 0) -> StoredJob:
         """Record a job.
 
+        :param most_open: How many may wait or run at the same time, with this one; 0: no limit.
         :return: The job; or the one that the same principal has recorded with the same idempotency key before.
         :raises JobExists: When there is one of the same run_id or name.
+        :raises TooManyJobs: When there is no room for one more.
         """
         try:
             with self._writing() as connection:
+                if most_open:
+                    _require_room(connection, most_open)
                 connection.execute(insert(JOBS).values(to_row(attrs.asdict(job, recurse=False))))
                 if labels := job.job.get("labels"):
                     rows = [{"run_id": job.run_id, "key": key, "value": value} for key, value in labels.items()]
                     connection.execute(insert(LABELS), rows)
-        except IntegrityError:
+        except (IntegrityError, TooManyJobs) as error:
             earlier = self.by_key(job.principal, job.idempotency_key) if job.idempotency_key else None
             if earlier is not None:
                 return earlier
-            raise self._exists(job) from None
+            raise self._exists(job) if isinstance(error, IntegrityError) else error from None
         return job
 
     def _exists(self, job: StoredJob) -> JobExists:
@@ -113,11 +130,6 @@ class Jobs:
             rows = connection.execute(select(JOBS).where(*conditions).order_by(*newest_first).limit(limit)).mappings()
             return [from_row(dict(row)) for row in rows]
 
-    def count_open(self) -> int:
-        """How many jobs have not ended."""
-        with self._engine.connect() as connection:
-            return connection.execute(select(func.count()).where(JOBS.c.phase.in_(_OPEN))).scalar_one()
-
     def request_cancel(self, run_id: str, reason: str, *, now: int) -> StoredJob | None:
         """Note that a job is to end; one that has, stays as it is, and the first reason counts.
 
@@ -131,9 +143,15 @@ class Jobs:
             )
         return self.get(run_id)
 
-    def relaunch(self, job: StoredJob, changes: Mapping[str, Any]) -> bool:
-        """Queue a job that has ended once more; whether this call did it."""
+    def relaunch(self, job: StoredJob, changes: Mapping[str, Any], *, most_open: int = 0) -> bool:
+        """Queue a job that has ended once more; whether this call did it.
+
+        :param most_open: See :meth:`add`.
+        :raises TooManyJobs: When there is no room for one more.
+        """
         with self._writing() as connection:
+            if most_open:
+                _require_room(connection, most_open)
             done = connection.execute(
                 update(JOBS)
                 .where(JOBS.c.run_id == job.run_id, JOBS.c.phase == "ended", JOBS.c.launches == job.launches)
@@ -155,16 +173,46 @@ class Jobs:
                 mine = connection.execute(
                     update(JOBS)
                     .where(JOBS.c.run_id == run_id, due)
-                    .values(attendant=attendant, attended_until_ms=now + LEASE_MS)
+                    .values(attendant=attendant, attended_until_ms=now + self.lease_ms)
                 )
                 if mine.rowcount == 1:
                     claimed.append(run_id)
             rows = connection.execute(select(JOBS).where(JOBS.c.run_id.in_(claimed))).mappings()
             return [from_row(dict(row)) for row in rows]
 
+    def renew(self, jobs: Sequence[StoredJob], *, now: int) -> None:
+        """Hold on to jobs, those of them that are still their attendants'."""
+        self._set(jobs, {"attended_until_ms": now + self.lease_ms})
+
+    def let_go(self, jobs: Sequence[StoredJob], *, now: int) -> None:
+        """Leave jobs, as they are, to whoever comes next."""
+        self._set(jobs, {"attendant": None, "attended_until_ms": 0, "due_ms": now})
+
+    def _set(self, jobs: Sequence[StoredJob], changes: Mapping[str, Any]) -> None:
+        if not jobs:
+            return
+        with self._writing() as connection:
+            for job in jobs:
+                connection.execute(update(JOBS).where(_held_by_its_attendant(job)).values(changes))
+
+    def attendants(self) -> list[str]:
+        """Who attends to jobs."""
+        held = and_(JOBS.c.phase.in_(_OPEN), JOBS.c.attendant.is_not(None))
+        with self._engine.connect() as connection:
+            return list(connection.execute(select(JOBS.c.attendant).where(held).distinct()).scalars())
+
+    def forget(self, attendants: Sequence[str]) -> None:
+        """End the leases of attendants."""
+        if not attendants:
+            return
+        with self._writing() as connection:
+            connection.execute(
+                update(JOBS).where(JOBS.c.attendant.in_(attendants)).values(attendant=None, attended_until_ms=0)
+            )
+
     def write(self, job: StoredJob, changes: Mapping[str, Any], *, now: int) -> bool:
         """Change a job that its attendant still holds, and hold it on; whether it does."""
-        return self._write(job, {**changes, "attended_until_ms": now + LEASE_MS}, now=now)
+        return self._write(job, {**changes, "attended_until_ms": now + self.lease_ms}, now=now)
 
     def release(self, job: StoredJob, changes: Mapping[str, Any], *, now: int, due_ms: int) -> bool:
         """Change a job that its attendant still holds, and let go of it until a time; whether it did."""
@@ -174,10 +222,23 @@ class Jobs:
         return self._write(job, {**changes, "attendant": None, "attended_until_ms": 0, "due_ms": due}, now=now)
 
     def _write(self, job: StoredJob, changes: Mapping[str, Any], *, now: int) -> bool:
-        mine = and_(JOBS.c.run_id == job.run_id, JOBS.c.attendant == job.attendant)
+        row = to_row({**changes, "updated_ms": now})
         with self._writing() as connection:
-            done = connection.execute(update(JOBS).where(mine).values(to_row({**changes, "updated_ms": now})))
-            return done.rowcount == 1
+            return connection.execute(update(JOBS).where(_held_by_its_attendant(job)).values(row)).rowcount == 1
+
+
+def _require_room(connection: Connection, most: int) -> None:
+    if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
+        connection.execute(select(func.pg_advisory_xact_lock(_COUNTING_LOCK)))
+    if connection.execute(select(func.count()).where(JOBS.c.phase.in_(_OPEN))).scalar_one() >= most:
+        raise TooManyJobs(
+            f"{most} jobs wait or run already, which is as many as the operator allows",
+            hint="try again when one has ended, or cancel one",
+        )
+
+
+def _held_by_its_attendant(job: StoredJob) -> ColumnElement[bool]:
+    return and_(JOBS.c.run_id == job.run_id, JOBS.c.attendant == job.attendant)
 
 
 def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:
@@ -186,6 +247,6 @@ def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:
     for name in ("trainer", "owner"):
         if (value := getattr(wanted, name)) is not None:
             yield JOBS.c[name] == value
-    for key, value in wanted.labels.items():
+    for key, value in wanted.labels:
         same = and_(LABELS.c.run_id == JOBS.c.run_id, LABELS.c.key == key, LABELS.c.value == value)
         yield exists().where(same)

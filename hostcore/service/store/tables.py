@@ -39,7 +39,7 @@ JOBS: Final = Table(
     Column("attempt", Integer, nullable=False),
     Column("step", BigInteger, nullable=False),
     Column("max_steps", BigInteger, nullable=False),
-    Column("exit_code", Integer),
+    Column("exit_code", BigInteger),
     Column("submitted_ms", BigInteger, nullable=False),
     Column("started_ms", BigInteger),
     Column("ended_ms", BigInteger),
@@ -47,7 +47,7 @@ JOBS: Final = Table(
     Column("seen_ms", BigInteger),
     Column("updated_ms", BigInteger, nullable=False),
     # Who attends to it, and until when nobody else may; when somebody is to look at it again.
-    Column("attendant", String(64)),
+    Column("attendant", Text),
     Column("attended_until_ms", BigInteger, nullable=False),
     Column("due_ms", BigInteger, nullable=False),
     UniqueConstraint("principal", "idempotency_key", name="uq_jobs_idempotency"),

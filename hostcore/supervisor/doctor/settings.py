@@ -7,12 +7,20 @@ from typing import Final
 
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.engine import SUPERVISOR_VARIABLE, Engine, InvalidRanks
+from hostcore.supervisor.engine import START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks
 from hostcore.supervisor.spawn import MASTER_SOCKET_VARIABLE
 
 #: Those that hostcore reads or sets.
 OWN: Final = frozenset(
-    {"HOSTCORE_CACHE_DIR", "HOSTCORE_CONFIG", RUNS_DIR_VARIABLE, MASTER_SOCKET_VARIABLE, SUPERVISOR_VARIABLE}
+    {
+        "HOSTCORE_CACHE_DIR",
+        "HOSTCORE_CONFIG",
+        "HOSTCORE_SERVER",
+        RUNS_DIR_VARIABLE,
+        MASTER_SOCKET_VARIABLE,
+        START_VARIABLE,
+        SUPERVISOR_VARIABLE,
+    }
 )
 _OWN_PREFIX: Final = "HOSTCORE_"
 #: torchrun sets it for its ranks, beside what other engines set.

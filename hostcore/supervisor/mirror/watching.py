@@ -1,27 +1,168 @@
-"""A run that goes on where its directory is not seen: what its mirror says of it, brought here again and again."""
+"""A run that goes on where its directory is not seen: what its mirror says of it, brought here again and again.
+
+What comes is only ever added: attempts, events of higher numbers than are here, the result of a later attempt. Whoever
+reads the event log here reads on as if it were written here.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import attrs
 
 from hostcore.checkpoints.durable import write_file
-from hostcore.supervisor.mirror.place import mirror_of
-from hostcore.supervisor.plan import RunPlan
+from hostcore.job.load import load_job
+from hostcore.job.spec import JobSpec
+from hostcore.runs.afar import has_ended
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_document, write_document
+from hostcore.runs.launch import Launch
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.mirror.log_copy import add_events
+from hostcore.supervisor.mirror.place import Mirror, mirror_of, record_of
 from hostcore.supervisor.remote.errors import StoreError
+from hostcore.supervisor.remote.store import Place, RemoteFile
+
+#: A mirror is not asked more often.
+_LOOK_SECONDS: Final = 10.0
+#: How long a store may take to answer: whoever looks has other runs to look at.
+_ANSWER_SECONDS: Final = 15.0
 
 
-def refresh(plan: RunPlan) -> None:
-    """Bring what a run's mirror says of its attempts, its events and its end into the directory here.
+def refresh_far(directory: RunDirectory) -> None:
+    """Refresh a run if it goes on where its directory is not seen.
 
-    Nothing is done for a job without a mirror. A store that does not answer changes nothing: the launcher knows how the
-    run goes.
+    :raises HostcoreError: When its record cannot be read.
     """
-    try:
-        mirror = mirror_of(plan.spec)
-        if mirror is None:
-            return
-        names = [*(f"attempts/{number}.json" for number in mirror.attempts()), "logs/events.jsonl", "result.json"]
-        for name in names:
-            content = mirror.place.below(name).read()
-            if content is not None:
-                target = plan.directory.path / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                write_file(target, [content])
-    except StoreError:
+    launch = Launch.read(directory.launch) if directory.launch.exists() else None
+    if launch is None or launch.sees_run_dir:
         return
+    record, result = RunRecord.read(directory.record), RunResult.read(directory.result)
+    is_new = has_ended(directory, launch) and (result is None or result.attempt < launch.attempt)
+    refresh(load_job(record.job, world_size=record.world_size or None), directory, at_once=is_new)
+
+
+def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> None:
+    """Bring what a run's mirror says of its plugins, its attempts, its events and its end into the directory here.
+
+    Nothing is done for a job without a mirror, right after the last time, or while somebody else does it. A store that
+    does not answer, and a directory that cannot be written, change nothing: the launcher knows how the run goes.
+
+    :param at_once: However short the last time ago is: it has ended.
+    """
+    if spec.checkpoint_base_uri is None or not directory.path.is_dir():
+        return
+    with suppress(StoreError, CorruptDocument, UnreadableDocument, OSError), _noted(directory) as notes:
+        if notes is None or not (at_once or notes.is_due()):
+            return
+        try:
+            mirror = mirror_of(spec)
+            assert mirror is not None  # there is a base URI
+            _bring(Mirror(attrs.evolve(mirror.place, answer_seconds=_ANSWER_SECONDS)), directory, notes)
+        finally:
+            notes.write()
+
+
+@attrs.define(kw_only=True)
+class _Notes:
+    """``.mirror.json``: which versions of the mirror's files are here; its time is that of the last look."""
+
+    path: Path
+    versions: dict[str, str]
+    _changed: bool = attrs.field(default=False, init=False)
+
+    def is_due(self) -> bool:
+        try:
+            return abs(time.time() - self.path.stat().st_mtime) >= _LOOK_SECONDS
+        except FileNotFoundError:
+            return True
+
+    def has(self, name: str, file: RemoteFile) -> bool:
+        return bool(file.version) and self.versions.get(name) == f"{file.size} {file.version}"
+
+    def note(self, name: str, file: RemoteFile) -> None:
+        self.versions[name] = f"{file.size} {file.version}"
+        self._changed = True
+
+    def write(self) -> None:
+        if self._changed or not self.path.exists():
+            write_document(self.path, {"versions": self.versions})
+        else:
+            os.utime(self.path)
+
+
+@contextmanager
+def _noted(directory: RunDirectory) -> Iterator[_Notes | None]:
+    """The notes of a run, held against other processes; None while one of them holds them."""
+    path = directory.path / ".mirror.json"
+    with path.with_suffix(".lock").open("wb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield None
+            return
+        try:
+            versions = read_document(path).get("versions")
+        except (FileNotFoundError, CorruptDocument):
+            versions = None
+        yield _Notes(path=path, versions=versions if isinstance(versions, dict) else {})
+
+
+def _bring(mirror: Mirror, directory: RunDirectory, notes: _Notes) -> None:
+    for name, take in (
+        ("config/run.json", _take_record),
+        ("logs/events.jsonl", _take_events),
+        ("result.json", _take_result),  # the last: with it, the run has ended
+    ):
+        file = mirror.place.below(name).file()
+        if file is not None and not notes.has(name, file) and take(mirror.place.below(name), file, directory):
+            notes.note(name, file)
+        if name == "config/run.json":
+            _take_claims(mirror, directory)
+
+
+def _take_record(place: Place, _file: RemoteFile, directory: RunDirectory) -> bool:
+    """What it really runs with. The job stays as it was submitted, with its launcher."""
+    content = place.read()
+    if content is None:
+        return False
+    own, ran = RunRecord.read(directory.record), record_of(content, place.uri)
+    attrs.evolve(
+        own,
+        plugins=ran.plugins,
+        environment=ran.environment,
+        parent=ran.parent or own.parent,
+        total_steps=ran.total_steps or own.total_steps,
+    ).write(directory.record)
+    return True
+
+
+def _take_claims(mirror: Mirror, directory: RunDirectory) -> None:
+    for number in mirror.attempts():
+        target = directory.attempts / f"{number}.json"
+        if not target.exists() and (claim := mirror.place.below(f"attempts/{number}.json").read()) is not None:
+            write_file(target, [claim])
+
+
+def _take_events(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
+    return add_events(place, file.size or 0, directory.events)
+
+
+def _take_result(place: Place, _file: RemoteFile, directory: RunDirectory) -> bool:
+    content = place.read()
+    if content is None:
+        return False
+    arrived = directory.result.with_name(".result.arrived.json")
+    arrived.write_bytes(content)
+    try:
+        own, theirs = RunResult.read(directory.result), RunResult.read(arrived)
+    finally:
+        arrived.unlink()
+    if theirs is not None and (own is None or theirs.attempt >= own.attempt):
+        write_file(directory.result, [content])
+    return True

@@ -34,6 +34,8 @@ class RemoteFile:
     size: int | None
     #: Changes whenever the content does; empty if the store says nothing of the kind.
     version: str
+    #: When it was written, in milliseconds since 1970; None if the store does not say.
+    modified_ms: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -127,13 +129,28 @@ class Place:
             raise
         return sorted({name for path in found if (name := path.rstrip("/").rpartition("/")[2])})
 
-    def read(self) -> bytes | None:
-        """The content of a small file; None if there is none.
+    def file(self) -> RemoteFile | None:
+        """The file that is here; None if there is none.
 
+        :raises StoreError: When the store cannot be asked.
+        """
+        try:
+            info = self._ask(lambda fs: fs.info(self.path))
+        except StoreError as error:
+            if error.code == "store.missing":
+                return None
+            raise
+        return None if info["type"] == "directory" else _remote_file(_last(self.path, self.uri), self.path, info)
+
+    def read(self, begin: int | None = None, end: int | None = None) -> bytes | None:
+        """The content of a small file, or a part of any; None if there is none.
+
+        :param begin: The first byte.
+        :param end: Behind the last byte.
         :raises StoreError: When it cannot be asked.
         """
         try:
-            content = self._ask(lambda fs: fs.cat_file(self.path))
+            content = self._ask(lambda fs: fs.cat_file(self.path, start=begin, end=end))
         except StoreError as error:
             if error.code == "store.missing":
                 return None
@@ -189,12 +206,30 @@ def _last(path: str, uri: str) -> str:
 
 
 def _remote_file(name: str, path: str, info: Mapping[str, Any]) -> RemoteFile:
-    return RemoteFile(name=name, path=path, size=info.get("size"), version=_version(info))
+    return RemoteFile(
+        name=name, path=path, size=info.get("size"), version=_version(info), modified_ms=_modified_ms(info)
+    )
+
+
+def _plain(info: Mapping[str, Any]) -> dict[str, Any]:
+    """What a file system says, by names in small letters alone: every one has its own way of writing them."""
+    return {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
+
+
+def _modified_ms(info: Mapping[str, Any]) -> int | None:
+    by_name = _plain(info)
+    for key in ("mtime", "lastmodified", "updated", "modified", "created"):
+        changed = by_name.get(key)
+        if isinstance(changed, datetime):
+            return int(changed.timestamp() * 1000)
+        if isinstance(changed, int | float):
+            return int(changed * 1000)
+    return None
 
 
 def _version(info: Mapping[str, Any]) -> str:
-    """The ETag, a checksum, or size and time of the last change. Every file system has its own names for them."""
-    by_name = {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
+    """The ETag, a checksum, or size and time of the last change."""
+    by_name = _plain(info)
     for key in ("etag", "md5hash", "contentmd5", "crc32c", "checksum", "sha256", "blobid"):
         if by_name.get(key):
             return f"{key}:{str(by_name[key]).strip(chr(34))}"

@@ -62,6 +62,8 @@ class Housekeeping:
         self._forgone: set[tuple[str, str]] = set()
         self._newest_saved_ns = 0
         self._logs_copied: float | None = None
+        #: When the event log was copied last, and how long it was then; at first, when this began.
+        self._event_log_copied: tuple[float, int] = (clock(), 0)
         self._told: set[str] = set()
 
     @property
@@ -167,10 +169,20 @@ class Housekeeping:
         if self._logs_copied is not None and now - self._logs_copied < self._limits.log_seconds:
             return
         self._logs_copied = now
+        self._event_log_copied = (now, self._inventory.event_log_bytes())
         if not self._spool.has_room_for(self._inventory.log_bytes()):
             self._warn_once("spool.full", "the disk has no room for a copy of the logs: they are uploaded at the end")
             return
         self._offer_all(self._inventory.growing_logs())
+
+    def _copy_event_log(self) -> None:
+        """Have the event log uploaded now and then, for those who see the run from afar alone."""
+        now, size = self._clock(), self._inventory.event_log_bytes()
+        copied_at, copied_bytes = self._event_log_copied
+        if size == copied_bytes or now - copied_at < self._limits.live_of(size) or not self._spool.has_room_for(size):
+            return
+        self._event_log_copied = (now, size)
+        self._offer_all(self._inventory.event_log())
 
     def retire(self, unit: Unit) -> None:
         """A channel is done with a unit: once all are, it leaves the spool.
@@ -192,9 +204,10 @@ class Housekeeping:
         del self._units[unit.name, unit.version]
 
     def look(self) -> None:
-        """Look at calls that hang, and hold the spool to its limits."""
+        """Look at calls that hang and at the event log, and hold the spool to its limits."""
         for channel in self._channels:
             channel.look()
+        self._copy_event_log()
         limit = self._spool_limits
         checkpoints = [unit for unit in self._units.values() if unit.kind == "checkpoint"]
         older = [unit for unit in checkpoints if unit.saved_ns < self._newest_saved_ns]

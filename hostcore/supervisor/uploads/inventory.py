@@ -72,8 +72,19 @@ class Inventory:
 
     def growing_logs(self) -> Iterator[Unit]:
         """What happened so far: the event log, and what the ranks printed."""
-        yield from self._documents(self.directory.logs, self.directory.events.name, kind="log")
+        yield from self.event_log()
         yield from self._documents(self.directory.logs, "rank-*.log", kind="log")
+
+    def event_log(self) -> Iterator[Unit]:
+        """What happened so far."""
+        yield from self._documents(self.directory.logs, self.directory.events.name, kind="log")
+
+    def event_log_bytes(self) -> int:
+        """How much it holds now; 0 before it is there."""
+        try:
+            return self.directory.events.stat().st_size
+        except FileNotFoundError:
+            return 0
 
     def log_bytes(self) -> int:
         """How much they hold now, all together."""

@@ -20,6 +20,9 @@ class Limits:
     intervals: Intervals = attrs.field(factory=Intervals)
     #: The least time between two snapshots of the logs that grow.
     log_seconds: float = 300.0
+    #: The event log alone is copied so often while it grows, less often if it is long: it is copied as a whole.
+    live_seconds: float = 60.0
+    live_bytes_per_second: float = 128 * 1024
     #: How often hangs and the spool are looked at.
     tick_seconds: float = 1.0
     #: How often a ledger that another process holds is asked for.
@@ -31,3 +34,10 @@ class Limits:
         :param size: Of the file, in bytes.
         """
         return self.hang_seconds + size / self.bytes_per_second
+
+    def live_of(self, size: int) -> float:
+        """The least time between two copies of the event log, in seconds.
+
+        :param size: Of the log, in bytes.
+        """
+        return max(self.live_seconds, size / self.live_bytes_per_second)

@@ -23,6 +23,8 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: A listening socket that rank 0 inherits, for the store that all ranks meet at: nobody can take its port meanwhile.
 MASTER_FD_VARIABLE: Final = "HOSTCORE_MASTER_FD"
+#: Names the start of the ranks, where an engine has started their supervisors.
+START_VARIABLE: Final = "HOSTCORE_START"
 
 #: How long one rank may keep the others waiting in a collective of the host: as long as ``save_checkpoint`` may take.
 #: A rank that ends is noticed at once, and one that hangs by the supervisor; this is for when neither happens.
@@ -79,7 +81,7 @@ def _store(place: Place, environment: Mapping[str, str]) -> Any:
         )
     # torchrun keeps its store when it starts the ranks again; where the dead ones were is of no use then. How often it
     # has done so is no name for a start: each agent counts for itself.
-    start = environment.get("HOSTCORE_START", "0")
+    start = environment.get(START_VARIABLE, "0")
     return dist.PrefixStore(start, store)  # type: ignore[attr-defined]
 
 

@@ -13,10 +13,7 @@ from hostcore.job import later
 DATA = {"parquet_paths": ["x.parquet"]}
 #: A value other than the default for every key of the table.
 ASKED: dict[str, Any] = {
-    "/policies": ["house-rules"],
-    "/launcher": "slurm",
     "/environment": {"requirements": ["numpy"]},
-    "/resources": {"num_nodes": 2},
 }
 
 
@@ -39,7 +36,7 @@ def errors_about(job: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_there_is_an_example_for_every_key_of_the_table() -> None:
-    assert set(ASKED) == {entry.pointer for entry in later._TABLE}
+    assert set(ASKED) == {f"/{key}" for key in later.LATER}
 
 
 @pytest.mark.parametrize("pointer", ASKED)

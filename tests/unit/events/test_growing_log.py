@@ -1,10 +1,11 @@
 """Reading a log while it grows."""
 
+import random
 from pathlib import Path
 
 import pytest
 
-from hostcore.events.reader import GrowingLog, name_of
+from hostcore.events.reader import GrowingLog, name_of, seq_of
 
 
 def test_every_whole_line_is_read_once(tmp_path: Path) -> None:
@@ -36,3 +37,38 @@ def test_a_reader_that_stops_in_between_goes_on_there(tmp_path: Path) -> None:
 )
 def test_the_name_of_an_event_is_found_without_decoding_it(line: bytes, name: str) -> None:
     assert name_of(line) == name
+
+
+def test_a_long_line_comes_in_pieces_of_whole_characters(tmp_path: Path) -> None:
+    text = "begin\n" + "ü€" * 40 + "\nend\n"
+    (tmp_path / "log").write_text(text, encoding="utf-8")
+    log = GrowingLog(tmp_path / "log")
+    pieces = list(log.read(longest=17))
+    assert "".join(piece.decode("utf-8") for piece in pieces) == text
+    assert len(pieces) > 5
+    assert all(len(piece) <= 17 for piece in pieces)
+    assert (list(log.read(longest=17)), log.offset) == ([], len(text.encode()))
+
+
+def test_a_log_of_events_is_read_on_behind_any_of_them(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    path = tmp_path / "events.jsonl"
+    lines = [
+        b'{"schema":"hostcore.event/1","seq":%d,"x":"%s"}\n' % (n, b"y" * chance.randrange(90)) for n in range(1, 60)
+    ]
+    for torn in (b"", b'{"schema":"hostcore.event/1","seq":60'):
+        path.write_bytes(b"".join(lines) + torn)
+        for seq in range(62):
+            log = GrowingLog(path)
+            log.begin_behind(seq)
+            assert list(log.read()) == lines[seq:]
+    log = GrowingLog(tmp_path / "none")
+    log.begin_behind(5)
+    assert list(log.read()) == []
+
+
+def test_the_number_of_an_event_is_found_without_decoding_it() -> None:
+    line = b'{"schema":"hostcore.event/1","seq":17,"time_ms":1}\n'
+    assert (seq_of(line), seq_of(b"no event\n")) == (17, None)

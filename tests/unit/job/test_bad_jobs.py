@@ -37,7 +37,7 @@ FILES: list[tuple[str, str, bytes, str, str | None, str]] = [
     ("deep_list", "job.json", b"[" * 10_000 + b"]" * 10_000, "job.too_deep", None, "deep"),
     ("deep_object", "job.json", b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "job.too_deep", None, "deep"),
     ("deep_unclosed", "job.json", b"[" * 10_000, "job.too_deep", None, "deep"),
-    ("rather_deep", "job.json", b'{"hyperparams":' * 70 + b"1" + b"}" * 70, "job.too_deep", "/hyperparams" * 65, "64"),
+    ("rather_deep", "job.json", b'{"hyperparams":' * 70 + b"1" + b"}" * 70, "job.too_deep", "/hyperparams" * 65, "nested too deep"),
     ("huge", "job.json", b" " * (50 * 1024**2), "job.too_large", None, "at most 16 MB"),
     ("duplicate_key", "job.json", b'{"trainer": "x", "seed": 1, "seed": 2}', "job.duplicate_key", "/seed", '"seed"'),
     (
@@ -327,7 +327,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         "lables": {},
         "dataset": {"parquet_paths": "a.parquet", "batch_size": -1},
         "seed": "1",
-        "policies": ["quota"],
+        "environment": {"python": "3.12"},
         "hyperparams": {"token": {"$secret": "vault:token"}},
     }
     assert [(error.pointer, error.code) for error in errors_of(job)] == [
@@ -335,7 +335,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ("/lables", "key.unknown"),
         ("/dataset/batch_size", "value.range"),
         ("/seed", "value.type"),
-        ("/policies", "job.not_yet"),
+        ("/environment", "job.not_yet"),
         ("/hyperparams/token", "secret.reference"),
     ]
 

@@ -1,5 +1,6 @@
 """Ranks that an engine has started, as two supervisors over real sockets; their workers are actors."""
 
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ from hostcore_hookspecs import HostcoreError
 from hostcore_hookspecs.events import ENDS, RunFailed, RunPreempted, RunStarted, RunSucceeded
 
 TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
+CANCEL = Asked(status="cancelled", reason="interrupted by the user", requested_by="user")
 
 
 def engine(rank: int, **changes: Any) -> Engine:
@@ -40,7 +42,7 @@ def engine(rank: int, **changes: Any) -> Engine:
         local_world_size=2,
         master_addr="127.0.0.1",
         master_port=29500,
-        launch="none.0",
+        launch="none",
     )
     return attrs.evolve(whole, **changes)
 
@@ -195,7 +197,7 @@ def join(ranks: Muster, runs: Path, **changes: Any) -> Channel:
     place = Place.read(file)
     assert place is not None
     line = Channel(socket.create_connection(("127.0.0.1", place.port)))
-    line.send("join", {"rank": 1, "token": place.token, **changes})
+    line.send("join", {"rank": 1, "world_size": 2, "token": place.token, **changes})
     return line
 
 
@@ -233,7 +235,9 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
 
 class TestTheMeeting:
     @pytest.mark.parametrize(
-        "changes", [{"token": "x"}, {"rank": 2}, {"rank": 0}, {"rank": "1"}, {"rank": None}], ids=str
+        "changes",
+        [{"token": "x"}, {"rank": 2}, {"rank": 0}, {"rank": "1"}, {"rank": None}, {"world_size": 3}],
+        ids=str,
     )
     def test_turns_strangers_away_and_waits_on(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         with ExitStack() as open_ones:
@@ -241,7 +245,7 @@ class TestTheMeeting:
             stranger = open_ones.enter_context(closing(join(ranks, tmp_path, **changes)))
             line = open_ones.enter_context(closing(join(ranks, tmp_path)))
             ranks.gather()
-            assert line.receive(SECONDS) == ("welcome", {})
+            assert line.receive(SECONDS) == ("welcome", {"start": ranks._start})
             with pytest.raises(EOFError):
                 stranger.receive(SECONDS)
 
@@ -251,7 +255,7 @@ class TestTheMeeting:
                 ranks.gather(0)
             ranks._close_door()
         assert "HOSTCORE_RUNS_DIR" in caught.value.hint
-        assert caught.value.file.endswith("127.0.0.1-29500-none.0.json")
+        assert caught.value.file.endswith("127.0.0.1-29500-none.json")
 
     def test_is_not_that_of_an_earlier_start_whose_rank_0_was_killed(self, tmp_path: Path) -> None:
         stale = Muster(engine(0), tmp_path, Interrupts())
@@ -262,6 +266,41 @@ class TestTheMeeting:
             with Muster(engine(0), tmp_path, Interrupts()) as ranks:
                 ranks.gather()
             assert code.result(SECONDS) == 1
+
+    def test_stays_where_it_is_when_that_of_an_earlier_start_ends(self, tmp_path: Path) -> None:
+        """The agent of an earlier rank 0 may be gone, and rank 0 not yet."""
+        with ExitStack() as earlier:
+            left = earlier.enter_context(Muster(engine(0, world_size=1), tmp_path, Interrupts()))
+            with Muster(engine(0), tmp_path, Interrupts()) as ranks:
+                left._close_door()
+                with closing(join(ranks, tmp_path)) as line:
+                    ranks.gather()
+                    kind, content = line.receive(SECONDS)
+        assert (kind, content["start"]) == ("welcome", ranks._start)
+        assert ranks._start != left._start
+
+    def test_names_the_start_for_the_workers_of_all(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        told: list[Any] = []
+        started = threading.Event()
+        monkeypatch.setattr(attending.WorkerContract, "read", lambda path: attrs.make_class("C", ["job_spec_path"])(""))
+        monkeypatch.setattr(attending, "read_document", lambda path: {})
+
+        def start(contract: Path, output: Path, environment: Any) -> Actor:
+            told.append(environment["HOSTCORE_START"])
+            started.set()
+            raise OSError("that is all")
+
+        for module in (muster, attending):
+            monkeypatch.setattr(module, "WorkerProcess", start)
+        with ThreadPoolExecutor(1) as threads, Muster(engine(0), tmp_path, Interrupts()) as ranks:
+            code = threads.submit(attend, engine(1), tmp_path, Interrupts())
+            ranks.gather()
+            ranks.spawn(1, tmp_path / "c", tmp_path / "o")
+            assert started.wait(SECONDS)
+            with pytest.raises(OSError):
+                ranks.spawn(0, tmp_path / "c", tmp_path / "o")
+        assert code.exception(SECONDS) is not None
+        assert told == [ranks._start] * 2
 
     def test_is_known_to_this_user_alone(self, tmp_path: Path) -> None:
         with Muster(engine(0), tmp_path, Interrupts()) as ranks:
@@ -280,3 +319,27 @@ class TestTheMeeting:
         interrupts = Interrupts()
         interrupts.first = TERM
         assert attend(engine(1), tmp_path, interrupts) == 75
+
+
+class TestACtrlC:
+    """To all ranks at once, as from a terminal or a launcher."""
+
+    def test_that_another_rank_has_passed_on_before_it_came_here_forces_nothing(self) -> None:
+        with Interrupts() as interrupts:
+            interrupts.hear(CANCEL, hurried=False, forced=False)
+            signal.raise_signal(signal.SIGINT)
+            assert (interrupts.first, interrupts.forced) == (CANCEL, False)
+            signal.raise_signal(signal.SIGINT)
+            assert interrupts.forced
+
+    def test_that_was_heard_here_first_forces_nothing_either(self) -> None:
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGINT)
+            interrupts.hear(CANCEL, hurried=False, forced=False)
+            assert not interrupts.forced
+
+    def test_after_another_rank_was_asked_to_stop_forces_as_ever(self) -> None:
+        with Interrupts() as interrupts:
+            interrupts.hear(TERM, hurried=True, forced=False)
+            signal.raise_signal(signal.SIGINT)
+            assert interrupts.forced

@@ -6,7 +6,7 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore.supervisor.devices import shared_device
-from hostcore.supervisor.engine import SUPERVISOR_VARIABLE, Engine, InvalidRanks, threads_for
+from hostcore.supervisor.engine import START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks, threads_for
 from hostcore_hookspecs import HostcoreError
 
 TORCHRUN = {
@@ -26,7 +26,7 @@ class TestAnEnvironment:
         engine = Engine.of(TORCHRUN)
         assert engine is not None
         assert (engine.rank, engine.local_rank, engine.world_size, engine.local_world_size) == (3, 1, 4, 2)
-        assert (engine.name, engine.is_local) == ("node-0-29500-77.1", False)
+        assert (engine.name, engine.is_local) == ("node-0-29500-77", False)
 
     @pytest.mark.parametrize(
         "changes",
@@ -47,7 +47,7 @@ class TestAnEnvironment:
         names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         engine = Engine.of({name: TORCHRUN[name] for name in names})
         assert engine is not None
-        assert (engine.local_rank, engine.local_world_size, engine.launch) == (0, 1, "none.0")
+        assert (engine.local_rank, engine.local_world_size, engine.launch) == (0, 1, "none")
 
     @pytest.mark.parametrize(
         ("changes", "says"),
@@ -72,16 +72,24 @@ class TestAnEnvironment:
         assert engine is not None
         assert engine.is_local
 
-    def test_of_the_next_start_meets_elsewhere(self) -> None:
+    def test_meets_the_others_however_often_each_agent_has_started_its_own(self) -> None:
+        """An agent counts what failed on its machine; that others joined or were lost counts for none."""
         one, other = (Engine.of({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": count}) for count in "12")
+        assert one is not None
+        assert other is not None
+        assert one.name == other.name
+
+    def test_of_another_launch_meets_elsewhere(self) -> None:
+        one, other = (Engine.of({**TORCHRUN, "TORCHELASTIC_RUN_ID": name}) for name in "ab")
         assert one is not None
         assert other is not None
         assert one.name != other.name
 
     def test_of_the_worker_is_completed_and_keeps_what_is_set(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OMP_NUM_THREADS", "7")
-        environment = Engine.of({**TORCHRUN, "LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}).environment()  # type: ignore[union-attr]
-        assert (environment["LOCAL_RANK"], environment["LOCAL_WORLD_SIZE"]) == ("0", "1")
+        environment = Engine.of({**TORCHRUN, "LOCAL_RANK": "", "LOCAL_WORLD_SIZE": ""}).environment("s1")  # type: ignore[union-attr]
+        own = ("LOCAL_RANK", "LOCAL_WORLD_SIZE", START_VARIABLE)
+        assert tuple(environment[name] for name in own) == ("0", "1", "s1")
         assert environment["OMP_NUM_THREADS"] == "7"
 
 

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from hostcore.runs.attempts import newest_attempt
@@ -13,13 +14,14 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor import submit as submit_module
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.submit import submit
-from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPlan
+from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPlan, TransientError
 
 
 class Launcher:
     """Stands for a launcher that starts nothing: its own tests start processes."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, *, sees_run_dir: bool = True) -> None:
+        self.sees_run_dir = sees_run_dir
         self.contexts: list[LaunchContext] = []
         self._error = error
 
@@ -37,8 +39,8 @@ class Launcher:
 def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Launcher]:
     """``given(error)``: the launcher that jobs get."""
 
-    def make(error: Exception | None = None) -> Launcher:
-        launcher = Launcher(error)
+    def make(error: Exception | None = None, *, sees_run_dir: bool = True) -> Launcher:
+        launcher = Launcher(error, sees_run_dir=sees_run_dir)
         monkeypatch.setattr(submit_module, "launcher_of", lambda *_, **__: launcher)
         return launcher
 
@@ -69,6 +71,37 @@ class TestANewRun:
         assert context.command[0] == sys.executable
         assert context.command[-3:] == ["resume", str(plan().directory.path), "--launched"]
         assert (context.run_dir, context.job) == (str(plan().directory.path), plan().job)
+
+    def test_that_is_not_seen_from_there_travels_itself(self, plan: Callable, given: Callable) -> None:
+        launcher = given(sees_run_dir=False)
+        _submit(plan())
+        (context,) = launcher.contexts
+        assert context.command[-2:] == ["run", context.job_path]
+        assert context.document["run_id"] == "a"
+        assert not {"launcher", "resources"} & set(context.document)
+        assert Launch.read(plan().directory.launch).sees_run_dir is False
+
+    def test_that_was_cut_short_is_launched_under_the_same_id(self, plan: Callable, given: Callable) -> None:
+        launcher = given()
+        submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1")
+        directory = plan().directory
+        launched = Launch.read(directory.launch)
+        attrs.evolve(launched, handle=None).write(directory.launch)  # as if it had been killed before the answer
+        again = submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1")
+        assert [context.launch_id for context in launcher.contexts] == ["a.1", "a.1"]
+        assert again.attempt == launched.attempt == 1
+        with pytest.raises(RunConflict, match="is submitted"):
+            submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.2")
+
+    def test_whose_engine_does_not_answer_is_tried_again_under_the_same_id(
+        self, plan: Callable, given: Callable
+    ) -> None:
+        given(TransientError("no answer"))
+        with pytest.raises(TransientError):
+            submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1")
+        launcher = given()
+        assert submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1").attempt == 1
+        assert [context.launch_id for context in launcher.contexts] == ["a.1"]
 
     def test_whose_supervisor_cannot_be_started_leaves_nothing(self, plan: Callable, given: Callable) -> None:
         given(FatalError("no such namespace"))

@@ -1,7 +1,8 @@
-"""``python -m hostcore_builtin_plugins.launchers.keeper FOLDER NODE [--detach LOG]``: the keeper of a node.
+"""``python -m hostcore_builtin_plugins.launchers.keeper FOLDER NODE --detach|--tee LOG``: the keeper of a node.
 
-With ``--detach`` it returns as soon as the keeper has begun, which goes on in a session of its own and appends its
-output to LOG.
+What is kept appends its output to LOG. With ``--detach`` the keeper goes on in a session of its own, and this returns
+as soon as it has begun. With ``--tee`` it stays a child of the engine that started it, prints what is appended, ends
+with the exit code, and stops what it keeps when the engine's process is gone.
 """
 
 import os
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
+from hostcore_builtin_plugins.launchers.keeper.following import Following
 from hostcore_builtin_plugins.launchers.keeper.keeping import Keeper
 
 
@@ -18,11 +20,12 @@ def main(arguments: list[str]) -> int:
 
     :return: The exit code.
     """
-    folder, node, *rest = arguments
-    keeper = Keeper(LaunchFolder(Path(folder)), int(node))
-    if rest:
-        return _detach(keeper, Path(rest[1]))
-    code = keeper.keep() if keeper.claim() else 0
+    folder, node, how, log = arguments
+    if how == "--detach":
+        return _detach(Keeper(LaunchFolder(Path(folder)), int(node)), Path(log))
+    keeper = Keeper(LaunchFolder(Path(folder)), int(node), parent=os.getppid())
+    with Following(Path(log)), Path(log).open("ab") as output:
+        code = keeper.keep(output=output) if keeper.claim() else 0
     return code if code >= 0 else 128 - code
 
 

@@ -1,4 +1,4 @@
-"""What a keeper does: it starts what it is to run, shows that it is there, stops it if asked, and notes how it ended."""
+"""What a keeper does: it starts what it is to run, shows that it lives, stops it if asked, and notes how it ended."""
 
 import os
 import signal
@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import BinaryIO, Final
 
 from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
@@ -30,7 +31,8 @@ _AGENT_SECONDS: Final = 10.0
 class Keeper:
     """The keeper of a node.
 
-    :param passes_on: Whether what it runs gets the SIGTERM that it gets; else whoever sends one sends it to both.
+    :param parent: The process of an engine that has started it. It sends its signals to all below it, and what is kept
+        ends with it. None: it is kept whatever becomes of whoever started it, and gets a SIGTERM that the keeper gets.
     :param popen: Starts a process; takes what :class:`subprocess.Popen` takes.
     """
 
@@ -39,34 +41,37 @@ class Keeper:
         folder: LaunchFolder,
         node: int,
         *,
-        passes_on: bool = True,
+        parent: int | None = None,
         popen: "Callable[..., subprocess.Popen[bytes]]" = subprocess.Popen,
     ) -> None:
         self._folder = folder
         self._node = node
-        self._passes_on = passes_on
+        self._parent = parent
         self._popen = popen
         self._shown = float("-inf")
 
     def claim(self) -> bool:
         """Take the node; whether nobody has before."""
+        self._show_life()  # before: whoever sees a keeper of another machine looks for this
         return self._folder.claim(self._node, identity(os.getpid()))
 
-    def keep(self) -> int:
+    def keep(self, *, output: BinaryIO | None = None) -> int:
         """Run what is to be run, to its end.
 
+        :param output: Where its output goes; None: where the keeper's does.
         :return: Its exit code; below zero: it died of that signal.
         """
         # Who started this process may ignore or block them, and so would all that is started here.
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)  # a handler ends with exec, SIG_IGN would not
-        code = self._run(self._folder.errand())
+        code = self._run(self._folder.errand(), output)
         self._folder.end(self._node, code)
         return code
 
-    def _run(self, errand: Errand) -> int:
-        environment = {**os.environ, **errand.env}
+    def _run(self, errand: Errand, output: BinaryIO | None) -> int:
+        around = {name: value for name, value in os.environ.items() if name != ADDRESS_VARIABLE}
+        environment = {**around, **errand.env}
         command = list(errand.command)
         if errand.agent is not None:
             meeting = self._meeting(errand.agent)
@@ -85,15 +90,21 @@ class Keeper:
                 env=environment,
                 cwd=errand.cwd if os.access(errand.cwd, os.X_OK) else None,
                 stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
             )
         except OSError as error:
             _say(f"cannot start {command[0]}: {error.strerror}")
             return _NOT_FOUND
-        if self._passes_on:
+        if self._parent is None:
             signal.signal(signal.SIGTERM, lambda *_: send(process.pid, signal.SIGTERM))
         while process.poll() is None:
+            ranks = children(process.pid) if errand.agent else [process.pid]
             if self._folder.cancelled() is not None:
-                self._stop(process, ranks=children(process.pid) if errand.agent else [process.pid])
+                self._stop(process, ranks, signal.SIGINT, due=self._due)
+            elif self._parent not in (None, os.getppid()):
+                over = time.time() + errand.grace_seconds
+                self._stop(process, ranks, signal.SIGTERM, due=partial(float, over))
             self._wait(process)
         return process.returncode
 
@@ -115,16 +126,27 @@ class Keeper:
             time.sleep(_TICK_SECONDS)
         return meeting
 
-    def _stop(self, process: "subprocess.Popen[bytes]", *, ranks: list[int]) -> None:
-        """Have the ranks stop, as by Ctrl-C, and end what is left when the time is over."""
+    def _due(self) -> float:
+        """By when what was cancelled is to be over; whoever asks again may be in more of a hurry."""
+        return self._folder.cancelled() or 0.0
+
+    def _stop(
+        self,
+        process: "subprocess.Popen[bytes]",
+        ranks: list[int],
+        number: signal.Signals,
+        *,
+        due: Callable[[], float],
+    ) -> None:
+        """Have the ranks stop, and end what is left when the time is over."""
         for pid in ranks:
-            send(pid, signal.SIGINT)
-        while process.poll() is None and time.time() < (self._folder.cancelled() or 0.0):
+            send(pid, number)
+        while process.poll() is None and time.time() < due():
             if process.pid not in ranks and not set(ranks) & set(children(process.pid)):
                 # The agent alone is left, and may want to start them again.
                 send(process.pid, signal.SIGTERM)
-                due = time.monotonic() + _AGENT_SECONDS
-                while process.poll() is None and time.monotonic() < due:
+                last = time.monotonic() + _AGENT_SECONDS
+                while process.poll() is None and time.monotonic() < last:
                     self._wait(process)
                 break
             self._wait(process)

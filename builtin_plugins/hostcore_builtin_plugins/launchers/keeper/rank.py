@@ -1,4 +1,4 @@
-"""``python -m hostcore_builtin_plugins.launchers.keeper.rank``: becomes the command of a launch, as a rank of torchrun's.
+"""``python -m hostcore_builtin_plugins.launchers.keeper.rank``: becomes the command of a launch, for a rank.
 
 The command is read from the launch's folder, since torchrun replaces ``$`` in arguments. A launch that was cancelled
 starts no ranks any more: torchrun would start again those that stopped for it.

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostcore_builtin_plugins.launchers.kubernetes.names import require_namespace
 from hostcore_builtin_plugins.launchers.kubernetes.settings import KubernetesSettings
@@ -40,8 +40,10 @@ def connect(settings: KubernetesSettings) -> "ApiClient":
     :raises FatalError: There is no way to a cluster.
     """
     require("kubernetes", extra="kubernetes")
-    from kubernetes import client, config
+    from kubernetes import client
+    from kubernetes import config as untyped
 
+    config: Any = untyped
     configuration = client.Configuration()
     told = settings.kubeconfig is not None or settings.context is not None
     try:

@@ -6,43 +6,14 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-import attrs
-
+from hostcore_builtin_plugins.launchers.kubernetes.answers import AlreadyExists, Kind, NotFound, Object, checked, errors
 from hostcore_builtin_plugins.launchers.kubernetes.client import connect
 from hostcore_builtin_plugins.launchers.kubernetes.settings import KubernetesSettings
-from hostcore_hookspecs import FatalError, TransientError
-
-Object = dict[str, Any]
+from hostcore_hookspecs import FatalError
 
 _MANAGER: Final = "hostcore"
-_BUSY: Final = frozenset({408, 425, 429})
 _MERGE: Final = "application/merge-patch+json"
 _CONNECT_SECONDS: Final = 10.0
-
-
-class AlreadyExists(Exception):
-    """There is an object of that name."""
-
-
-class NotFound(Exception):
-    """There is no such object, or nothing of that kind."""
-
-
-@attrs.frozen(kw_only=True)
-class Kind:
-    """A kind of object that an operator has brought."""
-
-    name: str
-    group: str
-    version: str
-    plural: str
-    #: What to install for it.
-    operator: str
-
-    @property
-    def api_version(self) -> str:
-        """As manifests have it."""
-        return f"{self.group}/{self.version}"
 
 
 class Cluster:
@@ -53,8 +24,14 @@ class Cluster:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._api = connect(settings)
-        self._how: dict[str, Any] = {"_request_timeout": (_CONNECT_SECONDS, settings.timeout_seconds)}
-        self._raw: dict[str, Any] = {**self._how, "_preload_content": False}
+        #: When the server was last asked for pods, by its own clock, in seconds since 1970; None if it has not told.
+        #: Logs are asked for by age, and clocks differ.
+        self.server_time: float | None = None
+        # Not the client's models: they refuse what a newer server has put in, and tell less of errors.
+        self._raw: dict[str, Any] = {
+            "_request_timeout": (_CONNECT_SECONDS, settings.timeout_seconds),
+            "_preload_content": False,
+        }
 
     def create(self, kind: Kind, manifest: Object, *, dry_run: bool = False) -> Object:
         """Make an object; the server refuses what it does not know instead of leaving it out.
@@ -65,48 +42,52 @@ class Cluster:
         :raises TransientError: The server does not answer, or is busy.
         """
         metadata = manifest["metadata"]
-        with _errors(f"{kind.name} {metadata['name']}", kind):
-            made: Object = self._custom().create_namespaced_custom_object(
-                kind.group,
-                kind.version,
-                metadata["namespace"],
-                kind.plural,
-                manifest,
-                field_manager=_MANAGER,
-                field_validation="Strict",
-                **({"dry_run": "All"} if dry_run else {}),
-                **self._how,
+        with errors(f"{kind.name} {metadata['name']}", kind):
+            return _json(
+                self._custom().create_namespaced_custom_object(
+                    kind.group,
+                    kind.version,
+                    metadata["namespace"],
+                    kind.plural,
+                    manifest,
+                    field_manager=_MANAGER,
+                    field_validation="Strict",
+                    **({"dry_run": "All"} if dry_run else {}),
+                    **self._raw,
+                )
             )
-        return made
 
     def get(self, kind: Kind, namespace: str, name: str) -> Object:
         """An object.
 
         :raises NotFound: It is gone.
         """
-        with _errors(f"{kind.name} {name}", kind):
-            got: Object = self._custom().get_namespaced_custom_object(
-                kind.group, kind.version, namespace, kind.plural, name, **self._how
+        with errors(f"{kind.name} {name}", kind):
+            return _json(
+                self._custom().get_namespaced_custom_object(
+                    kind.group, kind.version, namespace, kind.plural, name, **self._raw
+                )
             )
-        return got
 
     def patch(self, kind: Kind, namespace: str, name: str, change: Object) -> None:
         """Change an object: a JSON merge patch (RFC 7396).
 
         :raises NotFound: It is gone.
         """
-        with _errors(f"{kind.name} {name}", kind):
-            self._custom().patch_namespaced_custom_object(
-                kind.group,
-                kind.version,
-                namespace,
-                kind.plural,
-                name,
-                change,
-                field_manager=_MANAGER,
-                field_validation="Strict",
-                _content_type=_MERGE,
-                **self._how,
+        with errors(f"{kind.name} {name}", kind):
+            _json(
+                self._custom().patch_namespaced_custom_object(
+                    kind.group,
+                    kind.version,
+                    namespace,
+                    kind.plural,
+                    name,
+                    change,
+                    field_manager=_MANAGER,
+                    field_validation="Strict",
+                    _content_type=_MERGE,
+                    **self._raw,
+                )
             )
 
     def create_config_map(self, manifest: Object) -> Object:
@@ -115,7 +96,7 @@ class Cluster:
         :raises AlreadyExists: One of that name is there.
         """
         metadata = manifest["metadata"]
-        with _errors(f"ConfigMap {metadata['name']}"):
+        with errors(f"ConfigMap {metadata['name']}"):
             return _json(
                 self._core().create_namespaced_config_map(
                     metadata["namespace"], manifest, field_manager=_MANAGER, field_validation="Strict", **self._raw
@@ -127,7 +108,7 @@ class Cluster:
 
         :raises NotFound: It is gone.
         """
-        with _errors(f"ConfigMap {name}"):
+        with errors(f"ConfigMap {name}"):
             return _json(self._core().read_namespaced_config_map(name, namespace, **self._raw))
 
     def patch_config_map(self, namespace: str, name: str, change: Object) -> None:
@@ -135,7 +116,7 @@ class Cluster:
 
         :raises NotFound: It is gone.
         """
-        with _errors(f"ConfigMap {name}"):
+        with errors(f"ConfigMap {name}"):
             _json(
                 self._core().patch_namespaced_config_map(
                     name, namespace, change, field_manager=_MANAGER, _content_type=_MERGE, **self._raw
@@ -145,25 +126,25 @@ class Cluster:
     def pods(self, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """The pods with these labels."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
-        with _errors("pods"):
-            listed = _json(self._core().list_namespaced_pod(namespace, label_selector=selector, **self._raw))
-        return list(listed.get("items") or ())
+        with errors("pods"):
+            response = checked(self._core().list_namespaced_pod(namespace, label_selector=selector, **self._raw))
+            date = response.headers.get("Date")
+            self.server_time = parsedate_to_datetime(date).timestamp() if date else None
+            return list(_json(response).get("items") or ())
 
     def delete_pod(self, namespace: str, name: str, grace_seconds: int) -> None:
         """Have a pod end within that time; one that ends already may be given less time, not more.
 
         :raises NotFound: It is gone.
         """
-        with _errors(f"pod {name}"):
-            _json(
-                self._core().delete_namespaced_pod(name, namespace, grace_period_seconds=grace_seconds, **self._raw)
-            )
+        with errors(f"pod {name}"):
+            _json(self._core().delete_namespaced_pod(name, namespace, grace_period_seconds=grace_seconds, **self._raw))
 
     def warnings_about(self, namespace: str, name: str) -> list[Object]:
         """The events that warn of an object, oldest first; none where they may not be read."""
         selector = f"involvedObject.name={name},type=Warning"
         try:
-            with _errors("events"):
+            with errors("events"):
                 listed = _json(self._core().list_namespaced_event(namespace, field_selector=selector, **self._raw))
         except FatalError:  # they explain, and are not worth an error of their own
             return []
@@ -181,8 +162,8 @@ class Cluster:
         :raises NotFound: The pod is gone, or its container has not begun.
         """
         how: dict[str, Any] = {"since_seconds": since_seconds} if since_seconds is not None else {}
-        with _errors(f"log of pod {pod}", not_begun=True):
-            response = _checked(
+        with errors(f"log of pod {pod}", not_begun=True):
+            response = checked(
                 self._core().read_namespaced_pod_log(
                     pod, namespace, container=container, timestamps=True, previous=previous, **how, **self._raw
                 )
@@ -191,16 +172,6 @@ class Cluster:
                 yield response.stream(1 << 16)
             finally:
                 response.close()
-
-    def now(self) -> float:
-        """The server's time in seconds since 1970: logs are asked for by their age, and clocks differ."""
-        with _errors("version"):
-            from kubernetes.client import VersionApi
-
-            response = _checked(VersionApi(self._api).get_code(**self._raw))
-            date = response.headers.get("Date")
-            response.close()
-        return parsedate_to_datetime(date).timestamp() if date else 0.0
 
     def close(self) -> None:
         """Close the connections."""
@@ -227,86 +198,9 @@ def opened(settings: KubernetesSettings) -> Iterator[Cluster]:
         cluster.close()
 
 
-def _checked(response: Any) -> Any:
-    """A response that was not read yet, if it is none of an error: not all versions of the client look themselves."""
-    if response.status >= 400:
-        from kubernetes.client.exceptions import ApiException
-
-        error = ApiException(status=response.status, reason=response.reason)
-        error.body, error.headers = response.data, response.headers
-        raise error
-    return response
-
-
 def _json(response: Any) -> Object:
-    # Not the client's models: they refuse what a newer server has put in.
-    plain: Object = json.loads(_checked(response).data)
+    plain: Object = json.loads(checked(response).data)
     return plain
 
 
-@contextmanager
-def _errors(what: str, kind: Kind | None = None, *, not_begun: bool = False) -> Iterator[None]:
-    from kubernetes.client.exceptions import ApiException
-    from urllib3.exceptions import HTTPError
-
-    try:
-        yield
-    except ApiException as error:
-        raise _translated(error, what, kind, not_begun=not_begun) from error
-    except HTTPError as error:
-        raise TransientError(f"the API server does not answer: {error}") from error
-
-
-def _translated(error: Any, what: str, kind: Kind | None, *, not_begun: bool) -> Exception:
-    status = int(error.status or 0)
-    reason, message = _told(error)
-    if status == 409 and reason != "Conflict":
-        return AlreadyExists(message)
-    if status == 404 and (kind is None or _is_missing_object(error, kind)):
-        return NotFound(message)
-    if status == 400 and not_begun:
-        return NotFound(message)
-    if status in _BUSY or status >= 500 or status == 409:
-        return TransientError(f"{what}: {message}", retry_after_seconds=_retry_after(error))
-    hint, pointer = _advice(status, message, kind)
-    return FatalError(f"{what}: {message}", hint=hint, pointer=pointer)
-
-
-def _advice(status: int, message: str, kind: Kind | None) -> tuple[str | None, str | None]:
-    if status == 401:
-        return "log in to the cluster again; `kubectl auth whoami` shows whom it takes you for", None
-    if status == 403:
-        return "ask an administrator for the rights that the documentation lists, or choose another namespace", None
-    if status == 404 and kind is not None:
-        if message.startswith("namespaces "):
-            return "create the namespace, or name another", "/resources/namespace"
-        return f"install {kind.operator}, which brings {kind.plural}.{kind.group}", "/launcher"
-    return None, None
-
-
-def _told(error: Any) -> tuple[str, str]:
-    """Reason and message of the server's ``Status``."""
-    body = _body(error)
-    message = body.get("message") or f"{error.status} {error.reason}"
-    return str(body.get("reason") or ""), " ".join(str(message).split())
-
-
-def _body(error: Any) -> Object:
-    try:
-        body = json.loads(error.body or b"{}")
-    except (TypeError, ValueError):  # a proxy's page
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _is_missing_object(error: Any, kind: Kind) -> bool:
-    """Whether an object is missing, and not its kind or its namespace."""
-    details = _body(error).get("details") or {}
-    return bool(details.get("name")) and details.get("kind") == kind.plural
-
-
-def _retry_after(error: Any) -> float | None:
-    text: str | None = (error.headers or {}).get("Retry-After")
-    return float(text) if text and text.isdecimal() else None
-
-
+__all__ = ["AlreadyExists", "Cluster", "Kind", "NotFound", "Object", "opened"]

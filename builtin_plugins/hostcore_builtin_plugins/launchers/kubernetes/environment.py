@@ -48,7 +48,8 @@ def environment_of(
         where = pointer("resources", "env", name)
         require_variable(name, where)
         _require_free(name, ours, where)
-        theirs[name] = require_text(value, f"value of {name}", where) if show_values else _HIDDEN
+        require_text(value, f"value of {name}", where)
+        theirs[name] = value if show_values else _HIDDEN
     return [_entry(name, value) for name, value in {**ours, **theirs}.items()]
 
 

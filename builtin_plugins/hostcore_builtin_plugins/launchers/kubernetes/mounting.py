@@ -90,7 +90,7 @@ def command_of(
         raise FatalError(
             f"{resources.num_nodes} nodes have to share the folder of the runs, and nothing says where it is",
             pointer="/resources/num_nodes",
-            hint='"launcher": {"use": …, "volume": "<PersistentVolumeClaim>"}, which has to be ReadWriteMany; or one node',
+            hint='name a PersistentVolumeClaim (ReadWriteMany): "launcher": {"use": …, "volume": …}; or take one node',
         )
     python = require_text(settings.python, "interpreter", "/launcher/python")
     command = [python if one == own_python else one for one in ctx.command[:1]]

@@ -72,7 +72,9 @@ def require_name(name: str, what: str, where: str) -> str:
     :raises FatalError: It is none.
     """
     if not _DNS_NAME.fullmatch(name) or len(name) > _DNS_NAME_LENGTH:
-        raise FatalError(f"{name!r} is not the name of a {what}: lower-case letters, digits, '-' and '.'", pointer=where)
+        raise FatalError(
+            f"{name!r} is not the name of a {what}: lower-case letters, digits, '-' and '.'", pointer=where
+        )
     return name
 
 
@@ -82,11 +84,12 @@ def require_key(key: str, what: str, where: str) -> str:
     :raises FatalError: It is none.
     """
     prefix, slash, name = key.rpartition("/")
-    if slash and (not _DNS_NAME.fullmatch(prefix) or len(prefix) > _DNS_NAME_LENGTH) or not _KEY.fullmatch(name):
+    is_prefixed = _DNS_NAME.fullmatch(prefix) is not None and len(prefix) <= _DNS_NAME_LENGTH
+    if (slash and not is_prefixed) or not _KEY.fullmatch(name):
         raise FatalError(
             f"{key!r} cannot be the {what}",
             pointer=where,
-            hint="at most 63 letters, digits, '-', '_' and '.'; a DNS name and '/' may stand in front: team.example/name",
+            hint="at most 63 letters, digits, '-', '_' and '.'; a DNS name may stand in front: team.example/name",
         )
     return key
 

@@ -25,6 +25,8 @@ class Trouble:
     pod: str
     #: Whether it is over.
     ended: bool
+    #: Whether Kubernetes has a reason, and not the process an exit code.
+    by_kubernetes: bool = True
 
     def __str__(self) -> str:
         told = f": {self.message}" if self.message else ""
@@ -68,11 +70,13 @@ def _of_container(container: Object, pod: str) -> Iterator[Trouble]:
         yield Trouble(reason=waiting["reason"], message=told, pod=pod, ended=False)
     elif terminated and terminated.get("exitCode"):
         code, reason = terminated["exitCode"], terminated.get("reason") or ""
+        unspecific = reason in _UNSPECIFIC
         yield Trouble(
-            reason=f"exit code {code}" if reason in _UNSPECIFIC else reason,
+            reason=f"exit code {code}" if unspecific else reason,
             message=_end(terminated),
             pod=pod,
             ended=True,
+            by_kubernetes=not unspecific,
         )
 
 

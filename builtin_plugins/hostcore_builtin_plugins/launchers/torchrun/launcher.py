@@ -15,7 +15,7 @@ from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder, label
 from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
 from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
-from hostcore_builtin_plugins.launchers.torchrun.settings import HERE, Settings, check_settings, hosts_of
+from hostcore_builtin_plugins.launchers.torchrun.settings import HERE, TorchrunSettings, check_settings, hosts_of
 from hostcore_hookspecs import (
     FatalError,
     LaunchContext,
@@ -44,10 +44,10 @@ _STOP_SECONDS: Final = 10.0
 class TorchrunLauncher:
     """Starts one agent for each node, which meet on the first one."""
 
-    Settings = Settings
+    Settings = TorchrunSettings
 
-    def __init__(self, *, settings: Settings | None = None) -> None:
-        self._settings = settings or Settings()
+    def __init__(self, *, settings: TorchrunSettings | None = None) -> None:
+        self._settings = settings or TorchrunSettings()
         check_settings(self._settings)
 
     def plan(self, ctx: LaunchContext) -> LaunchPlan:
@@ -91,7 +91,9 @@ class TorchrunLauncher:
                 )
             )
         except OSError as error:
-            raise FatalError(f"cannot write the launch down: {error}", file=str(error.filename or ctx.run_dir)) from error
+            raise FatalError(
+                f"cannot write the launch down: {error}", file=str(error.filename or ctx.run_dir)
+            ) from error
         try:
             for node, host in enumerate(hosts):
                 if folder.claimed(node) is None:
@@ -128,7 +130,9 @@ class TorchrunLauncher:
         words = f"its last words are in {_log(run_dir, 0)}"
         if failed:
             # torchrun makes 1 of every exit code, so it says nothing about the run's.
-            return LaunchStatus(status="failed", message=f"torchrun ended {', '.join(failed)}, without a result; {words}")
+            return LaunchStatus(
+                status="failed", message=f"torchrun ended {', '.join(failed)}, without a result; {words}"
+            )
         return LaunchStatus(status="lost", message=f"the agents ended without a result; {words}")
 
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
@@ -157,7 +161,9 @@ class TorchrunLauncher:
             restarts = max(restarts, _ELASTIC_RESTARTS) if min_nodes < len(hosts) else restarts
         addresses = _addresses(hosts)
         return Agent(
-            torchrun=[settings.torchrun] if settings.torchrun else [ctx.command[0], "-P", "-m", "torch.distributed.run"],
+            torchrun=[settings.torchrun]
+            if settings.torchrun
+            else [ctx.command[0], "-P", "-m", "torch.distributed.run"],
             rendezvous_id=rendezvous_id,
             min_nodes=min_nodes,
             nodes=len(hosts),

@@ -17,7 +17,7 @@ Host = Annotated[str, MinLen(1)]
 
 
 @attrs.frozen(kw_only=True)
-class Settings:
+class TorchrunSettings:
     """Which machines, and what happens when one of them is lost."""
 
     hosts: tuple[Host, ...] = attrs.field(
@@ -61,7 +61,7 @@ class Settings:
     )
 
 
-def check_settings(settings: Settings) -> None:
+def check_settings(settings: TorchrunSettings) -> None:
     """Refuse settings that make no sense, whatever the job.
 
     :raises InvalidSettings: The first that does not.
@@ -74,10 +74,12 @@ def check_settings(settings: Settings) -> None:
         if name in _OWN_RENDEZVOUS:
             raise InvalidSettings(pointer, f"{name} is set by the launcher")
         if not name.isidentifier() or not value.isalnum():
-            raise InvalidSettings(pointer, f"{name}={value} is nothing for --rdzv-conf", hint='"last_call_timeout": "5"')
+            raise InvalidSettings(
+                pointer, f"{name}={value} is nothing for --rdzv-conf", hint='"last_call_timeout": "5"'
+            )
 
 
-def hosts_of(settings: Settings, ctx: LaunchContext) -> tuple[str, ...]:
+def hosts_of(settings: TorchrunSettings, ctx: LaunchContext) -> tuple[str, ...]:
     """The machine of each node.
 
     :raises FatalError: When what the job asks for does not fit.

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
-from uploading import Driven, Folder, Gate, Run, until
+from uploading import QUICK, Driven, Folder, Gate, Run, until
 
 from hostcore.checkpoints.find import newest
 from hostcore.supervisor.uploads import inventory
 from hostcore.supervisor.uploads.ledger import read_ledger
+from hostcore.supervisor.uploads.patience import Limits
 from hostcore_hookspecs import events
 
 
@@ -245,6 +247,25 @@ def test_a_copy_of_the_log_as_it_was_comes_before_the_record(
     assert mirror.calls["logs/events.jsonl"] == 1, "the next copy is not due"
     uploads.finish()
     assert (mirror.root / "logs/events.jsonl").read_bytes() == b'{"seq":1}\n{"seq":2}\n{"seq":3}\n'
+
+
+def test_the_log_alone_is_copied_now_and_then_while_it_grows(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    driven(mirror, limits=attrs.evolve(QUICK, live_seconds=0.0, tick_seconds=0.01))
+    run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"torn')
+    (run.directory.logs / "rank-0.attempt-1.log").write_bytes(b"said\n")
+    log = mirror.root / "logs/events.jsonl"
+    until(lambda: log.exists() and log.read_bytes() == b'{"seq":1}\n{"seq":2}\n')
+    run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"seq":3}\n')
+    until(lambda: log.read_bytes() == b'{"seq":1}\n{"seq":2}\n{"seq":3}\n')
+    assert "logs/rank-0.attempt-1.log" not in mirror.files
+
+
+def test_a_long_log_is_copied_less_often() -> None:
+    limits = Limits()
+    assert limits.live_of(1000) == limits.live_seconds
+    assert limits.live_of(1 << 30) > 100 * limits.live_seconds
 
 
 def test_checkpoints_elsewhere_have_the_same_place_in_the_mirror(

@@ -1,0 +1,123 @@
+"""The policy ``allow-list``: jobs may use the trainers, images, namespaces and places that the operator lists."""
+
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+from urllib.parse import unquote
+
+import attrs
+
+from hostcore_builtin_plugins.policies.data_places import data_places
+from hostcore_hookspecs import Denial, Job, Plan, PolicyContext, Principal
+
+Patterns = tuple[str, ...] | None
+
+_PATTERNS: Final = "Patterns (`*`, `?`); without the setting, anything."
+
+
+class AllowList:
+    """Denies jobs that name what is not on one of the lists.
+
+    A list that is not given allows everything; an empty one allows nothing of its kind. A job that does not name an
+    image, a namespace, data or a mirror is not denied for that.
+    """
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """Settings of ``allow-list``."""
+
+        trainers: Patterns = attrs.field(
+            default=None, metadata={"help": f"Trainers, as `name` or `distribution/name`. {_PATTERNS}"}
+        )
+        images: Patterns = attrs.field(default=None, metadata={"help": f"Container images. {_PATTERNS}"})
+        namespaces: Patterns = attrs.field(
+            default=None, metadata={"help": f"Kubernetes namespaces, or Slurm accounts. {_PATTERNS}"}
+        )
+        data_uris: Patterns = attrs.field(
+            default=None,
+            metadata={"help": f"What is read: datasets, weights, inputs, checkpoints to begin from. {_PATTERNS}"},
+        )
+        checkpoint_uris: Patterns = attrs.field(
+            default=None, metadata={"help": f"`checkpoint_base_uri`: where runs are mirrored to. {_PATTERNS}"}
+        )
+        principals: Patterns = attrs.field(
+            default=None, metadata={"help": "Whom this is about, by name; without the setting, everybody."}
+        )
+        groups: Patterns = attrs.field(
+            default=None, metadata={"help": "Whom this is about, by one of their groups; beside `principals`."}
+        )
+        over_http_only: bool = attrs.field(
+            default=False, metadata={"help": "Whether jobs from a shell of this machine are let pass."}
+        )
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def authorize_job(self, plan: Plan, principal: Principal, ctx: PolicyContext) -> Denial | None:
+        """Deny what is not on the lists; everything that is wrong, at once."""
+        if (self._settings.over_http_only and not ctx.over_http) or not self._is_about(principal):
+            return None
+        denied = [
+            f"the {what} {shown!r} is not allowed; allowed {_listed(patterns)}"
+            for what, shown, patterns in self._not_listed(plan)
+        ]
+        if not denied:
+            return None
+        return Denial(reason="; ".join(denied), hint="ask whoever runs this machine or service to add it to the list")
+
+    def _is_about(self, principal: Principal) -> bool:
+        chosen = self._settings
+        if chosen.principals is None and chosen.groups is None:
+            return True
+        return _is_listed((principal.name,), chosen.principals or ()) or any(
+            _is_listed((group,), chosen.groups or ()) for group in principal.groups
+        )
+
+    def _not_listed(self, plan: Plan) -> Iterator[tuple[str, str, Sequence[str]]]:
+        """What, its value, and the patterns that it matches none of."""
+        chosen, job = self._settings, plan.job
+        if chosen.trainers is not None:
+            for spellings in _trainers(plan):
+                if not _is_listed(spellings, chosen.trainers):
+                    yield "trainer", spellings[-1], chosen.trainers
+        for what, value, patterns in (
+            ("image", job.resources.image, chosen.images),
+            ("namespace", job.resources.namespace, chosen.namespaces),
+        ):
+            if value is not None and patterns is not None and not _is_listed((value,), patterns):
+                yield what, value, patterns
+        for what, places, patterns in (
+            ("place to read", data_places(job), chosen.data_uris),
+            ("place for checkpoints", _checkpoint_places(job), chosen.checkpoint_uris),
+        ):
+            for place in places if patterns is not None else ():
+                if not _is_place_listed(place, patterns or ()):
+                    yield what, place, patterns or ()
+
+
+def _trainers(plan: Plan) -> list[tuple[str, ...]]:
+    """Each trainer in the spellings that a list may have; its own name alone is the last."""
+    found = [one for one in plan.plugins if one.kind == "trainer"]
+    if not found:
+        return [(plan.job.trainer,)] if plan.job.trainer else []
+    return [(f"{one.dist}/{one.name}", one.name) if one.dist else (one.name,) for one in found]
+
+
+def _checkpoint_places(job: Job) -> list[str]:
+    return [job.checkpoint_base_uri] if job.checkpoint_base_uri else []
+
+
+def _is_listed(spellings: Sequence[str], patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(spelling, pattern) for spelling in spellings for pattern in patterns)
+
+
+def _is_place_listed(place: str, patterns: Sequence[str]) -> bool:
+    """A pattern says where something begins, so nothing may lead back out of there: no ``..``, however spelled."""
+    decoded = unquote(unquote(place)).replace("\\", "/")
+    if ".." in decoded.split("/"):
+        return False
+    return _is_listed((place, f"{place.rstrip('/')}/"), patterns)
+
+
+def _listed(patterns: Sequence[str]) -> str:
+    return "are " + ", ".join(patterns) if patterns else "is none"

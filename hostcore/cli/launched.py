@@ -1,0 +1,158 @@
+"""A run that this command has submitted and watches: by its directory or, where that is not seen, by its launcher."""
+
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from hostcore.cli.output import tell_aside
+from hostcore.cli.report import name_of
+from hostcore.cli.watching import Screen, Wishes
+from hostcore.events.reader import GrowingLog
+from hostcore.events.writer import now_ms
+from hostcore.plugins.discover import discover
+from hostcore.plugins.launching import launcher_of
+from hostcore.runs.following import is_over
+from hostcore.runs.launch import awaited_launch
+from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
+from hostcore.runs.summary import ALIVE, summarize
+from hostcore.supervisor.cancelling import cancel
+from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.mirror.watching import refresh
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.standing import last_sign
+from hostcore.supervisor.submit import Submission
+from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_hookspecs.launcher import LaunchStatus
+
+_TICK_SECONDS: Final = 0.2
+#: Engines are asked so often: each question may be a process, or a request.
+_POLL_SECONDS: Final = 2.0
+
+
+def watch_launched(plan: RunPlan, submission: Submission, interrupts: Interrupts) -> RunResult:
+    """Watch a run to its end.
+
+    The first Ctrl-C cancels it; a second, or another signal, ends the watching alone.
+
+    :param interrupts: Entered.
+    :return: How it ended; for a run that its engine has lost, what is known of it.
+    :raises SystemExit: When somebody wants to watch no more.
+    """
+    return _Watch(plan, submission, interrupts).to_the_end()
+
+
+class _Watch:
+    def __init__(self, plan: RunPlan, submission: Submission, interrupts: Interrupts) -> None:
+        self._plan = plan
+        self._submission = submission
+        self._directory = plan.directory
+        self._launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
+        self._log = GrowingLog(self._directory.events)
+        #: How far what the launched process printed was read.
+        self._read_to = ""
+        self._status = LaunchStatus(status="submitted")
+        self._polled_at = time.monotonic()
+        self._wishes = Wishes(
+            plan.spec.run_id,
+            interrupts,
+            cancel=self._cancel,
+            watch=["hostcore", "logs", "-f", name_of(plan.directory)],
+        )
+
+    def to_the_end(self) -> RunResult:
+        """See :func:`watch_launched`."""
+        if not self._launcher.sees_run_dir:
+            while not self._is_over_afar():
+                self._rest()
+            refresh(self._plan.spec, self._directory, at_once=True)
+            return self._result()
+        screen = Screen(
+            self._plan.spec,
+            run_id=self._directory.run_id,
+            run_dir=self._directory.path,
+            after_attempt=self._submission.attempt - 1,
+        )
+        with screen:
+            for line in self._lines():
+                screen.show(line)
+        return self._result()
+
+    def _lines(self) -> Iterator[bytes]:
+        """The events of the run, to its end."""
+        while True:
+            over = self._is_over_here()  # first: what was written before the end is read after it
+            yield from self._log.read()
+            if over:
+                return
+            self._rest()
+
+    def _rest(self) -> None:
+        self._wishes.heed()
+        time.sleep(_TICK_SECONDS)
+
+    def _is_over_here(self) -> bool:
+        if awaited_launch(self._directory) is None:
+            return is_over(self._directory)
+        if self._poll() and self._status.status not in ALIVE and awaited_launch(self._directory) is not None:
+            if self._wishes.are_to_cancel:  # it was waiting in a queue, and will never hear of it
+                cancel(self._directory)
+            return True
+        return False
+
+    def _is_over_afar(self) -> bool:
+        if not self._poll():
+            return False
+        over = self._status.status not in ALIVE  # first: what was printed before the end is read after it
+        try:
+            chunk = self._launcher.read_logs(self._submission.handle, self._read_to)
+        except HostcoreError as error:
+            tell_aside(f"{self._directory.run_id}  {error.message}")
+        else:
+            self._read_to = chunk.next
+            click.echo(chunk.text, err=True, nl=False)
+        return over
+
+    def _poll(self) -> bool:
+        """Ask the engine how it goes, if it is time; whether it has answered. What it says is told when it changes."""
+        now = time.monotonic()
+        if now - self._polled_at < _POLL_SECONDS:
+            return False
+        self._polled_at = now
+        try:
+            status = self._launcher.poll(self._submission.handle)
+        except HostcoreError as error:
+            status = LaunchStatus(status=self._status.status, message=error.message)
+        if status.message and status.message != self._status.message and status.status in ALIVE:
+            tell_aside(f"{self._directory.run_id}  {status.status}: {status.message}")
+        self._status = status
+        return True
+
+    def _cancel(self, reason: str) -> None:
+        if self._launcher.sees_run_dir:
+            cancel(self._directory, reason=reason, wait=False)
+            if awaited_launch(self._directory) is None:
+                return
+        self._launcher.cancel(self._submission.handle, self._plan.spec.grace_seconds)
+
+    def _result(self) -> RunResult:
+        result = RunResult.read(self._directory.result)
+        if result is not None and result.attempt >= self._submission.attempt:
+            return result
+        summary = summarize(self._directory)
+        status = self._status.status if self._status.status not in ALIVE else "lost"
+        told = self._status.message or (last_sign(self._directory, summary) if status == "lost" else "")
+        failed = status in ("failed", "lost")
+        return RunResult(
+            run_id=self._directory.run_id,
+            status=status,
+            exit_code=EXIT_CODES.get(status, FAILED),
+            reason=None if failed else told or None,
+            attempt=summary.attempt,
+            step=summary.step,
+            epoch=0,
+            error=RunError(type="RunLost" if status == "lost" else "LaunchFailed", message=told) if failed else None,
+            started_ms=summary.started_ms or summary.submitted_ms,
+            ended_ms=now_ms(),
+        )

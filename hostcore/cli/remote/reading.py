@@ -1,0 +1,167 @@
+"""``hostcore logs --server``."""
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import click
+import orjson
+
+from hostcore.cli.event_lines import line_of
+from hostcore.cli.logs import is_wanted
+from hostcore.cli.output import print_error
+from hostcore.cli.remote.client import Client, TryAgain
+from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of
+from hostcore.cli.remote.subscription import END, lines_of, subscribe
+from hostcore.events.reader import seq_of
+from hostcore.runs.result import FAILED
+from hostcore_hookspecs.errors import HostcoreError
+
+_NDJSON: Final = "application/x-ndjson"
+
+
+class _Source(Protocol):
+    #: The status that the job has ended with, once that is known.
+    ended: str | None
+
+    def history(self) -> Iterator[str]: ...
+
+    def follow(self) -> Iterator[str]: ...
+
+
+def show_remote_logs(
+    server: str,
+    run: str,
+    *,
+    follows: bool,
+    lines: int | None,
+    attempt: int | None,
+    since: int | None,
+    output: bool,
+    rank: int | None,
+    as_json: bool,
+) -> None:
+    """Show what happened in a job of a service as it is shown of a run of this machine."""
+    with Client.of(server) as client:
+        job = RemoteJobs(client).find(run)
+        source: _Source
+        if output:
+            source = _Output(client, job, attempt=attempt, rank=rank or 0)
+        else:
+            _require_attempt(job, attempt)
+            source = _Events(client, job, attempt=attempt, since=since, as_json=as_json)
+        printed = _Printer()
+        for text in source.history() if lines is None else deque(source.history(), maxlen=lines):
+            printed.show(text)
+        if follows and attempt in (None, job.attempt):
+            for text in source.follow():
+                printed.show(text)
+        printed.end()
+    if follows and source.ended == "lost":
+        error = HostcoreError(f"{job.run_id} is lost: {RemoteJobs(client).look(job.run_id).detail}", code="run.lost")
+        print_error(error)
+        sys.exit(FAILED)
+
+
+class _Printer:
+    """Prints pieces of text; a last line without an end gets one."""
+
+    def __init__(self) -> None:
+        self._last = "\n"
+
+    def show(self, text: str) -> None:
+        if text:
+            click.echo(text, nl=False)
+            self._last = text
+
+    def end(self) -> None:
+        if not self._last.endswith("\n"):
+            click.echo()
+
+
+def _require_attempt(job: RemoteJob, attempt: int | None) -> None:
+    if attempt is not None and attempt > job.attempt:
+        raise HostcoreError(
+            f"the run {job.run_id!r} has no attempt {attempt}",
+            code="run.unknown_attempt",
+            hint=f"its newest is attempt {job.attempt}" if job.attempt else "it has not begun yet",
+        )
+
+
+class _Events:
+    """The lines of the event log."""
+
+    def __init__(
+        self, client: Client, job: RemoteJob, *, attempt: int | None, since: int | None, as_json: bool
+    ) -> None:
+        self._client = client
+        self._path = f"{path_of(job.run_id)}/events"
+        self._attempt = attempt
+        self._seen = since or 0
+        self._as_json = as_json
+        self.ended: str | None = None
+
+    def history(self) -> Iterator[str]:
+        """What has happened up to now."""
+        query = {"since": self._seen, "follow": "false"}
+        try:
+            with self._client.stream(self._path, accept=_NDJSON, query=query) as pieces:
+                for line in lines_of(pieces):
+                    self._seen = seq_of(line.encode()) or self._seen
+                    yield from self._shown(line)
+        except TryAgain as error:
+            raise error.error from error
+
+    def follow(self) -> Iterator[str]:
+        """What happens, until the job is over."""
+        for message in subscribe(self._client, self._path, last_id=str(self._seen)):
+            if message.event == END:
+                self.ended = status_in(message.data)
+                return
+            if self._attempt is not None and orjson.loads(message.data).get("attempt", 0) > self._attempt:
+                return
+            yield from self._shown(message.data)
+
+    def _shown(self, line: str) -> Iterator[str]:
+        data = line.encode()
+        if is_wanted(data, attempt=self._attempt):
+            yield f"{line}\n" if self._as_json else f"{line_of(data)}\n"
+
+
+class _Output:
+    """What the workers of a rank printed, or what the engine has of it where the service sees no more."""
+
+    def __init__(self, client: Client, job: RemoteJob, *, attempt: int | None, rank: int) -> None:
+        self._client = client
+        self._path = f"{path_of(job.run_id)}/logs"
+        self._query = {"rank": rank, "attempt": attempt}
+        self._next = ""
+        self.ended: str | None = None
+
+    def history(self) -> Iterator[str]:
+        """What was printed up to now, in lines."""
+        rest = ""
+        try:
+            with self._client.stream(self._path, accept=_NDJSON, query={**self._query, "follow": "false"}) as pieces:
+                for line in lines_of(pieces):
+                    found = orjson.loads(line)
+                    self._next = found["next"]
+                    *whole, rest = (rest + found["text"]).split("\n")
+                    yield from (f"{one}\n" for one in whole)
+        except TryAgain as error:
+            raise error.error from error
+        yield rest
+
+    def follow(self) -> Iterator[str]:
+        """What is printed, until the job is over."""
+        for message in subscribe(self._client, self._path, query=self._query, last_id=self._next):
+            if message.event == END:
+                self.ended = status_in(message.data)
+                return
+            yield orjson.loads(message.data)["text"]
+
+
+def status_in(data: str) -> str:
+    """The status in the last event of a stream."""
+    return str(orjson.loads(data).get("status", ""))

@@ -1,0 +1,221 @@
+"""A run as ``hostcore status`` shows it to people, wherever it runs."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import click
+
+from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, in_columns, lasting, steps_of
+from hostcore.events.times import moment
+from hostcore.events.writer import now_ms
+from hostcore.runs.directory import runs_dir
+from hostcore.runs.history import AttemptHistory
+from hostcore.runs.summary import RunSummary
+from hostcore.supervisor.standing import Standing
+from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
+from hostcore_hookspecs.errors import RunError
+
+_COLORS = {"running": "cyan", "succeeded": "green", "failed": "red", "lost": "red"}
+#: The least room for a name in front of its value.
+_NAME_WIDTH = 12
+
+
+@attrs.frozen(kw_only=True)
+class CheckpointLine:
+    """A committed checkpoint."""
+
+    #: Of its folder.
+    name: str
+    epoch: int
+    bytes: int
+    attempt: int
+    #: Milliseconds since 1970.
+    saved_ms: int
+    final: bool
+
+
+@attrs.frozen(kw_only=True)
+class Sight:
+    """What is shown of a run."""
+
+    summary: RunSummary
+    #: What its engine says of it; empty for nothing.
+    detail: str = ""
+    metrics: Mapping[str, float | None]
+    attempts: Sequence[AttemptHistory]
+    checkpoints: Sequence[CheckpointLine]
+    plugins: Sequence[Mapping[str, Any]]
+    devices: Sequence[str]
+    parent: str | None
+    lost: str | None
+    reason: str | None
+    error: RunError | None
+    best: Mapping[str, Any] | None
+    samples_per_second: float | None
+    eta_seconds: float | None
+    #: The words of the command that continues it.
+    resume: Sequence[str]
+    #: Where to look for more, by what is there.
+    places: Mapping[str, str]
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether there is something left to do, and a checkpoint to do it from."""
+        return bool(self.checkpoints) and self.summary.status in ("failed", "cancelled", "preempted", "lost")
+
+
+def sight_of(standing: Standing) -> Sight:
+    """What is shown of a run of this machine."""
+    directory = standing.directory
+    elsewhere = directory.path.parent != runs_dir()
+    return Sight(
+        summary=standing.summary,
+        metrics=standing.metrics,
+        attempts=standing.attempts,
+        checkpoints=[
+            CheckpointLine(
+                name=one.record.folder_name,
+                epoch=one.record.epoch,
+                bytes=one.record.size,
+                attempt=one.record.attempt,
+                saved_ms=one.saved_ms,
+                final=one.record.final,
+            )
+            for one in standing.checkpoints
+        ],
+        plugins=standing.plugins,
+        devices=standing.devices,
+        parent=standing.parent,
+        lost=standing.lost,
+        reason=standing.reason,
+        error=standing.error,
+        best=standing.result.best if standing.result else None,
+        samples_per_second=standing.progress.samples_per_second,
+        eta_seconds=standing.progress.eta_seconds,
+        resume=["hostcore", "resume", str(directory.path) if elsewhere else standing.summary.run_id],
+        places={name: str(path) for name, path in standing.places.items()},
+    )
+
+
+def page_of(sight: Sight, *, verbose: bool) -> str:
+    """Everything."""
+    return "\n".join([*head_of(sight, verbose=verbose), *_tables(sight), *_places(sight)])
+
+
+def head_of(sight: Sight, *, verbose: bool) -> Iterator[str]:
+    """What it is, how far it is, and what became of it."""
+    summary = sight.summary
+    yield f"{click.style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
+    lines = [*_facts(sight), *((name, figure(value)) for name, value in by_phase(sight.metrics).items())]
+    width = max(_NAME_WIDTH, *(len(name) + 2 for name, _ in lines))
+    for name, value in lines:
+        first, *more = value.splitlines() or [""]
+        yield f"  {name:<{width}}{first}"
+        yield from (f"  {'':<{width}}{line}" for line in more)
+    if verbose and sight.error and sight.error.traceback:
+        yield ""
+        yield sight.error.traceback.rstrip("\n")
+
+
+def _facts(sight: Sight) -> Iterator[tuple[str, str]]:
+    summary, now = sight.summary, now_ms()
+    yield "trainer", summary.trainer
+    if sight.detail:
+        yield "detail", sight.detail
+    if sight.parent:
+        yield "begun from", sight.parent
+    yield "steps", ", ".join(_pace(sight))
+    yield "attempt", str(summary.attempt) if summary.attempt else NOTHING
+    if len(sight.devices) > 1:
+        yield "devices", format_devices(sight.devices)
+    yield "submitted", f"{moment(summary.submitted_ms)} ({ago(summary.submitted_ms, now)})"
+    if summary.status == "running":
+        yield "running", f"for {lasting(summary.seconds(now))}"
+    elif summary.ended_ms:
+        yield (
+            "ended",
+            f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)}), after {lasting(summary.seconds(now))}",
+        )
+    if sight.best:
+        yield "best", best_of(sight.best)
+    if sight.lost:
+        yield "lost", sight.lost
+    if sight.reason:
+        yield "reason", sight.reason
+    if sight.error:
+        yield from _error(sight.error)
+    if sight.can_go_on:
+        yield "to go on", shlex.join(sight.resume)
+
+
+def _error(error: RunError) -> Iterator[tuple[str, str]]:
+    where = [f"in {error.plugin}"] if error.plugin else []
+    where += [f"on rank {error.rank}"] if error.rank else []
+    yield "error", f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
+    if error.hint:
+        yield "hint", error.hint
+    if error.traceback:
+        yield "traceback", "shown with -v"
+
+
+def _pace(sight: Sight) -> Iterator[str]:
+    """How far it is and, while it runs, how fast."""
+    summary = sight.summary
+    share = f" ({min(1.0, summary.step / summary.max_steps):.0%})" if summary.max_steps else ""
+    yield f"{steps_of(summary.step, summary.max_steps)}{share}"
+    if summary.status == "running":
+        if sight.samples_per_second is not None:
+            yield f"{format_rate(sight.samples_per_second)} samples/s"
+        if sight.eta_seconds is not None:
+            yield f"eta {format_duration(sight.eta_seconds)}"
+
+
+def _tables(sight: Sight) -> Iterator[str]:
+    now = now_ms()
+    if sight.attempts:
+        yield ""
+        yield from in_columns(
+            ["ATTEMPT", "STATUS", "STARTED", "DURATION", "STEPS", "WHY"],
+            [
+                (
+                    *(one.attempt, one.status, moment(one.started_ms) if one.started_ms else NOTHING),
+                    *(lasting(one.seconds(now)), _range(one.first_step, one.last_step)),
+                    (f"{one.error.type}: {one.error.message}" if one.error else one.reason or "").partition("\n")[0],
+                )
+                for one in sight.attempts
+            ],
+        )
+    if sight.checkpoints:
+        yield ""
+        yield from in_columns(
+            ["CHECKPOINT", "EPOCH", "SIZE", "ATTEMPT", "SAVED", ""],
+            [
+                (
+                    *(one.name, one.epoch + 1, format_bytes(one.bytes), one.attempt),
+                    *(ago(one.saved_ms, now), "final" if one.final else ""),
+                )
+                for one in sight.checkpoints
+            ],
+        )
+    if sight.plugins:
+        yield ""
+        yield from in_columns(
+            ["PLUGIN", "KIND", "DISTRIBUTION", "VERSION"],
+            [
+                (one["name"], one["kind"], one.get("distribution") or NOTHING, one.get("version") or NOTHING)
+                for one in sight.plugins
+            ],
+        )
+
+
+def _range(first: int | None, last: int | None) -> str:
+    if last is None:
+        return NOTHING
+    return f"{first:,} to {last:,}" if first is not None else f"{last:,}"
+
+
+def _places(sight: Sight) -> Iterator[str]:
+    yield ""
+    yield from (f"  {name:<{_NAME_WIDTH}}{path}" for name, path in sight.places.items())

@@ -1,0 +1,101 @@
+"""A run that goes on elsewhere, shown and stopped on this terminal as if it went on here."""
+
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+
+from hostcore.events.codec import CorruptLog, decode_event
+from hostcore.job.names import is_builtin
+from hostcore.job.spec import JobSpec, job_view
+from hostcore.runs.result import CANCELLED
+from hostcore.supervisor.interrupts import Interrupts
+from hostcore_builtin_plugins.terminal import TerminalReporter
+from hostcore_hookspecs.errors import FatalError
+from hostcore_hookspecs.reporter import ReporterContext
+
+_ASKED: Final = "is asked to stop; Ctrl-C once more ends the waiting, not the request"
+
+
+class Screen:
+    """Shows events as the job's own reporter ``terminal`` would; nothing, if the job has none.
+
+    :param run_dir: Of the run, if it is seen from here.
+    :param after_attempt: Events of this attempt and earlier ones are not shown.
+    """
+
+    def __init__(self, spec: JobSpec, *, run_id: str, run_dir: Path | None = None, after_attempt: int = 0) -> None:
+        uses = [one for one in spec.reporters if is_builtin(one.use, "terminal")]
+        every = uses[0].settings.get("every_seconds") if uses else None
+        settings = TerminalReporter.Settings(every_seconds=every) if isinstance(every, int | float) else None
+        self._reporter = TerminalReporter(settings=settings) if uses else None
+        # Without a directory, the reporter does without what was before.
+        self._context = ReporterContext(
+            run_id=run_id, attempt=after_attempt + 1, job=job_view(spec), run_dir=str(run_dir or "/dev/null")
+        )
+        self._after_attempt = after_attempt
+
+    def __enter__(self) -> "Screen":
+        if self._reporter is not None:
+            self._reporter.open(self._context)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reporter is not None:
+            self._reporter.close()
+
+    def show(self, line: bytes) -> None:
+        """Show an event, from its line in ``events.jsonl``."""
+        if self._reporter is None:
+            return
+        try:
+            event = decode_event(line)
+            if event.attempt > self._after_attempt:
+                self._reporter.report_event(event)
+        except CorruptLog:
+            return  # of a newer hostcore: this one knows nothing to show for it
+        except FatalError:  # nobody looks any more
+            self._reporter = None
+
+
+class Wishes:
+    """What the signals ask for: the first Ctrl-C cancels the run, and any other signal ends the watching alone.
+
+    :param cancel: Called once, with the reason.
+    :param watch: The words of the command that shows how the run goes.
+    """
+
+    def __init__(
+        self, run_id: str, interrupts: Interrupts, *, cancel: Callable[[str], object], watch: Sequence[str]
+    ) -> None:
+        self._run_id = run_id
+        self._interrupts = interrupts
+        self._cancel = cancel
+        self._watch = watch
+        #: Whether the run was asked to stop.
+        self.are_to_cancel = False
+
+    def heed(self) -> None:
+        """Do what has been asked for meanwhile. To be called often.
+
+        :raises SystemExit: When somebody wants to watch no more.
+        """
+        asked = self._interrupts.first
+        if asked is None:
+            return
+        if asked.status == "cancelled" and not self.are_to_cancel:
+            self.are_to_cancel = True
+            click.echo(f"{self._run_id}  {_ASKED}", err=True)
+            self._cancel(asked.reason)
+        if asked.status != "cancelled" or self._interrupts.forced:
+            self._leave(asked.requested_by)
+
+    def _leave(self, requested_by: str) -> None:
+        state = "is still asked to stop" if self.are_to_cancel else "goes on without being watched"
+        click.echo(f"{self._run_id}  {state}; `{shlex.join(self._watch)}` shows how it goes", err=True)
+        name = requested_by.removeprefix("signal:")
+        sys.exit(128 + signal.Signals[name] if requested_by != name else CANCELLED)

@@ -1,0 +1,139 @@
+"""``/v1/jobs/{run_id}/events`` and ``/logs``: what happened, and what was printed; also while it goes on."""
+
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi.responses import StreamingResponse
+
+from hostcore.service.http.auth import authenticate
+from hostcore.service.http.problems import RequestError
+from hostcore.service.jobs.happening import EventLog
+from hostcore.service.jobs.printing import EngineOutput, WorkerOutput
+from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of, streamed
+from hostcore.service.jobs.whereabouts import is_seen
+from hostcore.service.services import Service, the_service
+
+ROUTER = APIRouter(prefix="/v1/jobs", tags=["history"], dependencies=[Depends(authenticate)])
+
+The = Annotated[Service, Depends(the_service)]
+_MOST: Final = 2**63 - 1
+
+_EVENT = (
+    '{"schema":"hostcore.event/1","seq":7,"time_ms":1795250000000,"run_id":"demo","attempt":1,"src":[0,1,310],'
+    '"event":"metrics","step":10,"epoch":0,"metrics":{"train/loss":0.42}}'
+)
+_TEXT_SCHEMA: Final = {"schema": {"type": "string"}}
+_EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The events, each a line of JSON; see `hostcore schema --events`.",
+        "content": {
+            SSE: {
+                **_TEXT_SCHEMA,
+                "example": f'id: 7\nevent: metrics\ndata: {_EVENT}\n\nevent: end\ndata: {{"status":"succeeded"}}\n\n',
+            },
+            NDJSON: {**_TEXT_SCHEMA, "example": f"{_EVENT}\n"},
+        },
+    }
+}
+_LOGS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The text, in pieces. What follows a piece is asked for with its `id` or `next`.",
+        "content": {
+            SSE: {
+                **_TEXT_SCHEMA,
+                "example": 'id: w.1.18\nevent: text\ndata: {"text":"epoch 1 of 3\\n"}\n\n'
+                'event: end\ndata: {"status":"succeeded"}\n\n',
+            },
+            NDJSON: {**_TEXT_SCHEMA, "example": '{"text":"epoch 1 of 3\\n","next":"w.1.18"}\n'},
+            TEXT: {**_TEXT_SCHEMA, "example": "epoch 1 of 3\n"},
+        },
+    }
+}
+_FOLLOW: Final = (
+    "Go on until the job has ended. SSE follows unless it is `false`, the other forms only if it is `true`."
+)
+
+Follow = Annotated[bool | None, Query(description=_FOLLOW)]
+LastEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        max_length=4096,
+        description="The `id` of the last event that has arrived: the stream goes on behind it. It outdoes `since`.",
+    ),
+]
+Attempt = Annotated[int | None, Query(ge=1, le=_MOST, description="This one alone.")]
+
+
+@ROUTER.get("/{run_id}/events", summary="What happened in a job", response_class=StreamingResponse, responses=_EVENTS)
+def events(
+    request: Request,
+    run_id: str,
+    service: The,
+    *,
+    since: Annotated[int, Query(ge=0, le=_MOST, description="Events after this `seq` alone.")] = 0,
+    follow: Follow = None,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """The events of a job's run, in their order, over all of its attempts.
+
+    With `Accept: text/event-stream` as server-sent events: `id` is the event's `seq`, `event` its name. When the job
+    has ended and everything was sent, `event: end` says how, and the stream is closed; one that ends without a word was
+    cut, and a client that comes again with `Last-Event-ID` gets every event exactly once. Otherwise as NDJSON: the
+    lines of `events.jsonl`. A job that waits has no events yet.
+    """
+    if last_event_id:
+        since = _seq(last_event_id)
+    log = EventLog(service, run_id, since=since)
+    return _answer(request, log.look, follow=follow, form=form_of(request.headers.get("accept", "")))
+
+
+@ROUTER.get("/{run_id}/logs", summary="What a job printed", response_class=StreamingResponse, responses=_LOGS)
+def logs(
+    request: Request,
+    run_id: str,
+    service: The,
+    *,
+    source: Annotated[
+        Literal["worker", "launcher"] | None,
+        Query(
+            description="`worker`: what a rank printed. `launcher`: what the job's engine has, such as the logs of its "
+            "pods; the default where the run directory is not seen from here."
+        ),
+    ] = None,
+    rank: Annotated[int, Query(ge=0, le=1_000_000, description="Of `worker`: whose.")] = 0,
+    attempt: Attempt = None,
+    since: Annotated[str | None, Query(max_length=4096, description="`next` of the piece before.")] = None,
+    follow: Follow = None,
+    last_event_id: LastEventId = None,
+) -> StreamingResponse:
+    """What a job printed: of the newest attempt, and of those that begin meanwhile.
+
+    As server-sent events (`Accept: text/event-stream`), as NDJSON, or as plain text (`Accept: text/plain`).
+    """
+    job = service.job(run_id)
+    far = source == "launcher" or (source is None and not is_seen(job, service.settings))
+    cursor = last_event_id or since or ""
+    output = (
+        EngineOutput(service, run_id, cursor)
+        if far
+        else WorkerOutput(service, run_id, cursor, rank=rank, attempt=attempt)
+    )
+    form = form_of(request.headers.get("accept", ""), has_text=True)
+    return _answer(request, output.look, follow=follow, form=form, far=far)
+
+
+def _answer(request: Request, look: Any, *, follow: bool | None, form: str, far: bool = False) -> StreamingResponse:
+    """The stream, whose first look is made here: what cannot be read at all is a problem."""
+    streams: Streams = request.app.state.streams
+    first: Look = look()
+    follow = form == SSE if follow is None else follow
+    return streamed(streams.send(look, first, request=request, form=form, follow=follow, far=far), form)
+
+
+def _seq(given: str) -> int:
+    if not (given.isascii() and given.isdecimal() and len(given) < 19):
+        raise RequestError(
+            "Last-Event-ID is no number of an event", pointer="/header/Last-Event-ID", hint="it is an event's `id`"
+        )
+    return int(given)

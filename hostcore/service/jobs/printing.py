@@ -1,0 +1,150 @@
+"""What a job's workers printed, or what its engine has of it; see :mod:`hostcore.service.jobs.history`."""
+
+import base64
+import re
+from typing import Final
+
+import orjson
+
+from hostcore.plugins.launching import Launcher
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.output import RankOutput, require_attempt, require_rank
+from hostcore.scrubbing import scrub
+from hostcore.service.http.problems import RequestError
+from hostcore.service.jobs.streams import Look, Piece
+from hostcore.service.planning import directory_of, launcher_for
+from hostcore.service.services import Service
+from hostcore.service.store.job import StoredJob
+from hostcore_hookspecs.errors import HostcoreError
+
+#: What one look brings, in bytes; and of one line, which comes in pieces if it is longer.
+_LOOK_BYTES: Final = 1 << 17
+_LONGEST: Final = 1 << 16
+
+_WORKER_CURSOR: Final = re.compile(r"w\.([0-9]{1,9})\.([0-9]{1,18})", re.ASCII)
+_ENGINE_CURSOR: Final = re.compile(r"l\.([0-9]{1,9})\.([A-Za-z0-9_-]*)", re.ASCII)
+
+
+class WorkerOutput:
+    """Reads what a rank printed.
+
+    :param cursor: Of the piece before; empty for the beginning.
+    :param attempt: This one alone.
+    :raises HostcoreError: When the run has no such attempt or rank, or the cursor is none.
+    """
+
+    def __init__(self, service: Service, run_id: str, cursor: str, *, rank: int, attempt: int | None) -> None:
+        self._service = service
+        self._run_id = run_id
+        self._attempt = attempt
+        self._directory = directory_of(service.job(run_id), service.settings)
+        require_attempt(self._directory, attempt)
+        if newest_attempt(self._directory.attempts):
+            require_rank(self._directory, attempt, rank)
+        begin = _worker_place(cursor) if cursor else None
+        self._output = RankOutput(self._directory, rank, only=attempt, begin=begin)
+
+    def look(self) -> Look:
+        """What was added."""
+        job = self._service.job(self._run_id)  # before the output: what was written before the end is read after it
+        over = job.phase == "ended" or self._is_past()
+        lines: list[bytes] = []
+        size = 0
+        for line in self._output.read(longest=_LONGEST):
+            lines.append(line)
+            size += len(line)
+            if size >= _LOOK_BYTES:
+                break
+        more = size >= _LOOK_BYTES
+        attempt, offset = self._output.place
+        if over and not more and (rest := self._output.rest()):
+            lines.append(rest)
+            offset += len(rest)
+        text = b"".join(lines).decode(errors="replace")
+        pieces = [_piece(text, f"w.{attempt}.{offset}")] if text else []
+        return Look(pieces=pieces, more=more, ended=job.status if over and not more else None)
+
+    def _is_past(self) -> bool:
+        """Whether there is a later attempt than the one that is wanted."""
+        return self._attempt is not None and newest_attempt(self._directory.attempts) > self._attempt
+
+
+class EngineOutput:
+    """Reads what the job's launcher knows that was printed.
+
+    :param cursor: Of the piece before; empty for the beginning.
+    :raises HostcoreError: When there is no such job, or the cursor is none.
+    """
+
+    def __init__(self, service: Service, run_id: str, cursor: str) -> None:
+        self._service = service
+        self._run_id = run_id
+        self._launcher: Launcher | None = None
+        #: Which launch of the job, and how far its output was read.
+        self._launches, self._since = _engine_place(cursor) if cursor else (0, "")
+
+    def look(self) -> Look:
+        """What was added.
+
+        :raises RequestError: 502: the launcher cannot tell.
+        """
+        job = self._service.job(self._run_id)  # before the output: what was printed before the end is read after it
+        ended = job.status if job.phase == "ended" else None
+        if job.handle is None:
+            return Look(ended=ended)
+        if job.launches != self._launches:
+            self._launches, self._since = job.launches, ""
+        try:
+            chunk = self._asked(job).read_logs(job.handle, self._since)
+        except HostcoreError as error:
+            raise RequestError(
+                f"the launcher {job.launcher} cannot tell what was printed: {error.message}",
+                code="service.launcher",
+                hint=error.hint,
+            ) from error
+        self._since = chunk.next
+        if not chunk.text:
+            return Look(ended=ended)
+        after = base64.urlsafe_b64encode(chunk.next.encode()).decode().rstrip("=")
+        return Look(pieces=[_piece(chunk.text, f"l.{self._launches}.{after}")], more=True)
+
+    def _asked(self, job: StoredJob) -> Launcher:
+        if self._launcher is None:
+            self._launcher = launcher_for(job, self._service.settings, self._service.discovered)
+        return self._launcher
+
+
+def _piece(text: str, cursor: str) -> Piece:
+    shown = scrub(text).encode(errors="replace")
+    plain = shown.decode()
+    return Piece(
+        id=cursor,
+        event="text",
+        data=orjson.dumps({"text": plain}),
+        line=orjson.dumps({"text": plain, "next": cursor}, option=orjson.OPT_APPEND_NEWLINE),
+        text=shown,
+    )
+
+
+def _worker_place(cursor: str) -> tuple[int, int]:
+    found = _WORKER_CURSOR.fullmatch(cursor)
+    if found is None:
+        raise _no_cursor()
+    return int(found[1]), int(found[2])
+
+
+def _engine_place(cursor: str) -> tuple[int, str]:
+    found = _ENGINE_CURSOR.fullmatch(cursor)
+    try:
+        if found is None:
+            raise ValueError(cursor)
+        after = base64.urlsafe_b64decode(found[2] + "=" * (-len(found[2]) % 4)).decode()
+    except ValueError:
+        raise _no_cursor() from None
+    return int(found[1]), after
+
+
+def _no_cursor() -> RequestError:
+    return RequestError(
+        "this is no cursor of these logs", pointer="/query/since", hint="pass `next`, or an `id`, of the piece before"
+    )

@@ -1,0 +1,96 @@
+"""``POST /v1/jobs:validate``: everything that can be known of a job before it is submitted."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import attrs
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
+
+from hostcore.events.writer import now_ms
+from hostcore.job.names import engine_name
+from hostcore.plugins.launching import launcher_of
+from hostcore.plugins.provenance import provenance
+from hostcore.runs.launch import Launch
+from hostcore.scrubbing import scrub, scrubbed
+from hostcore.service.http.auth import Asker, authenticate
+from hostcore.service.http.body import Body, parse_object
+from hostcore.service.http.problems import RequestError
+from hostcore.service.jobs.checking import check
+from hostcore.service.services import Service, the_service
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.submit import launch_context
+from hostcore_hookspecs.policy import Principal
+
+ROUTER = APIRouter(tags=["jobs"], dependencies=[Depends(authenticate)])
+
+
+class LaunchPreview(BaseModel):
+    """What the launcher would do."""
+
+    summary: str = Field(description="In a line.", examples=["PyTorchJob demo in namespace ml, 2 nodes with 8 GPUs"])
+    document: str = Field(description="What it would submit: a manifest, a batch script, a command.")
+
+
+class Plan(BaseModel):
+    """What would be run, and how."""
+
+    plugins: list[dict[str, Any]] = Field(description="Every plugin, with its distribution and version.")
+    checked: dict[str, Any] | None = Field(
+        description="What `hostcore validate --json` finds where the service runs: rows, columns, steps, device, "
+        "warnings. Null if that could not be made there."
+    )
+    unchecked: list[str] = Field(description="What stays unchecked, in sentences.")
+    launch: LaunchPreview
+
+
+class Validated(BaseModel):
+    """A job that is valid, as far as that can be told."""
+
+    job: dict[str, Any] = Field(
+        description="The job as resolved: with all defaults, and a run_id. Secrets are references."
+    )
+    plan: Plan
+
+
+@ROUTER.post("/v1/jobs:validate", response_model=Validated, summary="Validate a job")
+async def validate(
+    body: Body, asker: Asker, request: Request, service: Annotated[Service, Depends(the_service)]
+) -> Validated:
+    """Say what a job would run, or everything that is wrong with it. Nothing is recorded, and nothing is started.
+
+    Its plugins are imported and its data is opened where the service runs, in a process of its own, for at most two
+    minutes. What cannot be found out there is told in `unchecked`.
+    """
+    plan, plugins, launch = await run_in_threadpool(_planned, parse_object(body), asker, service)
+    done = await check(plan, request)
+    return Validated(
+        job=plan.spec.to_json(),
+        plan=Plan(
+            plugins=plugins,
+            checked=scrubbed(done.found) if done.found is not None else None,
+            unchecked=list(done.unchecked),
+            launch=launch,
+        ),
+    )
+
+
+def _planned(
+    document: Mapping[str, Any], asker: Principal, service: Service
+) -> tuple[RunPlan, list[dict[str, Any]], LaunchPreview]:
+    """The plan, the plugins of it with where they come from, and what its launcher would do."""
+    plan = service.admission.plan(document, asker)
+    if service.jobs.get(plan.spec.run_id) is not None:
+        raise RequestError(
+            f"there is a job {plan.spec.run_id!r} already",
+            code="job.exists",
+            pointer="/run_id",
+            hint="choose another run_id, or leave it out to have one made",
+        )
+    launcher = launcher_of(plan.spec, service.discovered, job_dir=plan.job_dir)
+    launch = Launch(attempt=1, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
+    context = launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None)
+    planned = launcher.plan(context)
+    plugins = [attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected]
+    return plan, plugins, LaunchPreview(summary=scrub(planned.summary), document=scrub(planned.document))

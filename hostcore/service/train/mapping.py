@@ -1,0 +1,208 @@
+"""From the words of the unified trainer API to a job, and back: what is wrong with the job is said of the request."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.forms import object_form
+from hostcore.job.names import BUILTIN, engine_name
+from hostcore.job.pointers import at_or_below, escaped
+from hostcore.job.spec import JobSpec
+from hostcore.job.wording import found
+from hostcore.service.guard.refusal import NotAllowed, matches
+from hostcore.service.train.schema import TrainingJobRequest
+from hostcore_hookspecs.errors import HostcoreError
+
+#: What clients of the specification call a key of a job.
+ALIASES: Final = {"num_epochs": "epochs", "save_steps": "checkpoint_every", "gradient_accumulation": "accumulate"}
+#: Keys of the dataset that may stand among ``extra_args``; all others in the object ``dataset``.
+_DATASET: Final = ("batch_size",)
+#: What ``extra_args`` cannot say, and what says it.
+RESERVED: Final = {
+    "trainer": "framework",
+    "trainer_api_version": None,
+    "run_id": "run_id",
+    "hyperparams": "one extra_arg for each",
+    "mock_batches": "dataset_uri",
+    "launcher": None,
+    "resources": "image, num_nodes, gpus_per_node, cpus_per_node, memory_per_node_gb, namespace, env",
+    "environment": None,
+    "policies": None,
+    "profiles": None,
+    "labels": "labels",
+    "annotations": "annotations",
+    "checkpoint_base_uri": "checkpoint_base_uri",
+    "resume_from_checkpoint": "resume_from_checkpoint",
+    "model_id": "model_id",
+    "config_path": "config_path",
+}
+_RESOURCES: Final = ("image", "num_nodes", "gpus_per_node", "cpus_per_node", "memory_per_node_gb", "namespace", "env")
+#: The source that reads a file, by the end of its name; Parquet if none of them is.
+_SOURCES: Final = (
+    (re.compile(r"\.(jsonl|ndjson|json)(\.\w{2,4})?$"), "json"),
+    (re.compile(r"\.csv(\.\w{2,4})?$"), "csv"),
+    (re.compile(r"\.(arrows?|feather|ipc)$"), "arrow"),
+)
+#: What a source calls its files, if not ``paths``.
+_PATHS: Final = {"parquet": "parquet_paths", "shards": "index"}
+_MOST_CHARACTERS: Final = 63
+
+
+@attrs.frozen(kw_only=True)
+class MappedJob:
+    """A request as a job."""
+
+    document: Mapping[str, Any]
+    #: What its engine is to call it.
+    name: str
+    #: Where in the request the places of the job come from, by JSON pointer.
+    origins: Mapping[str, str]
+
+    def as_said(self, error: HostcoreError) -> list[HostcoreError]:
+        """The errors behind an error of the job, with pointers into the request."""
+        errors = list(all_errors(error))
+        for one in errors:
+            one.pointer = self._origin(one.pointer)
+        return errors
+
+    def without_model_id(self) -> "MappedJob":
+        """For a trainer that takes no such hyperparameter: it is recorded as an annotation."""
+        hyperparams = {key: value for key, value in self.document["hyperparams"].items() if key != "model_id"}
+        annotations = {"hostcore/model-id": self.document["hyperparams"]["model_id"], **self.document["annotations"]}
+        return attrs.evolve(self, document={**self.document, "hyperparams": hyperparams, "annotations": annotations})
+
+    def _origin(self, pointer: str | None) -> str | None:
+        if pointer is None:
+            return None
+        known = [place for place in self.origins if at_or_below(pointer, place)]
+        if not known:
+            return ""
+        longest = max(known, key=len)
+        return self.origins[longest] + pointer.removeprefix(longest)
+
+
+def job_name(request: TrainingJobRequest) -> str:
+    """What the engine is to call a job: a DNS label (RFC 1123). ``meta`` and ``meta_demo_001``: ``meta-meta-demo-001``.
+
+    Of one that is too long, the end is replaced by a digest of the whole, so that different ones stay different.
+    """
+    return label(request.job_name or f"{request.framework.rpartition('/')[2]}-{request.run_id}")
+
+
+def label(text: str) -> str:
+    """A text as a DNS label; see :func:`job_name`."""
+    if len(text) <= _MOST_CHARACTERS - len("job-"):
+        return engine_name(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    return f"{engine_name(text)[: _MOST_CHARACTERS - 9].rstrip('-')}-{digest}"
+
+
+def to_job(request: TrainingJobRequest, allowed_args: Sequence[str]) -> MappedJob:
+    """A request as a job.
+
+    :param allowed_args: Patterns of the names that ``extra_args`` may have.
+    :raises Errors: Every one of ``extra_args`` that cannot be.
+    """
+    making = _Making()
+    making.put("/trainer", request.framework, "/framework")
+    making.put("/run_id", request.run_id, "/run_id")
+    making.put("/checkpoint_base_uri", request.checkpoint_base_uri.rstrip("/"), "/checkpoint_base_uri")
+    # A run that was begun goes on; false would make every launch of it after the first an error.
+    making.put("/resume_from_checkpoint", request.resume_from_checkpoint or "auto", "/resume_from_checkpoint")
+    making.put("/hyperparams/model_id", request.model_id, "/model_id")
+    if request.config_path is not None:
+        making.put("/hyperparams/config_path", request.config_path, "/config_path")
+    for key in ("labels", "annotations"):
+        making.put(f"/{key}", dict(getattr(request, key)), f"/{key}")
+    for key in _RESOURCES:
+        if (value := getattr(request, key)) not in (None, {}):
+            # A job counts in 10^9 bytes, a request in GiB.
+            gigabytes = value * 2**30 / 10**9 if key == "memory_per_node_gb" else value
+            making.put(f"/resources/{key}", gigabytes, f"/{key}")
+    making.put_extra_args(request.extra_args, allowed_args)
+    making.put_dataset(request.dataset_uri)
+    if making.errors:
+        raise Errors(making.errors)
+    return MappedJob(document=making.document, name=job_name(request), origins=making.origins)
+
+
+@attrs.define(eq=False)
+class _Making:
+    """A job, as far as it is made."""
+
+    document: dict[str, Any] = attrs.field(factory=dict)
+    origins: dict[str, str] = attrs.field(factory=dict)
+    errors: list[HostcoreError] = attrs.field(factory=list)
+
+    def put(self, place: str, value: Any, origin: str) -> None:
+        """Set a place of the job, at most two levels deep."""
+        if place in self.origins:
+            said = HostcoreError(f"{self.origins[place]} says the same", code="train.twice", pointer=origin)
+            said.hint = "leave one of them out"
+            self.errors.append(said)
+            return
+        section, _, key = place[1:].partition("/")
+        if key:
+            self.document.setdefault(section, {})[key.replace("~1", "/").replace("~0", "~")] = value
+        else:
+            self.document[section] = value
+        self.origins[place] = origin
+
+    def put_extra_args(self, extra_args: Mapping[str, Any], allowed: Sequence[str]) -> None:
+        """Each to where it belongs."""
+        keys = object_form(JobSpec).keys
+        for name, value in extra_args.items():
+            origin = f"/extra_args/{escaped(name)}"
+            key = ALIASES.get(name, name)
+            if not matches(name, allowed):
+                self.errors.append(_not_allowed(name, origin))
+            elif name in RESERVED:
+                self.errors.append(_reserved(name, origin))
+            elif key == "dataset":
+                self._put_dataset_keys(value, origin)
+            elif key in _DATASET:
+                self.put(f"/dataset/{key}", value, origin)
+            elif key in keys:
+                self.put(f"/{key}", value, origin)
+            else:
+                self.put(f"/hyperparams/{escaped(name)}", value, origin)
+
+    def put_dataset(self, uri: str) -> None:
+        """Where the data is, in the words of the source that reads it."""
+        dataset = self.document.setdefault("dataset", {})
+        source = dataset.get("source", f"{BUILTIN}{_source_of(uri)}")
+        paths = _PATHS.get(source.removeprefix(BUILTIN), "paths") if isinstance(source, str) else "paths"
+        if "source" not in dataset:
+            self.put("/dataset/source", source, "/dataset_uri")
+        self.put(f"/dataset/{paths}", uri, "/dataset_uri")
+
+    def _put_dataset_keys(self, value: Any, origin: str) -> None:
+        if not isinstance(value, Mapping):
+            message = f"expected an object with keys of the dataset, found {found(value)}"
+            self.errors.append(HostcoreError(message, code="value.type", pointer=origin))
+            return
+        for key, item in value.items():
+            self.put(f"/dataset/{escaped(key)}", item, f"{origin}/{escaped(key)}")
+
+
+def _source_of(uri: str) -> str:
+    path = uri.partition("?")[0].lower()
+    return next((source for pattern, source in _SOURCES if pattern.search(path)), "parquet")
+
+
+def _not_allowed(name: str, pointer: str) -> NotAllowed:
+    return NotAllowed(
+        f"the extra_arg {found(name)} is not among those that the operator allows",
+        pointer=pointer,
+        hint="ask the operator of this service; [http] extra_args in HOSTCORE_CONFIG",
+    )
+
+
+def _reserved(name: str, pointer: str) -> HostcoreError:
+    instead = RESERVED[name]
+    hint = f"use {instead}" if instead else "it is the operator's; POST /v1/jobs takes a whole job"
+    return HostcoreError(f"extra_args cannot say {found(name)}", code="train.reserved", pointer=pointer, hint=hint)

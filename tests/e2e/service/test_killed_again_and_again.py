@@ -1,0 +1,140 @@
+"""A service that is killed at random moments: whatever it has acknowledged is launched once, and ends."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import urllib3
+
+JOB = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "reporters": []}
+
+
+@contextmanager
+def killed_at_random(server: Any, rng: random.Random, *, seconds: float) -> Iterator[None]:
+    """Kill a service and start it again, until the block is left."""
+    over = threading.Event()
+    kills = []
+
+    def kill() -> None:
+        while not over.wait(rng.uniform(0, seconds)):
+            server.kill()
+            kills.append(1)
+            server.start(wait=rng.random() < 0.7)
+            # Killed before it has printed its URL now and then, but not always.
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        server.kill()
+        server.start()
+        print("killed", len(kills) + 1, "times")
+
+
+def persistently(send: Callable[[], Any]) -> Any:
+    """The answer of a service that is not always there."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        try:
+            return send()
+        except urllib3.exceptions.HTTPError:
+            time.sleep(0.05)
+    raise AssertionError("no answer")
+
+
+def in_threads(count: int, call: Callable[[int], None]) -> None:
+    failed: list[BaseException] = []
+
+    def one(number: int) -> None:
+        try:
+            call(number)
+        except BaseException as error:  # noqa: BLE001 - raised below
+            failed.append(error)
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def seeded() -> random.Random:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    return random.Random(seed)
+
+
+def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: Any) -> None:
+    server = make_server(launcher="instant")
+    answers: list[Any] = []
+
+    def client(_number: int) -> None:
+        headers = {"Idempotency-Key": "the-only-one"}
+        for _ in range(20):
+            answers.append(persistently(lambda: server.request("POST", "/v1/jobs", json=JOB, headers=headers)))
+
+    with killed_at_random(server, seeded(), seconds=2.5):
+        in_threads(50, client)
+
+    assert {answer.status for answer in answers} == {201}
+    assert len(answers) == 1000
+    (run_id,) = {answer.json["run_id"] for answer in answers}
+    assert server.wait_ended(run_id)["status"] == "succeeded"
+    assert [job["run_id"] for job in server.request("GET", "/v1/jobs").json["jobs"]] == [run_id]
+    assert len(server.launched) == 1
+    assert len(set(server.noted("calls"))) == 1
+    assert [path.name for path in server.runs.iterdir() if path.name != ".service"] == [run_id]
+
+
+def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, until: Any) -> None:
+    server = make_server(launcher="instant")
+    acknowledged: dict[str, None] = {}
+
+    def client(number: int) -> None:
+        for turn in range(25):
+            run_id = f"job-{number}-{turn}"
+            answer = persistently(lambda: server.request("POST", "/v1/jobs", json={**JOB, "run_id": run_id}))  # noqa: B023
+            # 409: it was recorded, and the answer got lost.
+            assert answer.status in (201, 409), answer.body
+            acknowledged[run_id] = None
+
+    with killed_at_random(server, seeded(), seconds=2.5):
+        in_threads(8, client)
+
+    assert len(acknowledged) == 200
+
+    def ended() -> bool:
+        jobs = server.request("GET", "/v1/jobs?limit=500").json["jobs"]
+        assert {job["run_id"] for job in jobs} == set(acknowledged)
+        assert {job["status"] for job in jobs} <= {"submitted", "running", "succeeded"}, jobs
+        return all(job["status"] == "succeeded" for job in jobs)
+
+    until(ended, "all jobs to end")
+    launched = [launch_id.rpartition(".")[0] for launch_id in server.launched]
+    assert sorted(launched) == sorted(acknowledged)
+    assert len(set(server.noted("calls"))) == 200
+
+
+def test_a_real_run_goes_on_in_one_attempt_however_often_its_service_is_killed(make_server: Any) -> None:
+    server = make_server()
+    rng = seeded()
+    server.request("POST", "/v1/jobs", json={**JOB, "run_id": "a", "max_steps": 40, "hyperparams": {"seconds": 0.25}})
+    for _ in range(10):
+        time.sleep(rng.uniform(0, 0.6))
+        server.kill()
+        server.start(wait=rng.random() < 0.5)
+    server.kill()
+    server.start()
+    ended = server.wait_ended("a")
+
+    assert (ended["status"], ended["attempt"], ended["step"], ended["launches"]) == ("succeeded", 1, 40, 1)
+    assert [path.name for path in (server.runs / "a" / "attempts").iterdir()] == ["1.json"]
+    assert len(list((server.runs / "a" / "config").glob("started.*"))) == 1

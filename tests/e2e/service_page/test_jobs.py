@@ -1,0 +1,122 @@
+"""The table of jobs, and the way into it."""
+
+from collections.abc import Callable
+from typing import Any
+
+ROWS = "[...document.querySelectorAll('.jobs tbody tr:not([hidden])')].map((row) => row.dataset.run)"
+TOKEN = "a-token-for-the-tests-of-the-page"
+
+
+def cell(run_id: str, name: str) -> str:
+    return f'document.querySelector(\'tr[data-run="{run_id}"] [data-label="{name}"]\').textContent'
+
+
+class TestTheTable:
+    def test_shows_the_newest_jobs_first_and_how_they_stand(self, visit: Callable[..., Any]) -> None:
+        tab = visit()
+        assert [one for one in tab.js(ROWS) if not one.startswith("old")][-3:] == ["under-way", "failed", "finished"]
+        assert tab.js(cell("finished", "Status")) == "succeeded"
+        assert tab.js(cell("finished", "Progress")) == "60 / 60100 %"
+        assert tab.js(cell("finished", "Attempt")) == "1"
+        assert tab.js(cell("failed", "Status")).startswith("failed")
+        assert "onerror" in tab.js(cell("failed", "Status"))  # its reason
+        assert tab.js(cell("under-way", "Status")) == "running"
+        assert tab.js(cell("under-way", "Last heartbeat")).endswith(("ago", "just now"))
+        bar = "document.querySelector('tr[data-run=finished] progress')"
+        assert tab.js(f"[{bar}.max, {bar}.value, {bar}.getAttribute('aria-valuetext')]") == [
+            60,
+            60,
+            "100 %, step 60 of 60",
+        ]
+
+    def test_asks_nobody_but_the_service_and_has_no_word_in_the_console(
+        self, visit: Callable[..., Any], service: Any
+    ) -> None:
+        tab = visit()
+        assert tab.complaints() == []
+        assert [one for one in tab.requests() if not one.startswith(service.url + "/")] == []
+
+    def test_is_filtered_by_its_address_so_that_the_way_back_works(self, visit: Callable[..., Any]) -> None:
+        tab = visit()
+        everything = tab.js(ROWS)
+        tab.js("document.querySelector('.filters select').value = 'failed'")
+        tab.js("document.querySelector('.filters select').dispatchEvent(new Event('change'))")
+        tab.until(f"{ROWS}.join() === 'failed'")
+        assert tab.js("location.hash") == "#/jobs?status=failed"
+        tab.js("history.back()")
+        tab.until(f"{ROWS}.length === {len(everything)}")
+        assert tab.js("document.querySelector('.filters select').value") == ""
+        tab.enter(".filters label.end input", "unde")
+        assert tab.js(ROWS) == ["under-way"]
+
+    def test_tells_that_a_filter_leaves_nothing(self, visit: Callable[..., Any]) -> None:
+        tab = visit()
+        tab.js("location.hash = '#/jobs?trainer=nobody'")
+        tab.until("document.querySelector('.empty').textContent.startsWith('No job is like this')")
+
+    def test_tells_how_a_label_is_written(self, visit: Callable[..., Any]) -> None:
+        tab = visit()
+        label = "document.querySelector('.filters input[placeholder]')"
+        tab.js(f"{label}.value = 'team'; {label}.dispatchEvent(new Event('change'))")
+        assert tab.js(f"{label}.validationMessage") == "A label is written as key=value."
+        assert tab.js("location.hash") == "#/jobs"
+
+    def test_has_pages(self, visit: Callable[..., Any]) -> None:
+        tab = visit()
+        first = tab.js(ROWS)
+        assert len(first) == 50
+        tab.js("[...document.querySelectorAll('.pages a')].find((one) => one.textContent === 'Older jobs').click()")
+        tab.until(f"{ROWS}.includes('old-000')")
+        second = tab.js(ROWS)
+        assert len(second) >= 10
+        assert not {*first} & {*second}
+        tab.js("[...document.querySelectorAll('.pages a')].find((one) => one.textContent === 'Newest jobs').click()")
+        tab.until(f"{ROWS}.includes('finished')")
+
+    def test_takes_in_what_is_new_without_moving_the_focus(self, visit: Callable[..., Any], service: Any) -> None:
+        tab = visit()
+        tab.js("document.querySelector('tr[data-run=finished] a').focus()")
+        service.submit("newcomer", max_steps=1, checkpoint_every=0)
+        tab.until(f"{ROWS}[0] === 'newcomer'")
+        assert tab.js("document.activeElement.textContent") == "finished"
+        tab.until(f"{cell('newcomer', 'Status')} === 'succeeded'")
+        tab.until("document.querySelector('#announcer').textContent.includes('newcomer: succeeded')")
+        assert tab.js("document.activeElement.textContent") == "finished"
+
+
+class TestTheToken:
+    def test_is_asked_for_kept_for_the_session_and_asked_again_when_wrong(
+        self, open_tab: Callable[..., Any], closed_service: Any
+    ) -> None:
+        tab = open_tab(f"{closed_service.url}/")
+        tab.until("document.querySelector('#token-dialog').open")
+        assert tab.js("document.activeElement.id") == "token-field"
+        tab.type("not-the-token")
+        tab.key("Enter")
+        tab.until("document.querySelector('#token-mistake').textContent.includes('does not accept')")
+        tab.until("document.querySelector('#token-dialog').open")
+        tab.type(TOKEN)
+        tab.key("Enter")
+        tab.until("!!document.querySelector('.empty pre')")
+        curl = tab.js("document.querySelector('.empty pre').textContent")
+        assert curl.startswith(f"curl {closed_service.url}/v1/jobs ")
+        assert TOKEN not in tab.js("document.documentElement.outerHTML")
+        tab.call("Page.reload")
+        tab.until("!!document.querySelector('.empty pre')")
+        assert not tab.js("document.querySelector('#token-dialog').open")
+        assert tab.js("localStorage.length") == 0
+
+    def test_lets_the_page_recover_when_the_service_was_away(
+        self, open_tab: Callable[..., Any], closed_service: Any
+    ) -> None:
+        tab = open_tab(f"{closed_service.url}/")
+        tab.until("document.querySelector('#token-dialog').open")
+        tab.type(TOKEN)
+        tab.key("Enter")
+        tab.until("!!document.querySelector('.empty pre')")
+        closed_service.stop()
+        tab.until("document.querySelector('.banner').textContent.includes('cannot be reached')")
+        assert tab.js("document.querySelector('.banner').getAttribute('role')") == "alert"
+        closed_service.start()
+        tab.js("document.querySelector('.banner button')?.click()")
+        tab.until("document.querySelector('.banner').textContent === ''")

@@ -1,0 +1,60 @@
+"""A trainer whose loss follows a curve that is known beforehand, on any number of ranks."""
+
+import time
+from typing import Any
+
+import attrs
+import torch
+import torch.distributed as dist
+
+from hostcore_hookspecs import Capabilities, StepResult
+
+RATE = 0.01
+
+
+def curve(steps: int) -> list[float]:
+    """The loss of each step."""
+    weight, losses = 0.0, []
+    for _ in range(steps):
+        losses.append((weight - 3.0) ** 2)
+        weight -= RATE * 2 * (weight - 3.0)
+    return losses
+
+
+class Trainer:
+    """Moves a number towards 3, all ranks together."""
+
+    CAPABILITIES = Capabilities(distributed=True, accumulate=True)
+
+    @attrs.frozen(kw_only=True)
+    class Hyperparams:
+        #: Of every step.
+        seconds: float = 0.0
+        #: The step that fails; 0: none does.
+        fails_at: int = 0
+
+    def setup(self, ctx: Any) -> None:
+        torch.set_num_threads(1)
+
+    def configure(self, ctx: Any) -> dict[str, Any]:
+        return {"weight": torch.zeros((), dtype=torch.float64)}
+
+    def prepare_batch(self, raw_batch: Any, state: Any, ctx: Any) -> Any:
+        return raw_batch
+
+    def train_step(self, prepared_batch: Any, state: dict[str, Any], ctx: Any) -> StepResult:
+        time.sleep(ctx.hyperparams.seconds)
+        if ctx.run_state.step + 1 == ctx.hyperparams.fails_at:
+            raise ValueError(f"step {ctx.hyperparams.fails_at} is not for me")
+        loss, gradient = (state["weight"] - 3.0) ** 2, 2 * (state["weight"] - 3.0)
+        if ctx.world_size > 1:
+            dist.all_reduce(gradient)
+            gradient /= ctx.world_size
+        state["weight"] -= RATE * gradient
+        return StepResult(metrics={"loss": loss})
+
+    def state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
+        return dict(state)
+
+    def load_state_dict(self, state: dict[str, Any], payload: Any) -> None:
+        state.update(payload)

@@ -1,0 +1,148 @@
+"""A Slurm of two nodes, and a user's folder with runs in it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+
+from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
+from hostcore_hookspecs import LaunchHandle, LaunchStatus
+
+HERE = Path(__file__).resolve().parent
+COMMAND = str(Path(sys.executable).with_name("hostcore"))
+TRAINERS = (
+    HERE.parents[1] / "integration" / "runs" / "small_trainer.py",
+    HERE.parents[1] / "e2e" / "ranks" / "pair_trainer.py",
+)
+OVER = ("succeeded", "failed", "cancelled", "preempted", "lost")
+
+
+def _cluster_module() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("slurm_cluster_of_the_tests", HERE / "cluster.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"waited {seconds} s in vain for: {what}")
+
+
+@attrs.frozen(kw_only=True)
+class Submitted:
+    """A run that was handed to Slurm."""
+
+    path: Path
+    handle: LaunchHandle
+
+    @property
+    def job(self) -> str:
+        return self.handle.id
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return orjson.loads((self.path / "result.json").read_bytes())
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        file = self.path / "logs" / "events.jsonl"
+        lines = file.read_bytes().splitlines() if file.exists() else []
+        return [event for line in lines if (event := orjson.loads(line))["event"] == name]
+
+    def poll(self) -> LaunchStatus:
+        return SlurmLauncher().poll(self.handle)
+
+    def log(self) -> str:
+        return SlurmLauncher().read_logs(self.handle, "").text
+
+    def until(self, status: str, seconds: float = 60) -> LaunchStatus:
+        """Wait until the launcher says so."""
+
+        def said() -> LaunchStatus | None:
+            found = self.poll()
+            assert found.status == status or found.status not in OVER, f"{found}\n{self.log()}"
+            return found if found.status == status else None
+
+        return wait_until(said, f"{status}; {self.poll()}", seconds=seconds)
+
+
+@attrs.frozen(kw_only=True)
+class Folder:
+    """A user's folder: trainers in files, and ``runs``."""
+
+    path: Path
+    environment: Mapping[str, str]
+
+    def submit(self, run_id: str, *, launcher: Mapping[str, Any] | None = None, **keys: Any) -> Submitted:
+        """Submit a run with the command."""
+        job = {
+            "run_id": run_id,
+            "trainer": "small_trainer:Trainer",
+            "device": "cpu",
+            "reporters": [],
+            "max_steps": 10,
+            "launcher": {"use": "slurm", **(launcher or {})},
+            **keys,
+        }
+        file = self.path / f"{run_id}.json"
+        file.write_text(json.dumps(job))
+        done = subprocess.run(
+            [COMMAND, "run", str(file), "--detach", "--json"],
+            cwd=self.path,
+            env={**self.environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said = json.loads(done.stdout)
+        return Submitted(path=Path(said["directory"]), handle=LaunchHandle(**said["launch"]))
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[Any]:
+    """The cluster; this process asks it, too."""
+    module = _cluster_module()
+    if module.MISSING:
+        pytest.skip(module.MISSING)
+    with module.cluster() as one, pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH"):
+            patch.setenv(name, one.environment[name])
+        yield one
+
+
+@pytest.fixture(scope="session")
+def folder(slurm: Any, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A folder that the tests share; each has run ids of its own."""
+    path = tmp_path_factory.mktemp("user's folder")
+    for trainer in TRAINERS:
+        shutil.copy(trainer, path)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
+    return Folder(path=path, environment={**clean, "HOSTCORE_RUNS_DIR": str(path / "runs")})
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., Any]:
+    """See ``wait_until``."""
+    return wait_until

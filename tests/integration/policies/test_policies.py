@@ -1,0 +1,136 @@
+"""Policies are asked before anything is started or written: the operator's about every job, and those a job adds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+COMMAND = str(Path(sys.executable).with_name("hostcore"))
+REFUSED = 3
+
+POLICIES = """
+from hostcore_hookspecs import Denial
+
+class Strict:
+    def authorize_job(self, plan, principal, ctx):
+        assert not ctx.over_http and principal.name
+        return Denial(reason="nothing runs on Sundays", hint="come back on Monday")
+
+class Lenient:
+    def authorize_job(self, plan, principal, ctx):
+        return None
+
+class Failing:
+    def authorize_job(self, plan, principal, ctx):
+        raise RuntimeError("the directory does not answer")
+"""
+
+TRAINER = """
+class Trainer:
+    def setup(self, ctx): ...
+    def configure(self, ctx): return {}
+    def prepare_batch(self, raw_batch, state, ctx): return raw_batch
+    def train_step(self, prepared_batch, state, ctx):
+        from hostcore_hookspecs import StepResult
+        return StepResult(metrics={"loss": 1.0})
+    def state_dict(self, state): return {}
+    def load_state_dict(self, state, payload, ctx): ...
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def hostcore(site: Any, tmp_path: Path) -> Run:
+    """``hostcore("run", job={…}, operator="…")``: the installed command, where these plugins are installed."""
+    names = ("strict", "lenient", "failing")
+    site.install(
+        "policies-of-the-tests",
+        modules={"some_policies.py": POLICIES, "quiet_trainer.py": TRAINER},
+        entry_points={
+            "hostcore.policies": {name: f"some_policies:{name.capitalize()}" for name in names},
+            "hostcore.trainers": {"quiet": "quiet_trainer:Trainer"},
+        },
+    )
+
+    def run(command: str, *arguments: str, operator: str = "", **keys: Any) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "operator.toml").write_text(operator)
+        job = {"trainer": "quiet", "run_id": "r", "max_steps": 2, "device": "cpu", "reporters": [], **keys}
+        (tmp_path / "job.json").write_text(json.dumps(job))
+        environment = {
+            **site.environment,
+            "HOSTCORE_CONFIG": str(tmp_path / "operator.toml"),
+            "HOSTCORE_RUNS_DIR": str(tmp_path / "runs"),
+        }
+        return subprocess.run(
+            [COMMAND, command, str(tmp_path / "job.json"), *arguments],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+STRICT = '[[policies]]\nuse = "strict"\n'
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["run", "--detach"], ["run", "--in-process"], ["validate"]])
+def test_the_operators_denial_ends_every_command_with_3(hostcore: Run, arguments: list[str], tmp_path: Path) -> None:
+    done = hostcore(*arguments, operator=STRICT)
+    assert done.returncode == REFUSED, done.stderr
+    assert "nothing runs on Sundays" in done.stderr
+    assert "come back on Monday" in done.stderr
+    assert "strict (policies-of-the-tests 1.0)" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs" / "r").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_a_denial_is_an_error_among_json(hostcore: Run, command: str) -> None:
+    done = hostcore(command, "--json", operator=STRICT)
+    assert done.returncode == REFUSED
+    (error,) = json.loads(done.stdout)["errors"]
+    assert error["code"] == "policy.denied"
+    assert error["hint"] == "come back on Monday"
+
+
+def test_a_policy_that_raises_denies(hostcore: Run, tmp_path: Path) -> None:
+    done = hostcore("run", operator='[[policies]]\nuse = "failing"\n')
+    assert done.returncode == REFUSED
+    assert "RuntimeError: the directory does not answer" in done.stderr
+    assert not (tmp_path / "runs" / "r").exists()
+
+
+def test_a_job_can_add_policies_and_take_none_away(hostcore: Run) -> None:
+    assert hostcore("validate", policies=["strict"]).returncode == REFUSED
+    assert hostcore("validate", operator=STRICT, policies=["lenient"]).returncode == REFUSED
+    both = hostcore("validate", "--json", operator=STRICT, policies=["failing"])
+    assert [error["code"] for error in json.loads(both.stdout)["errors"]] == ["policy.denied"] * 2
+
+
+def test_what_is_allowed_runs(hostcore: Run) -> None:
+    done = hostcore("run", operator='[[policies]]\nuse = "allow-list"\ntrainers = ["quiet"]\n', policies=["lenient"])
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_not_on_the_list_is_told_what_is(hostcore: Run) -> None:
+    done = hostcore("validate", operator='[[policies]]\nuse = "allow-list"\ntrainers = ["other", "mine/*"]\n')
+    assert done.returncode == REFUSED
+    assert "the trainer 'quiet' is not allowed; allowed are other, mine/*" in done.stderr
+
+
+def test_a_policy_of_the_operator_that_is_not_there_stops_everything(hostcore: Run, tmp_path: Path) -> None:
+    done = hostcore("run", operator='[[policies]]\nuse = "nobody"\n')
+    assert done.returncode != 0
+    assert "operator.toml" in done.stderr
+    assert not (tmp_path / "runs" / "r").exists()

@@ -1,0 +1,327 @@
+"""``hostcore serve`` in a process of its own, as its users start it."""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+import urllib3
+
+COMMAND = str(Path(sys.executable).with_name("hostcore"))
+HERE = Path(__file__).parent
+TOKEN = "a-token-that-only-the-tests-know"
+LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck")
+
+#: Before what a test adds; every launcher of the tests can be named, `local` is the default.
+OPERATOR = """
+{top}
+launchers = {{ instant = {{}}, flaky = {{}}, broken = {{}}, refusing = {{}}, stuck = {{}}, {launchers} }}
+
+[service]
+poll_seconds = 0.1
+{service}
+
+[http]
+requests_per_minute = 0
+{http}
+"""
+
+
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
+    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"waited {seconds} s in vain for: {what}")
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """A response."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return orjson.loads(self.body)
+
+    @property
+    def codes(self) -> list[str]:
+        """The codes of everything that is wrong with the request."""
+        assert self.headers["content-type"] == "application/problem+json", self.body
+        return [error["code"] for error in self.json["errors"]]
+
+
+@attrs.define(kw_only=True, eq=False)
+class Server:
+    """A service, which can be killed and started again at the same port."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    #: None: it is started with --insecure-no-auth.
+    token: str | None
+    url: str = ""
+    port: int = 0
+    process: "subprocess.Popen[bytes] | None" = None
+    #: Every process that was started.
+    processes: list["subprocess.Popen[bytes]"] = attrs.field(factory=list)
+    pool: urllib3.PoolManager = attrs.field(factory=lambda: urllib3.PoolManager(maxsize=64, retries=False))
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    @property
+    def ledger(self) -> Path:
+        """Where the launchers of the tests write down what they were asked; see ``told_launchers``."""
+        return self.folder / "ledger"
+
+    @property
+    def log(self) -> str:
+        """What all processes of the service have said on standard error."""
+        return (self.folder / "serve.log").read_text(errors="replace")
+
+    def noted(self, file: str) -> list[str]:
+        """What the launchers of the tests have noted in a file: ``calls``, ``started``, ``cancelled``."""
+        path = self.ledger / file
+        return path.read_text().split() if path.exists() else []
+
+    @property
+    def launched(self) -> list[str]:
+        """The launches that the engine of the tests has begun, each once, also where its launcher was killed then."""
+        return [path.name.removesuffix(".name") for path in self.ledger.glob("*.name")]
+
+    def start(self, *, wait: bool = True) -> "Server":
+        """Start it and wait until it answers."""
+        arguments = [] if self.token else ["--insecure-no-auth"]
+        with (self.folder / "serve.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [COMMAND, "serve", "--port", str(self.port), *arguments],
+                cwd=self.folder,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self.processes.append(self.process)
+        if wait:
+            self.wait_started()
+        return self
+
+    def wait_started(self) -> None:
+        """Wait for the URL, which it prints, and until it answers there."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        end, text = time.monotonic() + 120, b""
+        while b"\n" not in text:
+            readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))
+            assert readable, f"the service has printed no URL: {self.log}"
+            piece = os.read(self.process.stdout.fileno(), 4096)
+            assert piece, f"the service has ended: {self.log}"
+            text += piece
+        first, _, self.url = text.decode().splitlines()[0].rpartition(" ")
+        assert first == "hostcore serves", text
+        self.port = int(self.url.rpartition(":")[2])
+        wait_until(self._answers, "an answer of /healthz")
+
+    def _answers(self) -> bool:
+        try:
+            return self.request("GET", "/healthz").status == 200
+        except urllib3.exceptions.HTTPError:
+            return False
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        json: Any = None,
+        body: bytes | Iterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = "",
+        timeout: float = 60,
+    ) -> Answer:
+        """Ask it something.
+
+        :param token: Another token than the right one; None: none.
+        :raises urllib3.exceptions.HTTPError: When it does not answer.
+        """
+        sent = dict(headers or {})
+        if (given := self.token if token == "" else token) is not None:
+            sent.setdefault("X-TRAINER-TOKEN", given)
+        if json is not None:
+            body = orjson.dumps(json)
+            sent.setdefault("Content-Type", "application/json")
+        answer = self.pool.request(method, self.url + path, body=body, headers=sent, timeout=timeout, redirect=False)
+        return Answer(status=answer.status, headers=answer.headers, body=answer.data)
+
+    def submit(self, *, headers: Mapping[str, str] | None = None, **keys: Any) -> dict[str, Any]:
+        """Submit a job of the trainer ``tiny``, which has to be taken; the job."""
+        answer = self.request("POST", "/v1/jobs", json=tiny_job(**keys), headers=headers)
+        assert answer.status == 201, answer.body
+        return answer.json
+
+    def job(self, run_id: str) -> dict[str, Any]:
+        answer = self.request("GET", f"/v1/jobs/{run_id}")
+        assert answer.status == 200, answer.body
+        return answer.json
+
+    def wait_for(self, run_id: str, *statuses: str, seconds: float = 120) -> dict[str, Any]:
+        """Wait until a job has one of some statuses; the job."""
+
+        def reached() -> Any:
+            job = self.job(run_id)
+            return job if job["status"] in statuses else None
+
+        return wait_until(reached, f"{run_id} to be {' or '.join(statuses)}", seconds=seconds)
+
+    def wait_ended(self, run_id: str, *, seconds: float = 120) -> dict[str, Any]:
+        return self.wait_for(run_id, "succeeded", "failed", "cancelled", "preempted", "lost", seconds=seconds)
+
+    def kill(self) -> None:
+        """Kill it (SIGKILL); the jobs that it has launched go on."""
+        self._end(signal.SIGKILL)
+
+    def stop(self, *, seconds: float = 60) -> int:
+        """Ask it to end (SIGTERM); the exit code."""
+        return self._end(signal.SIGTERM, seconds)
+
+    def restart(self) -> "Server":
+        """Start it again, at the same port, once it was ended."""
+        if self.process is not None and self.process.poll() is None:
+            self.stop()
+        return self.start()
+
+    def _end(self, number: signal.Signals, seconds: float = 60) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=seconds)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.pool.clear()
+        return code
+
+    def clean_up(self) -> None:
+        """End it, and the runs that a test has left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
+        self.pool.clear()
+        for launch in self.runs.glob("*/config/launch.json"):
+            _kill_launched(json.loads(launch.read_bytes()).get("handle") or {})
+
+
+def _kill_launched(handle: Mapping[str, Any]) -> None:
+    """The supervisor that ``local`` has started; its workers end when they find its pipe closed."""
+    pid = handle.get("details", {}).get("pid")
+    if pid and _is_a_run(pid):
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _is_a_run(pid: int) -> bool:
+    try:
+        return b"hostcore" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def tiny_job(**keys: Any) -> dict[str, Any]:
+    """A job that the service of the tests takes."""
+    return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "reporters": [], **keys}
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@pytest.fixture
+def service_site(site: Any) -> Any:
+    """A site with the trainer ``tiny`` and the launchers of the tests."""
+    site.install(
+        "tiny-trainer",
+        modules={"tiny_trainer.py": (HERE / "tiny_trainer.py").read_text()},
+        entry_points={"hostcore.trainers": {"tiny": "tiny_trainer:Trainer"}},
+    )
+    site.install(
+        "told-launchers",
+        modules={"told_launchers.py": (HERE / "told_launchers.py").read_text()},
+        entry_points={"hostcore.launchers": {name: f"told_launchers:{name.capitalize()}" for name in LAUNCHERS}},
+    )
+    return site
+
+
+@pytest.fixture
+def make_server(tmp_path: Path, service_site: Any) -> Iterator[Callable[..., Server]]:
+    """``make_server(launcher="instant", http="max_submitted = 3", token=None)``: a service that has started."""
+    made: list[Server] = []
+
+    def make(
+        *,
+        launcher: str = "hostcore-builtin-plugins/local",
+        launchers: str = "slow = {}",
+        top: str = "",
+        service: str = "",
+        http: str = "",
+        token: str | None = TOKEN,
+        folder: Path = tmp_path / "service",
+        start: bool = True,
+        **environment: str,
+    ) -> Server:
+        """Make one.
+
+        :param launcher: Of jobs that name none.
+        :param launchers: More keys of the operator's ``launchers``.
+        :param top: More lines at the top of the operator's file; so ``service`` and ``http`` for their tables.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "ledger").mkdir(exist_ok=True)
+        top = f'launcher = "{launcher}"\n{top}'
+        operator = folder / "operator.toml"
+        operator.write_text(OPERATOR.format(top=top, launchers=launchers, service=service, http=http))
+        clean = {name: value for name, value in service_site.environment.items() if not name.startswith("HOSTCORE_")}
+        clean.pop("TRAINER_API_TOKEN", None)
+        own = {
+            "HOSTCORE_RUNS_DIR": str(folder / "runs"),
+            "HOSTCORE_CONFIG": str(operator),
+            "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
+            **({"TRAINER_API_TOKEN": token} if token else {}),
+        }
+        made.append(Server(folder=folder, environment={**clean, **own, **environment}, token=token))
+        return made[-1].start() if start else made[-1]
+
+    yield make
+    for each in made:
+        each.clean_up()
+
+
+@pytest.fixture
+def server(make_server: Callable[..., Server]) -> Server:
+    """A service with a token, whose jobs run on this machine."""
+    return make_server()
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., Any]:
+    """See ``wait_until``."""
+    return wait_until

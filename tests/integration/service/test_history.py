@@ -1,0 +1,167 @@
+"""Events and logs of jobs, read over HTTP while they go on: every event exactly once, whatever happens to the line."""
+
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+import urllib3
+
+SSE = {"Accept": "text/event-stream"}
+
+
+@attrs.frozen(kw_only=True)
+class Sent:
+    """An event of a stream."""
+
+    id: str | None
+    event: str
+    data: Any
+
+
+class Stream:
+    """An open stream, which can be cut."""
+
+    def __init__(self, server: Any, path: str, **headers: str) -> None:
+        sent = {**SSE, **headers, "X-TRAINER-TOKEN": server.token}
+        self._answer = server.pool.request("GET", server.url + path, headers=sent, preload_content=False, timeout=60)
+        assert self._answer.status == 200, self._answer.data
+        assert self._answer.headers["content-type"].startswith("text/event-stream")
+
+    def __iter__(self) -> Iterator[Sent]:
+        text = b""
+        try:
+            for chunk in self._answer.stream(4096):
+                text += chunk
+                *blocks, text = text.split(b"\n\n")
+                for block in blocks:
+                    if not block.startswith(b":"):
+                        fields = dict(line.split(": ", 1) for line in block.decode().split("\n"))
+                        yield Sent(id=fields.get("id"), event=fields["event"], data=orjson.loads(fields["data"]))
+        except urllib3.exceptions.HTTPError:
+            return  # it was cut
+
+    def cut(self) -> None:
+        self._answer.close()
+
+
+def recorded(server: Any, run_id: str) -> list[dict[str, Any]]:
+    """The events of a run as its log has them."""
+    lines = (server.runs / run_id / "logs" / "events.jsonl").read_bytes().splitlines()
+    return [orjson.loads(line) for line in lines]
+
+
+def test_a_stream_sends_every_event_as_it_happens_and_then_how_the_job_has_ended(server: Any) -> None:
+    server.submit(run_id="watched", max_steps=30, metric_every=1)
+
+    found = list(Stream(server, "/v1/jobs/watched/events"))
+
+    assert [one.data for one in found[:-1]] == recorded(server, "watched")
+    assert [one.id for one in found[:-1]] == [str(one.data["seq"]) for one in found[:-1]]
+    assert [one.event for one in found[:-1]] == [one.data["event"] for one in found[:-1]]
+    assert (found[-1].id, found[-1].event, found[-1].data) == (None, "end", {"status": "succeeded"})
+
+
+def test_a_client_that_is_cut_at_random_points_gets_every_event_exactly_once(server: Any) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    server.submit(run_id="cut", max_steps=400, metric_every=1, hyperparams={"seconds": 0.002})
+    got: list[Sent] = []
+    cuts = 0
+    while not got or got[-1].event != "end":
+        headers = {"Last-Event-ID": got[-1].id} if got else {}
+        stream = Stream(server, "/v1/jobs/cut/events", **headers)
+        left = chance.randrange(60)
+        for one in stream:
+            got.append(one)
+            left -= 1
+            if left < 0:
+                stream.cut()
+                cuts += 1
+                break
+    assert cuts > 3
+    assert [one.data for one in got[:-1]] == recorded(server, "cut")
+
+
+def test_a_client_of_a_service_that_is_killed_gets_every_event_exactly_once(server: Any, until: Any) -> None:
+    server.submit(run_id="killed", max_steps=300, metric_every=1, hyperparams={"seconds": 0.01})
+    got: list[Sent] = []
+    kills = 0
+    while not got or got[-1].event != "end":
+        stream = Stream(server, "/v1/jobs/killed/events", **({"Last-Event-ID": got[-1].id} if got else {}))
+        begun = len(got)
+        for one in stream:
+            got.append(one)
+            if kills < 2 and len(got) - begun > 40:
+                server.kill()
+                kills += 1
+        if server.process.poll() is not None:
+            server.start()
+    assert kills == 2
+    assert [one.data for one in got[:-1]] == recorded(server, "killed")
+
+
+def test_events_of_a_resumed_job_go_on_with_higher_numbers(server: Any) -> None:
+    server.submit(run_id="again", max_steps=6, metric_every=1, hyperparams={"fail_at": 4}, checkpoint_every=2)
+    first = list(Stream(server, "/v1/jobs/again/events"))
+    assert first[-1].data == {"status": "failed"}
+
+    assert server.request("POST", "/v1/jobs/again:resume").status == 202
+    second = list(Stream(server, "/v1/jobs/again/events", **{"Last-Event-ID": first[-2].id}))
+
+    assert second[-1].data == {"status": "failed"}
+    numbers = [one.data["seq"] for one in (*first[:-1], *second[:-1])]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert {one.data["attempt"] for one in second[:-1]} == {2}
+
+
+def test_two_hundred_open_streams_keep_no_request_waiting(make_server: Any, until: Any) -> None:
+    server = make_server(launcher="stuck")
+    server.submit(run_id="open")
+    server.pool = urllib3.PoolManager(maxsize=300, retries=False)
+    streams = [Stream(server, f"/v1/jobs/open/{what}") for what in ("events", "logs") for _ in range(100)]
+
+    answers: list[int] = []
+
+    def submit(number: int) -> None:
+        job = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "run_id": f"beside-{number}", "launcher": "instant"}
+        answers.append(server.request("POST", "/v1/jobs", json=job, timeout=30).status)
+
+    threads = [threading.Thread(target=submit, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert answers == [201] * 20
+    for number in range(20):
+        assert server.wait_ended(f"beside-{number}")["status"] == "succeeded"
+    # No thread waits for a stream: there are those that answer requests (40), look and call for streams (12), attend to
+    # jobs (8), and a few more.
+    assert len(os.listdir(f"/proc/{server.process.pid}/task")) < 80
+    for stream in streams:
+        stream.cut()
+
+
+def test_a_service_that_is_told_to_end_does_not_wait_for_streams(make_server: Any) -> None:
+    server = make_server(launcher="stuck")
+    server.submit(run_id="endless")
+    server.wait_for("endless", "running")
+    ends: list[list[Sent]] = []
+    streams = [Stream(server, "/v1/jobs/endless/events"), Stream(server, "/v1/jobs/endless/logs")]
+    threads = [threading.Thread(target=lambda stream=stream: ends.append(list(stream))) for stream in streams]
+    for thread in threads:
+        thread.start()
+
+    server.process.send_signal(signal.SIGTERM)
+
+    for thread in threads:
+        thread.join(60)
+    server.process.wait(60)
+    assert ends == [[], []]
+    assert "Traceback" not in server.log

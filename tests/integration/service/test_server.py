@@ -1,0 +1,167 @@
+"""A real service, from its start to its end."""
+
+import signal
+import subprocess
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+
+def test_a_job_that_comes_over_http_is_trained_to_its_end(server: Any) -> None:
+    job = server.submit(run_id="first", labels={"team": "maps"})
+
+    assert job["status"] == "submitted"
+    ended = server.wait_ended("first")
+    assert (ended["status"], ended["step"], ended["attempt"]) == ("succeeded", 3, 1)
+    assert ended["run"]["status"] == "succeeded"
+
+
+def test_the_launchers_of_the_tests_do_what_their_names_say(make_server: Any) -> None:
+    server = make_server(launcher="instant", launchers="slow = { until_go = true }")
+    for name in ("instant", "slow", "flaky", "broken", "refusing", "stuck"):
+        server.submit(run_id=name, launcher=name)
+
+    assert server.wait_ended("instant")["status"] == "succeeded"
+    assert server.wait_ended("flaky")["status"] == "succeeded"
+    assert "a defect of the launcher" in server.wait_for("broken", "failed")["detail"]
+    assert "no such queue" in server.wait_for("refusing", "failed")["detail"]
+    server.wait_for("stuck", "running")
+    assert server.job("slow")["status"] == "submitted"
+    (server.ledger / "go").touch()
+    assert server.wait_ended("slow")["status"] == "succeeded"
+
+
+def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: Any, until: Any) -> None:
+    server = make_server()
+    server.request("GET", f"/v1/jobs/{server.token}")
+    server.submit(run_id="a", max_steps=10_000, hyperparams={"seconds": 0.02})
+    job = server.wait_for("a", "running")
+    supervisor = int(next(server.runs.glob("a/config/started.*")).read_text())
+    processes = [supervisor, *until(lambda: _children(supervisor), "a worker")]
+    for pid in processes:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        assert b"HOSTCORE_RUNS_DIR" in environment
+        assert b"TRAINER_API_TOKEN" not in environment
+        assert server.token.encode() not in environment
+    server.request("POST", "/v1/jobs/a:cancel")
+    server.wait_ended("a")
+    server.stop()
+
+    assert server.token not in str(job)
+    assert "/v1/jobs/********" in server.log
+    for path in server.runs.rglob("*"):
+        assert path.is_dir() or server.token.encode() not in path.read_bytes(), path
+    assert server.token not in server.log
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_jobs_go_on_while_the_service_is_down(server: Any, until: Any) -> None:
+    server.submit(run_id="a", max_steps=60, hyperparams={"seconds": 0.02})
+    server.wait_for("a", "running")
+    assert server.stop() == 0
+    until((server.runs / "a" / "result.json").exists, "the run to end without a service")
+    server.restart()
+
+    ended = server.wait_ended("a")
+    assert (ended["status"], ended["step"], ended["attempt"]) == ("succeeded", 60, 1)
+
+
+def test_a_service_ends_with_streams_open_and_launches_under_way_and_loses_nothing(
+    make_server: Any, until: Any
+) -> None:
+    server = make_server(launcher="slow", launchers="slow = { until_go = true }")
+    for number in range(12):  # more than are launched at once
+        server.submit(run_id=f"job-{number}")
+    until(lambda: len(server.noted("calls")) == 8, "eight launches to begin")
+    streams = [threading.Thread(target=_follow, args=(server, f"job-{number}")) for number in range(3)]
+    for stream in streams:
+        stream.start()
+    assert server.stop(seconds=10) == 0
+    for stream in streams:
+        stream.join()
+
+    assert "Traceback" not in server.log
+    (server.ledger / "go").touch()
+    server.restart()
+    for number in range(12):
+        assert server.wait_ended(f"job-{number}")["status"] == "succeeded"
+    assert sorted(set(server.noted("calls"))) == sorted(server.launched)
+    assert len(server.launched) == 12
+
+
+def _follow(server: Any, run_id: str) -> None:
+    with suppress(urllib3.exceptions.HTTPError):  # the service ends
+        server.request("GET", f"/v1/jobs/{run_id}/events?follow=true", headers={"Accept": "text/event-stream"})
+
+
+def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: Any, tmp_path: Path) -> None:
+    server = make_server(start=False)
+    (tmp_path / "file").touch()
+    database = 'database = "{}"'
+    cases = [
+        ({}, {"TRAINER_API_TOKEN": ""}, "TRAINER_API_TOKEN is not set"),
+        ({"service": "poll_seconds = 1"}, {}, "the operator's file cannot be read"),  # twice
+        ({}, {"HOSTCORE_RUNS_DIR": str(tmp_path / "file" / "runs")}, "cannot"),
+        ({"service": database.format(f"sqlite:///{tmp_path}")}, {}, "unable to open database file"),
+        ({"service": database.format("mysql://x")}, {}, "hostcore keeps no jobs in"),
+        ({"top": 'policies = ["no-such-policy"]'}, {}, "no-such-policy"),
+    ]
+    for number, (operator, environment, says) in enumerate(cases):
+        server = make_server(start=False, folder=tmp_path / str(number), **operator, **environment)
+        done = subprocess.run(
+            [_command(), "serve", "--port", "0"],
+            cwd=server.folder,
+            env=dict(server.environment),
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=60,
+        )
+        assert says in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+        assert done.returncode not in (0, -signal.SIGTERM)
+        assert done.stdout == ""
+
+
+def _command() -> str:
+    import sys
+
+    return str(Path(sys.executable).with_name("hostcore"))
+
+
+def test_a_port_that_is_taken_is_told(server: Any) -> None:
+    second = subprocess.run(
+        [_command(), "serve", "--port", str(server.port)],
+        env=dict(server.environment),
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+    assert second.returncode != 0
+    assert "choose another with --port" in second.stderr
+    assert "Traceback" not in second.stderr
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_without_end_is_refused_before_it_fills_the_memory(server: Any, chunked: bool) -> None:
+    size = 64 << 20
+    pieces = (b" " * (1 << 16) for _ in range(size >> 16))
+    length = {} if chunked else {"Content-Length": str(size)}
+    try:
+        answer = server.request("POST", "/v1/jobs", body=pieces, headers={"Content-Type": "application/json", **length})
+        assert answer.status == 413
+    except urllib3.exceptions.HTTPError:
+        pass  # it has closed the connection while the rest was still being sent
+
+    assert server.request("GET", "/healthz").status == 200
+    peak = Path(f"/proc/{server.process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]
+    assert int(peak) < 400_000  # kB

@@ -1,0 +1,105 @@
+"""The policy ``allow-list``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hostcore_builtin_plugins.policies.allow_list import AllowList
+from hostcore_hookspecs import Denial, Job, Plan, PluginRef, PolicyContext, Principal, Resources
+
+TRAINER = PluginRef(kind="trainer", name="good", value="good:Trainer", dist="good-trainers", version="1.0")
+ADA = Principal(name="ada", groups=("research",))
+
+
+def ask(settings: dict[str, Any], *, over_http: bool = True, principal: Principal = ADA, **job: Any) -> Denial | None:
+    plan = Plan(job=Job(trainer="good", **job), plugins=[TRAINER])
+    policy = AllowList(settings=AllowList.Settings(**settings))
+    return policy.authorize_job(plan, principal, PolicyContext(plan=plan, over_http=over_http))
+
+
+@pytest.mark.parametrize("patterns", [("good",), ("good-trainers/*",), ("x", "go?d"), ("*",)])
+def test_a_listed_trainer_passes(patterns: tuple[str, ...]) -> None:
+    assert ask({"trainers": patterns}) is None
+
+
+@pytest.mark.parametrize("patterns", [(), ("other",), ("other-trainers/good",), ("Good",)])
+def test_a_trainer_that_is_not_listed_is_denied(patterns: tuple[str, ...]) -> None:
+    denial = ask({"trainers": patterns})
+    assert denial is not None
+    assert "'good'" in denial.reason
+
+
+def test_without_lists_everything_passes() -> None:
+    assert ask({}, resources=Resources(image="any"), checkpoint_base_uri="s3://any") is None
+
+
+def test_what_a_job_does_not_name_is_not_denied() -> None:
+    lists: dict[str, Any] = {"images": (), "namespaces": (), "data_uris": (), "checkpoint_uris": ()}
+    assert ask(lists) is None
+
+
+def test_everything_is_told_at_once_with_what_is_allowed() -> None:
+    denial = ask(
+        {
+            "images": ("good/*", "fine:1"),
+            "namespaces": (),
+            "data_uris": ("s3://data/*",),
+            "checkpoint_uris": ("s3://c/*",),
+        },
+        resources=Resources(image="evil", namespace="kube-system"),
+        dataset={"parquet_paths": ["s3://data/x", "s3://data-evil/x"]},
+        checkpoint_base_uri="s3://evil",
+    )
+    assert denial is not None
+    assert denial.reason == (
+        "the image 'evil' is not allowed; allowed are good/*, fine:1; "
+        "the namespace 'kube-system' is not allowed; allowed is none; "
+        "the place to read 's3://data-evil/x' is not allowed; allowed are s3://data/*; "
+        "the place for checkpoints 's3://evil' is not allowed; allowed are s3://c/*"
+    )
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"dataset": {"parquet_paths": "s3://evil/x"}},
+        {"validation": {"paths": ["s3://data/a", "s3://evil/x"]}},
+        {"test": {"index": "s3://evil/x"}},
+        {"weights": "s3://evil/x"},
+        {"begins_from": "s3://evil/x"},
+        {"inputs": {"model": "s3://evil/x"}},
+        {"inputs": {"model": {"uri": "s3://evil/x"}}},
+        {"weights": "s3://data/../evil/x"},
+        {"weights": "s3://data/%2e%2e/evil/x"},
+    ],
+)
+def test_all_that_is_read_must_be_listed(job: dict[str, Any]) -> None:
+    assert ask({"data_uris": ("s3://data/*",)}, **job) is not None
+
+
+def test_a_listed_folder_may_be_named_with_or_without_its_slash() -> None:
+    for place in ("s3://c/runs", "s3://c/runs/", "s3://c/runs/ada"):
+        assert ask({"checkpoint_uris": ("s3://c/runs/*",)}, checkpoint_base_uri=place) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "denied"),
+    [
+        ({"principals": ("ada",)}, True),
+        ({"principals": ("bob",)}, False),
+        ({"groups": ("res*",)}, True),
+        ({"groups": ("sales",)}, False),
+        ({"principals": ("bob",), "groups": ("research",)}, True),
+        ({"principals": ()}, False),
+    ],
+)
+def test_it_may_be_about_some_people_only(settings: dict[str, Any], denied: bool) -> None:
+    assert (ask({"trainers": (), **settings}) is not None) == denied
+
+
+def test_it_may_be_about_the_service_only() -> None:
+    assert ask({"trainers": (), "over_http_only": True}, over_http=False) is None
+    assert ask({"trainers": (), "over_http_only": True}) is not None
+    assert ask({"trainers": ()}, over_http=False) is not None

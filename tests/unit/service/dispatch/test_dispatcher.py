@@ -1,0 +1,266 @@
+"""Attending to jobs, in SQLite and in PostgreSQL, with launchers that do what the tests told them."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+
+from hostcore.plugins.discover import Discovered
+from hostcore.service.dispatch.dispatcher import Dispatcher
+from hostcore.service.settings import Settings
+from hostcore.service.store.job import StoredJob
+from hostcore.service.store.jobs import Jobs
+
+Make = Callable[..., StoredJob]
+Noted = Callable[[str], Sequence[str]]
+Start = Callable[..., Dispatcher]
+
+#: Short, for leases that are to run out.
+LEASE_MS = 400
+
+
+@pytest.fixture
+def start(service_here: Callable[..., Settings], installed: Discovered) -> Iterator[Start]:
+    """``start(jobs)``: a dispatcher that works."""
+    started: list[Dispatcher] = []
+
+    def begin(jobs: Jobs, *, longest_seconds: float = 60, **sections: Any) -> Dispatcher:
+        started.append(Dispatcher(jobs, service_here(**sections), installed, longest_seconds=longest_seconds))
+        started[-1].start()
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.stop()
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"waited in vain for: {what}")
+
+
+def wait(jobs: Jobs, run_id: str, **fields: Any) -> StoredJob:
+    """Wait until a job has some values; the job."""
+
+    def reached() -> StoredJob | None:
+        job = jobs.get(run_id)
+        return job if job and all(getattr(job, name) == value for name, value in fields.items()) else None
+
+    try:
+        found: StoredJob = until(reached, f"{run_id} to have {fields}")
+    except AssertionError:
+        raise AssertionError(f"{jobs.get(run_id)} has not {fields}") from None
+    return found
+
+
+def go(noted: Noted, tmp_path: Path) -> None:
+    (tmp_path / "ledger" / "go").touch()
+
+
+def test_dispatchers_that_share_a_database_launch_each_job_once(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    for number in range(30):
+        jobs.add(a_job(f"job-{number}"))
+    start(jobs)
+    start(jobs)
+    for number in range(30):
+        wait(jobs, f"job-{number}", phase="ended", status="succeeded")
+
+    assert sorted(noted("calls")) == sorted(f"job-{number}.1" for number in range(30))
+
+
+def test_a_launcher_whose_engine_does_not_answer_is_asked_again(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    jobs.add(a_job(launcher="flaky", settings={"times": 2}))
+    start(jobs)
+    ended = wait(jobs, "a", phase="ended")
+
+    assert (ended.status, ended.failures) == ("succeeded", 0)
+    assert noted("calls") == ["a.1"] * 3
+    assert noted("started") == ["a.1"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "says"), [("broken", "ZeroDivisionError"), ("refusing", "no such queue (ask its operator)")]
+)
+def test_a_job_that_its_launcher_does_not_take_has_failed(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, launcher: str, says: str
+) -> None:
+    jobs.add(a_job(launcher=launcher))
+    start(jobs)
+    ended = wait(jobs, "a", phase="ended", status="failed")
+
+    assert says in ended.detail
+    assert noted("calls") == ["a.1"]
+
+
+def test_a_job_whose_plugins_are_gone_has_failed(jobs: Jobs, start: Start, a_job: Make) -> None:
+    jobs.add(a_job(launcher="gone"))
+    start(jobs)
+
+    assert "'gone'" in wait(jobs, "a", phase="ended", status="failed").detail
+
+
+def test_a_launch_that_takes_long_stays_whose_it_is(
+    engine: Engine, start: Start, a_job: Make, noted: Noted, tmp_path: Path
+) -> None:
+    jobs = Jobs(engine, lease_ms=LEASE_MS)
+    jobs.add(a_job(launcher="slow", settings={"until_go": True}))
+    start(jobs)
+    start(jobs)
+    until(lambda: noted("calls"), "the launch to begin")
+    first = wait(jobs, "a", phase="launching").attended_until_ms
+    until(lambda: jobs.get("a").attended_until_ms > first + 3 * LEASE_MS, "the lease to be renewed")  # type: ignore[union-attr]
+    go(noted, tmp_path)
+
+    assert wait(jobs, "a", phase="ended").status == "succeeded"
+    assert noted("calls") == ["a.1"]
+
+
+def test_a_launcher_that_does_not_come_back_is_called_again_and_what_it_says_late_is_dropped(
+    engine: Engine,
+    start: Start,
+    a_job: Make,
+    noted: Noted,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jobs = Jobs(engine, lease_ms=LEASE_MS)
+    jobs.add(a_job(launcher="slow", settings={"until_go": True}))
+    start(jobs, longest_seconds=0.1, service={"launches_at_once": 1})
+    until(lambda: len(noted("calls")) >= 2, "a second call")
+    # Its room is free again meanwhile.
+    jobs.add(a_job("b"))
+    wait(jobs, "b", phase="ended", status="succeeded")
+    go(noted, tmp_path)
+
+    assert wait(jobs, "a", phase="ended").status == "succeeded"
+    until(lambda: "what was found is dropped" in caplog.text, "the late call to be dropped")
+    assert set(noted("calls")) == {"a.1"} | {"b.1"}
+    assert noted("started").count("a.1") == 1
+
+
+def test_a_job_that_was_being_launched_when_its_service_died_is_launched_under_the_same_id(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    gone = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from hostcore.service.dispatch.identity import attendant_name; print(attendant_name(7))",
+        ],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    # The lease is not over for long: that its attendant has died is enough.
+    far = int(time.time() * 1000) + 10**8
+    jobs.add(a_job(phase="launching", attendant=gone.stdout.strip(), attended_until_ms=far))
+    start(jobs)
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert noted("calls") == ["a.1"]
+
+
+def test_a_job_that_is_cancelled_before_it_is_launched_never_is(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    jobs.add(a_job())
+    jobs.request_cancel("a", "changed my mind", now=2000)
+    start(jobs)
+    ended = wait(jobs, "a", phase="ended")
+
+    assert (ended.status, ended.detail) == ("cancelled", "changed my mind")
+    assert noted("calls") == []
+
+
+def test_a_running_job_is_cancelled_through_its_launcher(jobs: Jobs, start: Start, a_job: Make, noted: Noted) -> None:
+    jobs.add(a_job(launcher="stuck"))
+    dispatcher = start(jobs)
+    wait(jobs, "a", status="running")
+    jobs.request_cancel("a", "enough", now=int(time.time() * 1000))
+    dispatcher.wake()
+
+    assert wait(jobs, "a", phase="ended").status == "cancelled"
+    assert noted("cancelled") == ["a.1"]
+
+
+def test_a_cancelled_job_whose_engine_never_answers_is_given_up_as_lost(jobs: Jobs, start: Start, a_job: Make) -> None:
+    jobs.add(a_job(launcher="flaky", settings={"times": 10**9}))
+    dispatcher = start(jobs, service={"cancel_grace_seconds": 0.1})
+    until(lambda: jobs.get("a").failures, "the engine not to answer")  # type: ignore[union-attr]
+    jobs.request_cancel("a", "enough", now=int(time.time() * 1000))
+    dispatcher.wake()
+    ended = wait(jobs, "a", phase="ended")
+
+    assert ended.status == "lost"
+    assert "out for lunch" in ended.detail
+
+
+def test_a_dispatcher_ends_although_a_launcher_does_not_come_back_and_leaves_the_job_to_the_next(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore.service.dispatch.dispatcher.STOP_SECONDS", 0.1)
+    jobs.add(a_job(launcher="slow", settings={"until_go": True}))
+    first = start(jobs)
+    until(lambda: noted("calls"), "the launch to begin")
+    first.stop()
+    assert (left := jobs.get("a")) is not None
+    assert (left.phase, left.attendant) == ("launching", None)
+    go(noted, tmp_path)
+    start(jobs)
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert noted("started") == ["a.1"]
+
+
+def test_the_name_of_a_second_launch_is_not_that_of_another_job(
+    jobs: Jobs, start: Start, a_job: Make, tmp_path: Path
+) -> None:
+    jobs.add(a_job("a", launches=2, launch_id="a.0123456789abcdef"))
+    jobs.add(a_job("a-2"))
+    jobs.add(a_job("x" * 63, launches=1000, launch_id="x.0123456789abcdef"))
+    start(jobs)
+    for run_id in ("a", "a-2", "x" * 63):
+        wait(jobs, run_id, phase="ended")
+
+    names = [path.read_text() for path in (tmp_path / "ledger").glob("*.name")]
+    assert sorted(names) == ["a-2", "a-89abcdef", f"{'x' * 54}-89abcdef"]
+
+
+def test_a_database_that_goes_away_for_a_while_loses_nothing(
+    engine: Engine, start: Start, a_job: Make, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    jobs = Jobs(engine, lease_ms=LEASE_MS)
+    away, asked = threading.Event(), threading.Event()
+    away.set()
+    claim = jobs.claim
+
+    def sometimes(*arguments: Any, **more: Any) -> Any:
+        if away.is_set():
+            asked.set()
+            raise OperationalError("SELECT", {}, Exception("it is away"))
+        return claim(*arguments, **more)
+
+    monkeypatch.setattr(jobs, "claim", sometimes)
+    jobs.add(a_job())
+    start(jobs)
+    assert asked.wait(60)
+    away.clear()
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert noted("calls") == ["a.1"]

@@ -1,0 +1,125 @@
+"""What a body may be: strict JSON, of bounded size and depth."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import orjson
+import pytest
+from fastapi.testclient import TestClient
+
+from hostcore.service.http.body import MAX_BYTES, MAX_DEPTH
+
+Client = Callable[..., TestClient]
+JSON = {"Content-Type": "application/json"}
+
+
+def nested(depth: int) -> bytes:
+    """A job with so many objects and lists inside each other."""
+    value = b"1"
+    for level in range(depth - 1):
+        value = b"[%s]" % value if level % 2 else b'{"x": %s}' % value
+    return b'{"trainer": "tiny", "max_steps": 3, "hyperparams": %s}' % value
+
+
+def codes(answer: Any) -> list[tuple[str, str | None]]:
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem = answer.json()
+    assert problem["status"] == answer.status_code
+    return [(error["code"], error["pointer"]) for error in problem["errors"]]
+
+
+NOT_STRICT: list[tuple[bytes, Any]] = [
+    (b"", [("job.syntax", None)]),
+    (b"  \n", [("job.syntax", None)]),
+    (b"\xef\xbb\xbf{}", [("job.syntax", None)]),
+    (b'{"trainer": "\xff"}', [("job.encoding", None)]),
+    (b'{"trainer": "tiny"', [("job.syntax", None)]),
+    (b'{"trainer": "tiny"} {}', [("job.syntax", None)]),
+    (b"[]", [("job.not_object", "")]),
+    (b'"tiny"', [("job.not_object", "")]),
+    (b"null", [("job.not_object", "")]),
+    (b"NaN", [("job.not_object", "")]),
+    (b'{"hyperparams": {"lr": NaN}}', [("job.value", "/hyperparams/lr")]),
+    (b'{"hyperparams": {"lr": -Infinity}}', [("job.value", "/hyperparams/lr")]),
+    (b'{"hyperparams": {"lr": 1e999}}', [("job.value", "/hyperparams/lr")]),
+    (b'{"a": 1, "b": {"c": 1, "c": 2}, "a": 2}', [("job.duplicate_key", "/b/c"), ("job.duplicate_key", "/a")]),
+    (b'{"hyperparams": {"n": 9223372036854775808}}', [("job.value", "/hyperparams/n")]),
+    (b'{"hyperparams": {"n": [-9223372036854775809]}}', [("job.value", "/hyperparams/n/0")]),
+    (b'{"hyperparams": {"n": %s}}' % (b"9" * 5000), [("job.syntax", None)]),
+    (rb'{"owner": "\ud800"}', [("job.value", "/owner")]),
+    (rb'{"owner": "a\u0000b"}', [("job.value", "/owner")]),
+    (b"[" * 100_000, [("job.too_deep", None)]),
+    (b'{"a":' * 100_000, [("job.too_deep", None)]),
+]
+
+
+def test_what_is_not_strict_json_is_refused_with_its_place(client: Client) -> None:
+    service = client()
+    for body, expected in NOT_STRICT:
+        answer = service.post("/v1/jobs", content=body, headers=JSON)
+        assert (answer.status_code, codes(answer)) == (400, expected), body[:40]
+
+
+def test_objects_and_lists_are_32_deep_at_the_most(client: Client) -> None:
+    service = client()
+
+    assert service.post("/v1/jobs", content=nested(MAX_DEPTH), headers=JSON).status_code == 201
+    deeper = service.post("/v1/jobs", content=nested(MAX_DEPTH + 1), headers=JSON)
+    assert deeper.status_code == 400
+    assert [code for code, _ in codes(deeper)] == ["job.too_deep"]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_is_one_mebibyte_at_the_most(client: Client, tiny: Any, chunked: bool) -> None:
+    service = client()
+    head = orjson.dumps(tiny(annotations={"x": ""})).removesuffix(b'"}}')
+    fits = head + b"x" * (MAX_BYTES - len(head) - 3) + b'"}}'
+    assert len(fits) == MAX_BYTES
+
+    def sent(body: bytes) -> Any:
+        def pieces() -> Iterator[bytes]:
+            for start in range(0, len(body), 50_000):
+                yield body[start : start + 50_000]
+
+        return service.post("/v1/jobs", content=pieces() if chunked else body, headers=JSON)
+
+    assert sent(fits).status_code == 201
+    too_long = sent(fits.replace(b'"}}', b'x"}}'))
+    assert (too_long.status_code, codes(too_long)) == (413, [("request.too_large", None)])
+
+
+MEDIA_TYPES = [
+    ("application/json", 201),
+    ("application/json; charset=utf-8", 201),
+    ("Application/JSON", 201),
+    ("application/vnd.hostcore+json", 201),
+    ("text/plain", 415),
+    ("application/x-www-form-urlencoded", 415),
+    ("multipart/form-data; boundary=x", 415),
+    ("application/yaml", 415),
+    ("", 415),
+]
+
+
+def test_a_body_says_that_it_is_json(client: Client, tiny: Any) -> None:
+    service = client()
+    for media_type, status in MEDIA_TYPES:
+        answer = service.post("/v1/jobs", content=orjson.dumps(tiny()), headers={"Content-Type": media_type})
+        assert answer.status_code == status, media_type
+
+
+def test_what_is_wrong_with_a_wish_to_cancel_is_told(client: Client, tiny: Any) -> None:
+    service = client(launcher="stuck")
+    service.post("/v1/jobs", json=tiny(run_id="a"))
+
+    for body, pointer in (({"reason": 5}, "/reason"), ({"reason": "x" * 1001}, "/reason"), ({"now": True}, "/now")):
+        answer = service.post("/v1/jobs/a:cancel", json=body)
+        assert answer.status_code == 400
+        assert codes(answer) == [("request.invalid", pointer)]
+    assert not service.get("/v1/jobs/a").json()["cancelling"]
+
+
+def test_texts_that_are_too_long_to_find_a_job_by_are_refused(client: Client, tiny: Any) -> None:
+    answer = client().post("/v1/jobs", json=tiny(owner="x" * 257, labels={"k" * 257: "v", "k" * 256: "v" * 5000}))
+
+    assert codes(answer) == [("value.range", "/owner"), ("value.range", f"/labels/{'k' * 257}")]

@@ -1,0 +1,87 @@
+"""How many requests a client may make."""
+
+from collections.abc import Callable
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hostcore.service.http.problems import RequestError
+from hostcore.service.http.rate import RateLimit
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def allowed(limit: RateLimit, client: str = "a") -> int:
+    """How many requests come through, one after the other."""
+    count = 0
+    while True:
+        try:
+            limit.take(client)
+        except RequestError:
+            return count
+        count += 1
+
+
+def test_requests_come_in_bursts_and_at_a_rate() -> None:
+    clock = Clock()
+    limit = RateLimit(60, clock)
+
+    assert allowed(limit) == 15
+    clock.now += 0.5
+    assert allowed(limit) == 0
+    clock.now += 0.5
+    assert allowed(limit) == 1
+    clock.now += 3600
+    assert allowed(limit) == 15
+
+
+def test_a_client_that_is_refused_is_told_when_to_come_again() -> None:
+    clock = Clock()
+    limit = RateLimit(2, clock)
+    limit.take("a")
+    with pytest.raises(RequestError) as raised:
+        limit.take("a")
+    clock.now += int(raised.value.headers["Retry-After"])
+
+    limit.take("a")
+
+
+def test_clients_do_not_share_their_requests_and_many_of_them_take_no_memory() -> None:
+    limit = RateLimit(60, Clock())
+
+    assert allowed(limit, "a") == 15
+    assert allowed(limit, "b") == 15
+    for number in range(20_000):
+        limit.take(str(number))
+    assert len(limit._buckets) == 10_000
+
+
+def test_no_limit_is_none() -> None:
+    limit = RateLimit(0, Clock())
+    for _ in range(10_000):
+        limit.take("a")
+
+
+def test_a_client_that_asks_too_often_gets_429_but_probes_are_answered(client: Callable[..., TestClient]) -> None:
+    service = client(http={"requests_per_minute": 8})
+    answers = [service.get("/v1/jobs") for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert answers[-1].headers["content-type"] == "application/problem+json"
+    assert answers[-1].json()["errors"][0]["code"] == "request.too_many"
+    assert int(answers[-1].headers["retry-after"]) > 0
+    assert {service.get("/healthz").status_code for _ in range(20)} == {200}
+
+
+def test_wrong_tokens_are_counted_too(client: Callable[..., TestClient]) -> None:
+    service = client(http={"requests_per_minute": 8})
+    service.headers["X-TRAINER-TOKEN"] = "wrong"
+
+    assert [service.get("/v1/jobs").status_code for _ in range(3)] == [401, 401, 429]

@@ -1,0 +1,47 @@
+"""A service whose jobs have whatever the tests write into their run directories."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from fastapi.testclient import TestClient
+
+from hostcore.runs.directory import RunDirectory
+from hostcore.service.app import make_app
+from hostcore.service.services import Service
+from hostcore.service.settings import Settings
+
+
+@attrs.frozen
+class Open:
+    """A service that is open."""
+
+    client: TestClient
+    a_job: Callable[..., Any]
+
+    @property
+    def app(self) -> Any:
+        return self.client.app
+
+    @property
+    def service(self) -> Service:
+        return self.app.state.service
+
+    def job(self, run_id: str = "a", **fields: Any) -> RunDirectory:
+        """Record a job that nobody attends to; its run directory, which has been made."""
+        self.service.jobs.add(self.a_job(run_id, **{"phase": "ended", "status": "succeeded", **fields}))
+        directory = RunDirectory(self.service.settings.runs / run_id)
+        directory.make()
+        return directory
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.client.get(path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+@pytest.fixture
+def opened(service_here: Callable[..., Settings], a_job: Callable[..., Any], tmp_path: Path) -> Iterator[Open]:
+    settings = service_here(http={"requests_per_minute": 0, "data_roots": [str(tmp_path)]})
+    with TestClient(make_app(settings), base_url="http://127.0.0.1") as client:
+        yield Open(client, a_job)

@@ -1,0 +1,166 @@
+"""What a request for events or logs is answered, whatever lies in the run directory."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import orjson
+import pytest
+import urllib3
+import uvicorn
+
+from hostcore.runs.directory import RunDirectory
+from hostcore.scrubbing import forget_all, remember
+from hostcore.service.app import make_app
+from hostcore.service.jobs import happening, printing
+from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, form_of
+
+SECRET = "correct horse battery staple"
+
+
+def line(seq: int, **fields: Any) -> bytes:
+    return orjson.dumps({"schema": "hostcore.event/1", "seq": seq, "event": "warning", **fields}) + b"\n"
+
+
+def attempt(directory: RunDirectory, number: int, text: bytes) -> None:
+    (directory.attempts / f"{number}.json").write_text("{}")
+    directory.rank_output(number, 0).write_bytes(text)
+
+
+@pytest.fixture
+def secret() -> Iterator[str]:
+    remember(SECRET)
+    yield SECRET
+    forget_all()
+
+
+@pytest.mark.parametrize(
+    ("accept", "form"),
+    [
+        ("", NDJSON),
+        ("*/*", NDJSON),
+        ("text/event-stream", SSE),
+        ("application/json;q=0.5, Text/Event-Stream; q=1", SSE),
+        ("text/plain", TEXT),
+    ],
+)
+def test_the_form_of_a_stream_is_what_the_client_accepts(accept: str, form: str) -> None:
+    assert form_of(accept, has_text=True) == form
+
+
+def test_events_are_the_whole_lines_of_the_log(opened: Any) -> None:
+    opened.job().events.write_bytes(
+        line(1) + line(2) + b"damaged\n" + line(3) + b'{"schema":"hostcore.event/1","seq":4'
+    )
+    answer = opened.get("/v1/jobs/a/events")
+    assert (answer.content, answer.headers["content-type"]) == (line(1) + line(2) + line(3), NDJSON)
+    assert opened.get("/v1/jobs/a/events?since=2").content == line(3)
+
+
+def test_a_stream_goes_on_behind_the_last_event_that_arrived(opened: Any) -> None:
+    opened.job().events.write_bytes(line(1) + line(2))
+    answer = opened.get("/v1/jobs/a/events?since=0", Accept=SSE, Last_Event_ID="1")
+    assert answer.content == b'id: 2\nevent: warning\ndata: %sevent: end\ndata: {"status":"succeeded"}\n\n' % (
+        line(2) + b"\n"
+    )
+
+
+def test_a_job_that_ended_without_a_directory_has_an_empty_history(opened: Any) -> None:
+    opened.job("b", status="failed")
+    (opened.service.settings.runs / "b").rename(opened.service.settings.runs / "moved")
+    assert opened.get("/v1/jobs/b/events", Accept=SSE).content == b'event: end\ndata: {"status":"failed"}\n\n'
+    for what in ("events", "logs"):
+        answer = opened.get(f"/v1/jobs/b/{what}?follow=true")
+        assert (answer.status_code, answer.content) == (200, b"")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("nobody/events", {}, 404),
+        ("nobody/logs", {}, 404),
+        ("a/events", {"Last_Event_ID": "x"}, 400),
+        ("a/events", {"Last_Event_ID": "9" * 30}, 400),
+        ("a/events?since=-1", {}, 400),
+        ("a/logs?attempt=2", {}, 404),
+        ("a/logs?rank=1", {}, 404),
+        ("a/logs?since=nonsense", {}, 400),
+        ("a/logs?since=l.1.%21", {}, 400),
+        ("a/logs?source=nobody", {}, 400),
+        ("a/logs?source=launcher&since=l.1.A", {}, 400),
+    ],
+)
+def test_what_cannot_be_read_is_a_problem(opened: Any, path: str, headers: dict[str, str], status: int) -> None:
+    attempt(opened.job(), 1, b"said\n")
+    answer = opened.get(f"/v1/jobs/{path}", **headers)
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
+
+
+def test_logs_are_read_on_from_any_piece(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "_LOOK_BYTES", 10)
+    monkeypatch.setattr(printing, "_LONGEST", 16)
+    directory = opened.job()
+    attempt(directory, 1, b"the first attempt\n")
+    attempt(directory, 2, "länger als sechzehn\nend".encode())
+    pieces = [orjson.loads(one) for one in opened.get("/v1/jobs/a/logs").content.splitlines()]
+    assert "".join(one["text"] for one in pieces) == "länger als sechzehn\nend"
+    assert len(pieces) == 2
+    for number, one in enumerate(pieces):
+        rest = opened.get(f"/v1/jobs/a/logs?since={one['next']}").content.splitlines()
+        assert "".join(orjson.loads(each)["text"] for each in rest) == "".join(p["text"] for p in pieces[number + 1 :])
+    assert opened.get("/v1/jobs/a/logs?attempt=1", Accept=TEXT).text == "the first attempt\n"
+    assert opened.get("/v1/jobs/a/logs?attempt=1&since=w.1.4", Accept=TEXT).text == "first attempt\n"
+
+
+def test_secrets_that_the_service_knows_are_never_sent(opened: Any, secret: str) -> None:
+    directory = opened.job()
+    attempt(directory, 1, f"the password is {secret}\n".encode())
+    directory.events.write_bytes(line(1, message=secret))
+    for path in ("events", "logs"):
+        for accept in (SSE, NDJSON, TEXT):
+            answer = opened.get(f"/v1/jobs/a/{path}", Accept=accept).text
+            assert secret not in answer
+            assert "********" in answer
+
+
+def test_a_long_history_is_sent_bit_by_bit(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(happening, "_LOOK_BYTES", 100)
+    lines = [line(seq) for seq in range(1, 200)]
+    opened.job().events.write_bytes(b"".join(lines))
+    assert opened.get("/v1/jobs/a/events").content == b"".join(lines)
+
+
+def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any], a_job: Callable[..., Any]) -> None:
+    app = make_app(service_here())
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            until(lambda: server.started)
+            app.state.service.jobs.add(a_job("a", phase="launched", due_ms=2**50))
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/jobs/a"
+            pool = urllib3.PoolManager(maxsize=20)
+            streams = [
+                pool.request("GET", f"{url}/{what}?follow=true", preload_content=False)
+                for what in ("events", "logs")
+                for _ in range(5)
+            ]
+            until(lambda: app.state.streams.open == 10)
+            for stream in streams:
+                stream.close()
+            until(lambda: app.state.streams.open == 0)
+        finally:
+            server.should_exit = True
+            thread.join(30)
+    assert not thread.is_alive()
+
+
+def until(condition: Callable[[], Any]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        time.sleep(0.02)

@@ -1,0 +1,124 @@
+"""Validating jobs over HTTP: what the check may know, and what becomes of one that does not come back."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.service.jobs import checking
+
+JOB = {"trainer": "tiny", "max_steps": 3, "run_id": "a", "device": "cpu", "reporters": []}
+
+
+@pytest.fixture
+def hostcore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """``hostcore(source)``: what runs in place of ``hostcore validate``, which has tests of its own."""
+
+    def make(source: str) -> None:
+        package = tmp_path / "stand-in" / "hostcore"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package / "__main__.py").write_text(source)
+        monkeypatch.setenv("PYTHONPATH", str(package.parent))
+
+    return make
+
+
+def validate(opened: Any, **keys: Any) -> Any:
+    return opened.client.post("/v1/jobs:validate", json={**JOB, **keys})
+
+
+def test_what_the_check_finds_is_the_plan(opened: Any, hostcore: Callable[[str], None]) -> None:
+    hostcore(
+        """
+import json, os, sys
+job = json.load(open(sys.argv[-1]))
+print(json.dumps({"job": job, "directory": "/x", "asked": sys.argv[1:-1], "names": sorted(os.environ), "saw": job}))
+"""
+    )
+    os.environ["TRAINER_API_TOKEN"] = "not for children"
+    try:
+        answer = validate(opened)
+    finally:
+        del os.environ["TRAINER_API_TOKEN"]
+    assert answer.status_code == 200, answer.text
+    plan = answer.json()["plan"]
+    assert answer.json()["job"]["run_id"] == "a"
+    assert plan["unchecked"] == []
+    assert plan["launch"] == {"summary": "nothing at all", "document": ""}
+    assert [(one["kind"], one["name"]) for one in plan["plugins"]] == [("trainer", "tiny"), ("launcher", "instant")]
+    checked = plan["checked"]
+    assert set(checked) == {"asked", "names", "saw"}
+    assert checked["asked"] == ["validate", "--json"]
+    assert not {"TRAINER_API_TOKEN", "HOSTCORE_CONFIG"} & set(checked["names"])
+    assert not {"launcher", "resources", "policies"} & set(checked["saw"])
+    assert opened.service.jobs.get("a") is None
+
+
+def test_what_the_check_does_not_like_is_a_problem(opened: Any, hostcore: Callable[[str], None]) -> None:
+    hostcore(
+        """
+import json, sys
+print(json.dumps({"errors": [{"code": "value.type", "message": "wrong", "pointer": "/hyperparams/x", "hint": "h"}]}))
+sys.exit(2)
+"""
+    )
+    answer = validate(opened)
+    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
+    assert answer.json()["errors"] == [
+        {"pointer": "/hyperparams/x", "code": "value.type", "detail": "wrong", "hint": "h"}
+    ]
+
+
+def test_a_device_that_only_the_service_lacks_stays_unchecked(opened: Any, hostcore: Callable[[str], None]) -> None:
+    hostcore(
+        """
+print('{"errors": [{"code": "device.unavailable", "message": "no cuda", "pointer": "/device"}]}')
+"""
+    )
+    plan = validate(opened).json()["plan"]
+    assert plan["checked"] is None
+    assert "no cuda" in plan["unchecked"][0]
+
+
+@pytest.mark.parametrize("source", ["import os; os._exit(9)", "print('no json')", "print('[1]')"])
+def test_a_check_that_dies_leaves_the_job_unchecked(opened: Any, hostcore: Callable[[str], None], source: str) -> None:
+    hostcore(source)
+    plan = validate(opened).json()["plan"]
+    assert (plan["checked"], len(plan["unchecked"])) == (None, 1)
+
+
+def test_a_check_that_takes_too_long_is_ended_with_all_it_has_started(
+    opened: Any, hostcore: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "_SECONDS", 2.0)
+    monkeypatch.setattr(checking, "_LEAVE_SECONDS", 0.5)
+    hostcore(
+        f"""
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+time.sleep(600)
+"""
+    )
+    plan = validate(opened).json()["plan"]
+    assert plan["checked"] is None
+    assert "2 seconds" in plan["unchecked"][0]
+    if (tmp_path / "pid").exists():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_job_that_is_there_already_is_a_conflict(opened: Any) -> None:
+    opened.job("a")
+    answer = validate(opened)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (409, "/run_id")
+
+
+def test_what_is_not_allowed_is_not_even_checked(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nonexistent")
+    answer = validate(opened, environment={"python": "3.12"})
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "/environment")

@@ -1,0 +1,183 @@
+"""What is brought of a run that goes on elsewhere: only ever more of it, and nothing where nothing has changed."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import fsspec
+import orjson
+import pytest
+
+from hostcore.events.reader import GrowingLog
+from hostcore.job.load import load_job
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.mirror import log_copy
+from hostcore.supervisor.mirror.log_copy import add_events
+from hostcore.supervisor.mirror.watching import refresh
+from hostcore.supervisor.remote.store import Place
+
+JOB = {"trainer": "some:Trainer", "run_id": "a", "max_steps": 10, "checkpoint_base_uri": "memory://watched"}
+
+
+def _line(seq: int, text: str = "") -> bytes:
+    return b'{"schema":"hostcore.event/1","seq":%d,"text":"%s"}\n' % (seq, text.encode())
+
+
+def _result(attempt: int, status: str = "succeeded") -> bytes:
+    result = RunResult(
+        run_id="a", status=status, exit_code=0, attempt=attempt, step=3, epoch=0, started_ms=1, ended_ms=2
+    )
+    return orjson.dumps(result.as_dict())
+
+
+@attrs.frozen
+class Mirror:
+    """What lies in the store, by name; and what was asked of it."""
+
+    filesystem: Any
+    folder: str = "/watched/a/framework=some-Trainer"
+
+    def put(self, name: str, content: bytes) -> None:
+        self.filesystem.pipe_file(f"{self.folder}/{name}", content)
+
+    def place(self, name: str) -> Place:
+        return Place.of(f"memory:/{self.folder}/{name}")
+
+
+@pytest.fixture
+def mirror() -> Iterator[Mirror]:
+    filesystem = fsspec.filesystem("memory")
+    yield Mirror(filesystem)
+    filesystem.rm("/watched", recursive=True)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    found = RunDirectory(tmp_path / "runs" / "a")
+    found.make()
+    RunRecord(job={**JOB, "launcher": "far"}, job_dir="/here", submitted_ms=5).write(found.record)
+    return found
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of the store whose content was read."""
+    read, names = Place.read, []
+
+    def noted(self: Place, *args: Any) -> bytes | None:
+        names.append(self.path.rpartition("framework=some-Trainer/")[2])
+        return read(self, *args)
+
+    monkeypatch.setattr(Place, "read", noted)
+    return names
+
+
+class TestRefresh:
+    def test_brings_attempts_events_the_end_and_what_it_ran_with(
+        self, mirror: Mirror, directory: RunDirectory, reads: list[str]
+    ) -> None:
+        ran = RunRecord(job=JOB, job_dir="/there", plugins=[{"name": "x"}], total_steps=10, environment={"python": "3"})
+        mirror.put("config/run.json", orjson.dumps({"schema": "hostcore.run/1", **attrs.asdict(ran)}))
+        mirror.put("attempts/1.json", b'{"attempt": 1}')
+        mirror.put("logs/events.jsonl", _line(1) + _line(2))
+        mirror.put("result.json", _result(1))
+
+        refresh(load_job(JOB), directory)
+
+        assert directory.events.read_bytes() == _line(1) + _line(2)
+        assert RunResult.read(directory.result).attempt == 1
+        assert (directory.attempts / "1.json").read_bytes() == b'{"attempt": 1}'
+        record = RunRecord.read(directory.record)
+        assert (record.plugins, record.total_steps) == ([{"name": "x"}], 10)
+        assert (record.job["launcher"], record.job_dir, record.submitted_ms) == ("far", "/here", 5)
+
+        reads.clear()
+        refresh(load_job(JOB), directory, at_once=True)
+        assert reads == [], "nothing has changed"
+        mirror.put("logs/events.jsonl", _line(1) + _line(2) + _line(3))
+        refresh(load_job(JOB), directory)
+        assert directory.events.read_bytes() == _line(1) + _line(2), "it is too soon"
+        refresh(load_job(JOB), directory, at_once=True)
+        assert directory.events.read_bytes() == _line(1) + _line(2) + _line(3)
+        assert set(reads) == {"logs/events.jsonl"}
+
+    def test_never_goes_back(self, mirror: Mirror, directory: RunDirectory) -> None:
+        directory.result.write_bytes(_result(2, "failed"))
+        directory.events.write_bytes(_line(1) + _line(2) + _line(3))
+        mirror.put("result.json", _result(1))
+        mirror.put("logs/events.jsonl", _line(1) + _line(2))
+
+        refresh(load_job(JOB), directory)
+
+        assert RunResult.read(directory.result).status == "failed"
+        assert directory.events.read_bytes() == _line(1) + _line(2) + _line(3)
+
+    def test_of_a_store_that_does_not_answer_changes_nothing(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mirror.put("result.json", _result(1))
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise ConnectionError("no answer")
+
+        monkeypatch.setattr(type(mirror.filesystem), "info", fail)
+        refresh(load_job(JOB), directory, at_once=True)
+        assert not directory.result.exists()
+
+        monkeypatch.undo()
+        refresh(load_job(JOB), directory, at_once=True)
+        assert directory.result.exists()
+
+
+class TestTheCopyOfALog:
+    def test_is_a_prefix_of_its_original_whatever_happens(
+        self, mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seed = random.randrange(2**32)
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        monkeypatch.setattr(log_copy, "_PIECE", 256)
+        monkeypatch.setattr(log_copy, "_MOST", 700)
+        monkeypatch.setattr(log_copy, "_BLOCK", 48)
+        copy, content, read = tmp_path / "logs" / "events.jsonl", b"", b""
+        reader = GrowingLog(copy)
+        for seq in range(1, 200):
+            content += _line(seq, "z" * chance.randrange(150))
+            if chance.random() < 0.3:
+                shown = content[: chance.randrange(len(content) + 1)]  # an older version, and a torn one
+                mirror.put("log", shown)
+                add_events(mirror.place("log"), len(shown), copy)
+                if chance.random() < 0.3:
+                    with copy.open("ab") as file:  # a process that was killed while it wrote
+                        file.write(b'{"schema":"hostcore.ev')
+                read += b"".join(reader.read())
+        mirror.put("log", content)
+        while not add_events(mirror.place("log"), len(content), copy):
+            read += b"".join(reader.read())
+        assert read + b"".join(reader.read()) == content == copy.read_bytes()
+
+    def test_takes_the_higher_numbers_alone_of_another_course_of_events(self, mirror: Mirror, tmp_path: Path) -> None:
+        copy = tmp_path / "events.jsonl"
+        copy.write_bytes(_line(1) + _line(2, "here") + _line(3, "here"))
+        other = _line(1) + _line(2, "there") + _line(3, "there") + _line(4, "there")
+        mirror.put("log", other)
+
+        assert add_events(mirror.place("log"), len(other), copy)
+
+        assert copy.read_bytes() == _line(1) + _line(2, "here") + _line(3, "here") + _line(4, "there")
+
+
+def test_a_run_without_a_mirror_is_left_alone(directory: RunDirectory, reads: list[str]) -> None:
+    refresh(load_job({key: value for key, value in JOB.items() if key != "checkpoint_base_uri"}), directory)
+    assert reads == []
+    assert sorted(path.name for path in directory.path.iterdir()) == [
+        "attempts",
+        "checkpoints",
+        "config",
+        "logs",
+        "samples",
+    ]
