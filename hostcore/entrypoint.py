@@ -102,11 +102,17 @@ def _reporters(environment: Mapping[str, str]) -> tuple[DeliveryUse, ...]:
     return (DeliveryUse(use=JSONL, settings={"path": str(path)}),) if path else ()
 
 
-def run_described(plan: Callable[[int | None], RunPlan], *, runs: Path | None = None) -> NoReturn:
+def run_described(
+    plan: Callable[[int | None], RunPlan],
+    *,
+    runs: Path | None = None,
+    as_said: Callable[[HostcoreError], HostcoreError] = lambda error: error,
+) -> NoReturn:
     """Run what the surroundings of this process describe, and end it with the exit code of ``hostcore run``.
 
     :param plan: Makes the plan, given the number of ranks that an engine has started; None if none has.
     :param runs: The folder of all runs; None for the usual one.
+    :param as_said: Turns an error of the job into one of what has described it.
     """
     hide_secrets()
     with Interrupts() as interrupts:
@@ -116,7 +122,7 @@ def run_described(plan: Callable[[int | None], RunPlan], *, runs: Path | None = 
                     made = plan(ranks.world_size if ranks else None)
                 leave(interrupts, run_plan(made, interrupts, ranks=ranks))
         except HostcoreError as error:
-            fail(error, as_json=False)
+            fail(as_said(error), as_json=False)
 
 
 def main() -> NoReturn:

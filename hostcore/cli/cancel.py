@@ -51,7 +51,7 @@ def cancel_command(
         cancel_remote(server, run, reason=reason, wait=wait, as_json=as_json)
         return
     directory = find_run(run, runs_dir())
-    with Waiting() as waiting:
+    with Waiting(directory.run_id) as waiting:
         done = cancel(directory, reason=reason, force=force, wait=wait, watch=waiting.show)
     report_cancellation(
         done,
@@ -88,11 +88,11 @@ class Waiting:
     Ctrl-C ends the command while it is entered, and the run stays asked to stop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
         self._since = time.monotonic()
         self._due = self._since
         self._live = sys.stderr.isatty()
-        self._run_id = ""
 
     def __enter__(self) -> "Waiting":
         return self
@@ -101,13 +101,11 @@ class Waiting:
         if self._live and self._due > self._since:
             click.echo("\r\x1b[K", nl=False, err=True)
         if kind is KeyboardInterrupt:
-            what = self._run_id or "the run"
-            click.echo(f"{what} is still asked to stop; `hostcore status` shows when it has", err=True)
+            click.echo(f"{self._run_id} is still asked to stop; `hostcore status` shows when it has", err=True)
             sys.exit(CANCELLED)
 
     def show(self, summary: RunSummary) -> None:
         """Show how the run is doing."""
-        self._run_id = summary.run_id
         now = time.monotonic()
         if now < self._due:
             return

@@ -145,6 +145,15 @@ class Tab:
         changed = f"one.value = {json.dumps(value)}; one.dispatchEvent(new Event('input'));"
         self.js(f"{{ const one = document.querySelector('{field}'); {changed} }}")
 
+    def resize(self, width: int, height: int = 900, scale: float = 1) -> None:
+        """Give the window a size, in pixels of the page; ``scale`` is how far it is zoomed in."""
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def prefer(self, media: Mapping[str, str]) -> None:
+        """Answer media queries as somebody does who likes it so: ``{"prefers-color-scheme": "dark"}``."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": k, "value": v} for k, v in media.items()])
+
     def screenshot(self) -> bytes:
         picture = self.call("Page.captureScreenshot", format="png")["data"]
         return base64.b64decode(picture)
@@ -216,10 +225,8 @@ def open_tab(chromium: Chromium) -> Iterator[Callable[..., Tab]]:
         tab = Tab(chromium, session)
         for domain in ("Page", "Runtime", "Log", "Network", "Accessibility", "DOM"):
             tab.call(f"{domain}.enable")
-        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
-        tab.call("Emulation.setDeviceMetricsOverride", **size)
-        features = {"prefers-color-scheme": "dark" if dark else "light", **(media or {})}
-        tab.call("Emulation.setEmulatedMedia", features=[{"name": k, "value": v} for k, v in features.items()])
+        tab.resize(width, height, scale)
+        tab.prefer({"prefers-color-scheme": "dark" if dark else "light", **(media or {})})
         tab.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         tab.call("Page.navigate", url=url)
         tab.until("document.readyState === 'complete' && location.href !== 'about:blank'")

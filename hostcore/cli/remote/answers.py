@@ -10,6 +10,7 @@ from hostcore.errors import Errors
 from hostcore_hookspecs.errors import HostcoreError
 
 _PROBLEM: Final = "application/problem+json"
+_URL_HINT: Final = "is that the URL that `hostcore serve` has printed?"
 _TOKEN_HINT: Final = "export TRAINER_API_TOKEN=…  (the operator of the service knows its value)"  # noqa: S105 - no value
 
 
@@ -43,7 +44,7 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
         )
     if errors[0].code == "request.not_found":
         told = f"{url} does not know what was asked: {errors[0].message}"
-        return ForeignAnswer(told, code="request.not_found", hint="is that the URL that `hostcore serve` has printed?")
+        return ForeignAnswer(told, code="request.not_found", hint=_URL_HINT)
     return errors[0] if len(errors) == 1 else Errors(errors)
 
 
@@ -71,6 +72,9 @@ def _without_words(url: str, status: int, headers: Mapping[str, str]) -> Hostcor
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ServiceUnreachable(f"{url} answers {said}", hint="what stands before the service may know more")
     kind = headers.get("Content-Type", "") or "no content"
-    return ForeignAnswer(
-        f"{url} is no hostcore service: it answers {said}, {kind}", hint="`hostcore serve` prints the URL of a service"
-    )
+    return ForeignAnswer(f"{url} is no hostcore service: it answers {said}, {kind}", hint=_URL_HINT)
+
+
+def no_json(url: str) -> ForeignAnswer:
+    """The error behind an answer that is no JSON."""
+    return ForeignAnswer(f"{url} is no hostcore service: its answer is not JSON", hint=_URL_HINT)

@@ -19,7 +19,7 @@ def cancel_remote(server: str, run: str, *, reason: str, wait: bool, as_json: bo
         requested = not job.is_over
         if requested:
             job = jobs.cancel(job.run_id, reason)
-            with Waiting() as waiting:
+            with Waiting(job.run_id) as waiting:
                 while wait and not job.is_over:
                     waiting.show(job.summary)
                     client.sleep(_LOOK_SECONDS)

@@ -15,7 +15,7 @@ import orjson
 from hostcore import __version__
 from hostcore.cli.output import tell_aside
 from hostcore.cli.remote.address import checked_url
-from hostcore.cli.remote.answers import ForeignAnswer, ServiceUnreachable, error_of
+from hostcore.cli.remote.answers import ServiceUnreachable, error_of, no_json
 from hostcore.scrubbing import remember
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -163,7 +163,7 @@ class Client:
         try:
             return orjson.loads(content)
         except orjson.JSONDecodeError as error:
-            raise ForeignAnswer(f"{self.url} is no hostcore service: its answer is not JSON") from error
+            raise no_json(self.url) from error
 
     @contextmanager
     def stream(

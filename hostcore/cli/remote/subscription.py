@@ -15,7 +15,7 @@ from hostcore_hookspecs.errors import HostcoreError
 END: Final = "end"
 
 _FIRST_WAIT_SECONDS: Final = 0.25
-_LONGEST_WAIT_SECONDS: Final = 10.0
+_LONGEST_WAIT_SECONDS: Final = 5.0
 #: A service that was away for so long is given up: longer than a restart or an update takes.
 _GIVE_UP_SECONDS: Final = 1800.0
 

@@ -42,6 +42,7 @@ _PLACES: Final = tuple(
         r"/uploaders/[0-9]+/uri",
     )
 )
+_MIRROR: Final = "/checkpoint_base_uri"
 #: What is written, not read: what else is in the folder does not matter.
 _WRITTEN: Final = re.compile(r"/(checkpoint_base_uri|uploaders/.*)")
 #: Keys of plugins and stores whose value is a host without a scheme.
@@ -66,7 +67,9 @@ def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup 
     :param look_up: The addresses of names; those that are unknown may be left out.
     """
     guard = _Guard(roots=DataRoots(roots=http.data_roots), hosts=Hosts(opened=http.hosts))
-    found = [*guard.places(job, ""), *guard.mirror(job)]
+    found = list(guard.places(job, ""))
+    if all(one.pointer != _MIRROR for one in found):
+        found += guard.mirror(job)
     return [*found, *guard.names_that_lead_astray(look_up)]
 
 
@@ -98,7 +101,7 @@ class _Guard:
         if isinstance(base, str) and isinstance(run_id, str) and base.startswith(("/", "file:///")):
             path = f"{base.removeprefix('file://')}/{run_id}"
             if problem := self.roots.why_not(path, look_inside=True):
-                yield _refused(base, "/checkpoint_base_uri", problem, None)
+                yield _refused(base, _MIRROR, problem, None)
 
     def names_that_lead_astray(self, look_up: Lookup) -> Iterator[HostcoreError]:
         """The hosts that were named and whose addresses are closed to jobs."""

@@ -14,7 +14,7 @@ from hostcore.job.pointers import at_or_below, escaped
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
 from hostcore.service.guard.refusal import NotAllowed, matches
-from hostcore.service.train.schema import TrainingJobRequest
+from hostcore.service.train.request import TrainingJobRequest
 from hostcore_hookspecs.errors import HostcoreError
 
 #: What clients of the specification call a key of a job.
@@ -145,8 +145,8 @@ class _Making:
             said.hint = "leave one of them out"
             self.errors.append(said)
             return
-        section, _, key = place[1:].partition("/")
-        if key:
+        section, slash, key = place[1:].partition("/")
+        if slash:
             self.document.setdefault(section, {})[key.replace("~1", "/").replace("~0", "~")] = value
         else:
             self.document[section] = value

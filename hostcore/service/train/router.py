@@ -15,7 +15,8 @@ from hostcore.service.jobs.router import IdempotencyKey
 from hostcore.service.services import Service, the_service
 from hostcore.service.store.job import StoredJob
 from hostcore.service.train.mapping import MappedJob, label, to_job
-from hostcore.service.train.schema import TrainingJobRequest, TrainingJobStatus, read_request, request_body
+from hostcore.service.train.request import TrainingJobRequest, read_request
+from hostcore.service.train.schema import TrainingJobStatus, request_body
 from hostcore.service.train.standing import status_of
 from hostcore.service.train.trainers import Trainers
 from hostcore_hookspecs.errors import HostcoreError

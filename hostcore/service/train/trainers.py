@@ -42,6 +42,8 @@ class Trainers:
         :param name: Of a trainer that may be imported.
         :param job_dir: See :func:`~hostcore.plugins.describe.describe`.
         """
+        if (known := self._known.get(name)) is not None:
+            return known
         with self._asking:
             if name not in self._known:
                 try:

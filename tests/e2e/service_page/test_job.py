@@ -90,7 +90,7 @@ class TestAJobThatIsOver:
     def test_shows_why_it_failed_as_the_first_failing_rank_told(self, visit: Callable[..., Any]) -> None:
         tab = visit("#/jobs/failed")
         told = tab.js("document.querySelector('[aria-label=Failure]').textContent")
-        assert "First seen rank 1, in paced (paced-trainer 1.0)." in told
+        assert "First seen on rank 1, in paced (paced-trainer 1.0)." in told
         assert "in train_step" in tab.js("document.querySelector('pre.traceback').textContent")
 
     def test_never_turns_anything_of_a_job_into_markup(self, visit: Callable[..., Any]) -> None:

@@ -12,10 +12,13 @@ TWO_NODES = {"trainer": "pair_trainer:Trainer", "resources": {"num_nodes": 2}}
 
 
 def start_again_now(slurm: Any, run: Any, until: Callable) -> None:
-    """Slurm waits two minutes before it starts a requeued job; an operator does not."""
+    """Slurm waits two minutes before it starts a requeued job; an operator does not.
+
+    A second is needed: a node does not start a job again in the same one in which it has ended it.
+    """
     until(lambda: "waits: BeginTime" in run.poll().message, "the job to be back in the queue")
     assert run.poll().status == "submitted"
-    slurm.ask("scontrol", "update", f"JobId={run.job}", "StartTime=now")
+    slurm.ask("scontrol", "update", f"JobId={run.job}", "StartTime=now+2")
 
 
 def test_a_run_on_one_node_succeeds(slurm: Any, folder: Any) -> None:

@@ -9,8 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from hostcore_hookspecs import LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
 
 #: Runs the command, and writes down who runs it and how it has ended.

@@ -32,7 +32,7 @@ class Trainer:
 
 @pytest.fixture
 def away(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """``away("status", "a")``: a command, where the launcher ``far`` and a trainer that waits for ``go`` are installed."""
+    """``away("status", "a")``: a command, with the launcher ``far`` and a trainer that waits for the file ``go``."""
     site_here.install(
         "far-launcher",
         modules={"far_launcher.py": (HERE / "far_launcher.py").read_text(), "far_trainer.py": TRAINER},
@@ -55,7 +55,7 @@ def away(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     yield call
     (tmp_path / "go").touch()
     for here in (tmp_path / "far").glob("*"):
-        _wait(lambda here=here: (here / "exit").exists())
+        _wait((here / "exit").exists)
 
 
 def _wait(condition: Callable[[], Any]) -> Any:
@@ -99,7 +99,7 @@ def test_status_and_list_say_what_the_launcher_and_the_mirror_say(away: Callable
 
 def test_cancel_asks_the_launcher_of_a_run_that_cannot_hear(away: Callable[..., Any], tmp_path: Path) -> None:
     away("run", "--detach", _job(tmp_path))
-    _wait(lambda: (tmp_path / "mirror" / "a" / "framework=waiting" / "attempts" / "1.json").exists())
+    _wait((tmp_path / "mirror" / "a" / "framework=waiting" / "attempts" / "1.json").exists)
 
     done = away("cancel", "a")
 

@@ -3,8 +3,10 @@
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,20 +37,36 @@ def postgres() -> Iterator[str]:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="hostcore-postgres-"))
     data = folder / "data"
-    as_postgres: list[str] = []
+    as_postgres = ["setpriv", "--pdeathsig=QUIT"]  # it ends with this process, however that ends
     if os.geteuid() == 0:  # it refuses to run as root
         shutil.chown(folder, "postgres", "postgres")
-        as_postgres = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
+        as_postgres += ["--reuid=postgres", "--regid=postgres", "--clear-groups"]
     run(
         *as_postgres,
         *[programs / "initdb", "--pgdata", data, "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"],
     )
-    options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off -c max_connections=200"
-    server = [*as_postgres, programs / "pg_ctl", "--pgdata", data, "--log", folder / "log", "--wait"]
-    run(*server, "--options", options, "start")
-    yield f"postgresql+psycopg://postgres@/{{database}}?host={folder}"
-    run(*server, "--mode=immediate", "stop")
-    shutil.rmtree(folder, ignore_errors=True)
+    options = ["listen_addresses=", f"unix_socket_directories={folder}", "fsync=off", "max_connections=200"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(
+            [*as_postgres, programs / "postgres", "-D", data, *(part for one in options for part in ("-c", one))],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        _wait_ready(server, programs, folder)
+        yield f"postgresql+psycopg://postgres@/{{database}}?host={folder}"
+    finally:
+        server.send_signal(signal.SIGQUIT)
+        server.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_ready(server: "subprocess.Popen[bytes]", programs: Path, folder: Path) -> None:
+    while subprocess.run([programs / "pg_isready", "--quiet", "--host", folder], check=False).returncode:
+        assert server.poll() is None, (folder / "log").read_text()
+        time.sleep(0.05)
 
 
 def _postgres_programs() -> Path | None:

@@ -107,7 +107,7 @@ const untilSeen = (signal) => new Promise((resolve) => {
 
 // Follows a stream until the service says that it is over. While the page is hidden it is let go: a browser keeps few
 // connections to one service, for all of its windows.
-// onEvent({ event, data }); onState("open" | "broken" | "over", problem).
+// onEvent({ event, data }); onState("open" | "broken" | "refused" | "over", problem); it ends with the last two.
 export const follow = async (path, { signal, onEvent, onState = () => {} }) => {
   let last = null, failures = 0;
   while (!signal.aborted) {
@@ -133,7 +133,7 @@ export const follow = async (path, { signal, onEvent, onState = () => {} }) => {
       if (error.name !== "AbortError") {
         failures += 1;
         onState("broken", error);
-        if (error.status >= 400 && error.status < 500 && error.status !== 429) return;
+        if (error.status >= 400 && error.status < 500 && error.status !== 429) { onState("refused", error); return; }
       }
     } finally {
       signal.removeEventListener("abort", stop);

@@ -25,4 +25,8 @@ export class Banner {
 
 export const announce = (text) => { document.getElementById("announcer").textContent = text; };
 
-export const sentence = (text) => (text ? text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".") : "");
+// A message as a sentence of its own.
+export const sentence = (text) => {
+  if (!text) return "";
+  return text[0].toUpperCase() + text.slice(1) + (/[.!?…]$/.test(text) ? "" : ".");
+};

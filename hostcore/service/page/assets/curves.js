@@ -92,10 +92,13 @@ export class Curves {
       this.drawn.set(plot.title, drawn);
     }
     for (const one of plot.curves) one.curve.finish();
-    drawn.picture.plot.curves = plot.curves.map(({ name, role, curve }) => Object.assign(Object.create(curve), { name, role }));
+    drawn.picture.plot.curves = plot.curves.map(({ name, role, curve }) => {
+      return Object.assign(Object.create(curve), { name, role });
+    });
     drawn.picture.setEnds(plot.curves.map(({ curve }) => (curve.last === null ? NOTHING : figure(curve.last))));
     const told = plot.curves.map(({ name, curve }) => {
-      return `${name}: ${plural(curve.steps.length, "point")}, ${curve.last === null ? "none finite" : `last ${figure(curve.last)}`}`;
+      const last = curve.last === null ? "none finite" : `last ${figure(curve.last)}`;
+      return `${name}: ${plural(curve.steps.length, "point")}, ${last}`;
     });
     setText(drawn.picture.svg.querySelector("desc"), told.join("; "));
   }

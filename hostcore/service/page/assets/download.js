@@ -35,4 +35,5 @@ export const downloadLink = (path, name, onProblem) => make("a", {
   },
 }, name);
 
-export const pathOf = (...parts) => parts.map((part) => String(part).split("/").map(encodeURIComponent).join("/")).join("/");
+const escaped = (part) => String(part).split("/").map(encodeURIComponent).join("/");
+export const pathOf = (...parts) => parts.map(escaped).join("/");

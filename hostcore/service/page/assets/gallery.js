@@ -1,6 +1,6 @@
 "use strict";
-// The plots of a page and the controls that they share. Draws what can be seen, when it has changed. Shared by the page of
-// the service and the report of a run; needs picture.js.
+// The plots of a page and the controls that they share. Draws what can be seen, when it has changed. Shared by the page
+// of the service and the report of a run; needs picture.js.
 const { Gallery } = (() => {
   class Gallery {
     // controls: the fields from, to, smoothing, log, reset and find.

@@ -18,7 +18,13 @@ const REFRESHED_AFTER_ITS_END_EVERY_SECONDS = 15;
 const TURNS = /^(run_|checkpoint_saved|sample_saved|artifact_uploaded)/;
 const RESUMABLE = ["failed", "cancelled", "preempted", "lost"];
 
-const section = (title, ...content) => make("section", { class: "card", "aria-label": title }, make("h2", {}, title), ...content);
+const section = (title, ...content) => {
+  return make("section", { class: "card", "aria-label": title }, make("h2", {}, title), ...content);
+};
+const button = (name, kind, click) => {
+  return make("button", { type: "button", class: kind, hidden: true, on: { click } }, name);
+};
+const nothing = (text) => [make("p", { class: "empty" }, text)];
 
 export class JobPage {
   constructor(runId) {
@@ -29,8 +35,8 @@ export class JobPage {
     this.banner = new Banner();
     this.status = make("span");
     this.reason = make("p", { class: "lead", hidden: true });
-    this.cancel = make("button", { type: "button", class: "danger", hidden: true, on: { click: () => this.askToCancel() } }, "Cancel…");
-    this.resume = make("button", { type: "button", class: "primary", hidden: true, on: { click: () => this.doResume() } }, "Resume");
+    this.cancel = button("Cancel…", "danger", () => this.askToCancel());
+    this.resume = button("Resume", "primary", () => this.doResume());
     this.curves = new Curves();
     this.log = new Log(runId);
     this.going = new Going();
@@ -92,8 +98,8 @@ export class JobPage {
     this.showRooms(job);
     this.log.offer({ attempt: Math.max(1, job.attempt), ranks: Math.max(1, job.run?.devices?.length ?? 1) });
     this.followEvents();
-    const isNew = !before || statusWord(before) !== statusWord(job) || before.run?.checkpoints?.length !== job.run?.checkpoints?.length;
-    if (isNew) this.showArtifacts();
+    const written = (one) => [statusWord(one), one.run?.checkpoints?.at(-1)?.step].join();
+    if (!before || written(before) !== written(job)) this.showArtifacts();
   }
 
   showHead(job, before) {
@@ -113,15 +119,18 @@ export class JobPage {
   }
 
   showRooms(job) {
-    const run = job.run ?? {}, problem = (error) => this.banner.show(sentence(error.message));
+    const run = job.run ?? {};
     this.failure.hidden = !run.error || !isOver(job);
     if (run.error) this.fill("failure", run.error, () => failureOf(run.error));
-    this.fill("attempts", run.attempts ?? [], (attempts) => (attempts.length
-      ? [attemptsTable(attempts)] : [make("p", { class: "empty" }, "It has not begun yet.")]));
-    const { best } = this.curves.recording;
-    this.fill("checkpoints", [run.checkpoints ?? [], best], ([checkpoints]) => [checkpointsTable(job.run_id, checkpoints, best, problem)]);
-    this.fill("plugins", run.plugins ?? [], (plugins) => (plugins.length
-      ? [pluginsTable(plugins)] : [make("p", { class: "empty" }, "They are known when it begins.")]));
+    this.fill("attempts", run.attempts ?? [], (attempts) => {
+      return attempts.length ? [attemptsTable(attempts)] : nothing("It has not begun yet.");
+    });
+    this.fill("checkpoints", [run.checkpoints ?? [], this.curves.recording.best], ([checkpoints, best]) => {
+      return [checkpointsTable(job.run_id, checkpoints, best, (error) => this.complain(error))];
+    });
+    this.fill("plugins", run.plugins ?? [], (plugins) => {
+      return plugins.length ? [pluginsTable(plugins)] : nothing("They are known when it begins.");
+    });
     this.fill("config", job.job, () => configOf(job.job));
   }
 
@@ -134,14 +143,15 @@ export class JobPage {
   }
 
   async showArtifacts() {
-    const problem = (error) => this.banner.show(sentence(error.message));
     try {
       const { artifacts } = await get(`${this.path}/artifacts`, { signal: this.stopping.signal });
-      this.fill("artifacts", artifacts, () => [artifactsTable(this.runId, artifacts, problem)]);
+      this.fill("artifacts", artifacts, () => [artifactsTable(this.runId, artifacts, (error) => this.complain(error))]);
     } catch (error) {
-      if (error.name !== "AbortError") this.fill("artifacts", error.message, () => [make("p", { class: "empty" }, sentence(error.message))]);
+      if (error.name !== "AbortError") this.fill("artifacts", error.message, () => nothing(sentence(error.message)));
     }
   }
+
+  complain(error) { this.banner.show(sentence(error.message)); }
 
   // From the first event on; and once more when a job that was over goes on.
   followEvents() {
@@ -151,6 +161,8 @@ export class JobPage {
       signal: this.stopping.signal,
       onEvent: ({ data }) => this.onEvent(JSON.parse(data)),
       onState: (state) => {
+        // A job that nobody has launched yet may have no events to follow: asked again when it is looked at again.
+        if (state === "refused") this.isFollowing = this.hasFollowed = false;
         if (state !== "over") return;
         this.isFollowing = false;
         this.refreshing.now();
@@ -175,7 +187,8 @@ export class JobPage {
   }
 
   async doResume() {
-    await this.change("resuming", () => post(`${this.path}:resume`), { status: "submitted", detail: "", ended_ms: null });
+    const expected = { status: "submitted", detail: "", ended_ms: null };
+    await this.change("resuming", () => post(`${this.path}:resume`), expected);
   }
 
   // Shows at once what is to become of the job, and what really did when the service has answered.

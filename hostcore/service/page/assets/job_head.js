@@ -1,10 +1,12 @@
 // The upper part of a job's page: what it is, how it stands, and why.
 
 import { make, setContent } from "./dom.js";
-import { badge, isOver, progressOf } from "./status.js";
+import { isOver, progressBar } from "./status.js";
 import { NOTHING, at, count, duration, plural, remaining, timeAgo } from "./words.js";
 
 const fact = (name, ...content) => make("div", {}, make("dt", {}, name), make("dd", {}, ...content));
+
+const tag = ([key, value]) => make("span", { class: "tag" }, `${key}=${value}`);
 
 const spent = (job) => {
   if (!job.started_ms) return NOTHING;
@@ -26,7 +28,7 @@ export const factsOf = (job) => {
     job.owner ? fact("Owner", job.owner) : null,
     job.exit_code === null ? null : fact("Exit code", String(job.exit_code)),
     run?.parent ? fact("Continues", typeof run.parent === "string" ? run.parent : JSON.stringify(run.parent)) : null,
-    labels.length ? fact("Labels", ...labels.map(([key, value]) => make("span", { class: "tag" }, `${key}=${value}`))) : null,
+    labels.length ? fact("Labels", ...labels.map(tag)) : null,
   ].filter(Boolean);
 };
 
@@ -49,8 +51,7 @@ export class Going {
     const { step, words, left } = told(job);
     setContent(this.words, words);
     setContent(this.left, left);
-    const { bar } = progressOf({ ...job, step }, left ? `${words}, ${left}` : words);
-    setContent(this.room, bar);
+    setContent(this.room, progressBar({ ...job, step }, left ? `${words}, ${left}` : words));
   }
 }
 

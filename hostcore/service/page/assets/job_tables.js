@@ -7,10 +7,21 @@ import { coloured } from "./json.js";
 import { badge } from "./status.js";
 import { NOTHING, bytes, count, duration, timeAgo } from "./words.js";
 
+const ATTEMPTS = [
+  ["Attempt"], ["Status", "bare"], ["Steps", "number"], ["Began", "number"], ["Took", "number"], ["Why it ended"],
+];
+const CHECKPOINTS = [
+  ["Step"], ["Epoch", "number"], ["Attempt", "number"], ["Size", "number"], ["Saved", "number"], ["Files"],
+];
+const FILES = [["File"], ["Size", "number"], ["Changed", "number"]];
+const PLUGINS = [["Name"], ["Kind"], ["Distribution"], ["Version"]];
+
 const quiet = (text) => make("span", { class: "quiet" }, text);
 
+// What is scrolled on its own, from the keyboard too.
+const region = (name) => ({ tabindex: "0", role: "region", "aria-label": name });
+
 export const attemptsTable = (attempts) => {
-  const columns = [["Attempt"], ["Status", "bare"], ["Steps", "number"], ["Began", "number"], ["Took", "number"], ["Why it ended"]];
   const rows = [...attempts].reverse().map((one) => [
     String(one.attempt),
     badge({ status: one.status }),
@@ -19,16 +30,20 @@ export const attemptsTable = (attempts) => {
     one.started_ms && one.ended_ms ? duration((one.ended_ms - one.started_ms) / 1000) : quiet(NOTHING),
     one.error ? `${one.error.type}: ${one.error.message}` : one.reason ?? quiet(NOTHING),
   ]);
-  return scrollable("Attempts", makeTable("Attempts, newest first", columns, rows));
+  return scrollable("Attempts", makeTable("Attempts, newest first", ATTEMPTS, rows));
 };
 
-const filesOf = (runId, step, record, onProblem) => make("ul", { class: "files" }, ...record.files.map((file) => make("li", {},
-  downloadLink(pathOf("v1/jobs", runId, "checkpoints", step, "files", file.path), file.path, onProblem),
-  quiet(bytes(file.size)))));
+const filesOf = (runId, step, record, onProblem) => {
+  const items = record.files.map(({ path, size }) => {
+    const link = downloadLink(pathOf("v1/jobs", runId, "checkpoints", step, "files", path), path, onProblem);
+    return make("li", {}, link, quiet(bytes(size)));
+  });
+  return make("ul", { class: "files" }, ...items);
+};
 
 const checkpointFiles = (runId, step, onProblem) => {
-  const room = make("div");
-  const node = make("details", {}, make("summary", {}, "Files", make("span", { class: "aside" }, ` of step ${step}`)), room);
+  const room = make("div"), name = make("summary", {}, "Files", make("span", { class: "aside" }, ` of step ${step}`));
+  const node = make("details", {}, name, room);
   node.addEventListener("toggle", async () => {
     if (!node.open || room.hasChildNodes()) return;
     try {
@@ -43,40 +58,40 @@ const checkpointFiles = (runId, step, onProblem) => {
 
 export const checkpointsTable = (runId, checkpoints, best, onProblem) => {
   if (!checkpoints.length) return make("p", { class: "empty" }, "None has been written yet.");
-  const columns = [["Step"], ["Epoch", "number"], ["Attempt", "number"], ["Size", "number"], ["Saved", "number"], ["Files"]];
   const rows = [...checkpoints].sort((a, b) => b.step - a.step).map((one) => [
-    [count(one.step), one.final ? make("span", { class: "tag" }, "final") : null,
-      best.includes(one.step) ? make("span", { class: "tag" }, "best") : null],
+    [count(one.step), one.final ? make("span", { class: "tag after" }, "final") : null,
+      best.includes(one.step) ? make("span", { class: "tag after" }, "best") : null],
     one.epoch === null || one.epoch === undefined ? quiet(NOTHING) : count(one.epoch),
-    String(one.attempt ?? NOTHING), bytes(one.bytes), timeAgo(one.saved_ms), checkpointFiles(runId, one.step, onProblem),
+    String(one.attempt ?? NOTHING), bytes(one.bytes), timeAgo(one.saved_ms),
+    checkpointFiles(runId, one.step, onProblem),
   ]);
-  return scrollable("Checkpoints", makeTable("Checkpoints, newest first", columns, rows));
+  return scrollable("Checkpoints", makeTable("Checkpoints, newest first", CHECKPOINTS, rows));
 };
 
 export const artifactsTable = (runId, artifacts, onProblem) => {
   if (!artifacts.length) return make("p", { class: "empty" }, "There are none yet.");
-  const columns = [["File"], ["Size", "number"], ["Changed", "number"]];
   const rows = artifacts.map((one) => [
     downloadLink(pathOf("v1/jobs", runId, "artifacts", one.path), one.path, onProblem),
     bytes(one.bytes), timeAgo(one.modified_ms),
   ]);
-  return scrollable("Artifacts", makeTable("Artifacts", columns, rows));
+  return scrollable("Artifacts", makeTable("Artifacts", FILES, rows));
 };
 
 export const pluginsTable = (plugins) => {
-  const columns = [["Name"], ["Kind"], ["Distribution"], ["Version"]];
-  const rows = plugins.map((one) => [one.name, one.kind.replaceAll("_", " "), one.distribution ?? quiet(NOTHING), one.version ?? quiet(NOTHING)]);
-  return scrollable("Plugins", makeTable("Plugins of this job", columns, rows));
+  const rows = plugins.map(({ name, kind, distribution, version }) => {
+    return [name, kind.replaceAll("_", " "), distribution ?? quiet(NOTHING), version ?? quiet(NOTHING)];
+  });
+  return scrollable("Plugins", makeTable("Plugins of this job", PLUGINS, rows));
 };
 
 export const failureOf = (error) => {
-  const where = [error.rank === null || error.rank === undefined ? null : `rank ${error.rank}`, error.plugin && `in ${error.plugin}`];
+  const rank = error.rank === null || error.rank === undefined ? null : `on rank ${error.rank}`;
+  const where = [rank, error.plugin && `in ${error.plugin}`];
   return [
     make("p", {}, make("b", {}, `${error.type}: `), error.message),
     where.some(Boolean) ? make("p", { class: "quiet" }, `First seen ${where.filter(Boolean).join(", ")}.`) : null,
     error.hint ? make("p", {}, error.hint) : null,
-    error.traceback
-      ? make("pre", { class: "traceback", tabindex: "0", role: "region", "aria-label": "Traceback" }, error.traceback) : null,
+    error.traceback ? make("pre", { class: "traceback", ...region("Traceback") }, error.traceback) : null,
   ];
 };
 
@@ -93,6 +108,6 @@ export const configOf = (job) => {
   return [
     make("div", { class: "headed" }, make("h2", {}, "Configuration"),
       make("span", {}, told, " ", make("button", { type: "button", class: "small", on: { click: copy } }, "Copy"))),
-    make("pre", { tabindex: "0", role: "region", "aria-label": "The job as resolved" }, make("code", {}, ...coloured(job))),
+    make("pre", region("The job as resolved"), make("code", {}, ...coloured(job))),
   ];
 };

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { Banner, announce, sentence } from "./banner.js";
 import { make, makeRow, makeTable, newId, setContent, setText } from "./dom.js";
 import { Refreshing } from "./refreshing.js";
-import { STATUSES, badge, progressOf, statusWord } from "./status.js";
+import { STATUSES, badge, progressBar, statusWord } from "./status.js";
 import { NOTHING, count, duration, plural, remaining, timeAgo } from "./words.js";
 
 const REFRESHED_EVERY_SECONDS = 3;
@@ -18,8 +18,9 @@ const COLUMNS = [
 const progressCell = (job) => {
   const share = job.max_steps ? Math.floor(100 * Math.min(1, job.step / job.max_steps)) : null;
   const steps = job.max_steps ? `${count(job.step)} / ${count(job.max_steps)}` : plural(job.step, "step");
-  const { bar } = progressOf(job, share === null ? steps : `${share} %, step ${count(job.step)} of ${count(job.max_steps)}`);
-  const words = make("span", { class: "words" }, make("span", {}, steps), share === null ? null : make("span", {}, `${share} %`));
+  const percent = share === null ? null : `${share} %`;
+  const bar = progressBar(job, `${percent}, step ${count(job.step)} of ${count(job.max_steps)}`);
+  const words = make("span", { class: "words" }, make("span", {}, steps), percent && make("span", {}, percent));
   return make("div", { class: "progress" }, words, bar);
 };
 
@@ -120,7 +121,8 @@ export class JobsPage {
     });
     for (const runId of gone) { this.rows.get(runId).remove(); this.rows.delete(runId); }
     this.announceChanges(jobs);
-    setContent(this.trainers, ...[...new Set(jobs.map((job) => job.trainer))].sort().map((one) => make("option", { value: one })));
+    const trainers = [...new Set(jobs.map((job) => job.trainer))].sort();
+    setContent(this.trainers, ...trainers.map((one) => make("option", { value: one })));
     this.table.hidden = !jobs.length;
     this.showEmpty(jobs);
     this.showPages(next);

@@ -5,6 +5,7 @@ import { make, newId, setText } from "./dom.js";
 import { count } from "./words.js";
 
 const MOST_LINES = 5000;
+const ASKED_AGAIN_AFTER_MS = 3000;
 const MOST_OF_A_LINE = 10_000;
 // Colours and other orders to a terminal.
 // eslint-disable-next-line no-control-regex
@@ -96,6 +97,7 @@ export class Log {
 
   close() {
     this.stopping?.abort();
+    clearTimeout(this.again);
     cancelAnimationFrame(this.frame);
     this.frame = undefined;
   }
@@ -116,9 +118,15 @@ export class Log {
   }
 
   tell(state, problem) {
-    if (state === "broken" && problem.status === 404) this.told = "There is no such log.";
-    else if (state === "broken") this.told = `Interrupted: ${problem.message}.`;
-    else this.told = state === "over" ? "This is all of it." : "";
+    if (state === "refused" && problem.status === 404) {
+      // It may not have been begun yet.
+      this.told = "There is no such log.";
+      this.again = setTimeout(() => this.open(), ASKED_AGAIN_AFTER_MS);
+    } else if (problem) {
+      this.told = `Interrupted: ${problem.message}.`;
+    } else {
+      this.told = state === "over" ? "This is all of it." : "";
+    }
     this.tellState();
   }
 

@@ -9,6 +9,7 @@ import { SubmitPage } from "./submit.js";
 import { make } from "./dom.js";
 import { tellTimesAnew } from "./words.js";
 
+const THEME = "hostcore.theme";
 const main = document.getElementById("main");
 let shown = null;
 
@@ -55,7 +56,7 @@ const chooseTheme = () => {
   field.addEventListener("change", () => {
     if (field.value) root.dataset.theme = field.value; else delete root.dataset.theme;
     try {
-      if (field.value) localStorage.setItem("hostcore.theme", field.value); else localStorage.removeItem("hostcore.theme");
+      if (field.value) localStorage.setItem(THEME, field.value); else localStorage.removeItem(THEME);
     } catch { /* It holds until the page is left. */ }
   });
 };

@@ -1,9 +1,9 @@
 "use strict";
-// One plot: axes, marks and curves as SVG at their size on the screen, read by pointing or from the keyboard. Shared by the
-// page of the service and the report of a run; needs scales.js.
+// One plot: axes, marks and curves as SVG at their size on the screen, read by pointing or from the keyboard. Shared by
+// the page of the service and the report of a run; needs scales.js.
 //
-// A plot is { title, curves }; a curve { name, role, rough, steps, values, mean_steps, means, nonfinite }. The view is what
-// all plots of a page show: { from, to, last, log, smoothing, dotted_up_to, checkpoints, best, attempts }.
+// A plot is { title, curves }; a curve { name, role, rough, steps, values, mean_steps, means, nonfinite }. The view is
+// what all plots of a page show: { from, to, last, log, smoothing, dotted_up_to, checkpoints, best, attempts }.
 const { Picture } = (() => {
   const { number, whole, firstFrom, roundNumbers, powers, label, smooth } = scales;
   const LEFT = 58, RIGHT = 12, TOP = 12, BOTTOM = 26;

@@ -6,6 +6,7 @@ import { make, makeTable, scrollable, setText } from "./dom.js";
 import { NOTHING, plural } from "./words.js";
 
 const COLUMNS = [["Name"], ["Kind", ""], ["Distribution", ""], ["Version", ""], ["Import path", ""]];
+const CONFLICT = "conflict: name it with its distribution";
 const quiet = (text) => make("span", { class: "quiet" }, text);
 const wordOf = (kind) => kind.replaceAll("_", " ");
 
@@ -22,7 +23,8 @@ export class PluginsPage {
     this.broken = make("div");
     this.node = make("div", {},
       make("div", { class: "top" }, this.heading),
-      make("p", { class: "lead" }, "What jobs can name. Installed is not active: nothing of these is imported before a job does."),
+      make("p", { class: "lead" },
+        "What jobs can name. Installed is not active: none of these is imported before a job names it."),
       this.banner.node, this.broken,
       make("section", { class: "card flush", "aria-label": "Installed plugins" },
         make("div", { class: "controls filters", role: "search", "aria-label": "Filter plugins" },
@@ -48,7 +50,7 @@ export class PluginsPage {
       ...kinds.map((kind) => make("option", { value: kind }, wordOf(kind))));
     this.kind.value = chosen;
     const rows = plugins.map((one) => [
-      [make("b", {}, one.name), one.conflict ? make("span", { class: "tag" }, "conflict: name it with its distribution") : null],
+      [make("b", {}, one.name), one.conflict ? make("span", { class: "tag" }, CONFLICT) : null],
       wordOf(one.kind), one.distribution ?? quiet(NOTHING), one.version ?? quiet(NOTHING), make("code", {}, one.value),
     ]);
     const table = makeTable("Installed plugins", COLUMNS, rows, { class: "blocks" });
@@ -74,6 +76,7 @@ export class PluginsPage {
       row.hidden = !(row.textContent.toLowerCase().includes(wanted) && (!kind || row.dataset.kind === kind));
     }
     const seen = this.rows.filter((row) => !row.hidden).length;
-    setText(this.shown, seen === this.rows.length ? plural(seen, "plugin") : `${seen} of ${plural(this.rows.length, "plugin")}`);
+    const all = plural(this.rows.length, "plugin");
+    setText(this.shown, seen === this.rows.length ? all : `${seen} of ${all}`);
   }
 }

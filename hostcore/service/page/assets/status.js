@@ -27,13 +27,13 @@ export const badge = (job) => {
   return make("span", { class: `status ${known}` }, sign, word);
 };
 
-// How far a job is: a bar for those who see it, and the same in words.
-export const progressOf = (job, told) => {
-  const known = job.max_steps > 0, share = known ? Math.min(1, job.step / job.max_steps) : 0;
-  const bar = known
-    ? make("progress", { max: job.max_steps, value: Math.min(job.step, job.max_steps),
-      "aria-label": `Progress of ${job.run_id}`, "aria-valuetext": told,
-      "aria-valuemin": 0, "aria-valuemax": job.max_steps, "aria-valuenow": Math.min(job.step, job.max_steps) })
-    : null;
-  return { bar, share };
+// How far a job is: a bar for those who see it, and the same in words for those who do not.
+// Null where nobody knows how far that would be.
+export const progressBar = (job, told) => {
+  if (!job.max_steps) return null;
+  const value = Math.min(job.step, job.max_steps);
+  return make("progress", {
+    max: job.max_steps, value, "aria-label": `Progress of ${job.run_id}`, "aria-valuetext": told,
+    "aria-valuemin": 0, "aria-valuemax": job.max_steps, "aria-valuenow": value,
+  });
 };

@@ -4,11 +4,12 @@ import { post } from "./api.js";
 import { announce, sentence } from "./banner.js";
 import { make, newId } from "./dom.js";
 import { coloured, lineOf } from "./json.js";
-import { plural } from "./words.js";
+import { count } from "./words.js";
 
 const MOST_BYTES = 1 << 20;
+const UNCHECKED = "What its plugins and its data are like is found when it starts.";
 const DRAFT = "hostcore.draft";
-const EXAMPLE = JSON.stringify({ trainer: "", dataset: { parquet_paths: [] }, max_steps: 1000, checkpoint_every: 100 }, null, 2);
+const EXAMPLE = { trainer: "", dataset: { parquet_paths: [] }, max_steps: 1000, checkpoint_every: 100 };
 
 export class SubmitPage {
   title = "Submit a job";
@@ -18,12 +19,16 @@ export class SubmitPage {
     this.heading = make("h1", { tabindex: "-1" }, "Submit a job");
     this.text = make("textarea", {
       id: field, spellcheck: "false", autocomplete: "off", autocapitalize: "off", "aria-describedby": help,
-      on: { input: () => this.onInput(), dragover: (event) => this.onDrag(event), dragleave: () => this.text.classList.remove("over"),
-        drop: (event) => this.onDrop(event) },
+      on: {
+        input: () => this.onInput(), dragover: (event) => this.onDrag(event), drop: (event) => this.onDrop(event),
+        dragleave: () => this.text.classList.remove("over"),
+      },
     });
-    this.text.value = sessionStorage.getItem(DRAFT) ?? EXAMPLE;
-    this.file = make("input", { type: "file", accept: ".json,application/json", hidden: true, "aria-hidden": "true", tabindex: "-1",
-      on: { change: () => { this.take(this.file.files[0]); this.file.value = ""; } } });
+    this.text.value = sessionStorage.getItem(DRAFT) ?? JSON.stringify(EXAMPLE, null, 2);
+    this.file = make("input", {
+      type: "file", accept: ".json,application/json", hidden: true,
+      on: { change: () => { this.take(this.file.files[0]); this.file.value = ""; } },
+    });
     const pick = make("button", { type: "button", on: { click: () => this.file.click() } }, "Open a file…");
     this.validate = make("button", { type: "button", on: { click: () => this.doValidate() } }, "Validate");
     this.submit = make("button", { type: "button", class: "primary", on: { click: () => this.doSubmit() } }, "Submit");
@@ -71,7 +76,10 @@ export class SubmitPage {
 
   async take(file) {
     if (!file) return;
-    if (file.size > MOST_BYTES) { this.saySingle(`${file.name} is longer than the ${MOST_BYTES.toLocaleString("en-US")} bytes that a job may have`); return; }
+    if (file.size > MOST_BYTES) {
+      this.saySingle(`${file.name} is longer than the ${count(MOST_BYTES)} bytes that a job may have`);
+      return;
+    }
     this.text.value = await file.text();
     this.onInput();
     this.said.replaceChildren();
@@ -88,7 +96,8 @@ export class SubmitPage {
 
   async doSubmit() {
     await this.asking(this.submit, async () => {
-      const job = await post("v1/jobs", this.text.value, { headers: { "Idempotency-Key": this.key }, signal: this.stopping.signal });
+      const headers = { "Idempotency-Key": this.key };
+      const job = await post("v1/jobs", this.text.value, { headers, signal: this.stopping.signal });
       sessionStorage.removeItem(DRAFT);
       location.hash = `#/jobs/${encodeURIComponent(job.run_id)}`;
     });
@@ -98,6 +107,7 @@ export class SubmitPage {
     if (this.isAsking) return;
     this.isAsking = true;
     button.setAttribute("aria-busy", "true");
+    this.said.replaceChildren(make("p", { class: "note", role: "status" }, "Asking the service …"));
     try {
       await work();
     } catch (error) {
@@ -109,7 +119,8 @@ export class SubmitPage {
   }
 
   say(title, alarming, ...content) {
-    this.said.replaceChildren(make("section", { class: alarming ? "card alarming" : "card" }, make("h2", {}, title), ...content));
+    const kind = alarming ? "card alarming" : "card";
+    this.said.replaceChildren(make("section", { class: kind }, make("h2", {}, title), ...content.filter(Boolean)));
     this.said.focus();
     this.said.scrollIntoView({ block: "nearest" });
   }
@@ -126,8 +137,8 @@ export class SubmitPage {
       return make("li", {}, sentence(one.detail), " ", place, place && jump ? ", " : null, jump,
         one.hint ? make("span", { class: "under" }, sentence(one.hint)) : null);
     });
-    this.say(error.errors.length === 1 ? "One thing is wrong" : `${plural(error.errors.length, "thing")} are wrong`, true,
-      make("ul", { class: "mistakes" }, ...items));
+    const title = items.length === 1 ? "One thing is wrong" : `${count(items.length)} things are wrong`;
+    this.say(title, true, make("ul", { class: "mistakes" }, ...items));
   }
 
   goTo(line) {
@@ -139,12 +150,15 @@ export class SubmitPage {
   }
 
   sayPlan({ job, plan }) {
-    const plugins = plan.plugins.map((one) => `${one.kind.replaceAll("_", " ")} ${one.name} (${[one.distribution, one.version].filter(Boolean).join(" ")})`);
+    const plugins = plan.plugins.map(({ kind, name, distribution, version }) => {
+      const from = [distribution, version].filter(Boolean).join(" ");
+      return `${kind.replaceAll("_", " ")} ${name}${from && ` (${from})`}`;
+    });
     const details = (title, value) => make("details", {}, make("summary", {}, title),
       make("pre", { tabindex: "0", role: "region", "aria-label": title }, make("code", {}, ...coloured(value))));
     this.say("It can be submitted", false,
       plan.launch?.summary ? make("p", {}, sentence(plan.launch.summary)) : null,
-      plan.checked === null ? make("p", { class: "note" }, "What its plugins and its data are like is found when it starts.") : null,
+      plan.checked === null ? make("p", { class: "note" }, UNCHECKED) : null,
       make("ul", {}, ...plugins.map((one) => make("li", {}, one))),
       details("The job as resolved", job),
       plan.checked ? details("What was checked", plan.checked) : null,

@@ -2,6 +2,7 @@
 // Light or dark as somebody has chosen. Runs before the page is drawn, so that it does not flash.
 (() => {
   let chosen = null;
-  try { chosen = localStorage.getItem("hostcore.theme"); } catch { /* A browser may forbid it; then the system's holds. */ }
+  // A browser may forbid it; then the system's holds.
+  try { chosen = localStorage.getItem("hostcore.theme"); } catch { chosen = null; }
   if (chosen === "light" || chosen === "dark") document.documentElement.dataset.theme = chosen;
 })();

@@ -169,6 +169,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         "HOSTCORE_CONFIG": str(operator),
         "HOSTCORE_RUNS_DIR": str(folder / "runs"),
         "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
+        "HOSTCORE_SERVER": "http://127.0.0.1:9",  # what a service launches is run where it is
     }
     made = Service(folder=folder, environment={**clean, **own})
     made.start()

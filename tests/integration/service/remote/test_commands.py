@@ -135,6 +135,23 @@ class TestLooking:
         assert "did you mean 'alpha'?" in there("status", "alphha", "--json").json["errors"][0]["hint"]
 
 
+class TestKnowingBefore:
+    def test_plugins(self, service: Any, there: Command, masked: Callable[[str], list[str]]) -> None:
+        local = service.run("plugins", "--json", "--server", "")
+        assert there("plugins", "--json").json == there("plugins", "list", "--json").json == local.json
+        assert {"tiny", "deaf"} <= {one["name"] for one in local.json["plugins"]}
+        assert there("plugins").out == service.run("plugins", "--server", "").out
+
+    def test_validate(self, service: Any, there: Command) -> None:
+        file = service.job("valid", dataset={"source": "mock", "num_rows": 64, "batch_size": 4})
+        one, other = there("validate", str(file), "--json"), service.run("validate", file, "--json", "--server", "")
+        assert (one.code, other.code) == (0, 0)
+        assert list(one.json) == list(other.json)
+        assert {k: v for k, v in one.json.items() if k != "directory"} == {
+            k: v for k, v in other.json.items() if k != "directory"
+        }
+
+
 class TestEnded:
     def test_cancelling_a_run_that_has_ended_changes_nothing(self, there: Command, here: Command) -> None:
         for run_id in ("alpha", "alps"):

@@ -18,6 +18,7 @@ from hostcore.supervisor.operator_file import HttpSettings
 Attacks = Callable[[random.Random], Iterator[tuple[str, dict[str, Any]]]]
 
 SEED = 20_261_121
+pytestmark = pytest.mark.filterwarnings("ignore")  # of programs that are given what they do not like
 LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 

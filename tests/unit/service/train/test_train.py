@@ -92,11 +92,11 @@ def test_the_example_of_the_specification_is_understood_field_by_field(connect: 
 
 def test_the_specifications_name_comes_of_its_framework_and_run() -> None:
     from hostcore.service.train.mapping import job_name
-    from hostcore.service.train.schema import read_request
+    from hostcore.service.train.request import read_request
 
     assert job_name(read_request(EXAMPLE)) == "meta-meta-demo-001"
     assert job_name(read_request({**EXAMPLE, "framework": "some-dist/meta"})) == "meta-meta-demo-001"
-    assert job_name(read_request({**EXAMPLE, "job_name": "My_Job; rm -rf /"})) == "my-job-rm-rf"
+    assert job_name(read_request({**EXAMPLE, "job_name": "My_Job; rm -rf /"})) == "my-job-rm--rf"
 
 
 def test_everything_that_is_wrong_is_told_at_once_and_of_the_request(connect: Connect) -> None:
@@ -167,6 +167,15 @@ def test_a_trainer_without_model_id_gets_none(connect: Connect) -> None:
     assert job_of(client)["annotations"] == {"hostcore/model-id": "tiny-1b"}
 
 
+def test_any_name_of_an_extra_arg_is_a_hyperparameter_as_it_is(connect: Connect) -> None:
+    client = connect()
+    args = {"": 1, "a/b": 2, "a~1b": {"/c": 3}, "dataset": {"": 4, "x/y": 5}}
+    assert client.post("/train", json={**REQUEST, "extra_args": args}).status_code == 201
+    job = job_of(client)
+    assert job["hyperparams"] == {"model_id": "tiny-1b", "": 1, "a/b": 2, "a~1b": {"/c": 3}}
+    assert (job["dataset"][""], job["dataset"]["x/y"]) == (4, 5)
+
+
 def test_extra_args_are_the_operators_to_allow(connect: Connect) -> None:
     client = connect(http={"extra_args": ["max_steps", "lr"]})
     body = {**REQUEST, "extra_args": {"max_steps": 1, "lr": 1, "seed": 2, "other": 3}}
@@ -233,7 +242,7 @@ def test_what_the_service_does_not_expect_is_its_own_failure(connect: Connect, m
 def test_the_document_shows_every_field_and_the_specifications_example(connect: Connect) -> None:
     operation = connect().get("/openapi.json").json()["paths"]["/train"]["post"]
     body = operation["requestBody"]["content"]["application/json"]
-    from hostcore.service.train.schema import TrainingJobRequest
+    from hostcore.service.train.request import TrainingJobRequest
 
     fields = [field.name for field in attrs.fields(TrainingJobRequest)]
     assert list(body["schema"]["properties"]) == fields

@@ -1,0 +1,96 @@
+"""A server that answers what its test tells it to, and remembers what it was asked."""
+
+import http.server
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pytest
+
+from hostcore.cli.remote.client import Client
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    status: int = 200
+    body: bytes = b"{}"
+    headers: Mapping[str, str] = attrs.field(factory=lambda: {"Content-Type": "application/json"})
+    #: Whether the connection is cut behind the body, which should have gone on.
+    cut: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Asked:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@attrs.define(eq=False)
+class Script:
+    """The answers, in their order; the last one again and again."""
+
+    answers: Sequence[Answer]
+    port: int = 0
+    asked: list[Asked] = attrs.field(factory=list)
+    #: What the client has told people, and how long it has waited.
+    told: list[str] = attrs.field(factory=list)
+    slept: list[float] = attrs.field(factory=list)
+
+    def client(self, **more: Any) -> Client:
+        url = f"http://127.0.0.1:{self.port}"
+        return Client(url, tell=self.told.append, sleep=self.slept.append, **more)
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
+    """``script(Answer(status=503), Answer())``: a server that answers so."""
+    import stamina
+
+    stamina.set_testing(True, attempts=10, cap=True)  # no waiting between tries
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    servers = []
+
+    def make(*answers: Answer) -> Script:
+        made = Script(answers)
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
+        made.port = server.server_address[1]
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        servers.append(server)
+        return made
+
+    yield make
+    stamina.set_testing(False)
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def answer() -> type[Answer]:
+    return Answer
+
+
+def _handler(script: Script) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            script.asked.append(Asked(method=self.command, path=self.path, headers=dict(self.headers), body=body))
+            answer = script.answers[min(len(script.asked), len(script.answers)) - 1]
+            self.send_response(answer.status)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(answer.body) + answer.cut))
+            self.end_headers()
+            self.wfile.write(answer.body)
+            self.close_connection = True
+
+        do_GET = do_POST = _answer  # noqa: N815 - the names that the library calls
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler

@@ -1,0 +1,112 @@
+"""Requests to a service: what is tried again, what is not, and what is said of it."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostcore.cli.remote.client import Client
+from hostcore.errors import Errors
+from hostcore_hookspecs.errors import HostcoreError
+
+HTML = {"Content-Type": "text/html"}
+PROBLEM = {"Content-Type": "application/problem+json"}
+
+
+def problem(*errors: dict[str, Any]) -> bytes:
+    return json.dumps({"type": f"urn:hostcore:problem:{errors[0]['code']}", "errors": errors, "detail": "all"}).encode()
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_a_service_that_is_busy_is_asked_again(script: Callable, answer: Any, status: int) -> None:
+    server = script(answer(status=status, headers=HTML), answer(status=status, headers=HTML), answer(body=b'{"a": 1}'))
+    client = server.client(token="let-me-in")
+    assert client.post("/x", {"b": 2}, headers={"Idempotency-Key": "k"}) == {"a": 1}
+    assert [one.body for one in server.asked] == [b'{"b":2}'] * 3
+    assert {one.headers["Idempotency-Key"] for one in server.asked} == {"k"}
+    assert {one.headers["X-TRAINER-TOKEN"] for one in server.asked} == {"let-me-in"}
+    assert len(server.told) == 1, "people are told once"
+    assert "let-me-in" not in server.told[0]
+
+
+def test_retry_after_is_heeded_unless_it_is_long(script: Callable, answer: Any) -> None:
+    short = script(answer(status=503, headers={"Retry-After": "7"}), answer())
+    short.client().get("/x")
+    assert 7 in short.slept
+    full = problem({"code": "service.full", "detail": "3 jobs wait already", "hint": "try again when one has ended"})
+    long = script(answer(status=429, headers={**PROBLEM, "Retry-After": "60"}, body=full), answer())
+    with pytest.raises(HostcoreError, match="3 jobs wait already"):
+        long.client().get("/x")
+    assert (len(long.asked), long.slept) == (1, [])
+
+
+def test_a_service_that_stays_away_is_given_up(script: Callable, answer: Any) -> None:
+    server = script(answer(cut=True))
+    with pytest.raises(HostcoreError) as raised:
+        server.client().get("/x")
+    assert raised.value.code == "service.unreachable"
+    assert len(server.asked) == 5
+
+
+def test_a_redirect_is_not_followed(script: Callable, answer: Any) -> None:
+    server = script(answer(status=307, headers={"Location": "http://elsewhere.example/x"}))
+    for ask in (lambda: server.client().get("/x"), lambda: server.client().post("/x", {})):
+        with pytest.raises(HostcoreError, match=r"redirects to http://elsewhere\.example/x"):
+            ask()
+    assert [one.method for one in server.asked] == ["GET", "POST"]
+
+
+def test_everything_that_a_problem_tells_is_told(script: Callable, answer: Any) -> None:
+    errors = [
+        {"code": "value.type", "detail": "expected an integer", "pointer": "/max_steps", "hint": None},
+        {"code": "policy.denied", "detail": "not at night", "pointer": None, "hint": "come in the morning"},
+    ]
+    server = script(answer(status=400, headers=PROBLEM, body=problem(*errors)))
+    with pytest.raises(Errors) as raised:
+        server.client().post("/x", {})
+    assert [(one.code, one.message, one.pointer, one.hint) for one in raised.value.errors] == [
+        ("value.type", "expected an integer", "/max_steps", None),
+        ("policy.denied", "not at night", None, "come in the morning"),
+    ]
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "code", "says"),
+    [
+        (404, HTML, b"<html>", "service.foreign", "no hostcore service: it answers 404 Not Found, text/html"),
+        (200, HTML, b"<html>", "service.foreign", "its answer is not JSON"),
+        (500, HTML, b"", "service.unreachable", "answers 500 Internal Server Error"),
+        (400, PROBLEM, b"nonsense", "service.foreign", "answers 400"),
+        (401, PROBLEM, problem({"code": "request.unauthorized", "detail": "no"}), "request.unauthorized", "a token"),
+    ],
+)
+def test_what_is_no_answer_of_a_service_is_one_error(
+    script: Callable, answer: Any, status: int, headers: Any, body: bytes, code: str, says: str
+) -> None:
+    with pytest.raises(HostcoreError, match=says) as raised:
+        script(answer(status=status, headers=headers, body=body)).client().get("/x")
+    assert raised.value.code == code
+    assert raised.value.hint
+
+
+def test_a_query_is_written_as_the_service_reads_it(script: Callable, answer: Any) -> None:
+    server = script(answer())
+    server.client().get("/v1/jobs", status=["failed", "lost"], cursor=None, limit=2)
+    assert server.asked[0].path == "/v1/jobs?status=failed&status=lost&limit=2"
+
+
+def test_a_proxy_of_the_environment_is_used(script: Callable, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = script(answer(body=b'{"by": "proxy"}'))
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("no_proxy", "")
+    assert Client("http://service.example/base/").get("/x") == {"by": "proxy"}
+    assert proxy.asked[0].path == "http://service.example/base/x"
+
+
+def test_a_token_that_no_header_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINER_API_TOKEN", "line\nline")
+    with pytest.raises(HostcoreError) as raised:
+        Client.of("http://127.0.0.1:9")
+    assert "line" not in str(raised.value)

@@ -1,0 +1,72 @@
+"""Streams of server-sent events, over as many connections as they take."""
+
+import itertools
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostcore.cli.remote.subscription import parse, subscribe
+from hostcore_hookspecs.errors import HostcoreError
+
+STREAM = {"Content-Type": "text/event-stream"}
+
+
+def sse(*numbers: int, end: bool = False) -> bytes:
+    text = "".join(f'id: {number}\nevent: metrics\ndata: {{"seq":{number}}}\n\n' for number in numbers)
+    return (text + ('event: end\ndata: {"status":"succeeded"}\n\n' if end else "")).encode()
+
+
+def test_a_stream_means_the_same_however_it_is_cut() -> None:
+    text = (
+        ": a comment\n\nid: 1\r\nevent: metrics\r\ndata: first\r\ndata: second é\r\n\r\n"
+        "id: 2\ndata:no space\n\nevent: nothing\n\nevent: end\ndata: {}\n\ndata: half"
+    ).encode()
+    seed = 20261121
+    dice = random.Random(seed)
+    for _ in range(200):
+        cuts = sorted(dice.sample(range(len(text)), dice.randrange(0, 12)))
+        pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
+        found = [(one.event, one.data, one.last_id) for one in parse(pieces)]
+        assert found == [
+            ("metrics", "first\nsecond é", "1"),
+            ("message", "no space", "2"),
+            ("end", "{}", "2"),
+        ], f"seed {seed}, cuts {cuts}"
+
+
+def test_a_lost_connection_is_made_again_behind_the_last_event(script: Callable, answer: Any) -> None:
+    server = script(
+        answer(body=sse(1, 2) + b"id: 3\nevent: metr", headers=STREAM, cut=True),
+        answer(status=503, headers={"Retry-After": "3"}),
+        answer(body=sse(3), headers=STREAM),
+        answer(body=sse(4, end=True), headers=STREAM),
+    )
+    client = server.client()
+    found = [(one.event, one.last_id) for one in subscribe(client, "/events", query={"rank": 1})]
+    assert found == [("metrics", "1"), ("metrics", "2"), ("metrics", "3"), ("metrics", "4"), ("end", "4")]
+    assert [one.headers.get("Last-Event-ID") for one in server.asked] == [None, "2", "2", "3"]
+    assert {one.path for one in server.asked} == {"/events?rank=1"}
+    assert {one.headers["Accept"] for one in server.asked} == {"text/event-stream"}
+    assert server.slept[1] == 3, "the service has asked for so long"
+    assert [line.rpartition("; ")[2] for line in server.told] == [
+        "trying again, while the run goes on",
+        f"{client.url} answers again",
+    ]
+
+
+def test_a_refusal_is_no_lost_connection(script: Callable, answer: Any) -> None:
+    body = b'{"errors": [{"code": "run.unknown", "detail": "there is no run"}]}'
+    server = script(answer(status=404, headers={"Content-Type": "application/problem+json"}, body=body))
+    with pytest.raises(HostcoreError, match="there is no run"):
+        list(subscribe(server.client(), "/events"))
+    assert len(server.asked) == 1
+
+
+def test_a_service_that_was_away_for_too_long_is_given_up(script: Callable, answer: Any) -> None:
+    server = script(answer(cut=True, headers=STREAM))
+    minutes = itertools.count(step=300)
+    with pytest.raises(HostcoreError, match="has not answered for 35 minutes") as raised:
+        list(subscribe(server.client(), "/events", clock=lambda: float(next(minutes))))
+    assert raised.value.code == "service.unreachable"
