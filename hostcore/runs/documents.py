@@ -1,6 +1,7 @@
 """Small JSON documents that are there whole or not at all."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,8 @@ def write_document(path: Path, value: object) -> None:
 
     :raises OSError: When it cannot be written; what was there before is intact.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Of this process, as remove_torn() wants it, and of this thread: a service may write one document in two.
+    temporary = path.with_name(f".{path.name}.{threading.get_ident()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(dump(value, indent=True))

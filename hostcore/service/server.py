@@ -13,7 +13,7 @@ import uvicorn
 from hostcore.scrubbing import scrub
 from hostcore.service.app import make_app
 from hostcore.service.services import Service
-from hostcore.service.settings import TOKEN_VARIABLE, InvalidService, read_settings
+from hostcore.service.settings import DATABASE_VARIABLE, TOKEN_VARIABLE, InvalidService, read_settings
 
 #: How long what is being answered may take when the service ends.
 _ANSWER_SECONDS: Final = 4
@@ -27,7 +27,8 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
     :raises HostcoreError: When the service cannot start.
     """
     settings = read_settings(host=host, insecure_no_auth=insecure_no_auth)
-    os.environ.pop(TOKEN_VARIABLE, None)  # what is launched here inherits the rest
+    for name in (TOKEN_VARIABLE, DATABASE_VARIABLE):
+        os.environ.pop(name, None)  # what is launched here inherits the rest
     _log_to_stderr(log_level)
     with closing(_listen(host, port)) as listening:
         app = make_app(settings, Service.open(settings))

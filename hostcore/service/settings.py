@@ -13,6 +13,7 @@ from hostcore.supervisor.operator_file import OperatorFile, read_operator_file
 from hostcore_hookspecs.errors import HostcoreError
 
 TOKEN_VARIABLE: Final = "TRAINER_API_TOKEN"  # noqa: S105 - the name of a variable
+DATABASE_VARIABLE: Final = "HOSTCORE_DATABASE_URL"
 DEFAULT_PORT: Final = 8321
 _LEAST_TOKEN: Final = 16
 LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -33,11 +34,14 @@ class Settings:
     runs: Path
     #: What every request must bring; None: whoever reaches the service may do everything.
     token: str | None = attrs.field(default=None, repr=False)
+    #: The database, in place of the one that the operator's file names: a URL with a password belongs in no file.
+    database_url: str | None = attrs.field(default=None, repr=False)
 
     @property
     def database(self) -> str:
         """The SQLAlchemy URL of the database."""
-        return self.operator.service.database or f"sqlite:///{self.runs / '.service' / 'jobs.sqlite'}"
+        named = self.database_url or self.operator.service.database
+        return named or f"sqlite:///{self.runs / '.service' / 'jobs.sqlite'}"
 
 
 def read_settings(
@@ -67,7 +71,12 @@ def read_settings(
     if token is not None:
         _require_strong(token)
         remember(token)
-    return Settings(operator=read_operator_file(environment), runs=runs_dir(), token=token)
+    return Settings(
+        operator=read_operator_file(environment),
+        runs=runs_dir(),
+        token=token,
+        database_url=environment.get(DATABASE_VARIABLE) or None,
+    )
 
 
 def _require_strong(token: str) -> None:

@@ -35,7 +35,7 @@ class ServiceSettings:
         default=None,
         metadata={
             "help": "An SQLAlchemy URL: `postgresql+psycopg://…`.",
-            "default": "SQLite in the folder of the runs",
+            "default": "`HOSTCORE_DATABASE_URL`, which wins over it; else SQLite in the folder of the runs",
         },
     )
     poll_seconds: Annotated[float, Gt(0), Le(60)] = attrs.field(
@@ -43,6 +43,10 @@ class ServiceSettings:
     )
     launches_at_once: Annotated[int, Ge(1), Le(64)] = attrs.field(
         default=8, metadata={"help": "How many launchers are called at the same time."}
+    )
+    local_at_once: Annotated[int, Ge(0)] = attrs.field(
+        default=4,
+        metadata={"help": "How many jobs of the launcher `local` run at the same time; others wait. 0: no limit."},
     )
     cancel_grace_seconds: Annotated[float, Ge(0)] = attrs.field(
         default=60.0, metadata={"help": "How long a cancelled job may take before its launcher ends it by force."}

@@ -109,7 +109,9 @@ class Dispatcher:
         """Hand jobs to attendants; whether there may be more, and room for them."""
         free = self._attendants.free
         self._turn += 1
-        claimed = self._jobs.claim(attendant_name(self._turn), now=now_ms(), limit=free) if free else []
+        local = self._settings.operator.service.local_at_once
+        name, now = attendant_name(self._turn), now_ms()
+        claimed = self._jobs.claim(name, now=now, limit=free, local_at_once=local) if free else []
         self._full = len(claimed) == free
         for job in claimed:
             self._attendants.give(job, self._attend_and_leave)

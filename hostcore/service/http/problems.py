@@ -79,7 +79,9 @@ def problem(status: int, errors: Sequence[HostcoreError], headers: Mapping[str, 
     details = [
         ProblemDetail(
             pointer=scrub(one.pointer) if one.pointer else one.pointer,
-            code=one.code, detail=scrub(one.message), hint=scrub(one.hint) if one.hint else None
+            code=one.code,
+            detail=scrub(one.message),
+            hint=scrub(one.hint) if one.hint else None,
         )
         for one in errors
     ]

@@ -15,8 +15,9 @@ from hostcore.service.http.problems import RequestError, problem, status_of
 _MOST_CLIENTS: Final = 10_000
 #: The part of a minute's requests that may come at once.
 _BURST: Final = 0.25
-#: Probes share an address with the clients behind the same proxy, and must not be taken for a service that is dead.
-_FREE: Final = frozenset({"/healthz"})
+#: Probes share an address with the clients behind the same proxy, and must not be taken for a service that is dead. The
+#: files of the page cost nothing, and a browser asks for all of them at once.
+_FREE: Final = ("/healthz", "/assets/")
 
 
 class RateLimit:
@@ -67,7 +68,7 @@ class Limited:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or refuse with 429."""
-        if scope["type"] == "http" and scope["path"] not in _FREE:
+        if scope["type"] == "http" and not scope["path"].startswith(_FREE):
             client = scope.get("client")
             try:
                 self._limit.take(client[0] if client else "")

@@ -39,6 +39,7 @@ class Job(BaseModel):
     def of(cls, job: StoredJob) -> "Job":
         """A stored job as others see it."""
         same = {name: getattr(job, name) for name in cls.model_fields if hasattr(job, name)}
+        same["detail"] = job.detail or ("waits to be launched" if job.phase == "queued" else "")
         return cls(
             **same,
             cancelling=job.cancel_ms is not None and job.phase != "ended",

@@ -5,9 +5,24 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
-from sqlalchemy import ColumnElement, Connection, Engine, and_, case, exists, false, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    and_,
+    case,
+    exists,
+    false,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
+from hostcore.job.names import BUILTIN
 from hostcore.service.store.job import StoredJob, from_row, to_row
 from hostcore.service.store.tables import JOBS, LABELS
 from hostcore_hookspecs.errors import HostcoreError
@@ -16,6 +31,8 @@ LEASE_MS: Final = 60_000
 #: Serialises counting the open jobs and adding one.
 _COUNTING_LOCK: Final = 0x686F7375
 _OPEN: Final = ("queued", "launching", "launched")
+#: The launchers whose jobs share this machine.
+_LOCAL: Final = ("local", f"{BUILTIN}local")
 
 
 class TooManyJobs(HostcoreError):
@@ -159,12 +176,14 @@ class Jobs:
             )
             return done.rowcount == 1
 
-    def claim(self, attendant: str, *, now: int, limit: int) -> list[StoredJob]:
-        """Jobs that somebody has to look at, which are this attendant's from now on."""
-        due = and_(JOBS.c.phase.in_(_OPEN), JOBS.c.due_ms <= now, JOBS.c.attended_until_ms <= now)
+    def claim(self, attendant: str, *, now: int, limit: int, local_at_once: int = 0) -> list[StoredJob]:
+        """Jobs that somebody has to look at, which are this attendant's from now on.
+
+        :param local_at_once: How many jobs may run on this machine; the others stay queued, first come, first served.
+            0: no limit.
+        """
         with self._engine.connect() as connection:
-            found = connection.execute(select(JOBS.c.run_id).where(due).order_by(JOBS.c.due_ms).limit(limit)).scalars()
-            run_ids = list(found)
+            run_ids = self._due(connection, now, limit, local_at_once)
         if not run_ids:
             return []
         claimed = []
@@ -172,13 +191,34 @@ class Jobs:
             for run_id in run_ids:
                 mine = connection.execute(
                     update(JOBS)
-                    .where(JOBS.c.run_id == run_id, due)
+                    .where(JOBS.c.run_id == run_id, _is_due(now))
                     .values(attendant=attendant, attended_until_ms=now + self.lease_ms)
                 )
                 if mine.rowcount == 1:
                     claimed.append(run_id)
             rows = connection.execute(select(JOBS).where(JOBS.c.run_id.in_(claimed))).mappings()
             return [from_row(dict(row)) for row in rows]
+
+    @staticmethod
+    def _due(connection: Connection, now: int, limit: int, local_at_once: int) -> list[str]:
+        """The jobs that are due, without those that this machine has no room for."""
+        due = _is_due(now)
+        local = JOBS.c.launcher.in_(_LOCAL)
+        room = limit
+        if local_at_once:
+            begun = or_(JOBS.c.phase.in_(("launching", "launched")), JOBS.c.attended_until_ms > now)
+            here = connection.execute(select(func.count()).where(local, JOBS.c.phase != "ended", begun))
+            room = max(0, local_at_once - here.scalar_one())
+        waits = and_(local, JOBS.c.phase == "queued", JOBS.c.cancel_ms.is_(None))
+
+        def first(condition: ColumnElement[bool], most: int) -> list[tuple[int, str]]:
+            order = (JOBS.c.due_ms, JOBS.c.submitted_ms)
+            found = select(JOBS.c.due_ms, JOBS.c.run_id).where(due, condition).order_by(*order).limit(most)
+            return [(due_ms, run_id) for due_ms, run_id in connection.execute(found)]
+
+        others = first(not_(waits), limit)
+        waiting = first(waits, min(room, limit)) if room else []
+        return [run_id for _, run_id in sorted([*others, *waiting])[:limit]]
 
     def renew(self, jobs: Sequence[StoredJob], *, now: int) -> None:
         """Hold on to jobs, those of them that are still their attendants'."""
@@ -239,6 +279,10 @@ def _require_room(connection: Connection, most: int) -> None:
 
 def _held_by_its_attendant(job: StoredJob) -> ColumnElement[bool]:
     return and_(JOBS.c.run_id == job.run_id, JOBS.c.attendant == job.attendant)
+
+
+def _is_due(now: int) -> ColumnElement[bool]:
+    return and_(JOBS.c.phase.in_(_OPEN), JOBS.c.due_ms <= now, JOBS.c.attended_until_ms <= now)
 
 
 def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:

@@ -15,6 +15,7 @@ OWN: Final = frozenset(
     {
         "HOSTCORE_CACHE_DIR",
         "HOSTCORE_CONFIG",
+        "HOSTCORE_DATABASE_URL",
         "HOSTCORE_SERVER",
         RUNS_DIR_VARIABLE,
         MASTER_SOCKET_VARIABLE,

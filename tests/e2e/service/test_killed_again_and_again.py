@@ -81,7 +81,7 @@ def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: An
         for _ in range(20):
             answers.append(persistently(lambda: server.request("POST", "/v1/jobs", json=JOB, headers=headers)))
 
-    with killed_at_random(server, seeded(), seconds=2.5):
+    with killed_at_random(server, seeded(), seconds=0.6):
         in_threads(50, client)
 
     assert {answer.status for answer in answers} == {201}
@@ -106,7 +106,7 @@ def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, unti
             assert answer.status in (201, 409), answer.body
             acknowledged[run_id] = None
 
-    with killed_at_random(server, seeded(), seconds=2.5):
+    with killed_at_random(server, seeded(), seconds=0.6):
         in_threads(8, client)
 
     assert len(acknowledged) == 200

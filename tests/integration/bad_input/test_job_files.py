@@ -94,7 +94,7 @@ def test_a_bad_job_file_is_refused_with_one_clear_error(case: Case, workplace: A
 def test_everything_that_is_wrong_with_a_job_is_told_at_once(workplace: Any) -> None:
     job = with_(run_id="../x", max_step=1, metric_every=-1, seed="7", labels={"a": 1})
     job["dataset"] = {"parquet_paths": ["x.parquet"], "batch_size": 0, "shuffle": "yes"}
-    job["policies"] = ["s3"]
+    job["environment"] = {"python": "3.12"}
     workplace.write(job)
     answer = workplace.hostcore("run", "job.json", "--json")
     assert {error["pointer"] for error in answer.errors} == {
@@ -105,7 +105,7 @@ def test_everything_that_is_wrong_with_a_job_is_told_at_once(workplace: Any) -> 
         "/labels/a",
         "/dataset/batch_size",
         "/dataset/shuffle",
-        "/policies",
+        "/environment",
     }
     assert len(answer.errors) == 8
     assert workplace.tree() == {}

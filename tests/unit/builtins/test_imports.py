@@ -47,6 +47,8 @@ def test_every_entry_point_leads_to_a_class() -> None:
         ("reporters", "terminal"),
         *(("reporters", name) for name in ("jsonl", "mlflow", "prometheus", "redis-streams", "tensorboard", "webhook")),
         *(("uploaders", name) for name in ("fsspec", "http", "mlflow-artifacts")),
-        ("launchers", "local"),
+        *(("launchers", name) for name in ("local", "torchrun", "slurm", "ray")),
+        *(("launchers", name) for name in ("kubernetes-pytorchjob", "kubernetes-trainjob")),
+        ("policies", "allow-list"),
     }
     assert all(isinstance(entry_point.load(), type) for entry_point in declared)

@@ -72,7 +72,7 @@ def _wait_ready(server: "subprocess.Popen[bytes]", programs: Path, folder: Path)
 def _postgres_programs() -> Path | None:
     found = shutil.which("initdb")
     if found:
-        return Path(found).parent
+        return Path(found).resolve().parent
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     return debian[-1].parent if debian else None
 

@@ -60,8 +60,9 @@ def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
     assert not any("interrupted by the user" in line for line in told), "the first attempt is over"
     assert f"{service.url} answers again" in err.splitlines()
 
-    followed = [orjson.loads(line)["seq"] for line in (seen + log.stdout.read()).splitlines()]
-    assert log.wait(timeout=60) == 0
+    seen += log.stdout.read()
+    assert log.wait(timeout=60) == 0, seen[-2000:]
+    followed = [orjson.loads(line)["seq"] for line in seen.splitlines()]
     assert followed == [event["seq"] for event in events_of(service, "long")], "each event exactly once"
 
 

@@ -149,6 +149,22 @@ def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job
     assert second.attendant == "second"
 
 
+def test_jobs_of_this_machine_wait_for_room_and_those_of_engines_do_not(jobs: Jobs, a_job: Make) -> None:
+    for number in range(3):
+        jobs.add(a_job(f"here-{number}", launcher="local", submitted_ms=number))
+    jobs.add(a_job("there", launcher="slurm", submitted_ms=9))
+
+    claimed = jobs.claim("me", now=10, limit=8, local_at_once=2)
+    assert sorted(job.run_id for job in claimed) == ["here-0", "here-1", "there"]
+    assert jobs.claim("me", now=11, limit=8, local_at_once=2) == []
+
+    first = next(job for job in claimed if job.run_id == "here-0")
+    jobs.release(first, {"phase": "launched"}, now=12, due_ms=99)
+    assert jobs.claim("me", now=13, limit=8, local_at_once=2) == []
+    jobs.request_cancel("here-2", "no longer needed", now=14)
+    assert [job.run_id for job in jobs.claim("me", now=15, limit=8, local_at_once=2)] == ["here-2"]
+
+
 def test_what_is_written_after_the_lease_was_lost_is_dropped(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job())
     (first,) = jobs.claim("first", now=10, limit=5)

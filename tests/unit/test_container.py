@@ -1,0 +1,250 @@
+"""What the variables and flags of a container describe."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.container import Described, described_job, forget_machines, plan_from, torchrun
+from hostcore.errors import all_errors
+from hostcore_hookspecs import HostcoreError
+
+#: The example of the specification, as the original service put it into a pod.
+ENVIRONMENT = {
+    "FRAMEWORK": "meta",
+    "MODEL_ID": "meta-llama-3-70b",
+    "RUN_ID": "meta_demo_001",
+    "NUM_NODES": "4",
+    "GPUS_PER_NODE": "8",
+    "CHECKPOINT_BASE_URI": "s3://deepfinery-training/runs",
+    "CHECKPOINT_PREFIX": "s3://deepfinery-training/runs/meta_demo_001/framework=meta",
+    "CHECKPOINTS_URI": "s3://deepfinery-training/runs/meta_demo_001/framework=meta/checkpoints",
+    "LOGS_URI": "s3://deepfinery-training/runs/meta_demo_001/framework=meta/logs",
+    "CONFIG_URI": "s3://deepfinery-training/runs/meta_demo_001/framework=meta/config",
+    "DATASET_URI": "s3://deepfinery-datasets/aml/v1/",
+    "TRAINING_EXTRA_ARGS_JSON": '{"max_steps": 6000, "lr": 2e-5, "gradient_accumulation": 16}',
+}
+MACHINES = {"RANK": "2", "MASTER_ADDR": "demo-master-0", "MASTER_PORT": "23456", "WORLD_SIZE": "4"}
+
+
+def document(*arguments: str, **environment: str) -> dict[str, Any]:
+    return dict(described_job(arguments, {**ENVIRONMENT, **environment}).job.document)
+
+
+def messages(*arguments: str, **environment: str) -> list[str]:
+    with pytest.raises(HostcoreError) as caught:
+        described_job(arguments, {**ENVIRONMENT, **environment})
+    errors = all_errors(caught.value)
+    assert [one.pointer for one in errors] == [None] * len(errors)
+    return [one.message for one in errors]
+
+
+def test_the_variables_of_the_specifications_example_describe_its_job() -> None:
+    assert document() == {
+        "trainer": "meta",
+        "run_id": "meta_demo_001",
+        "checkpoint_base_uri": "s3://deepfinery-training/runs",
+        "resume_from_checkpoint": "auto",
+        "hyperparams": {"model_id": "meta-llama-3-70b", "lr": 2e-5},
+        "labels": {},
+        "annotations": {},
+        "resources": {"num_nodes": 1},
+        "max_steps": 6000,
+        "accumulate": 16,
+        "dataset": {"source": "hostcore-builtin-plugins/parquet", "parquet_paths": "s3://deepfinery-datasets/aml/v1/"},
+    }
+
+
+def test_the_flags_of_train_py_describe_the_same_job() -> None:
+    names = ("framework", "model_id", "run_id", "checkpoint_base_uri", "checkpoint_prefix", "dataset_uri", "logs_uri")
+    flags = [part for name in names for part in (f"--{name.replace('_', '-')}", ENVIRONMENT[name.upper()])]
+    extra = ["--max-steps", "6000", "--lr=2e-5", "--gradient-accumulation", "16"]
+    assert dict(described_job([*flags, *extra], {}).job.document) == document()
+
+
+def test_a_flag_wins_over_its_variable_and_of_a_repeated_one_the_last() -> None:
+    assert document("--run-id", "a", "--run-id=b")["run_id"] == "b"
+    extra = document("--tags", "a", "--tags", "b", TRAINING_EXTRA_ARGS_JSON="")
+    assert extra["hyperparams"]["tags"] == "b"
+
+
+def test_the_json_object_wins_over_single_flags() -> None:
+    job = document("--max-steps", "5", "--warmup", "7", "--extra-args-json", '{"max_steps": 9}')
+    assert (job["max_steps"], job["hyperparams"]["warmup"]) == (9, 7)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [
+        (["--x", "3"], 3),
+        (["--x", "-1e-3"], -0.001),
+        (["--x=true"], True),
+        (["--x"], True),
+        (["--x", "--y", "1"], True),
+        (["--x="], ""),
+        (["--x", "[1, 2]"], [1, 2]),
+        (["--x", "True"], "True"),
+        (["--x", "007"], "007"),
+        (["--x", "NaN"], "NaN"),
+        (["--x", "bf16 mixed"], "bf16 mixed"),
+        (["--x", "a=b"], "a=b"),
+    ],
+)
+def test_values_are_json_if_they_read_like_it_and_else_text(arguments: list[str], value: object) -> None:
+    said = document(*arguments)["hyperparams"]["x"]
+    assert (said, type(said)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("word", "means"),
+    [("1", True), ("true", True), ("True", True), ("0", "auto"), ("false", "auto"), ("", "auto")],
+)
+def test_resume_from_checkpoint_is_read_as_the_original_read_it(word: str, means: object) -> None:
+    assert document(RESUME_FROM_CHECKPOINT=word)["resume_from_checkpoint"] == means
+
+
+def test_the_flag_resume_needs_no_value() -> None:
+    assert document("--resume", "--max-steps", "5")["resume_from_checkpoint"] is True
+
+
+def test_all_variables_that_are_missing_are_named() -> None:
+    [message] = messages(RUN_ID="", DATASET_URI="")
+    assert message == "no job is described: RUN_ID, DATASET_URI are not set"
+
+
+def test_what_is_wrong_is_told_by_variable_and_by_flag() -> None:
+    told = messages("--framework", "a b", RUN_ID="../x")
+    assert [message.partition(":")[0] for message in told] == ["--framework", "RUN_ID"]
+    assert messages(TRAINING_EXTRA_ARGS_JSON='{"trainer": "x"}') == [
+        'TRAINING_EXTRA_ARGS_JSON: trainer: extra_args cannot say "trainer"'
+    ]
+    assert messages("--trainer", "x") == ['--trainer: extra_args cannot say "trainer"']
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "message"),
+    [
+        ([], {"TRAINING_EXTRA_ARGS_JSON": "{"}, "TRAINING_EXTRA_ARGS_JSON: not valid JSON"),
+        ([], {"TRAINING_EXTRA_ARGS_JSON": '{"a": 1, "a": 2}'}, "given more than once"),
+        ([], {"TRAINING_EXTRA_ARGS_JSON": "[1]"}, "TRAINING_EXTRA_ARGS_JSON is no JSON object"),
+        (["--extra-args-json", "NaN"], {}, "--extra-args-json"),
+        ([], {"RESUME_FROM_CHECKPOINT": "maybe"}, "RESUME_FROM_CHECKPOINT is 'maybe', and neither 1 nor 0"),
+        (["--run-id"], {}, "--run-id has no value"),
+        (["--run-id", "a", "b"], {}, "'b' is no flag"),
+        (["-x"], {}, "'-x' is no flag"),
+    ],
+)
+def test_what_cannot_be_read_is_one_error(arguments: list[str], environment: dict[str, str], message: str) -> None:
+    [told] = messages(*arguments, **environment)
+    assert message in told
+
+
+def test_an_error_of_the_job_is_told_by_what_has_said_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    described = described_job(["--metric-every", "-3", "--max-steps=9"], {**ENVIRONMENT, "FRAMEWORK": "x:Trainer"})
+    error = HostcoreError("expected something else", pointer="/metric_every")
+    [named] = all_errors(described.as_said(error))
+    assert (named.message, named.pointer) == ("--metric-every: expected something else", None)
+    [kept] = all_errors(described.as_said(HostcoreError("is wrong", pointer="/seed")))
+    assert (kept.message, kept.pointer) == ("is wrong", "/seed")
+    assert [one.message for one in all_errors(described.as_said(HostcoreError("it has died")))] == ["it has died"]
+
+
+class _Told:
+    """What trainers take, as told."""
+
+    def __init__(self, takes: bool) -> None:
+        self._takes = takes
+
+    def takes_model_id(self, name: str, *, job_dir: Path) -> bool:
+        return self._takes
+
+
+def _plan(
+    described: Described, environment: dict[str, str], *, takes: bool = True, world_size: int | None = None
+) -> Any:
+    trainers: Any = _Told(takes)
+    return plan_from(described, environment, world_size=world_size, trainers=trainers)
+
+
+def test_on_one_machine_there_is_a_rank_for_each_gpu_unless_the_job_says_otherwise(tmp_path: Path) -> None:
+    environment = {
+        **ENVIRONMENT,
+        "FRAMEWORK": "x:Trainer",
+        "CHECKPOINT_BASE_URI": str(tmp_path),
+        "DATASET_URI": str(tmp_path),
+        "GPUS_PER_NODE": "2",
+    }
+    plain = described_job([], environment)
+    assert _plan(plain, environment).spec.devices == ("cuda:0", "cuda:1")
+    for environment_of_one in ({**environment, "GPUS_PER_NODE": "0"}, {**environment, "GPUS_PER_NODE": "1"}):
+        assert not _plan(plain, environment_of_one).spec.devices
+    assert not _plan(plain, environment, world_size=2).spec.devices
+    on_cpu = described_job(["--device", "cpu"], environment)
+    assert _plan(on_cpu, environment).spec.device == "cpu"
+
+
+def test_a_trainer_without_model_id_is_given_none_and_the_run_records_it(tmp_path: Path) -> None:
+    environment = {**ENVIRONMENT, "FRAMEWORK": "x:Trainer", "CHECKPOINT_BASE_URI": str(tmp_path)}
+    environment |= {"DATASET_URI": str(tmp_path), "GPUS_PER_NODE": "1"}
+    described = described_job([], environment)
+    assert _plan(described, environment).spec.hyperparams["model_id"] == "meta-llama-3-70b"
+    without = _plan(described, environment, takes=False).spec
+    assert "model_id" not in without.hyperparams
+    assert without.annotations == {"hostcore/model-id": "meta-llama-3-70b"}
+
+
+def test_on_several_machines_torchrun_takes_over_and_meets_where_the_operator_says() -> None:
+    command = torchrun(["--lr", "1"], {**ENVIRONMENT, **MACHINES})
+    assert command is not None
+    assert command[:4] == [sys.executable, "-P", "-m", "torch.distributed.run"]
+    assert set(command[4:]) >= {
+        "--nnodes=4",
+        "--nproc-per-node=8",
+        "--node-rank=2",
+        "--master-addr=demo-master-0",
+        "--master-port=23456",
+    }
+    assert command[-6:] == [sys.executable, "-P", "-m", "hostcore.container", "--lr", "1"]
+
+
+def test_the_variables_of_trainjobs_say_the_same() -> None:
+    pet = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "1", "PET_NODE_RANK": "1", "PET_MASTER_ADDR": "a"}
+    command = torchrun([], {**pet, "PET_MASTER_PORT": "29400"})
+    assert command is not None
+    assert {"--nnodes=2", "--nproc-per-node=1", "--node-rank=1", "--master-addr=a", "--master-port=29400"} <= set(
+        command
+    )
+
+
+def test_ranks_that_were_started_and_single_machines_need_no_torchrun() -> None:
+    assert torchrun([], {**ENVIRONMENT, **MACHINES, "LOCAL_RANK": "0"}) is None
+    assert torchrun([], {**ENVIRONMENT, "NUM_NODES": "1"}) is None
+    assert torchrun([], {"NUM_NODES": ""}) is None
+
+
+def test_a_machine_that_does_not_know_its_place_is_an_error() -> None:
+    with pytest.raises(HostcoreError, match=r"^there are 4 machines, but MASTER_ADDR is not set$"):
+        torchrun([], {**ENVIRONMENT, **MACHINES, "MASTER_ADDR": ""})
+    with pytest.raises(HostcoreError, match=r"^NUM_NODES is '1:2', and not a whole number$"):
+        torchrun([], {"NUM_NODES": "1:2"})
+
+
+def test_the_number_of_a_machine_is_not_taken_for_a_rank() -> None:
+    machine, rank = {**MACHINES, "WORLD_SIZE": "8"}, {**MACHINES, "LOCAL_RANK": "0"}
+    forget_machines(machine)
+    forget_machines(rank)
+    assert not {"RANK", "WORLD_SIZE"} & machine.keys()
+    assert {"RANK", "WORLD_SIZE"} <= rank.keys()
+
+
+def test_it_needs_nothing_that_comes_with_the_service() -> None:
+    extras = ("pydantic", "fastapi", "starlette", "sqlalchemy", "alembic", "uvicorn")
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import hostcore.container"
+    heavy = "; assert not {'torch', 'pyarrow', 'matplotlib'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-P", "-c", blocked + heavy], check=True, env=dict(os.environ))
