@@ -1,5 +1,6 @@
 """``hostcore resume``."""
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,6 +25,7 @@ from hostcore.runs.launch import awaited_launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.summary import UnknownRun
 from hostcore.scrubbing import when_known
+from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import RunPlan
@@ -66,7 +68,8 @@ def resume_command(
     if launched:
         when_known(scrub_descriptors)  # a file, which nobody else scrubs
     with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
-        options["world_size"] = ranks.world_size if ranks else None
+        alone = launched and Engine.started_alone(os.environ)
+        options["world_size"] = ranks.world_size if ranks else 1 if alone else None
         try:
             with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
                 plan = (

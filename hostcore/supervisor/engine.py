@@ -62,6 +62,11 @@ class Engine:
             launch=environment.get("TORCHELASTIC_RUN_ID", "none"),
         )
 
+    @staticmethod
+    def started_alone(environment: Mapping[str, str]) -> bool:
+        """Whether torchrun has started this process as its only rank, of however many were asked for."""
+        return "TORCHELASTIC_RUN_ID" in environment and environment.get("WORLD_SIZE") == "1"
+
     @property
     def is_local(self) -> bool:
         """Whether all ranks are on this machine, as far as their engine says."""

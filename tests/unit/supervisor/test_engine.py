@@ -125,3 +125,11 @@ class TestDevices:
         assert make_plan(job, world_size=4).spec.micro_batches == 1
         with pytest.raises(Errors, match="cannot make up a global batch of 4"):
             make_plan(job, world_size=3)
+
+
+def test_the_only_rank_that_is_left_of_torchruns_is_alone() -> None:
+    left = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "a"}
+    assert Engine.of(left) is None
+    assert Engine.started_alone(left)
+    assert not Engine.started_alone({**left, "WORLD_SIZE": "2"})
+    assert not Engine.started_alone({"RANK": "0", "WORLD_SIZE": "1"})
