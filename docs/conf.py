@@ -15,7 +15,16 @@ author = "the hostcore authors"
 copyright = author
 release = version = version_of("hostcore")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "hookspecs", "events", "commands", "jobspec", "operatorfile", "checks"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "hookspecs",
+    "events",
+    "commands",
+    "jobspec",
+    "operatorfile",
+    "checks",
+]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]
 

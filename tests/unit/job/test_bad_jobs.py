@@ -37,7 +37,14 @@ FILES: list[tuple[str, str, bytes, str, str | None, str]] = [
     ("deep_list", "job.json", b"[" * 10_000 + b"]" * 10_000, "job.too_deep", None, "deep"),
     ("deep_object", "job.json", b'{"a":' * 10_000 + b"1" + b"}" * 10_000, "job.too_deep", None, "deep"),
     ("deep_unclosed", "job.json", b"[" * 10_000, "job.too_deep", None, "deep"),
-    ("rather_deep", "job.json", b'{"hyperparams":' * 70 + b"1" + b"}" * 70, "job.too_deep", "/hyperparams" * 65, "nested too deep"),
+    (
+        "rather_deep",
+        "job.json",
+        b'{"hyperparams":' * 70 + b"1" + b"}" * 70,
+        "job.too_deep",
+        "/hyperparams" * 65,
+        "nested too deep",
+    ),
     ("huge", "job.json", b" " * (50 * 1024**2), "job.too_large", None, "at most 16 MB"),
     ("duplicate_key", "job.json", b'{"trainer": "x", "seed": 1, "seed": 2}', "job.duplicate_key", "/seed", '"seed"'),
     (

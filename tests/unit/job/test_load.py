@@ -128,7 +128,10 @@ def test_a_profile_of_the_wrong_type_is_told_as_such() -> None:
 
 
 def test_what_only_an_unused_profile_asks_for_is_not_refused() -> None:
-    job = {**JOB, "profiles": {"big": {"environment": {"python": "3.12"}, "hyperparams": {"key": {"$secret": "vault:key"}}}}}
+    job = {
+        **JOB,
+        "profiles": {"big": {"environment": {"python": "3.12"}, "hyperparams": {"key": {"$secret": "vault:key"}}}},
+    }
     assert load_job(job).environment is None
     with pytest.raises(Errors) as caught:
         load_job(job, profile="big")
