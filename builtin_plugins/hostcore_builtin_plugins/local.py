@@ -144,7 +144,7 @@ def _started(file: Path) -> int:
             if (text := file.read_text()).endswith("\n"):
                 return int(text)
         if time.monotonic() > deadline:
-            raise FatalError("the process that was started has not come so far as to say so", file=str(file))
+            raise TransientError("the process that was started has not come so far as to say so")
         time.sleep(_POLL_SECONDS)
 
 

@@ -106,12 +106,13 @@ class _Watch:
             return False
         over = self._status.status not in ALIVE  # first: what was printed before the end is read after it
         try:
-            chunk = self._launcher.read_logs(self._submission.handle, self._read_to)
+            while chunk := self._launcher.read_logs(self._submission.handle, self._read_to):
+                self._read_to = chunk.next
+                click.echo(chunk.text, err=True, nl=False)
+                if not chunk.text:
+                    break
         except HostcoreError as error:
             tell_aside(f"{self._directory.run_id}  {error.message}")
-        else:
-            self._read_to = chunk.next
-            click.echo(chunk.text, err=True, nl=False)
         return over
 
     def _poll(self) -> bool:

@@ -25,6 +25,8 @@ def _start_time(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if it does not run (a zombie does not)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
+    except ProcessLookupError:  # it ended between the opening and the reading
+        return None
     except FileNotFoundError:
         return None if Path("/proc/self/stat").exists() else _start_time_elsewhere(pid)
     state, *fields = stat.rpartition(")")[2].split()

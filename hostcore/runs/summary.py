@@ -99,7 +99,7 @@ def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> R
     of_newest = result if result and result.attempt == attempt else None
     without_lease = newest if not of_newest and (lease is None or lease.attempt < attempt) else None
     lives = (lease is not None and lease.is_live) or (without_lease is not None and _is_opening(without_lease))
-    awaited = not lives and _is_awaited(directory, attempt)
+    awaited = not lives and _is_awaited(directory, attempt, told)
     ended = None if lives or awaited else of_newest
     return RunSummary(
         run_id=directory.run_id,
@@ -157,13 +157,18 @@ def _is_opening(claim: Claim) -> bool:
     return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.is_here and claim.process.runs
 
 
-def _is_awaited(directory: RunDirectory, attempt: int) -> bool:
-    """Whether somebody is still to begin an attempt: the first, or the next one after an end."""
+def _is_awaited(directory: RunDirectory, attempt: int, told: LaunchStatus | None) -> bool:
+    """Whether somebody is still to begin an attempt: the first, or the next one after an end.
+
+    :param told: What its launcher has just said of it; it is asked if not given.
+    """
     if not directory.launch.exists():
         return attempt == 0
     from hostcore.runs.launch import awaited_launch, launched_is_gone  # they load launchers, for the few that need it
 
-    return awaited_launch(directory) is not None and not launched_is_gone(directory)
+    if awaited_launch(directory) is None:
+        return False
+    return told.status in ALIVE if told else not launched_is_gone(directory)
 
 
 def list_runs(runs: Path) -> tuple[list[RunSummary], list[Mapping[str, str]]]:

@@ -11,18 +11,19 @@ import attrs
 
 from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
-from hostcore.job.names import engine_name, make_run_id
+from hostcore.job.names import BUILTIN, engine_name, make_run_id
 from hostcore.job.pointers import escaped
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.launching import launcher_of
+from hostcore.runs.directory import RunDirectory
 from hostcore.service.guard.from_others import require_allowed
 from hostcore.service.guard.refusal import NotAllowed
 from hostcore.service.http.problems import RequestError
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import Jobs
+from hostcore.service.store.jobs import JobExists, Jobs
 from hostcore.supervisor.authorizing import authorize, operator_policies, policies_of
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore.supervisor.plan import RunPlan, make_plan
@@ -94,6 +95,12 @@ class Admission:
         if (earlier := self.replayed(origin)) is not None:
             return earlier, False
         plan = self.plan(document, origin.principal)
+        try:
+            require_new(plan.directory)
+        except JobExists:
+            if (earlier := self.replayed(origin)) is None:
+                raise
+            return earlier, False  # two of the same came at the same time
         spec, now = plan.spec, now_ms()
         launch_id = new_launch_id(spec.run_id)
         _require_short(spec)
@@ -120,6 +127,18 @@ class Admission:
             return job, True
         return _same_request(job, origin), False  # two of the same came at the same time
 
+    def again(self, job: StoredJob, principal: Principal) -> Mapping[str, Any]:
+        """A job that is to be launched once more: allowed as things are now, with its launcher as it is set up now.
+
+        :raises HostcoreError: When a policy denies it, or one of its plugins or its launcher is not there any more.
+        """
+        operator = self.settings.operator
+        document = {**job.job, "launcher": _launcher(job.launcher, operator)}
+        run_dir = self.settings.runs / job.run_id
+        plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
+        authorize(plan, principal, over_http=True, policies=policies_of(operator, plan, self.discovered))
+        return plan.spec.to_json()
+
     def replayed(self, origin: Origin) -> StoredJob | None:
         """The job that the same request has made before; None if there is none.
 
@@ -136,6 +155,19 @@ class Admission:
         if self.jobs.by_name(name) is None or self.jobs.get(run_id) is not None:
             return name
         return f"{name[:58].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:4]}"
+
+
+def require_new(directory: RunDirectory) -> None:
+    """See that nobody has made a run of this name in the folder of the runs.
+
+    :raises JobExists: Somebody has, with ``hostcore run``: it would be taken for the job's.
+    """
+    if directory.path.exists():
+        raise JobExists(
+            f"there is a run {directory.run_id!r} already, which was not submitted here",
+            pointer="/run_id",
+            hint="choose another run_id, or leave it out to have one made",
+        )
 
 
 def _require_short(spec: JobSpec) -> None:
@@ -175,16 +207,21 @@ def _with_run_id(document: Mapping[str, Any]) -> dict[str, Any]:
 def _launcher(asked: Any, operator: OperatorFile) -> dict[str, Any]:
     """The launcher of a job: one of the operator's, with the operator's settings."""
     default = operator.launcher
+    settings = {_plain(name): found for name, found in operator.launchers.items()}
     name = default.use if asked is None else asked.get("use") if isinstance(asked, Mapping) else asked
     if isinstance(asked, Mapping) and set(asked) != {"use"}:
-        settings = sorted(set(asked) - {"use"})
-        raise Errors([_not_allowed(f"/launcher/{settings[0]}", "the settings of launchers are the operator's")])
-    if name == default.use:
-        return {"use": name, **operator.launchers.get(default.use, {}), **default.settings}
-    if not isinstance(name, str) or name not in operator.launchers:
-        known = ", ".join([default.use, *operator.launchers])
+        first = min(set(asked) - {"use"}, default="use")
+        raise Errors([_not_allowed(f"/launcher/{first}", "the settings of launchers are the operator's")])
+    if isinstance(name, str) and _plain(name) == _plain(default.use):
+        return {"use": default.use, **settings.get(_plain(name), {}), **default.settings}
+    if not isinstance(name, str) or _plain(name) not in settings:
+        known = ", ".join(dict.fromkeys([_plain(default.use), *settings]))
         raise Errors([_not_allowed("/launcher", f"the launcher {name!r} is not one of this service's: {known}")])
-    return {"use": name, **operator.launchers[name]}
+    return {"use": name, **settings[_plain(name)]}
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix(BUILTIN)
 
 
 def _not_allowed(pointer: str, message: str) -> NotAllowed:

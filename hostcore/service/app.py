@@ -70,7 +70,7 @@ def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
     app.add_exception_handler(Exception, problems.on_defect)
 
     @app.get("/healthz", tags=["service"], summary="Whether the service lives")
-    def healthz() -> dict[str, str]:
+    async def healthz() -> dict[str, str]:
         """Needs no token: for load balancers and probes."""
         return {"status": "ok"}
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import uvicorn
 
+from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.scrubbing import scrub
 from hostcore.service.app import make_app
 from hostcore.service.services import Service
-from hostcore.service.settings import DATABASE_VARIABLE, TOKEN_VARIABLE, InvalidService, read_settings
+from hostcore.service.settings import DATABASE_VARIABLE, TOKEN_VARIABLE, InvalidService, Settings, read_settings
 
 #: How long what is being answered may take when the service ends.
 _ANSWER_SECONDS: Final = 4
@@ -32,6 +33,7 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
     _log_to_stderr(log_level)
     with closing(_listen(host, port)) as listening:
         app = make_app(settings, Service.open(settings))
+        _work_in_an_empty_folder(settings)
         address = f"[{host}]" if ":" in host else host
         print(f"hostcore serves http://{address}:{listening.getsockname()[1]}", flush=True)
         config = uvicorn.Config(
@@ -46,6 +48,14 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
             signal.signal(number, server.handle_exit)
         server.run(sockets=[listening])
     return 0 if server.started else 1
+
+
+def _work_in_an_empty_folder(settings: Settings) -> None:
+    """What is launched here inherits the working directory: a relative path of a job's leads to nobody's files."""
+    folder = settings.runs / ".service" / "empty"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ[RUNS_DIR_VARIABLE] = str(settings.runs)
+    os.chdir(folder)
 
 
 class _Server(uvicorn.Server):

@@ -39,14 +39,21 @@ class ServiceSettings:
         },
     )
     poll_seconds: Annotated[float, Gt(0), Le(60)] = attrs.field(
-        default=2.0, metadata={"help": "How often a job's launcher is asked how it goes."}
+        default=2.0,
+        metadata={
+            "help": "How often a job's launcher is asked how it goes; after its first minute a fifth as often, "
+            "unless it is `local`."
+        },
     )
     launches_at_once: Annotated[int, Ge(1), Le(64)] = attrs.field(
         default=8, metadata={"help": "How many launchers are called at the same time."}
     )
     local_at_once: Annotated[int, Ge(0)] = attrs.field(
         default=4,
-        metadata={"help": "How many jobs of the launcher `local` run at the same time; others wait. 0: no limit."},
+        metadata={
+            "help": "How many jobs of the launcher `local` run at the same time, over all services of the database; "
+            "the others wait. 0: no limit."
+        },
     )
     cancel_grace_seconds: Annotated[float, Ge(0)] = attrs.field(
         default=60.0, metadata={"help": "How long a cancelled job may take before its launcher ends it by force."}
@@ -79,11 +86,12 @@ class HttpSettings:
     hosts: tuple[Text, ...] = attrs.field(
         default=(),
         metadata={
-            "help": "Hosts, and their ports if given, that URIs may name although their address is a private one."
+            "help": "Patterns of the servers that URIs may name, with a port (`host:9000`) or without. A server may "
+            "send whoever asks it to any address, so open those that you trust."
         },
     )
     import_paths: bool = attrs.field(
-        default=False, metadata={"help": "Whether jobs may name trainers by import path: code of the job's own choice."}
+        default=False, metadata={"help": "Whether jobs may name plugins by import path: code of the job's own choice."}
     )
     requests_per_minute: Annotated[int, Ge(0)] = attrs.field(
         default=600, metadata={"help": "Of one client; 0: no limit."}

@@ -149,7 +149,8 @@ class RemoteJobs:
             return _without_result(job)
         error = value_of(RunError, found["error"]) if found.get("error") else None
         result = value_of(RunResult, {**found, "error": error})
-        return result if result.status == job.status else _without_result(job)
+        of_this_launch = result.status == job.status and result.attempt == job.attempt
+        return result if of_this_launch else _without_result(job)
 
 
 #: What is said of a file that is not there, or whose store does not give it.

@@ -2,8 +2,8 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
-from typing import Final, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Protocol
 
 import click
 import orjson
@@ -19,6 +19,11 @@ from hostcore.runs.result import FAILED
 from hostcore_hookspecs.errors import HostcoreError
 
 _NDJSON: Final = "application/x-ndjson"
+#: What there is already is asked for so often; what is yet to come, for as long as that takes.
+_TRIES: Final = 5
+_FIRST_WAIT_SECONDS: Final = 0.25
+#: A service that wants more patience is believed.
+_LONGEST_WAIT_SECONDS: Final = 30.0
 
 
 class _Source(Protocol):
@@ -104,14 +109,9 @@ class _Events:
 
     def history(self) -> Iterator[str]:
         """What has happened up to now."""
-        query = {"since": self._seen, "follow": "false"}
-        try:
-            with self._client.stream(self._path, accept=_NDJSON, query=query) as pieces:
-                for line in lines_of(pieces):
-                    self._seen = seq_of(line.encode()) or self._seen
-                    yield from self._shown(line)
-        except TryAgain as error:
-            raise error.error from error
+        for line in _whole_lines(self._client, self._path, lambda: {"since": self._seen}):
+            self._seen = seq_of(line.encode()) or self._seen
+            yield from self._shown(line)
 
     def follow(self) -> Iterator[str]:
         """What happens, until the job is over."""
@@ -142,15 +142,11 @@ class _Output:
     def history(self) -> Iterator[str]:
         """What was printed up to now, in lines."""
         rest = ""
-        try:
-            with self._client.stream(self._path, accept=_NDJSON, query={**self._query, "follow": "false"}) as pieces:
-                for line in lines_of(pieces):
-                    found = orjson.loads(line)
-                    self._next = found["next"]
-                    *whole, rest = (rest + found["text"]).split("\n")
-                    yield from (f"{one}\n" for one in whole)
-        except TryAgain as error:
-            raise error.error from error
+        for line in _whole_lines(self._client, self._path, lambda: {**self._query, "since": self._next or None}):
+            found = orjson.loads(line)
+            self._next = found["next"]
+            *whole, rest = (rest + found["text"]).split("\n")
+            yield from (f"{one}\n" for one in whole)
         yield rest
 
     def follow(self) -> Iterator[str]:
@@ -160,6 +156,25 @@ class _Output:
                 self.ended = status_in(message.data)
                 return
             yield orjson.loads(message.data)["text"]
+
+
+def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any]]) -> Iterator[str]:
+    """The lines that there are now, over several connections if they break.
+
+    :param query: Where to go on, asked for each connection.
+    :raises HostcoreError: What the service says against it, or that it does not answer.
+    """
+    losses = 0
+    while True:
+        try:
+            with client.stream(path, accept=_NDJSON, query={**query(), "follow": "false"}) as pieces:
+                yield from lines_of(pieces)
+            return
+        except TryAgain as lost:
+            losses += 1
+            if losses == _TRIES or lost.after_seconds > _LONGEST_WAIT_SECONDS:
+                raise lost.error from lost
+            client.sleep(max(lost.after_seconds, _FIRST_WAIT_SECONDS * 2.0**losses))
 
 
 def status_in(data: str) -> str:

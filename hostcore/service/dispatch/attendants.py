@@ -70,7 +70,12 @@ class Attendants:
         with self._changed:
             self._attendances.append(attendance)
         name = f"attendant of {job.run_id}"
-        threading.Thread(target=self._attend, args=(attendance, attend), name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self._attend, args=(attendance, attend), name=name, daemon=True).start()
+        except RuntimeError:  # this process may have no more threads: its job is somebody's when the lease is over
+            with self._changed:
+                self._attendances.remove(attendance)
+            raise
 
     def _attend(self, attendance: _Attendance, attend: Callable[[StoredJob], object]) -> None:
         try:

@@ -8,6 +8,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from hostcore.events.writer import now_ms
+from hostcore.job.names import is_builtin
 from hostcore.plugins.discover import Discovered
 from hostcore.service.dispatch.attendants import Attendants
 from hostcore.service.dispatch.identity import attendant_name, dead
@@ -92,6 +93,9 @@ class Dispatcher:
             except SQLAlchemyError as error:
                 LOG.warning("the database does not answer: %s", _first_line(error))
                 more = False
+            except Exception:  # whatever it is: without this thread nothing is launched any more
+                LOG.exception("looking for work failed; it is tried again")
+                more = False
             if not more:
                 self._awake.wait(_TICK_SECONDS)
 
@@ -166,7 +170,8 @@ class Dispatcher:
             return int(min(poll * 2.0 ** min(failures, 10), _MOST_PATIENCE_MS))
         if job.phase != "launched" or job.cancel_ms is not None:
             return min(poll, 500)
-        return poll if now - job.submitted_ms < _YOUNG_MS else min(poll * _SELDOM, _MOST_PATIENCE_MS)
+        often = now - job.submitted_ms < _YOUNG_MS or is_builtin(job.launcher, "local")
+        return poll if often else min(poll * _SELDOM, _MOST_PATIENCE_MS)
 
 
 def _first_line(error: Exception) -> str:

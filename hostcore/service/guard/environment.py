@@ -9,7 +9,29 @@ RESERVED: Final = (
     # Which code runs.
     *("LD_*", "DYLD_*", "GLIBC_*", "GCONV_PATH", "MALLOC_*", "PATH", "PYTHON*", "PIP_*", "UV_*", "CONDA_*"),
     *("VIRTUAL_ENV", "BASH_ENV", "ENV", "IFS", "SHELL*", "HOME", "USER", "LOGNAME", "PERL5*", "NODE_OPTIONS", "GIT_*"),
-    *("TORCH_EXTENSIONS_DIR", "TORCHINDUCTOR_*", "TRITON_*", "CC", "CXX", "NVCC*", "CUDA_INJECTION*", "NCCL_*PLUGIN*"),
+    *(
+        "OPENSSL_*",
+        "OMP_TOOL*",
+        "HDF5_PLUGIN_*",
+        "HSA_*",
+        "UCX_MODULE_*",
+        "HF_MODULES_CACHE",
+        "NUMBA_*",
+        "LIBRARY_PATH",
+    ),
+    *(
+        "MPLCONFIGDIR",
+        "SRUN_*",
+        "SBATCH_*",
+        "TORCH_EXTENSIONS_DIR",
+        "TORCHINDUCTOR_*",
+        "TRITON_*",
+        "CC",
+        "CXX",
+        "NVCC*",
+        "CUDA_INJECTION*",
+        "NCCL_*PLUGIN*",
+    ),
     # Who is who among the processes of a run.
     *("HOSTCORE_*", "TRAINER_*", "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_*", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("MASTER_*", "PET_*", "TORCHELASTIC_*", "TORCH_DISTRIBUTED_*", "KUBERNETES_*", "SLURM_*", "RAY_*", "NVIDIA_*"),
@@ -18,7 +40,7 @@ RESERVED: Final = (
     *("*_PROXY", "SSL_*", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_ENDPOINT*", "AWS_CA_BUNDLE", "AWS_*_FILE"),
     *("AWS_METADATA_*", "AWS_EC2_METADATA_*", "AWS_CONTAINER_*", "AWS_ROLE_*", "GOOGLE_APPLICATION_CREDENTIALS"),
     *("GCE_METADATA_*", "STORAGE_EMULATOR_HOST", "AZURE_*", "FSSPEC_*", "HF_ENDPOINT", "HOSTALIASES", "RES_OPTIONS"),
-    "LOCALDOMAIN",
+    *("LOCALDOMAIN", "KRB5*", "NETRC", "BOTO_*", "CLOUDSDK_*", "AWS_PROFILE", "AWS_CONFIG*", "AWS_DEFAULT_PROFILE"),
 )
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _LONGEST_VALUE: Final = 32 * 1024

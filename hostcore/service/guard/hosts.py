@@ -104,7 +104,7 @@ class Hosts:
         match standing(address):
             case "metadata":
                 return "link-local addresses and those of cloud metadata services are closed to jobs"
-            case "internal" if not self._is_opened(host):
+            case "internal" if not self.is_opened(host):
                 return "addresses inside of this network are closed to jobs"
         return None
 
@@ -117,13 +117,14 @@ class Hosts:
             return f"{name!r} is an address in a notation that programs read differently"
         if name in _METADATA_NAMES:
             return f"{name!r} is a cloud metadata service, which is closed to jobs"
-        if self._is_opened(host):
+        if self.is_opened(host):
             return None
         if _INTERNAL_NAMES.search(name) or (len(labels) == 1 and not host.may_be_text):
             return f"{name!r} is a name inside of this network, which is closed to jobs"
         return None
 
-    def _is_opened(self, host: Host) -> bool:
+    def is_opened(self, host: Host) -> bool:
+        """Whether the operator has opened it."""
         name = host.name.removesuffix(".")
         shown = f"[{name}]" if ":" in name else name
         spellings = {name, shown, *([f"{shown}:{host.port}"] if host.port is not None else ())}

@@ -140,6 +140,9 @@ class _Guard:
                 return uri.problem, uri.hint
             if uri.host is not None and (problem := self._why_not_host(uri.host, pointer)):
                 return problem, None
+            # In a text it is nothing that is asked; as a whole, a server may send whoever asks it to another address.
+            if uri.kind == "server" and uri.start == 0 and uri.host and not self.hosts.is_opened(uri.host):
+                return f"the server {uri.host.name!r} is not among those that the operator has opened", None
             if uri.path and (problem := self._why_not_path(uri.path, pointer)):
                 return problem, None
             for key, value in uri.query:

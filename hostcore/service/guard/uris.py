@@ -15,7 +15,8 @@ STORES: Final = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "abfs", "abfss
 SERVERS: Final = frozenset({"http", "https", "redis", "rediss"})
 _AZURE: Final = frozenset({"az", "abfs", "abfss"})
 
-_SCHEME: Final = re.compile(r"(?P<scheme>[A-Za-z0-9+.-]+):(?=/)|(?P<none>:)(?=//)")
+#: Not from within a word: looked for from each of its characters, a long one would take quadratic time.
+_SCHEME: Final = re.compile(r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z0-9+.-]+):(?=/)|(?P<none>:)(?=//)")
 #: ``http:host``, which some programs take for ``http://host``; and every ``file:``.
 _BARE: Final = re.compile(r"(?P<scheme>https?|file|local):", re.IGNORECASE)
 _HOST: Final = r"(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9_.-]+))(?::(?P<port>[0-9]{1,5}))?"
@@ -27,6 +28,8 @@ _BUCKET: Final = re.compile(
     r"(?:[A-Za-z0-9][A-Za-z0-9._-]*|arn:[a-z0-9:_-]+)(?:@(?P<account>[A-Za-z0-9.-]+))?(?=[/?#\s\"'`<>(),;!|\]}]|$)"
 )
 _QUERY: Final = re.compile(r"\?([^#\s]*)")
+#: What follows a host is looked at so far: longer than any server takes, and short enough to be looked at often.
+_LONGEST: Final = 8192
 _BRACKETED: Final = re.compile(r"\[[0-9A-Fa-f:.]*\]")
 
 Kind = Literal["store", "server", "file"]
@@ -133,7 +136,7 @@ def _odd(text: str, start: int, at: int) -> Unreadable:
 
 
 def _authority(text: str, at: int) -> str:
-    return re.split(r"[/?#]", text[at:], maxsplit=1)[0]
+    return re.split(r"[/?#]", text[at : at + _LONGEST], maxsplit=1)[0]
 
 
 def _host(found: "re.Match[str]") -> Host:
@@ -142,5 +145,5 @@ def _host(found: "re.Match[str]") -> Host:
 
 
 def _query(text: str, at: int) -> tuple[tuple[str, str], ...]:
-    found = _QUERY.search(text, at)
+    found = _QUERY.search(text, at, at + _LONGEST)
     return tuple(parse_qsl(found[1], keep_blank_values=True)) if found else ()

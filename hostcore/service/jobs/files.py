@@ -7,13 +7,14 @@ import attrs
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, Field
 
+from hostcore.job.load import load_job
 from hostcore.scrubbing import scrubbed
 from hostcore.service.http.auth import authenticate
 from hostcore.service.jobs.downloads import download
 from hostcore.service.jobs.mirror_files import MirrorFiles
 from hostcore.service.jobs.run_files import MOST, Files, LocalFiles, no_such, require_artifact
 from hostcore.service.jobs.whereabouts import is_seen
-from hostcore.service.planning import directory_of, plan_of
+from hostcore.service.planning import directory_of
 from hostcore.service.services import Service, the_service
 from hostcore.supervisor.mirror.place import mirror_of
 
@@ -158,7 +159,7 @@ def _files(service: Service, run_id: str) -> Files:
     """Where the files of a job lie: in its run directory or, where that is not seen from here, in its mirror."""
     job = service.job(run_id)
     if not is_seen(job, service.settings):
-        mirror = mirror_of(plan_of(job, service.settings).spec)
+        mirror = mirror_of(load_job(job.job))
         if mirror is not None:
             return MirrorFiles(mirror)
     return LocalFiles(directory_of(job, service.settings))

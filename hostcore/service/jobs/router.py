@@ -108,14 +108,18 @@ def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job
 
 
 @ROUTER.post("/{run_id}:resume", status_code=202, response_model=Job, summary="Resume a job")
-def resume_job(run_id: str, service: The) -> Job:
+def resume_job(run_id: str, asker: Asker, service: The) -> Job:
     """Launch a job that has ended once more; it goes on from its newest checkpoint.
 
-    One that waits or runs stays as it is.
+    The policies are asked again, and its launcher is the operator's as it is set up now. One that waits or runs stays
+    as it is.
     """
     job = service.job(run_id)
+    if job.phase != "ended":
+        return Job.of(job)
     now = now_ms()
     changes: dict[str, Any] = {
+        "job": service.admission.again(job, asker),
         "phase": "queued",
         "status": "submitted",
         "detail": "",
@@ -131,9 +135,7 @@ def resume_job(run_id: str, service: The) -> Job:
         "updated_ms": now,
         "due_ms": now,
     }
-    if job.phase == "ended" and service.jobs.relaunch(
-        job, changes, most_open=service.settings.operator.http.max_submitted
-    ):
+    if service.jobs.relaunch(job, changes, most_open=service.settings.operator.http.max_submitted):
         service.dispatcher.wake()
     return Job.of(service.job(run_id))
 

@@ -1,6 +1,5 @@
 """``POST /v1/jobs:validate``: everything that can be known of a job before it is submitted."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import attrs
@@ -8,19 +7,16 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from hostcore.events.writer import now_ms
-from hostcore.job.names import engine_name
-from hostcore.plugins.launching import launcher_of
 from hostcore.plugins.provenance import provenance
-from hostcore.runs.launch import Launch
 from hostcore.scrubbing import scrub, scrubbed
+from hostcore.service.admission import require_new
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_object
 from hostcore.service.http.problems import RequestError
 from hostcore.service.jobs.checking import check
 from hostcore.service.services import Service, the_service
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.submit import launch_context
+from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.policy import Principal
 
 ROUTER = APIRouter(tags=["jobs"], dependencies=[Depends(authenticate)])
@@ -63,7 +59,7 @@ async def validate(
     Its plugins are imported and its data is opened where the service runs, in a process of its own, for at most two
     minutes. What cannot be found out there is told in `unchecked`.
     """
-    plan, plugins, launch = await run_in_threadpool(_planned, parse_object(body), asker, service)
+    plan, plugins, launch = await run_in_threadpool(_planned, body, asker, service)
     done = await check(plan, request)
     return Validated(
         job=plan.spec.to_json(),
@@ -76,11 +72,10 @@ async def validate(
     )
 
 
-def _planned(
-    document: Mapping[str, Any], asker: Principal, service: Service
-) -> tuple[RunPlan, list[dict[str, Any]], LaunchPreview]:
+def _planned(body: bytes, asker: Principal, service: Service) -> tuple[RunPlan, list[dict[str, Any]], LaunchPreview]:
     """The plan, the plugins of it with where they come from, and what its launcher would do."""
-    plan = service.admission.plan(document, asker)
+    plan = service.admission.plan(parse_object(body), asker)
+    require_new(plan.directory)
     if service.jobs.get(plan.spec.run_id) is not None:
         raise RequestError(
             f"there is a job {plan.spec.run_id!r} already",
@@ -88,9 +83,6 @@ def _planned(
             pointer="/run_id",
             hint="choose another run_id, or leave it out to have one made",
         )
-    launcher = launcher_of(plan.spec, service.discovered, job_dir=plan.job_dir)
-    launch = Launch(attempt=1, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
-    context = launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None)
-    planned = launcher.plan(context)
+    planned = dry_run(plan, service.discovered)
     plugins = [attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected]
     return plan, plugins, LaunchPreview(summary=scrub(planned.summary), document=scrub(planned.document))

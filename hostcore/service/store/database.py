@@ -32,7 +32,7 @@ def open_database(url: str) -> Engine:
     :raises DatabaseError: When it is none, or the database cannot be reached or is a later version's.
     """
     try:
-        parsed = make_url(url)
+        parsed = _absolute(make_url(url))
         if parsed.password:
             remember(str(parsed.password))
         make = _BACKENDS.get(parsed.get_backend_name())
@@ -54,6 +54,12 @@ def open_database(url: str) -> Engine:
             hint="look whether it runs and this user may write; one of a later hostcore cannot be used",
         ) from error
     return engine
+
+
+def _absolute(url: URL) -> URL:
+    """SQLite's file by its absolute path: connections are made later, wherever this process works then."""
+    is_file = url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:"
+    return url.set(database=str(Path(url.database).absolute())) if is_file and url.database else url
 
 
 def _sqlite(url: URL) -> Engine:

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,8 @@ from hostcore_hookspecs.errors import HostcoreError
 LOG: Final = logging.getLogger("hostcore.service")
 #: Importing a large framework takes a while.
 _PATIENCE_SECONDS: Final = 60.0
+#: One that cannot be asked is not asked again for so long.
+_AGAIN_SECONDS: Final = 60.0
 
 Ask = Callable[[Sequence[Question], Path], Sequence[Description]]
 
@@ -30,6 +33,8 @@ class Trainers:
     def __init__(self, ask: Ask = _ask) -> None:
         self._ask = ask
         self._known: dict[str, bool] = {}
+        #: When those that could not be asked may be asked again; monotonic, in seconds.
+        self._not_before: dict[str, float] = {}
         self._asking = threading.Lock()
 
     def known(self, name: str) -> bool | None:
@@ -44,12 +49,17 @@ class Trainers:
         """
         if (known := self._known.get(name)) is not None:
             return known
+        if time.monotonic() < self._not_before.get(name, 0.0):
+            return True
         with self._asking:
             if name not in self._known:
+                if time.monotonic() < self._not_before.get(name, 0.0):
+                    return True
                 try:
                     (description,) = self._ask([Question(kind="trainer", name=name)], job_dir)
                 except HostcoreError as error:
                     LOG.warning("the trainer %s cannot be asked what it takes: %s", name, error.message)
+                    self._not_before[name] = time.monotonic() + _AGAIN_SECONDS
                     return True
                 self._known[name] = _has_model_id(description)
             return self._known[name]

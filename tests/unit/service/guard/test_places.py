@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from hostcore.service.guard.places import wrong_places
@@ -34,15 +35,13 @@ def refused(job: Mapping[str, Any], http: HttpSettings, names: Mapping[str, Sequ
         *("abfs://container@account.dfs.core.windows.net/x", "s3://bucket/my data/x", "s3://b/k?versionId=3"),
         "s3://arn:aws:s3:us-west-2:123456789012:accesspoint/ap/x",
         *(
-            "https://example.com/x.csv",
-            "http://example.com:8080/x?a=b#c",
-            "https://8.8.8.8/x",
-            "http://[2606:4700::1]/x",
+            "https://data.corp.example/x.csv",
+            "http://data.corp.example:8080/x?a=b#c",
         ),
         *("http://minio:9000/x", "http://a.corp.example/x", "http://127.0.0.1:8080/x", "http://[fd00::1]/x"),
     ],
 )
-def test_stores_and_public_and_opened_hosts_may_be_named(uri: str, http: HttpSettings) -> None:
+def test_stores_and_opened_hosts_may_be_named(uri: str, http: HttpSettings) -> None:
     assert refused({"dataset": {"parquet_paths": [uri]}}, http) == []
 
 
@@ -110,7 +109,14 @@ def test_a_name_counts_for_what_it_leads_to(http: HttpSettings) -> None:
         "ok.example": ["8.8.8.8"],
     }
     job = {"dataset": {"parquet_paths": [f"https://{name}/x" for name in (*names, "unknown.example")]}}
-    assert refused(job, http, names) == ["/dataset/parquet_paths/0"]
+    assert set(refused(job, http, names)) == {f"/dataset/parquet_paths/{number}" for number in (0, 2, 3)}
+    settings = {"reporters": [{"use": "redis-streams", "host": name} for name in (*names, "unknown.example")]}
+    assert refused(settings, http, names) == ["/reporters/0/host"]
+
+
+def test_a_server_that_nobody_has_opened_may_send_whoever_asks_it_anywhere(http: HttpSettings) -> None:
+    job = {"dataset": {"parquet_paths": ["https://example.com/x", "http://8.8.8.8/x", "https://data.corp.example/x"]}}
+    assert refused(job, http) == ["/dataset/parquet_paths/0", "/dataset/parquet_paths/1"]
 
 
 def test_an_opened_name_never_leads_to_a_metadata_service() -> None:
@@ -130,7 +136,8 @@ def test_credentials_in_a_uri_are_refused_and_not_repeated(http: HttpSettings) -
 def test_a_job_cannot_make_the_service_ask_for_names_without_end(http: HttpSettings) -> None:
     job = {"dataset": {"parquet_paths": [f"https://h{number}.example/x" for number in range(65)]}}
     asked: list[str] = []
-    (error,) = wrong_places(job, http, look_up=lambda names: asked.extend(names) or {})  # type: ignore[func-returns-value]
+    everywhere = attrs.evolve(http, hosts=("*",))
+    (error,) = wrong_places(job, everywhere, look_up=lambda names: asked.extend(names) or {})  # type: ignore[func-returns-value]
     assert "65 hosts" in error.message
     assert asked == []
 

@@ -189,7 +189,7 @@ def test_extra_args_are_the_operators_to_allow(connect: Connect) -> None:
         ("s3://b/data.v1/*.parquet", "parquet", "parquet_paths"),
         ("s3://b/x.jsonl", "json", "paths"),
         ("s3://b/*.JSON.gz", "json", "paths"),
-        ("https://example.com/x.csv?v=1", "csv", "paths"),
+        ("s3://bucket/x.csv?versionId=1", "csv", "paths"),
         ("s3://b/x.arrow", "arrow", "paths"),
     ],
 )
