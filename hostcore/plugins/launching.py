@@ -90,7 +90,16 @@ def launcher_of(spec: Any, discovered: Discovered, *, job_dir: Path | None = Non
     :param job_dir: The job file's folder; the working directory if not given.
     :raises HostcoreError: When it is not installed, or cannot be loaded.
     """
-    use = spec.launcher
+    return load_launcher(spec.launcher, discovered, job_dir=job_dir or Path.cwd())
+
+
+def load_launcher(use: Any, discovered: Discovered, *, job_dir: Path) -> Launcher:
+    """A launcher by its name and its settings.
+
+    :param use: A ``ComponentUse``.
+    :param job_dir: Where relative paths in its settings start.
+    :raises HostcoreError: See :func:`launcher_of`.
+    """
     selected = Selected(
         ref=resolve(use.use, "launcher", discovered, pointer="/launcher"),
         settings=use.settings,
@@ -98,4 +107,4 @@ def launcher_of(spec: Any, discovered: Discovered, *, job_dir: Path | None = Non
         use=f"launcher:{use.use}",
         named_at="/launcher",
     )
-    return Launcher(load_component(selected, job_dir=job_dir or Path.cwd()))
+    return Launcher(load_component(selected, job_dir=job_dir))

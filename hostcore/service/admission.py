@@ -9,14 +9,15 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.errors import Errors
+from hostcore.errors import Errors, all_errors
 from hostcore.events.writer import now_ms
 from hostcore.job.names import BUILTIN, engine_name, make_run_id
 from hostcore.job.pointers import escaped
+from hostcore.job.sections import ComponentUse
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component
 from hostcore.plugins.discover import Discovered
-from hostcore.plugins.launching import launcher_of
+from hostcore.plugins.launching import load_launcher
 from hostcore.runs.directory import RunDirectory
 from hostcore.service.guard.from_others import require_allowed
 from hostcore.service.guard.refusal import NotAllowed
@@ -27,6 +28,8 @@ from hostcore.service.store.jobs import JobExists, Jobs
 from hostcore.supervisor.authorizing import authorize, operator_policies, policies_of
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore.supervisor.submit import dry_run
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 
 #: Of a trainer's name, an owner, a label's key, in characters: what the database's columns hold.
@@ -64,9 +67,10 @@ class Admission:
     def of(cls, settings: Settings, jobs: Jobs, discovered: Discovered) -> "Admission":
         """With the operator's policies loaded.
 
-        :raises HostcoreError: When one of them cannot be.
+        :raises HostcoreError: When one of them cannot be, or one of the operator's launchers.
         """
         policies = operator_policies(settings.operator, discovered)
+        _require_launchers(settings.operator, discovered)
         return cls(settings=settings, jobs=jobs, discovered=discovered, policies=policies)
 
     def plan(self, document: Mapping[str, Any], principal: Principal) -> RunPlan:
@@ -80,9 +84,9 @@ class Admission:
         run_dir = self.settings.runs / str(document["run_id"])
         document = {**document, "launcher": _launcher(document.get("launcher"), operator)}
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
-        launcher_of(plan.spec, self.discovered, job_dir=run_dir)
         asked = policies_of(operator, plan, self.discovered) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
+        dry_run(plan, self.discovered)  # what its launcher refuses is told now, and not when the run_id is spent
         return plan
 
     def submit(self, document: Mapping[str, Any], origin: Origin, *, name: str | None = None) -> tuple[StoredJob, bool]:
@@ -202,6 +206,23 @@ def _with_run_id(document: Mapping[str, Any]) -> dict[str, Any]:
     name = trainer if isinstance(trainer, str) else "run"
     run_id = make_run_id(name, now=lambda: datetime.now(UTC), token=lambda: os.urandom(4).hex())
     return {**document, "run_id": run_id}
+
+
+def _require_launchers(operator: OperatorFile, discovered: Discovered) -> None:
+    """See that the launchers of the operator's file are installed, and have settings that they take.
+
+    :raises HostcoreError: What is wrong with the first that cannot be loaded; it names the file and the place in it.
+    """
+    for name, place in ((None, "/launcher"), *((name, f"/launchers/{escaped(name)}") for name in operator.launchers)):
+        use = _launcher(name, operator)
+        settings = {key: value for key, value in use.items() if key != "use"}
+        try:
+            load_launcher(ComponentUse(use=use["use"], settings=settings), discovered, job_dir=operator.folder)
+        except HostcoreError as error:
+            for one in all_errors(error):
+                one.pointer = place + (one.pointer or "").removeprefix("/launcher")
+                one.file = one.file or (str(operator.path) if operator.path else None)
+            raise
 
 
 def _launcher(asked: Any, operator: OperatorFile) -> dict[str, Any]:

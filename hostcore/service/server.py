@@ -78,6 +78,7 @@ def _log_to_stderr(level: str) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(_Scrubbed("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it tells of every start that there was nothing to do
 
 
 def _listen(host: str, port: int) -> socket.socket:

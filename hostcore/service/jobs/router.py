@@ -108,14 +108,15 @@ def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job
 
 
 @ROUTER.post("/{run_id}:resume", status_code=202, response_model=Job, summary="Resume a job")
-def resume_job(run_id: str, asker: Asker, service: The) -> Job:
+def resume_job(run_id: str, asker: Asker, service: The, response: Response) -> Job:
     """Launch a job that has ended once more; it goes on from its newest checkpoint.
 
-    The policies are asked again, and its launcher is the operator's as it is set up now. One that waits or runs stays
-    as it is.
+    The policies are asked again, and its launcher is the operator's as it is set up now. One that waits, runs or has
+    succeeded stays as it is, which answers 200.
     """
     job = service.job(run_id)
-    if job.phase != "ended":
+    if job.phase != "ended" or job.status == "succeeded":
+        response.status_code = 200
         return Job.of(job)
     now = now_ms()
     changes: dict[str, Any] = {

@@ -112,6 +112,8 @@ def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: A
         ({"service": database.format(f"sqlite:///{tmp_path}")}, {}, "unable to open database file"),
         ({"service": database.format("mysql://x")}, {}, "hostcore keeps no jobs in"),
         ({"top": 'policies = ["no-such-policy"]'}, {}, "no-such-policy"),
+        ({"launcher": "slrum"}, {}, "slrum"),
+        ({"launchers": 'slurm = { partion = "gpu" }'}, {}, "/launchers/slurm/partion"),
     ]
     for number, (operator, environment, says) in enumerate(cases):
         server = make_server(start=False, folder=tmp_path / str(number), **operator, **environment)

@@ -12,10 +12,19 @@ import pytest
 from sqlalchemy import Engine
 
 from hostcore.plugins.discover import Discovered
+from hostcore.plugins.launching import Launcher
+from hostcore.runs.attempts import claim_attempt
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.launch import Launch
+from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
 from hostcore.service.dispatch.dispatcher import Dispatcher
+from hostcore.service.dispatch.watching import look
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
 from hostcore.service.store.jobs import Jobs
+from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
 
 Make = Callable[..., StoredJob]
 Noted = Callable[[str], Sequence[str]]
@@ -264,3 +273,59 @@ def test_a_database_that_goes_away_for_a_while_loses_nothing(
 
     wait(jobs, "a", phase="ended", status="succeeded")
     assert noted("calls") == ["a.1"]
+
+
+def test_no_exception_ends_the_dispatching(
+    jobs: Jobs, start: Start, a_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([ProcessLookupError("gone"), RuntimeError("can't start new thread")])
+    claim = jobs.claim
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        for error in failures:
+            raise error
+        return claim(*arguments, **more)
+
+    monkeypatch.setattr(jobs, "claim", failing)
+    start(jobs)
+    jobs.add(a_job("a"))
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert list(failures) == []
+
+
+def test_a_local_job_of_a_machine_that_is_gone_is_what_its_run_directory_says(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make
+) -> None:
+    settings = service_here()
+    folder = RunDirectory(settings.runs / "a")
+    folder.make()
+    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
+    details = {"host": "a-pod-that-was-replaced", "pid": 1, "started": "", "run_dir": str(folder.path), "log": ""}
+    handle = LaunchHandle(launcher="local", id="1", details={**details, "earlier_result": None})
+    Launch(attempt=1, submitted_ms=1, launch_id="a.1", handle=handle).write(folder.launch)
+    job = a_job("a", phase="launched", launcher="local", handle=handle, job={**a_job("a").job, "launcher": "local"})
+
+    seen = look(job, settings, installed)
+    assert (seen["phase"], seen["status"]) == ("ended", "lost")
+    assert "another" in seen["detail"] or "this is" in seen["detail"]
+
+
+def test_the_end_of_an_earlier_launch_is_not_that_of_this_one(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = service_here()
+    folder = RunDirectory(settings.runs / "a")
+    folder.make()
+    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
+    claim_attempt(folder.attempts, 1, process=ProcessIdentity.current(), started_ms=1)
+    RunResult(run_id="a", status="failed", exit_code=1, attempt=1, step=7, epoch=0, started_ms=1, ended_ms=1000).write(
+        folder.result
+    )
+    handle = LaunchHandle(launcher="stuck", id="a.2")
+    Launch(attempt=2, submitted_ms=2, launch_id="a.2", handle=handle).write(folder.launch)
+    told = LaunchStatus(status="failed", message="ImagePullBackOff")
+    monkeypatch.setattr(Launcher, "poll", lambda *_: told)
+
+    seen = look(a_job("a", phase="launched", launcher="stuck", handle=handle), settings, installed)
+    assert (seen["status"], seen["detail"], seen["exit_code"]) == ("failed", "ImagePullBackOff", None)
+    assert seen["ended_ms"] > 1000

@@ -169,3 +169,8 @@ def test_a_data_root_may_be_a_link_itself(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "real")
     assert refused({"weights": str(tmp_path / "root" / "w")}, HttpSettings(data_roots=(tmp_path / "root",))) == []
+
+
+def test_a_word_of_a_megabyte_is_looked_through_once(http: HttpSettings) -> None:
+    assert refused({"hyperparams": {"word": "a" * 2**20}}, http) == []
+    assert refused({"hyperparams": {"word": "a" * 2**20 + "://x"}}, http) == ["/hyperparams/word"]

@@ -5,6 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -294,18 +295,36 @@ def test_cancelling_is_legal_in_every_state_and_as_often_as_one_likes(
 
 def test_resuming_launches_what_has_ended_once_more_and_leaves_the_rest(client: Client, tiny: Any, noted: Any) -> None:
     service = client()
-    service.post("/v1/jobs", json=tiny(run_id="a"))
-    wait(service, "a", "succeeded")
-    service.post("/v1/jobs", json=tiny(run_id="b", launcher="stuck"))
-    wait(service, "b", "running")
+    service.post("/v1/jobs", json=tiny(run_id="a", launcher="stuck"))
+    wait(service, "a", "running")
+    running = service.post("/v1/jobs/a:resume")
+    service.post("/v1/jobs/a:cancel")
+    wait(service, "a", "cancelled")
     again = service.post("/v1/jobs/a:resume")
-    running = service.post("/v1/jobs/b:resume")
+    service.post("/v1/jobs", json=tiny(run_id="b"))
+    wait(service, "b", "succeeded")
+    done = service.post("/v1/jobs/b:resume")
 
+    assert (running.status_code, running.json()["status"], running.json()["launches"]) == (200, "running", 1)
     assert (again.status_code, again.json()["status"], again.json()["launches"]) == (202, "submitted", 2)
-    assert (running.status_code, running.json()["status"], running.json()["launches"]) == (202, "running", 1)
-    wait(service, "a", "succeeded")
+    assert (done.status_code, done.json()["status"], done.json()["launches"]) == (200, "succeeded", 1)
+    wait(service, "a", "running")
     first, second = (one for one in noted("started") if one.startswith("a."))
     assert first != second
+
+
+def test_what_its_launcher_refuses_is_told_before_the_run_id_is_spent(client: Client, tiny: Any) -> None:
+    service = client(launchers={"local": {}})
+    refused = service.post("/v1/jobs", json=tiny(run_id="a", launcher="local", resources={"num_nodes": 4}))
+    assert (refused.status_code, codes(refused)[0][1]) == (400, "/resources/num_nodes")
+    assert service.get("/v1/jobs/a").status_code == 404
+
+
+def test_a_run_of_somebody_elses_is_not_taken_for_the_jobs(client: Client, tiny: Any, tmp_path: Path) -> None:
+    service = client()
+    (service.app.state.settings.runs / "a").mkdir(parents=True)  # type: ignore[attr-defined]
+    refused = service.post("/v1/jobs", json=tiny(run_id="a"))
+    assert (refused.status_code, codes(refused)) == (409, [("job.exists", "/run_id")])
 
 
 def test_another_method_or_path_is_a_problem_too(client: Client) -> None:
