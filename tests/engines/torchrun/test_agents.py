@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import attrs
 import pytest
 
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.keeper.processes import kill_all
+from hostcore_builtin_plugins.launchers.keeper.processes import children, descendants, kill_all
 from hostcore_builtin_plugins.launchers.torchrun.launcher import TorchrunLauncher
 from hostcore_hookspecs import LaunchHandle
 
@@ -171,3 +172,14 @@ def test_a_run_is_cancelled_with_a_checkpoint_and_its_ranks_are_not_started_agai
     status = TorchrunLauncher().poll(run.handle)
     assert (status.status, status.exit_code) == ("cancelled", 130)
     assert (run.result["attempt"], run.has_saved(run.result["step"])) == (1, True)
+
+
+def test_an_agent_that_is_killed_takes_its_ranks_with_it(submit: Callable) -> None:
+    run = submit("orphaned", max_steps=100_000, hyperparams={"seconds": 0.05})
+    wait_until(lambda: run.losses(1), "the first steps")
+    (agent,) = children(run.folder.claimed(1)["pid"])
+    below = descendants(agent)
+    assert below
+    os.kill(agent, signal.SIGKILL)
+    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "the ranks to be gone")
+    assert run.ended().status == "failed", run.log

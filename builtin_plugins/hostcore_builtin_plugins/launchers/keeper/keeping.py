@@ -98,6 +98,7 @@ class Keeper:
             return _NOT_FOUND
         if self._parent is None:
             signal.signal(signal.SIGTERM, lambda *_: send(process.pid, signal.SIGTERM))
+        ranks: list[int] = []
         while process.poll() is None:
             ranks = children(process.pid) if errand.agent else [process.pid]
             if self._folder.cancelled() is not None:
@@ -106,6 +107,9 @@ class Keeper:
                 over = time.time() + errand.grace_seconds
                 self._stop(process, ranks, signal.SIGTERM, due=partial(float, over))
             self._wait(process)
+        if errand.agent and process.returncode < 0:  # its ranks would go on, and nobody would know of them
+            for pid in ranks:
+                kill_all(pid)
         return process.returncode
 
     def _agent(self, agent: Agent, meeting: tuple[str, int]) -> list[str]:
