@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from hostcore.job.load import load_job
+from hostcore.job.names import is_builtin
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.control import read_cancel, request_cancel
 from hostcore.runs.directory import RunDirectory
@@ -19,6 +20,10 @@ from hostcore.runs.summary import ALIVE, RunSummary, summarize
 from hostcore.supervisor.abandoned import cancel_abandoned, wait_for_orphan
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.writable import RunUnwritable
+
+if TYPE_CHECKING:
+    from hostcore.job.spec import JobSpec
+    from hostcore.plugins.launching import Launcher
 
 REASON: Final = "cancelled by the user"
 _REQUESTED_BY: Final = "user"
@@ -84,6 +89,8 @@ def cancel(
                 return _ended(result, summary, requested=True)
             if asked is None:
                 asked = _request(directory, summary, reason=reason, force=force)
+                if summary.status == "submitted":
+                    _take_out_of_queue(directory)
         if not wait:
             return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
         watch(summary)
@@ -100,8 +107,6 @@ def _cancel_far(
     sleep: Callable[[float], None],
 ) -> Cancellation:
     """Cancel a run that cannot hear, since it does not see its directory: its launcher does it."""
-    from hostcore.plugins.discover import discover
-    from hostcore.plugins.launching import launcher_of
     from hostcore.supervisor.mirror.watching import refresh_far
 
     summary = summarize(directory)
@@ -111,9 +116,7 @@ def _cancel_far(
             raise RunConflict(
                 f"the run {directory.run_id!r} is just being launched", hint="try again in a moment, when it has been"
             )
-        record = RunRecord.read(directory.record)
-        spec = load_job(record.job, world_size=record.world_size or None)
-        launcher = launcher_of(spec, discover(), job_dir=Path(record.job_dir))
+        spec, launcher = _launcher_of(directory)
         launcher.cancel(launch.handle, 0.0 if force else spec.grace_seconds)
     while wait and summary.status in ALIVE:
         watch(summary)
@@ -123,6 +126,25 @@ def _cancel_far(
     result = RunResult.read(directory.result)
     ended = result if result and result.attempt >= launch.attempt and summary.status not in ALIVE else None
     return _ended(ended, summary, requested=requested)
+
+
+def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, Launcher]":
+    from hostcore.plugins.discover import discover
+    from hostcore.plugins.launching import launcher_of
+
+    record = RunRecord.read(directory.record)
+    spec = load_job(record.job, world_size=record.world_size or None)
+    return spec, launcher_of(spec, discover(), job_dir=Path(record.job_dir))
+
+
+def _take_out_of_queue(directory: RunDirectory) -> None:
+    """End a run that an engine has not begun yet: nobody is there to hear of a wish, and that may last for days."""
+    launch = awaited_launch(directory)
+    if launch is None or launch.handle is None or is_builtin(launch.handle.launcher, "local"):
+        return
+    spec, launcher = _launcher_of(directory)
+    if launcher.poll(launch.handle).status == "submitted":
+        launcher.cancel(launch.handle, spec.grace_seconds)
 
 
 def _ended(result: RunResult | None, summary: RunSummary, *, requested: bool) -> Cancellation:

@@ -137,6 +137,14 @@ def test_one_that_waits_in_a_queue_is_taken_out_of_it(project: Any, until: Calla
     assert project.run().result["status"] == "cancelled"
 
 
+def test_cancel_takes_a_detached_one_out_of_the_queue(project: Any) -> None:
+    assert project.command("run", project.job(max_steps=3, launcher="queue"), "--detach").code == 0
+    said = project.command("cancel", "a")
+    assert (said.code, said.out.splitlines()[0].split()[:2]) == (0, ["cancelled", "a"]), said.err
+    assert (project.path / "gone").exists()
+    assert project.run().result["status"] == "cancelled"
+
+
 def test_where_its_directory_is_not_seen_its_launcher_tells_how_it_goes(project: Any) -> None:
     (project.path / "there").mkdir()
     (project.path / "there" / "small_trainer.py").write_bytes((project.path / "small_trainer.py").read_bytes())
