@@ -26,6 +26,7 @@ _FAILURES = frozenset(
     {
         *("worker.died", "run.taken_over", "evaluation.failed"),
         *("service.unreachable", "service.full", "service.database", "service.defect", "request.too_many"),
+        "plugin.transient",  # an engine that did not answer
     }
 )
 
