@@ -1,11 +1,14 @@
 """``/train``: the HTTP surface of the unified trainer API, as its specification has it."""
 
+from collections.abc import Collection
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from hostcore.errors import all_errors
+from hostcore.errors import Errors, all_errors
+from hostcore.job.pointers import escaped
+from hostcore.job.wording import did_you_mean, found, near
 from hostcore.runs.summary import UnknownRun
 from hostcore.service.admission import Origin
 from hostcore.service.http.auth import Asker, authenticate
@@ -140,10 +143,25 @@ def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers, as
     :raises HostcoreError: Nothing of a job is imported, in whatever process, before it was found to be allowed.
     """
     name = mapped.document["trainer"]
-    if trainers.known(name) is None:
+    if not trainers.known(name):
         service.admission.plan(mapped.document, asker)
-    takes = ":" in name or trainers.takes_model_id(name, job_dir=service.settings.runs)
-    return mapped if takes else mapped.without_model_id()
+    names = None if ":" in name else trainers.hyperparams(name, job_dir=service.settings.runs)
+    if names is None:
+        return mapped
+    mapped = mapped if "model_id" in names else mapped.without_model_id()
+    unknown = [key for key in mapped.document["hyperparams"] if key not in names]
+    if unknown:
+        raise Errors([_unknown(key, names, mapped.document["trainer"]) for key in unknown])
+    return mapped
+
+
+def _unknown(key: str, names: Collection[str], trainer: str) -> HostcoreError:
+    return HostcoreError(
+        f"the trainer {trainer!r} has no hyperparameter {found(key)}",
+        code="key.unknown",
+        pointer=f"/hyperparams/{escaped(key)}",
+        hint=did_you_mean(near(key, names)) or f"it has {', '.join(sorted(names)) or 'none'}",
+    )
 
 
 def _exists(request: TrainingJobRequest, mapped: MappedJob, service: Service) -> HostcoreError:

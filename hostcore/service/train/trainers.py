@@ -25,48 +25,53 @@ def _ask(questions: Sequence[Question], job_dir: Path) -> Sequence[Description]:
 
 
 class Trainers:
-    """Whether trainers have a hyperparameter ``model_id``.
+    """Which hyperparameters trainers take.
 
     :param ask: Describes plugins.
     """
 
     def __init__(self, ask: Ask = _ask) -> None:
         self._ask = ask
-        self._known: dict[str, bool] = {}
+        #: By trainer; None: whatever it is given.
+        self._names: dict[str, frozenset[str] | None] = {}
         #: When those that could not be asked may be asked again; monotonic, in seconds.
         self._not_before: dict[str, float] = {}
         self._asking = threading.Lock()
 
-    def known(self, name: str) -> bool | None:
-        """What is known of a trainer already; None: nothing."""
-        return self._known.get(name)
+    def known(self, name: str) -> bool:
+        """Whether a trainer was asked before."""
+        return name in self._names
 
-    def takes_model_id(self, name: str, *, job_dir: Path) -> bool:
-        """Whether a trainer takes ``model_id``; one that cannot be asked here does: the run tells if that was wrong.
+    def hyperparams(self, name: str, *, job_dir: Path) -> frozenset[str] | None:
+        """The names of what a trainer takes; None: anything, or it cannot be asked here, and the run tells.
 
         :param name: Of a trainer that may be imported.
         :param job_dir: See :func:`~hostcore.plugins.describe.describe`.
         """
-        if (known := self._known.get(name)) is not None:
-            return known
-        if time.monotonic() < self._not_before.get(name, 0.0):
-            return True
+        if name in self._names or self._is_to_be_left_alone(name):
+            return self._names.get(name)
         with self._asking:
-            if name not in self._known:
-                if time.monotonic() < self._not_before.get(name, 0.0):
-                    return True
+            if name not in self._names and not self._is_to_be_left_alone(name):
                 try:
                     (description,) = self._ask([Question(kind="trainer", name=name)], job_dir)
                 except HostcoreError as error:
                     LOG.warning("the trainer %s cannot be asked what it takes: %s", name, error.message)
                     self._not_before[name] = time.monotonic() + _AGAIN_SECONDS
-                    return True
-                self._known[name] = _has_model_id(description)
-            return self._known[name]
+                else:
+                    self._names[name] = _names(description)
+            return self._names.get(name)
+
+    def takes_model_id(self, name: str, *, job_dir: Path) -> bool:
+        """Whether a trainer takes ``model_id``; see :meth:`hyperparams`."""
+        names = self.hyperparams(name, job_dir=job_dir)
+        return names is None or "model_id" in names
+
+    def _is_to_be_left_alone(self, name: str) -> bool:
+        return time.monotonic() < self._not_before.get(name, 0.0)
 
 
-def _has_model_id(description: Description) -> bool:
+def _names(description: Description) -> frozenset[str] | None:
     schema = description.settings_schema
     if description.errors or schema is None or schema.get("additionalProperties") is not False:
-        return True
-    return "model_id" in schema.get("properties", {})
+        return None
+    return frozenset(schema.get("properties", {}))

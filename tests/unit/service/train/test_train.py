@@ -249,3 +249,12 @@ def test_the_document_shows_every_field_and_the_specifications_example(connect: 
     assert all(body["schema"]["properties"][name]["description"] for name in fields)
     assert body["examples"]["specification"]["value"] == EXAMPLE
     assert {"201", "400", "401", "500"} <= operation["responses"].keys()
+
+
+def test_a_hyperparameter_that_the_trainer_does_not_have_is_told_before_the_run_id_is_spent(connect: Connect) -> None:
+    schema = {"type": "object", "additionalProperties": False, "properties": {"learning_rate": {}, "model_id": {}}}
+    client = connect(schema=schema)
+    refused = client.post("/train", json={**REQUEST, "extra_args": {"learning_rat": 2e-5, "lr": 1.0, "max_steps": 5}})
+    assert pointers(refused) == ["/extra_args/learning_rat", "/extra_args/lr"]
+    assert "did you mean" in refused.json()["errors"][0]["hint"]
+    assert client.post("/train", json={**REQUEST, "extra_args": {"learning_rate": 2e-5}}).status_code == 201
