@@ -56,7 +56,9 @@ def package(tmp_path: Path) -> Path:
 
 
 def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    # Without what this pytest has set; its options, which keep plugins of other packages out, hold there, too.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**inherited, "PYTEST_ADDOPTS": os.environ.get("PYTEST_ADDOPTS", "")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
