@@ -154,7 +154,7 @@ def test_cancelling_writes_a_checkpoint(submit: Callable[..., Run], kubernetes: 
     assert result["step"] > 5
     run.launcher.cancel(run.handle, 60.0)
     assert run.poll().status == "cancelled"
-    assert kubernetes.objects("pods") == []
+    until(lambda: kubernetes.objects("pods") == [], "the pods to be gone")
 
 
 def test_a_run_that_fails_is_not_tried_again_and_says_why(submit: Callable[..., Run], kubernetes: Any) -> None:
