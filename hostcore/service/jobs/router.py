@@ -107,7 +107,13 @@ def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job
     return Job.of(job)
 
 
-@ROUTER.post("/{run_id}:resume", status_code=202, response_model=Job, summary="Resume a job")
+@ROUTER.post(
+    "/{run_id}:resume",
+    status_code=202,
+    response_model=Job,
+    responses={200: {"model": Job, "description": "It waits, runs or has succeeded: there is nothing to do."}},
+    summary="Resume a job",
+)
 def resume_job(run_id: str, asker: Asker, service: The, response: Response) -> Job:
     """Launch a job that has ended once more; it goes on from its newest checkpoint.
 
