@@ -80,8 +80,9 @@ class TestTheTable:
             "window.told = []; new MutationObserver(() => told.push(announcer.textContent))"
             ".observe(announcer, {childList: true, characterData: true, subtree: true})"
         )
-        service.submit("newcomer", max_steps=1, checkpoint_every=0)
+        service.submit("newcomer", max_steps=2, checkpoint_every=0, hyperparams={"wait_at": 1})
         tab.until(f"{ROWS}[0] === 'newcomer'")
+        service.let_go("newcomer")
         assert tab.js("document.activeElement.textContent") == "finished"
         tab.until(f"{cell('newcomer', 'Status')} === 'succeeded'")
         tab.until("told.some((text) => text.includes('newcomer: succeeded'))")
