@@ -3,6 +3,7 @@
 import json
 import math
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -39,7 +40,7 @@ from hostcore_hookspecs import (
 _DOCUMENT_BYTES: Final = 1_000_000
 
 
-class KubernetesLauncher:
+class KubernetesLauncher(ABC):
     """Hands a run to an operator as an object of a kind that it has brought."""
 
     #: What the plugin is called.
@@ -149,25 +150,25 @@ class KubernetesLauncher:
 
     # What the kinds differ in.
 
+    @abstractmethod
     def manifest(self, pods: Pods, marks: Marks, ctx: LaunchContext) -> Object:
         """``spec`` of the object."""
-        raise NotImplementedError
 
+    @abstractmethod
     def conditions(self, job: Object) -> Conditions:
         """What the operator says of a job."""
-        raise NotImplementedError
 
+    @abstractmethod
     def suspended(self) -> Object:
         """What to change in ``spec`` for the pods to be ended."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pod_labels(self, name: str) -> Mapping[str, str]:
         """What the pods of a job are found by."""
-        raise NotImplementedError
 
+    @abstractmethod
     def first_pod(self, pods: Sequence[Object]) -> Object | None:
         """The pod of the first node, if it is there."""
-        raise NotImplementedError
 
     # What they have in common.
 
