@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from hostcore.service.store.job import StoredJob
+from hostcore.service.store.job import ListedJob, StoredJob
 
 _MS = "Milliseconds since 1970."
 
@@ -36,14 +36,13 @@ class Job(BaseModel):
     seen_ms: int | None = Field(default=None, description=f"Its last sign of life. {_MS}")
 
     @classmethod
-    def of(cls, job: StoredJob) -> "Job":
+    def of(cls, job: StoredJob | ListedJob) -> "Job":
         """A stored job as others see it."""
         same = {name: getattr(job, name) for name in cls.model_fields if hasattr(job, name)}
         same["detail"] = job.detail or ("waits to be launched" if job.phase == "queued" else "")
         return cls(
             **same,
             cancelling=job.cancel_ms is not None and job.phase != "ended",
-            labels=dict(job.job.get("labels") or {}),
             submitted_by=job.principal,
         )
 

@@ -12,12 +12,11 @@ Phase = Literal["queued", "launching", "launched", "ended"]
 
 
 @attrs.frozen(kw_only=True)
-class StoredJob:
-    """One row of the table ``jobs``; see there for what the fields mean."""
+class JobRow:
+    """One row of the table ``jobs`` without the job itself, which may be large; see there for what the fields mean."""
 
     run_id: str
     name: str
-    job: Mapping[str, Any]
     trainer: str
     launcher: str
     owner: str | None = None
@@ -48,6 +47,26 @@ class StoredJob:
     due_ms: int = 0
 
 
+@attrs.frozen(kw_only=True)
+class ListedJob(JobRow):
+    """What lists show of a job."""
+
+    labels: Mapping[str, str]
+
+
+@attrs.frozen(kw_only=True)
+class StoredJob(JobRow):
+    """One whole row."""
+
+    job: Mapping[str, Any]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The job's labels."""
+        labels: Mapping[str, str] = self.job.get("labels") or {}
+        return labels
+
+
 _JSON = ("job", "handle")
 
 
@@ -67,10 +86,16 @@ def _storable(text: str) -> str:
 
 def from_row(row: Mapping[str, Any]) -> StoredJob:
     """A row as a job."""
-    fields = dict(row)
-    for key in _JSON:
-        if fields[key] is not None:
-            fields[key] = orjson.loads(fields[key])
+    return StoredJob(**_plain(row))
+
+
+def listed(row: Mapping[str, Any], labels: Mapping[str, str]) -> ListedJob:
+    """A row without its job, and the job's labels."""
+    return ListedJob(**_plain(row), labels=labels)
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    fields = {key: orjson.loads(value) if key in _JSON and value is not None else value for key, value in row.items()}
     if fields["handle"] is not None:
         fields["handle"] = LaunchHandle(**fields["handle"])
-    return StoredJob(**fields)
+    return fields

@@ -23,7 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from hostcore.job.names import BUILTIN
-from hostcore.service.store.job import StoredJob, from_row, to_row
+from hostcore.service.store.job import ListedJob, StoredJob, from_row, listed, to_row
 from hostcore.service.store.tables import JOBS, LABELS
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -31,6 +31,8 @@ LEASE_MS: Final = 60_000
 #: Serialises counting the open jobs and adding one.
 _COUNTING_LOCK: Final = 0x686F7375
 _OPEN: Final = ("queued", "launching", "launched")
+#: What a list shows: all but the jobs, each of which may have a megabyte.
+_LISTED: Final = [column for column in JOBS.columns if column.name != "job"]
 #: The launchers whose jobs share this machine.
 _LOCAL: Final = ("local", f"{BUILTIN}local")
 
@@ -132,7 +134,7 @@ class Jobs:
             row = connection.execute(select(JOBS).where(condition)).mappings().one_or_none()
         return from_row(dict(row)) if row is not None else None
 
-    def page(self, wanted: Filter, *, after: Place | None, limit: int) -> list[StoredJob]:
+    def page(self, wanted: Filter, *, after: Place | None, limit: int) -> list[ListedJob]:
         """Jobs, newest first."""
         conditions = list(_conditions(wanted))
         if after is not None:
@@ -144,8 +146,10 @@ class Jobs:
             )
         newest_first = (JOBS.c.submitted_ms.desc(), JOBS.c.run_id.desc())
         with self._engine.connect() as connection:
-            rows = connection.execute(select(JOBS).where(*conditions).order_by(*newest_first).limit(limit)).mappings()
-            return [from_row(dict(row)) for row in rows]
+            wanted_rows = select(*_LISTED).where(*conditions).order_by(*newest_first).limit(limit)
+            rows = connection.execute(wanted_rows).mappings().all()
+            labels = _labels_of(connection, [row["run_id"] for row in rows])
+        return [listed(dict(row), labels[row["run_id"]]) for row in rows]
 
     def request_cancel(self, run_id: str, reason: str, *, now: int) -> StoredJob | None:
         """Note that a job is to end; one that has, stays as it is, and the first reason counts.
@@ -283,6 +287,14 @@ def _held_by_its_attendant(job: StoredJob) -> ColumnElement[bool]:
 
 def _is_due(now: int) -> ColumnElement[bool]:
     return and_(JOBS.c.phase.in_(_OPEN), JOBS.c.due_ms <= now, JOBS.c.attended_until_ms <= now)
+
+
+def _labels_of(connection: Connection, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, str]]:
+    labels: dict[str, dict[str, str]] = {run_id: {} for run_id in run_ids}
+    of_these = select(LABELS).where(LABELS.c.run_id.in_(run_ids)).order_by(LABELS.c.key)
+    for run_id, key, value in connection.execute(of_these):
+        labels[run_id][key] = value
+    return labels
 
 
 def _conditions(wanted: Filter) -> Iterator[ColumnElement[bool]]:

@@ -123,6 +123,15 @@ def test_pages_show_every_job_once_while_others_are_added(jobs: Jobs, a_job: Mak
     assert sorted(seen) == sorted(there)
 
 
+def test_a_page_shows_labels_without_reading_the_jobs(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job("a", labels={"team": "maps", "a": "ä"}))
+    jobs.add(a_job("b"))
+
+    page = jobs.page(Filter(), after=None, limit=2)
+    assert {job.run_id: dict(job.labels) for job in page} == {"a": {"a": "ä", "team": "maps"}, "b": {}}
+    assert not hasattr(page[0], "job")
+
+
 def test_filters_find_what_is_exactly_so(jobs: Jobs, a_job: Make) -> None:
     hostile = "x' OR '1'='1"
     jobs.add(a_job("a", status="running", owner="Ann", labels={"team": "maps", hostile: "%_\\"}))
