@@ -75,6 +75,8 @@ def _checked_scalar(value: Any) -> Any:
         if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
             raise _not_json("a string contains half of a surrogate pair, which is not text", None)
         return value
+    if type(value) is int and not -(2**63) <= value < 2**63:  # most readers of JSON would not give it back as it is
+        raise _not_json(f"{found(value)} has more than 64 bits", "write it as a string")
     if value is None or type(value) in (bool, int, float):
         return value
     if isinstance(value, date):  # YAML's timestamps

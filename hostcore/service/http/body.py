@@ -1,6 +1,5 @@
 """The body of a request: of bounded size and depth, and strict JSON. Read before anything else looks at it."""
 
-from collections.abc import Iterator
 from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import Depends, Request
@@ -12,7 +11,7 @@ from hostcore.job.json_values import checked
 from hostcore.job.pointers import escaped
 from hostcore.job.wording import found
 from hostcore.service.http.problems import RequestError
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore.service.http.wording import in_words
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -61,8 +60,6 @@ def parse_object(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RequestError(f"expected an object, found {found(value)}", code="job.not_object", pointer="")
     plain: dict[str, Any] = checked(value, max_depth=MAX_DEPTH)
-    if too_large := [*_too_large(plain, "")]:
-        raise Errors(too_large)
     return plain
 
 
@@ -76,22 +73,10 @@ def parse_model(model: type[M], data: bytes) -> M:
     except ValidationError as error:
         raise Errors(
             [
-                RequestError(one["msg"], pointer="".join(f"/{escaped(str(part))}" for part in one["loc"]))
+                RequestError(in_words(one), pointer="".join(f"/{escaped(str(part))}" for part in one["loc"]))
                 for one in error.errors()
             ]
         ) from None
-
-
-def _too_large(value: Any, pointer: str) -> Iterator[HostcoreError]:
-    """The integers that most readers of JSON, and databases, would not give back as they are."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _too_large(item, f"{pointer}/{escaped(key)}")
-    elif isinstance(value, list):
-        for position, item in enumerate(value):
-            yield from _too_large(item, f"{pointer}/{position}")
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        yield RequestError(f"{found(value)} has more than 64 bits", code="job.value", pointer=pointer)
 
 
 Body = Annotated[bytes, Depends(read_body)]

@@ -263,7 +263,7 @@ CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"mock_batches": 3}, "value.type", "/mock_batches", "expected a list"),
     ({"max_steps": -1}, "value.range", "/max_steps", "found -1"),
     ({"max_steps": "10"}, "value.type", "/max_steps", 'found "10"'),
-    ({"max_steps": 10**20}, "value.type", "/max_steps", "found 100000000000000000000"),
+    ({"max_steps": 10**20}, "job.value", "/max_steps", "100000000000000000000 has more than 64 bits"),
     ({"epochs": 0}, "value.range", "/epochs", "of at least 1"),
     ({"dataset": None, "max_steps": 3, "epochs": 2}, "job.conflict", "/epochs", "no data"),
     ({"metric_every": -1}, "value.range", "/metric_every", "of at least 0"),
@@ -353,6 +353,12 @@ def test_every_error_of_the_corpus_is_plain_json_and_short() -> None:
         assert json.loads(json.dumps(error.as_dict())) == error.as_dict()
         assert len(error.message) < 300
         assert "\n" not in error.message
+
+
+def test_an_integer_that_readers_would_change_is_refused_wherever_it_stands() -> None:
+    (error,) = errors_of(changed(GOOD, {"hyperparams": {"x": [2**63 - 1, -(10**30)]}}))
+    assert (error.code, error.pointer, error.hint) == ("job.value", "/hyperparams/x/1", "write it as a string")
+    assert error.message == "-1000000000000000000000000000000 has more than 64 bits"
 
 
 def test_the_json_schema_refuses_what_the_loader_refuses_by_type_and_bounds() -> None:
