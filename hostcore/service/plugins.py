@@ -7,9 +7,12 @@ from pydantic import BaseModel, Field
 
 from hostcore.plugins.listing import plugins_document
 from hostcore.service.http.auth import authenticate
+from hostcore.service.http.query import only_known_parameters
 from hostcore.service.services import Service, the_service
 
-ROUTER = APIRouter(prefix="/v1/plugins", tags=["plugins"], dependencies=[Depends(authenticate)])
+ROUTER = APIRouter(
+    prefix="/v1/plugins", tags=["plugins"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+)
 
 
 class Plugin(BaseModel):

@@ -11,7 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from hostcore.errors import all_errors
+from hostcore.job.pointers import escaped
 from hostcore.scrubbing import scrub
+from hostcore.service.http.wording import in_words
 from hostcore_hookspecs.errors import HostcoreError
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -111,7 +113,7 @@ async def on_validation_error(_request: Request, error: Exception) -> JSONRespon
     """A query or a path that is not of its type."""
     assert isinstance(error, RequestValidationError)
     errors = [
-        RequestError(f"{one['msg']}", code="request.invalid", pointer="/" + "/".join(str(part) for part in one["loc"]))
+        RequestError(in_words(one), pointer="".join(f"/{escaped(str(part))}" for part in one["loc"]))
         for one in error.errors()
     ]
     return problem(HTTPStatus.BAD_REQUEST, errors)

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from hostcore.job.load import load_job
 from hostcore.scrubbing import scrubbed
 from hostcore.service.http.auth import authenticate
+from hostcore.service.http.query import only_known_parameters
 from hostcore.service.jobs.downloads import download
 from hostcore.service.jobs.mirror_files import MirrorFiles
 from hostcore.service.jobs.run_files import MOST, Files, LocalFiles, no_such, require_artifact
@@ -18,7 +19,9 @@ from hostcore.service.planning import directory_of
 from hostcore.service.services import Service, the_service
 from hostcore.supervisor.mirror.place import mirror_of
 
-ROUTER = APIRouter(prefix="/v1/jobs", tags=["files"], dependencies=[Depends(authenticate)])
+ROUTER = APIRouter(
+    prefix="/v1/jobs", tags=["files"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+)
 
 The = Annotated[Service, Depends(the_service)]
 Step = Annotated[int, Path(ge=0, le=10**15, description="The step of the checkpoint.")]

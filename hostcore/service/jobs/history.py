@@ -7,13 +7,16 @@ from fastapi.responses import StreamingResponse
 
 from hostcore.service.http.auth import authenticate
 from hostcore.service.http.problems import RequestError
+from hostcore.service.http.query import only_known_parameters
 from hostcore.service.jobs.happening import EventLog
 from hostcore.service.jobs.printing import EngineOutput, WorkerOutput
 from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of, streamed
 from hostcore.service.jobs.whereabouts import is_seen
 from hostcore.service.services import Service, the_service
 
-ROUTER = APIRouter(prefix="/v1/jobs", tags=["history"], dependencies=[Depends(authenticate)])
+ROUTER = APIRouter(
+    prefix="/v1/jobs", tags=["history"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+)
 
 The = Annotated[Service, Depends(the_service)]
 _MOST: Final = 2**63 - 1

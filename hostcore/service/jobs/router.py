@@ -1,25 +1,31 @@
 """``/v1/jobs``: submit, list, look, cancel, resume."""
 
 import base64
+import re
 from typing import Annotated, Any, Final, Literal
 
 import orjson
 from fastapi import APIRouter, Depends, Header, Query, Response
-from pydantic import StringConstraints
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from hostcore.events.writer import now_ms
+from hostcore.job.wording import found
 from hostcore.service.admission import Origin, new_launch_id
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_model, parse_object
 from hostcore.service.http.openapi import JOB_BODY, body_of_model
 from hostcore.service.http.problems import RequestError
+from hostcore.service.http.query import only_known_parameters
 from hostcore.service.jobs.schema import CancelRequest, Job, JobDetail, JobPage
 from hostcore.service.jobs.standing import standing_of
 from hostcore.service.services import Service, the_service
-from hostcore.service.store.job import StoredJob
+from hostcore.service.store.job import ListedJob
 from hostcore.service.store.jobs import Filter, Place
 
-ROUTER = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(authenticate)])
+ROUTER = APIRouter(
+    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+)
 
 The = Annotated[Service, Depends(the_service)]
 IdempotencyKey = Annotated[
@@ -37,6 +43,15 @@ Status = Literal["submitted", "running", "succeeded", "failed", "cancelled", "pr
 _TEXT: Final = r"^[^\x00]*$"
 _LABEL: Final = r"^[^\x00=]*=[^\x00]*$"
 _MOST_LABELS: Final = 16
+
+
+def _as_label(text: str) -> str:
+    if not re.fullmatch(_LABEL, text):
+        raise PydanticCustomError("label", "expected KEY=VALUE, found {found}", {"found": found(text)})
+    return text
+
+
+Label = Annotated[str, AfterValidator(_as_label), Field(json_schema_extra={"pattern": _LABEL})]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the page before.")]
 
 
@@ -65,7 +80,7 @@ def list_jobs(
     trainer: Annotated[str | None, Query(max_length=256, pattern=_TEXT)] = None,
     owner: Annotated[str | None, Query(max_length=256, pattern=_TEXT)] = None,
     label: Annotated[
-        list[Annotated[str, StringConstraints(pattern=_LABEL)]] | None,
+        list[Label] | None,
         Query(max_length=_MOST_LABELS, description="`key=value`; repeatable, all must hold."),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
@@ -152,7 +167,7 @@ def _labels(given: list[str] | None) -> list[tuple[str, str]]:
     return [(key, value) for key, _, value in pairs]
 
 
-def _cursor(job: StoredJob) -> str:
+def _cursor(job: ListedJob) -> str:
     return base64.urlsafe_b64encode(orjson.dumps([job.submitted_ms, job.run_id])).decode().rstrip("=")
 
 

@@ -13,13 +13,14 @@ from hostcore.service.admission import require_new
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_object
 from hostcore.service.http.problems import RequestError
+from hostcore.service.http.query import only_known_parameters
 from hostcore.service.jobs.checking import check
 from hostcore.service.services import Service, the_service
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.policy import Principal
 
-ROUTER = APIRouter(tags=["jobs"], dependencies=[Depends(authenticate)])
+ROUTER = APIRouter(tags=["jobs"], dependencies=[Depends(authenticate), Depends(only_known_parameters)])
 
 
 class LaunchPreview(BaseModel):

@@ -255,6 +255,63 @@ def test_what_cannot_be_looked_for_is_refused(client: Client) -> None:
         assert all((pointer or "").startswith("/query/") for _, pointer in codes(answer)), query
 
 
+def said(answer: Any) -> tuple[str, str, str | None]:
+    (error,) = answer.json()["errors"]
+    return error["pointer"], error["detail"], error["hint"]
+
+
+def test_what_is_wrong_with_a_query_is_told_in_words(client: Client) -> None:
+    service = client()
+
+    assert said(service.get("/v1/jobs?limit=0")) == ("/query/limit", 'expected at least 1, found "0"', None)
+    assert said(service.get("/v1/jobs?limit=ten")) == ("/query/limit", 'expected an integer, found "ten"', None)
+    assert said(service.get("/v1/jobs?label=team")) == ("/query/label/0", 'expected KEY=VALUE, found "team"', None)
+    assert said(service.get("/v1/jobs?owner=%00")) == ("/query/owner", "the character U+0000 is not allowed", None)
+    assert said(service.get("/v1/jobs?status=done"))[:2] == (
+        "/query/status/0",
+        "expected 'submitted', 'running', 'succeeded', 'failed', 'cancelled', 'preempted' or 'lost', found \"done\"",
+    )
+    assert said(service.get("/v1/jobs/a/events?follow=maybe"))[:2] == (
+        "/query/follow",
+        'expected true or false, found "maybe"',
+    )
+
+
+def test_a_parameter_that_nobody_reads_is_a_mistake(client: Client) -> None:
+    service = client()
+
+    assert said(service.get("/v1/jobs?owners=ann")) == (
+        "/query/owners",
+        'there is no query parameter "owners"',
+        'did you mean "owner"?',
+    )
+    answer = service.get("/v1/jobs?a=1&a=2&~=3")
+    assert (answer.status_code, codes(answer)) == (
+        400,
+        [("request.invalid", "/query/a"), ("request.invalid", "/query/~0")],
+    )
+    for path in (
+        "/v1/plugins",
+        "/v1/jobs/a",
+        "/v1/jobs/a/checkpoints",
+        "/v1/jobs/a/artifacts/x.png",
+        "/v1/jobs/a/logs",
+    ):
+        assert service.get(f"{path}?nothing").json()["errors"][0]["pointer"] == "/query/nothing", path
+    for path in ("/v1/jobs", "/v1/jobs:validate", "/v1/jobs/a:cancel", "/v1/jobs/a:resume"):
+        assert service.post(f"{path}?dry_run=true", json={}).status_code == 400, path
+
+
+def test_a_body_that_has_more_than_is_known_is_told_in_words(client: Client, tiny: Any) -> None:
+    service = client()
+    job = service.post("/v1/jobs", json=tiny()).json()
+
+    cancel = f"/v1/jobs/{job['run_id']}:cancel"
+    assert said(service.post(cancel, json={"reasons": "x"})) == ("/reasons", 'there is no key "reasons"', None)
+    assert said(service.post(cancel, json={"reason": 3})) == ("/reason", "expected a string, found 3", None)
+    assert said(service.post(cancel, json={"reason": "x" * 1001}))[1].startswith("expected at most 1000 characters")
+
+
 def test_a_job_that_there_is_not_is_404(client: Client) -> None:
     service = client()
     run_ids = ("nothing", "%00", "%ff", "..%2F..", "a" * 5000, "%F0%9F%92%A9")
