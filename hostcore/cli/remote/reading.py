@@ -10,7 +10,7 @@ import orjson
 
 from hostcore.cli.event_lines import line_of
 from hostcore.cli.logs import is_wanted
-from hostcore.cli.output import print_error
+from hostcore.cli.output import print_error, tell_aside
 from hostcore.cli.remote.client import Client, TryAgain
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of
 from hostcore.cli.remote.subscription import END, lines_of, subscribe
@@ -63,6 +63,8 @@ def show_remote_logs(
             for text in source.follow():
                 printed.show(text)
         printed.end()
+        if printed.nothing and not job.attempt:
+            _say_why_nothing(RemoteJobs(client).look(job.run_id))
     if follows and source.ended == "lost":
         error = HostcoreError(f"{job.run_id} is lost: {RemoteJobs(client).look(job.run_id).detail}", code="run.lost")
         print_error(error)
@@ -74,15 +76,22 @@ class _Printer:
 
     def __init__(self) -> None:
         self._last = "\n"
+        self.nothing = True
 
     def show(self, text: str) -> None:
         if text:
             click.echo(text, nl=False)
             self._last = text
+            self.nothing = False
 
     def end(self) -> None:
         if not self._last.endswith("\n"):
             click.echo()
+
+
+def _say_why_nothing(job: RemoteJob) -> None:
+    if not job.attempt:
+        tell_aside(f"nothing of {job.run_id} to show; it is {job.status}{f': {job.detail}' if job.detail else ''}")
 
 
 def _require_attempt(job: RemoteJob, attempt: int | None) -> None:

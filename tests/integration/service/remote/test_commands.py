@@ -166,6 +166,9 @@ class TestEnded:
     def test_a_run_of_which_only_its_engine_knows_is_told_as_far_as_that_goes(self, service: Any) -> None:
         said = service.run("run", service.job("afar", launcher="instant"), "--json")
         assert (said.code, said.json["status"], said.json["final_checkpoint"]) == (0, "succeeded", None)
+        logs = service.run("logs", "afar")
+        assert (logs.code, logs.out) == (0, "")
+        assert logs.err.startswith("nothing of afar to show; it is succeeded")
 
 
 def test_the_token_never_shows(service: Any, there: Command) -> None:
