@@ -160,12 +160,13 @@ def _fail_if_awaited(directory: RunDirectory, error: HostcoreError) -> None:
     from hostcore.supervisor.abandoned import fail_abandoned
 
     first = all_errors(error)[0]
+    several = isinstance(error, Errors)  # whose message has the hints in it
     told = RunError(
-        type="InvalidJob" if isinstance(error, Errors) else type(error).__name__,
+        type="InvalidJob" if several else type(error).__name__,
         message=str(error),
         traceback=getattr(first, "traceback", None) or "",
         plugin=first.plugin,
-        hint=first.hint,
+        hint=None if several else first.hint,
     )
     with suppress(OSError, HostcoreError):  # what was wrong first is told anyway
         fail_abandoned(directory, launch.attempt, RunFailed(error=told))

@@ -201,7 +201,7 @@ class _Attempt:
         one that was submitted and left to itself: whoever did that has to find out.
         """
         if self._journal.is_open or self._opening.submitted:
-            error = RunError(type="InvalidJob", message=str(errors), rank=rank, hint=errors.errors[0].hint)
+            error = RunError(type="InvalidJob", message=str(errors), rank=rank)  # which has the hints in it
             self._account.tell(rank, error)
             if not self._opening.is_new:
                 return

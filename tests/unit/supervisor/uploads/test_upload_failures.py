@@ -329,6 +329,7 @@ def test_abandoned_uploads_are_told_so_and_leave_everything_to_the_next(
     run.commit(100)
     uploads.uploads.hear(run.saved(100))
     gate.wait()
+    until(lambda: len(run.spooled) == 1)  # the other uploads are done
     assert not mirror.opened[0].is_canceled()
     uploads.uploads.abandon()
     assert mirror.opened[0].is_canceled()
