@@ -40,7 +40,7 @@ class Trainer:
     def train_step(self, ctx):
         step = ctx.run_state.step + 1
         if step == ctx.hyperparams.get("fail_at") and ctx.rank == ctx.world_size - 1:
-            raise ValueError({MARKUP!r})
+            raise ValueError({MARKUP!r} + "\\nthe second line of two")
         if step == ctx.hyperparams.get("wait_at"):
             print(f"waiting at step {{step}}", flush=True)
             go_on = Path({{here!r}}, "go-on-" + ctx.job.run_id)

@@ -91,6 +91,7 @@ class TestAJobThatIsOver:
         tab = visit("#/jobs/failed")
         told = tab.js("document.querySelector('[aria-label=Failure]').textContent")
         assert "First seen on rank 1, in paced (paced-trainer 1.0)." in told
+        assert "\nthe second line of two" in tab.js("document.querySelector('[aria-label=Failure] p').innerText")
         assert "in train_step" in tab.js("document.querySelector('pre.traceback').textContent")
 
     def test_never_turns_anything_of_a_job_into_markup(self, visit: Callable[..., Any]) -> None:

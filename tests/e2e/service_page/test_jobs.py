@@ -20,6 +20,7 @@ class TestTheTable:
         assert tab.js(cell("finished", "Attempt")) == "1"
         assert tab.js(cell("failed", "Status")).startswith("failed")
         assert "onerror" in tab.js(cell("failed", "Status"))  # its reason
+        assert "the second line" not in tab.js(cell("failed", "Status"))
         assert tab.js(cell("under-way", "Status")) == "running"
         assert tab.js(cell("under-way", "Last heartbeat")).endswith(("ago", "just now"))
         bar = "document.querySelector('tr[data-run=finished] progress')"

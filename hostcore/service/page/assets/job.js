@@ -34,7 +34,7 @@ export class JobPage {
     this.heading = make("h1", { tabindex: "-1" }, make("span", { class: "name" }, runId));
     this.banner = new Banner();
     this.status = make("span");
-    this.reason = make("p", { class: "lead", hidden: true });
+    this.reason = make("p", { class: "lead told", hidden: true });
     this.cancel = button("Cancel…", "danger", () => this.askToCancel());
     this.resume = button("Resume", "primary", () => this.doResume());
     this.curves = new Curves();

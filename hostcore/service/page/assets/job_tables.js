@@ -5,7 +5,7 @@ import { pathOf, downloadLink } from "./download.js";
 import { make, makeTable, scrollable } from "./dom.js";
 import { coloured } from "./json.js";
 import { badge } from "./status.js";
-import { NOTHING, bytes, count, duration, timeAgo } from "./words.js";
+import { NOTHING, bytes, count, duration, firstLine, timeAgo } from "./words.js";
 
 const ATTEMPTS = [
   ["Attempt"], ["Status", "bare"], ["Steps", "number"], ["Began", "number"], ["Took", "number"], ["Why it ended"],
@@ -28,7 +28,7 @@ export const attemptsTable = (attempts) => {
     `${count(one.first_step ?? 0)} – ${count(one.last_step ?? 0)}`,
     timeAgo(one.started_ms),
     one.started_ms && one.ended_ms ? duration((one.ended_ms - one.started_ms) / 1000) : quiet(NOTHING),
-    one.error ? `${one.error.type}: ${one.error.message}` : one.reason ?? quiet(NOTHING),
+    one.error ? firstLine(`${one.error.type}: ${one.error.message}`) : one.reason ?? quiet(NOTHING),
   ]);
   return scrollable("Attempts", makeTable("Attempts, newest first", ATTEMPTS, rows));
 };
@@ -88,7 +88,7 @@ export const failureOf = (error) => {
   const rank = error.rank === null || error.rank === undefined ? null : `on rank ${error.rank}`;
   const where = [rank, error.plugin && `in ${error.plugin}`];
   return [
-    make("p", {}, make("b", {}, `${error.type}: `), error.message),
+    make("p", { class: "told" }, make("b", {}, `${error.type}: `), error.message),
     where.some(Boolean) ? make("p", { class: "quiet" }, `First seen ${where.filter(Boolean).join(", ")}.`) : null,
     error.hint ? make("p", {}, error.hint) : null,
     error.traceback ? make("pre", { class: "traceback", ...region("Traceback") }, error.traceback) : null,

@@ -5,7 +5,7 @@ import { Banner, announce, sentence } from "./banner.js";
 import { make, makeRow, makeTable, newId, setContent, setText } from "./dom.js";
 import { Refreshing } from "./refreshing.js";
 import { STATUSES, badge, progressBar, statusWord } from "./status.js";
-import { NOTHING, count, duration, plural, remaining, timeAgo } from "./words.js";
+import { NOTHING, count, duration, firstLine, plural, remaining, timeAgo } from "./words.js";
 
 const REFRESHED_EVERY_SECONDS = 3;
 const PAGE = 50;
@@ -26,7 +26,7 @@ const progressCell = (job) => {
 
 const cellsOf = (job) => {
   const left = remaining(job);
-  const reason = job.detail ? make("span", { class: "reason clipped", title: job.detail }, job.detail) : null;
+  const reason = job.detail ? make("span", { class: "reason clipped", title: job.detail }, firstLine(job.detail)) : null;
   const tags = Object.entries(job.labels).map(([key, value]) => make("span", { class: "tag" }, `${key}=${value}`));
   const owner = job.owner ? ` · ${job.owner}` : "";
   return [

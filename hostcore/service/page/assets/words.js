@@ -36,6 +36,9 @@ export const ago = (ms, now = Date.now()) => {
   return `${Math.floor(seconds / 86400)} d ago`;
 };
 
+// What fits into a table of a text that may have several lines.
+export const firstLine = (text) => text.split("\n", 1)[0];
+
 // A time that is told relative to now, and exactly by its title.
 export const timeAgo = (ms) => {
   if (ms === null || ms === undefined) return make("span", { class: "quiet" }, NOTHING);
