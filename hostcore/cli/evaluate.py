@@ -26,6 +26,7 @@ from hostcore.cli.output import (
     reports_errors,
     tell_aside,
     verbose_option,
+    warn,
 )
 from hostcore.cli.report import shown_path
 from hostcore.cli.wording import figure
@@ -82,7 +83,7 @@ def evaluate_command(
         if sys.stderr.isatty():
             click.echo(f"evaluating the {chosen} data", err=True)  # importing torch takes seconds
         try:
-            found = evaluate(plan, chosen, where, relay=_print_aside, tell=_warn)
+            found = evaluate(plan, chosen, where, relay=_print_aside, tell=warn)
         except EvaluationFailed as failed:
             if failed.error.traceback:
                 click.echo(failed.error.traceback.rstrip("\n"), err=True)
@@ -109,10 +110,6 @@ def _checkpoint_of(text: str) -> Path:
 
 def _print_aside(text: bytes) -> None:
     click.echo(text, nl=False, err=True)
-
-
-def _warn(message: str) -> None:
-    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {message}", err=True)
 
 
 def _tell(found: Evaluation) -> None:

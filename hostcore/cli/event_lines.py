@@ -46,6 +46,20 @@ def line_of(line: bytes) -> str:
     return "\n".join([shown, *(f"{'':{len(head)}}  {text}" for text in more)])
 
 
+def is_wanted(line: bytes, *, attempt: int | None, since: int | None = None) -> bool:
+    """Whether a line of the event log is of an attempt, and after the event of a number; None: of any, after none.
+
+    :raises CorruptLog: When it is no event.
+    """
+    if attempt is None and since is None:
+        return True
+    try:
+        envelope = orjson.loads(line)
+        return attempt in (None, envelope["attempt"]) and (since is None or envelope["seq"] > since)
+    except (KeyError, TypeError, orjson.JSONDecodeError) as error:
+        raise CorruptLog(f"not an event: {line!r:.200}") from error
+
+
 def _head(time_ms: int, step: int | None, name: str) -> str:
     return f"{moment(time_ms)}  {NOTHING if step is None else f'{step:,}':>{_STEP_WIDTH}}  {name:<{_NAME_WIDTH}}"
 

@@ -5,9 +5,8 @@ from collections import deque
 from collections.abc import Iterator
 
 import click
-import orjson
 
-from hostcore.cli.event_lines import line_of
+from hostcore.cli.event_lines import is_wanted, line_of
 from hostcore.cli.output import reports_errors
 from hostcore.cli.server_option import server_option
 from hostcore.events.codec import CorruptLog
@@ -109,20 +108,6 @@ def _fail_if_lost(directory: RunDirectory) -> None:
         lost = f"{summary.run_id} is lost: {last_sign(directory, summary)}"
         click.echo(f"{click.style('error:', fg='red', bold=True)} {lost}", err=True)
         sys.exit(FAILED)
-
-
-def is_wanted(line: bytes, *, attempt: int | None, since: int | None = None) -> bool:
-    """Whether a line of the event log is of an attempt, and after the event of a number; None: of any, after none.
-
-    :raises CorruptLog: When it is no event.
-    """
-    if attempt is None and since is None:
-        return True
-    try:
-        envelope = orjson.loads(line)
-        return attempt in (None, envelope["attempt"]) and (since is None or envelope["seq"] > since)
-    except (KeyError, TypeError, orjson.JSONDecodeError) as error:
-        raise CorruptLog(f"not an event: {line!r:.200}") from error
 
 
 class _Events:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hostcore.cli.output import json_option, print_json, reports_errors
+from hostcore.cli.output import json_option, print_json, reports_errors, warn
 from hostcore.plugins.discover import canonical, discover
 from hostcore.scaffold.authorship import author_named, author_of_git
 from hostcore.scaffold.naming import Names, choose_names, kind_named
@@ -63,7 +63,7 @@ def new_command(*, kind: str, name: str, into: Path, package: str | None, author
     for file in sorted(files):
         click.echo(f"    {file}")
     for warning in warnings:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+        warn(warning)
     click.echo("Next:")
     for step in steps:
         click.echo(f"    {step}")

@@ -44,6 +44,11 @@ def tell_aside(line: str) -> None:
     click.echo(line, err=True)
 
 
+def warn(text: str) -> None:
+    """Print a warning, on standard error."""
+    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+
+
 @contextmanager
 def plugins_print_aside(as_json: bool) -> Iterator[None]:
     """While it is entered, what plugins print goes to standard error, if standard output is for one JSON document."""

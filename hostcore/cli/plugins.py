@@ -2,18 +2,16 @@
 
 import inspect
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
 from hostcore.cli.conformance_lines import conformance_cell, conformance_lines
-from hostcore.cli.output import json_option, print_error, print_json, print_table, reports_errors, verbose_option
+from hostcore.cli.output import json_option, print_error, print_json, reports_errors, verbose_option, warn
+from hostcore.cli.plugin_lines import print_plugin, print_plugins
 from hostcore.cli.server_option import server_option
 from hostcore.plugins.discover import Discovered, discover
 from hostcore_hookspecs.kinds import KINDS
-
-PLUGIN_COLUMNS = ("KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE")
 
 
 @click.group("plugins", invoke_without_command=True)
@@ -64,14 +62,14 @@ def _list(server: str | None, as_json: bool) -> None:
             )
             for ref in found.refs
         ]
-        print_table(PLUGIN_COLUMNS, rows)
+        print_plugins(rows)
         _warn(_warnings(found))
     _warn(shipped.problems)  # a program that finds null would like to know why
 
 
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+        warn(warning)
 
 
 def _warnings(found: Discovered) -> list[str]:
@@ -116,7 +114,7 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     else:
         for one in descriptions:
             report = shipped.by_plugin.get(one.ref) if one.ref else None
-            _print(one.as_dict(), conformance_lines(one.ref, report) if one.ref else ())
+            print_plugin(one.as_dict(), conformance_lines(one.ref, report) if one.ref else ())
             _warn(one.deprecated)
             for error in one.errors:
                 print_error(error, verbose=verbose)
@@ -153,37 +151,3 @@ def show_hooks(kind: str, as_json: bool) -> None:
             f"{click.style(str(hook['name']), bold=True)}({', '.join(found.arguments(str(hook['name'])))})  {needed}"
         )
         click.echo(textwrap.indent(str(hook["doc"]), "    ") + "\n")
-
-
-def _print(plugin: dict[str, object], conformance: Sequence[str]) -> None:
-    ref = plugin["ref"]
-    assert isinstance(ref, dict)
-    origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
-    click.echo(f"{click.style(str(plugin['name']), bold=True)}  {KINDS[str(plugin['kind'])].label}, {origin}")
-    if plugin["doc"]:
-        click.echo(f"  {plugin['doc']}")
-    click.echo(f"  {'value':<12}{ref['value']}")
-    for key in ("hooks", "wraps"):
-        names = plugin[key]
-        if names:
-            assert isinstance(names, tuple)
-            click.echo(f"  {key:<12}{', '.join(names)}")
-    for line in conformance:
-        click.echo(f"  {line}")
-    schema = plugin["settings_schema"]
-    if isinstance(schema, dict):
-        click.echo("  settings")
-        for name, about in schema["properties"].items():
-            default = f" = {about['default']!r}" if "default" in about else ""
-            click.echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    """The type that a JSON Schema allows, in a word or two."""
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(arm) for arm in schema["anyOf"]))
-    if "$secret" in schema.get("properties", {}):
-        return "secret"
-    if "enum" in schema:
-        return " or ".join(map(repr, schema["enum"]))
-    return str(schema.get("type", "any"))

@@ -14,6 +14,7 @@ from hostcore.cli.output import (
     print_json,
     reports_errors,
     verbose_option,
+    warn,
 )
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
@@ -93,11 +94,7 @@ def _prepared(directory: RunDirectory, name: str, settings: tuple[str, ...], *, 
         )
     if not directory.events.exists():
         raise ReplayError(f"{directory.run_id} has no events yet", file=str(directory.events))
-    return Replay(directory, chosen, pending=pending, tell=_tell), label
-
-
-def _tell(text: str) -> None:
-    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+    return Replay(directory, chosen, pending=pending, tell=warn), label
 
 
 def _document(directory: RunDirectory, label: str, outcome: "Replayed") -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hostcore.cli.output import print_json
+from hostcore.cli.output import print_json, warn
 from hostcore.cli.wording import best_of, by_phase, figure
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
@@ -25,7 +25,7 @@ def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, 
     :param note: A few words behind its name.
     """
     for one in result.left:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {one.message}", err=True)
+        warn(one.message)
         if one.command:
             command = shlex.join([*one.command[:2], name_of(directory), *one.command[2:]])
             click.echo(f"    hint: {command}", err=True)

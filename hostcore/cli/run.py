@@ -11,7 +11,7 @@ from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, where_options
 from hostcore.cli.leaving import leave
-from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option
+from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option, warn
 from hostcore.cli.report import report_result, report_submission, shown_path
 from hostcore.cli.server_option import server_option
 from hostcore.job.names import is_builtin
@@ -136,8 +136,7 @@ def _start(interrupts: Interrupts, ranks: Muster | None) -> Start:
 
 def _warn_of_restarts(plan: RunPlan) -> None:
     if plan.spec.max_restarts:
-        message = "max_restarts is left to what has started the ranks, such as torchrun --max-restarts"
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {message}", err=True)
+        warn("max_restarts is left to what has started the ranks, such as torchrun --max-restarts")
 
 
 def _require_one_rank(plan: RunPlan) -> None:

@@ -1,15 +1,14 @@
 """``hostcore list``."""
 
-import time
 from collections.abc import Sequence
 
 import click
 
-from hostcore.cli.output import json_option, print_json, print_table, reports_errors
+from hostcore.cli.output import json_option, reports_errors
+from hostcore.cli.run_lines import is_of, print_runs
 from hostcore.cli.server_option import server_option
-from hostcore.cli.wording import ago, lasting, steps_of
 from hostcore.runs.directory import runs_dir
-from hostcore.runs.summary import STATUSES, RunSummary, list_runs
+from hostcore.runs.summary import STATUSES, list_runs
 
 
 @click.command("list")
@@ -44,31 +43,3 @@ def list_command(
     print_runs(wanted, as_json=as_json, nothing=nothing)
     for one in broken:
         click.echo(f"unreadable: {one['path']}: {one['error']}", err=True)
-
-
-def print_runs(runs: Sequence[RunSummary], *, as_json: bool, nothing: str) -> None:
-    """Print runs in their order.
-
-    :param nothing: What to tell people if there are none.
-    """
-    if as_json:
-        print_json({"runs": [run.as_dict() for run in runs]})
-    elif runs:
-        now = time.time_ns() // 1_000_000
-        print_table(
-            ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED", "DURATION"],
-            [
-                (
-                    *(run.run_id, run.status, run.trainer, steps_of(run.step, run.max_steps), run.attempt),
-                    *(ago(run.submitted_ms, now), lasting(run.seconds(now))),
-                )
-                for run in runs
-            ],
-        )
-    else:
-        click.echo(nothing, err=True)
-
-
-def is_of(run: RunSummary, trainer: str | None) -> bool:
-    """Whether a run is one of a trainer; None: of any."""
-    return trainer is None or trainer in (run.trainer, run.trainer.rpartition("/")[2])

@@ -1,13 +1,13 @@
 """``hostcore status``."""
 
 import sys
-from collections.abc import Callable
 
 import click
 
 from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
 from hostcore.cli.server_option import server_option
-from hostcore.cli.status_lines import Sight, head_of, page_of, sight_of
+from hostcore.cli.status_following import follow_status
+from hostcore.cli.status_lines import page_of, sight_of
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import is_over, wait
@@ -47,26 +47,3 @@ def status_command(run: str, follow: bool, server: str | None, as_json: bool, ve
         print_json(standing.as_dict())
     else:
         click.echo(page_of(sight_of(standing), verbose=verbose))
-
-
-def follow_status(
-    *, is_over: Callable[[], bool], look: Callable[[], Sight], wait: Callable[[], None], draw: bool
-) -> None:
-    """Wait until a run is over.
-
-    :param look: How it is.
-    :param wait: Called between two looks.
-    :param draw: Whether to show it meanwhile.
-    """
-    if not draw:
-        while not is_over():
-            wait()
-        return
-    from rich.live import Live
-    from rich.text import Text
-
-    with Live(auto_refresh=False, transient=True) as live:
-        while not is_over():
-            text = "\n".join(head_of(look(), verbose=False))
-            live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
-            wait()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option
+from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option, warn
 from hostcore.errors import described
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
@@ -96,7 +96,7 @@ def upload_rest(directory: RunDirectory, *, is_asked_to_stop: Callable[[], bool]
         uploads = _prepared(directory, (), None)
         interrupted = _carried_out(uploads, _REST_PATIENCE_SECONDS, is_asked_to_stop=is_asked_to_stop, in_lines=False)
     except HostcoreError as error:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {described(error)}", err=True)
+        warn(described(error))
         return
     pending = uploads.pending()
     is_new = any(one.uploaded_files > one.existed_files for one in pending.by_uploader.values())

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from hostcore.cli.cancel import Waiting, report_cancellation
+from hostcore.cli.cancellation import Waiting, report_cancellation
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.jobs import RemoteJobs
 from hostcore.cli.remote.telling import report_remote_result

@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-import click
-
-from hostcore.cli.output import print_json, print_table
-from hostcore.cli.plugins import PLUGIN_COLUMNS
+from hostcore.cli.output import print_json, warn
+from hostcore.cli.plugin_lines import print_plugins
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
 from hostcore_hookspecs.kinds import KINDS
@@ -24,9 +22,9 @@ def list_remote_plugins(server: str, *, as_json: bool) -> None:
             broken = [f"{one['distribution']} is broken: {one['error']} ({one['path']})" for one in found["broken"]]
         except (KeyError, TypeError) as error:
             raise ForeignAnswer(f"{client.url} answers what is no list of plugins: {error!r}") from error
-    print_table(PLUGIN_COLUMNS, rows)
+    print_plugins(rows)
     for warning in broken:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {warning}", err=True)
+        warn(warning)
 
 
 def _row(plugin: Mapping[str, Any]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from itertools import islice
 
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.jobs import RemoteJobs
-from hostcore.cli.runs import is_of, print_runs
+from hostcore.cli.run_lines import is_of, print_runs
 
 
 def list_remote(server: str, *, statuses: Sequence[str], trainer: str | None, limit: int | None, as_json: bool) -> None:

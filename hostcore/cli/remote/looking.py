@@ -13,7 +13,7 @@ from hostcore.cli.remote.address import words_for
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of, value_of
-from hostcore.cli.status import follow_status
+from hostcore.cli.status_following import follow_status
 from hostcore.cli.status_lines import CheckpointLine, Sight, page_of
 from hostcore.runs.history import AttemptHistory
 from hostcore.runs.summary import RunSummary

@@ -8,8 +8,7 @@ from typing import Any, Final, Protocol
 import click
 import orjson
 
-from hostcore.cli.event_lines import line_of
-from hostcore.cli.logs import is_wanted
+from hostcore.cli.event_lines import is_wanted, line_of
 from hostcore.cli.output import print_error, tell_aside
 from hostcore.cli.remote.client import Client, TryAgain
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of

@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import click
-
 from hostcore.cli.job_options import job_of
-from hostcore.cli.output import print_json
+from hostcore.cli.output import print_json, warn
+from hostcore.cli.plan_lines import named, print_launch, print_plan, print_valid
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.running import document_of
-from hostcore.cli.validate import named, print_launch, print_plan, print_valid
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
@@ -51,7 +49,7 @@ def _print(spec: JobSpec, plan: Mapping[str, Any], url: str, *, as_json: bool) -
         if launch is not None:
             print_launch(launch)
     for sentence in plan["unchecked"]:
-        click.echo(f"{click.style('warning:', fg='yellow', bold=True)} unchecked: {sentence}", err=True)
+        warn(f"unchecked: {sentence}")
 
 
 def _plugins(found: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:

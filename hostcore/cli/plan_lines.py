@@ -1,0 +1,72 @@
+"""What was found out about a job before it runs, as people are shown it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from hostcore.cli.output import warn
+from hostcore.job.spec import JobSpec, job_view
+from hostcore_builtin_plugins.progress import format_devices
+from hostcore_hookspecs.launcher import LaunchPlan
+
+
+def print_plan(spec: JobSpec, checked: Mapping[str, Any], fate: str, *, serving: Sequence[tuple[str, str]]) -> None:
+    """Print what was found out about a job.
+
+    :param checked: See :func:`hostcore.supervisor.check.check_job`.
+    :param fate: What would come of the run.
+    :param serving: Kind and name of the plugins that serve it beside its workers.
+    """
+    lines = [("run", fate), _devices(checked["devices"], spec.precision)]
+    for plugin in checked["plugins"]:
+        lines.append((plugin["kind"].replace("_", " "), named(plugin)))
+    lines += serving
+    if checked["num_rows"] and spec.dataset:
+        order = "shuffled" if spec.dataset.shuffle else "in file order"
+        lines.append(
+            (
+                "data",
+                f"{checked['num_rows']:,} rows in {checked['num_shards']:,} shards, {order}, "
+                f"batches of {spec.dataset.batch_size:,}",
+            )
+        )
+        lines.append(("columns", ", ".join(checked["data"]["columns"])))
+    if checked["feed_bytes"]:
+        lines.append(("memory", f"about {checked['feed_bytes'] / 1e6:,.0f} MB for the feed, beside the trainer's own"))
+    per_epoch = f" ({checked['steps_per_epoch']:,} an epoch)" if checked["steps_per_epoch"] else ""
+    lines.append(("steps", f"{checked['total_steps']:,}{per_epoch}"))
+    lines.append(("cadence", _cadence(spec)))
+    print_valid(spec.run_id, lines)
+    for warning in (*checked["warnings"], *checked["deprecated"]):
+        warn(warning)
+
+
+def print_valid(run_id: str, lines: Sequence[tuple[str, str]]) -> None:
+    """Say that a job is valid, and print names and values below that."""
+    click.echo(f"{click.style('valid', fg='green', bold=True)}  {run_id}")
+    for name, value in lines:
+        click.echo(f"  {name:<12}{value}")
+
+
+def print_launch(launch: LaunchPlan) -> None:
+    """Print what a launcher would do."""
+    click.echo(f"\n{click.style('launch', bold=True)}  {launch.summary}\n\n{launch.document.rstrip()}")
+
+
+def _devices(devices: Sequence[str], precision: str) -> tuple[str, str]:
+    separator = "; " if len(devices) > 1 else ", "
+    return "devices" if len(devices) > 1 else "device", f"{format_devices(devices)}{separator}{precision}"
+
+
+def named(plugin: Mapping[str, Any]) -> str:
+    """A plugin with where it comes from: ``flight_delay (hostcore-flight-delay 0.1.0)``."""
+    origin = f" ({plugin['distribution']} {plugin['version']})" if plugin["distribution"] else ""
+    return f"{plugin['name']}{origin}"
+
+
+def _cadence(spec: JobSpec) -> str:
+    job = job_view(spec)
+    metrics = f"metrics every {job.metric_every:,}" if job.metric_every else "no metrics"
+    often = f"every {job.checkpoint_every:,} and " if job.checkpoint_every else ""
+    return f"{metrics}, a checkpoint {often}at the end"

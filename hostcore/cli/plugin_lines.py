@@ -1,0 +1,52 @@
+"""Installed plugins as people are shown them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from hostcore.cli.output import print_table
+from hostcore_hookspecs.kinds import KINDS
+
+
+def print_plugins(rows: Sequence[tuple[str, ...]]) -> None:
+    """Print a line for each plugin: kind, name, distribution, how it conforms, where its class is."""
+    print_table(("KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE"), rows)
+
+
+def print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None:
+    """Print everything that is known of a plugin.
+
+    :param conformance: Lines about how it conforms.
+    """
+    ref = plugin["ref"]
+    assert isinstance(ref, dict)
+    origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
+    click.echo(f"{click.style(str(plugin['name']), bold=True)}  {KINDS[str(plugin['kind'])].label}, {origin}")
+    if plugin["doc"]:
+        click.echo(f"  {plugin['doc']}")
+    click.echo(f"  {'value':<12}{ref['value']}")
+    for key in ("hooks", "wraps"):
+        names = plugin[key]
+        if names:
+            assert isinstance(names, tuple)
+            click.echo(f"  {key:<12}{', '.join(names)}")
+    for line in conformance:
+        click.echo(f"  {line}")
+    schema = plugin["settings_schema"]
+    if isinstance(schema, dict):
+        click.echo("  settings")
+        for name, about in schema["properties"].items():
+            default = f" = {about['default']!r}" if "default" in about else ""
+            click.echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """The type that a JSON Schema allows, in a word or two."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(arm) for arm in schema["anyOf"]))
+    if "$secret" in schema.get("properties", {}):
+        return "secret"
+    if "enum" in schema:
+        return " or ".join(map(repr, schema["enum"]))
+    return str(schema.get("type", "any"))
