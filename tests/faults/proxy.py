@@ -194,13 +194,13 @@ class Proxy:
         self._switched.set()
         self._switched = asyncio.Event()
         if fault is Fault.ABSENT and self._listening is not None:
+            self._socket = _reserved(self.port)  # before the port is free for a moment
             self._listening.close()
             self._listening = None
             for task, writer in list(self._tasks.items()):
                 _reset(writer)
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
-            self._socket = _reserved(self.port)
         elif before is Fault.ABSENT and fault is not Fault.ABSENT:
             self._listening = await asyncio.start_server(self._connected, sock=self._socket)
 
@@ -314,6 +314,7 @@ def _reserved(port: int) -> socket.socket:
     """A socket that has a port and does not listen: connections are refused, and nobody else gets it."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)  # the one before it still listens
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # what is slow must not be swallowed by a buffer
     made.bind(("127.0.0.1", port))
     return made
