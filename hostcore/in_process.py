@@ -26,6 +26,7 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.reporting import Listener
 from hostcore.supervisor.restarting import Restart, run_attempts
 from hostcore.supervisor.spawn import WorkerExit
+from hostcore.supervisor.submit import require_no_engine
 from hostcore.supervisor.supervise import supervise
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Event
@@ -54,6 +55,7 @@ def run(
     plan = make_plan(job if isinstance(job, Mapping) else Path(job), overrides=overrides, profile=profile)
     plan = attrs.evolve(plan, trace_hooks=trace_hooks)
     require_one_rank(plan)
+    require_no_engine(plan)
     with Interrupts() as interrupts:
         plan = bring_here(plan, lambda line: print(line, file=sys.stderr))
         opened = open_run(plan)

@@ -106,18 +106,21 @@ class LocalLauncher:
 
 
 def _require_one_machine(ctx: LaunchContext) -> None:
-    """See that the job asks for nothing that takes an engine. Processors, memory and GPUs are what this machine has."""
+    """See that the job asks for nothing that takes an engine. Processors and memory are what it has."""
     resources = ctx.job.resources
-    for key, asks in (
-        ("num_nodes", resources.num_nodes > 1),
-        ("image", resources.image),
-        ("namespace", resources.namespace),
+    engine = 'remove the key, or name another launcher: "launcher": "slurm"; `hostcore plugins` shows them'
+    devices = 'name the devices: "devices": ["cuda:0", "cuda:1"]; or remove the key'
+    for key, asks, hint in (
+        ("num_nodes", resources.num_nodes > 1, engine),
+        ("image", resources.image, engine),
+        ("namespace", resources.namespace, engine),
+        ("gpus_per_node", resources.gpus_per_node > 1 and not ctx.document.get("devices"), devices),
     ):
         if asks:
             raise FatalError(
                 f"the launcher local starts processes of this machine, and knows no {key}",
                 pointer=f"/resources/{key}",
-                hint='remove the key, or name another launcher: "launcher": "slurm"; `hostcore plugins` shows them',
+                hint=hint,
             )
 
 

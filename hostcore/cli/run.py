@@ -25,7 +25,7 @@ from hostcore.supervisor.opening import Opening, examine_run, open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.restarting import Restart, Start, run_attempts
 from hostcore.supervisor.serving import never_told
-from hostcore.supervisor.submit import Submission
+from hostcore.supervisor.submit import Submission, require_no_engine
 from hostcore.supervisor.supervise import supervise
 
 _FINISHED_BEFORE = "finished before: nothing to do"
@@ -100,6 +100,7 @@ def run_plan(
         ranks.gather()
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
         if not launched:  # whoever submitted it has asked
+            require_no_engine(plan)
             authorize_here(plan)
         plan = bring_here(plan, tell_aside, launched=launched)
     with plugins_print_aside(as_json):

@@ -17,7 +17,7 @@ from hostcore.supervisor.check import check_job
 from hostcore.supervisor.mirror.adopting import find_in_mirror
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.submit import dry_run
+from hostcore.supervisor.submit import dry_run, require_no_engine
 
 
 @click.command("validate", cls=JobCommand)
@@ -45,6 +45,7 @@ def validate_command(
         return
     with plugins_print_aside(as_json):
         plan = plan_of(job, options)
+        require_no_engine(plan)
         authorize_here(plan)
         plan = examine_surroundings(plan, tell_aside)
         mirrored = find_in_mirror(plan)

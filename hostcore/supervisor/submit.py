@@ -19,7 +19,7 @@ import attrs
 
 from hostcore import __version__
 from hostcore.events.writer import now_ms
-from hostcore.job.names import engine_name
+from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.launching import launcher_of
@@ -123,6 +123,16 @@ def dry_run(plan: RunPlan, discovered: Discovered | None = None) -> LaunchPlan:
     attempt = newest_attempt(plan.directory.attempts) + 1
     launch = Launch(attempt=attempt, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
     return launcher.plan(launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None))
+
+
+def require_no_engine(plan: RunPlan) -> None:
+    """See that a job that this machine is to run asks for nothing that takes an engine.
+
+    :raises HostcoreError: What its launcher says against it.
+    """
+    spec = plan.spec
+    if spec.resources is not None and spec.world_size is None and is_builtin(spec.launcher.use, "local"):
+        dry_run(plan)
 
 
 def _same_launch(directory: RunDirectory, launch_id: str | None) -> Launch | None:

@@ -141,13 +141,21 @@ class Dispatcher:
                 changes = launch(job, self._settings, self._discovered)
         except HostcoreError as error:
             LOG.warning("%s: %s", job.run_id, detail_of(error))
-            changes = self._after(job, detail_of(error), final=job.phase != "launched" and not is_transient(error))
+            changes = self._after_error(job, error)
         except SQLAlchemyError:
             raise
         except Exception as error:  # a defect, which must not have the launcher called without end and at once
             LOG.exception("attending to %s failed", job.run_id)
             changes = self._after(job, f"{type(error).__name__}: {error}", final=False)
         self._release(job, changes)
+
+    def _after_error(self, job: StoredJob, error: HostcoreError) -> Changes:
+        detail = detail_of(error)
+        if is_transient(error) or job.phase == "launched":
+            return self._after(job, detail, final=False)
+        if job.phase == "launching":  # nobody knows what came of the call before: it may have started something
+            return self._after(job, f"it may run already, and its launcher is asked again: {detail}", final=False)
+        return self._after(job, detail, final=True)
 
     def _after(self, job: StoredJob, detail: str, *, final: bool) -> Changes:
         """What is known of a job whose launcher has failed: it is asked again, unless it never took the job."""

@@ -23,22 +23,17 @@ def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Change
     To be called again, with the same job, when it is not known what came of it.
 
     :return: What is known of the job now.
-    :raises TransientError: The engine did not answer.
+    :raises HostcoreError: Its launcher, or what has to be done before, has failed.
     """
     lines: list[str] = []
-    try:
-        done = submit(
-            plan_of(job, settings, discovered),
-            total_steps=0,
-            tell=lines.append,
-            name=_engine_name(job),
-            launch_id=job.launch_id,
-            discovered=discovered,
-        )
-    except HostcoreError as error:
-        if is_transient(error):
-            raise
-        return ended("failed", detail_of(error))
+    done = submit(
+        plan_of(job, settings, discovered),
+        total_steps=0,
+        tell=lines.append,
+        name=_engine_name(job),
+        launch_id=job.launch_id,
+        discovered=discovered,
+    )
     if isinstance(done, RunResult):
         return {**ended(done.status, done.reason or "finished before: nothing to do"), **result_fields(done)}
     return {"phase": "launched", "handle": done.handle, "detail": lines[-1] if lines else "", "failures": 0}

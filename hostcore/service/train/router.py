@@ -13,7 +13,8 @@ from hostcore.runs.summary import UnknownRun
 from hostcore.service.admission import Origin
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_object
-from hostcore.service.http.problems import MEDIA_TYPE, Problem, RequestError, problem
+from hostcore.service.http.problems import MEDIA_TYPE, Problem, problem
+from hostcore.service.http.problems import status_of as http_status
 from hostcore.service.jobs.router import IdempotencyKey
 from hostcore.service.services import Service, the_service
 from hostcore.service.store.job import StoredJob
@@ -43,6 +44,8 @@ _EXISTS: Final = {
         }
     ],
 }
+#: What the specification answers with 400.
+_OF_THE_BODY: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT)
 _CREATED: Final = {
     "name": "meta-meta-demo-001",
     "status": "submitted",
@@ -101,11 +104,11 @@ def submit(
         try:
             mapped = _for_its_trainer(mapped, service, trainers, asker)
             job, is_new = service.admission.submit(mapped.document, origin, name=mapped.name)
-        except RequestError:
-            raise
         except HostcoreError as error:
             if error.code == "job.exists":
-                error = _exists(request, mapped, service)
+                return problem(HTTPStatus.BAD_REQUEST, [_exists(error, request, mapped, service)])
+            if http_status(all_errors(error)[0]) not in _OF_THE_BODY:
+                raise
             return problem(HTTPStatus.BAD_REQUEST, mapped.as_said(error))
     response.headers["Location"] = f"/train/{job.name}"
     if is_new:
@@ -164,13 +167,17 @@ def _unknown(key: str, names: Collection[str], trainer: str) -> HostcoreError:
     )
 
 
-def _exists(request: TrainingJobRequest, mapped: MappedJob, service: Service) -> HostcoreError:
+def _exists(error: HostcoreError, request: TrainingJobRequest, mapped: MappedJob, service: Service) -> HostcoreError:
+    """That there is such a job already, in the words of the request."""
     same = service.jobs.by_name(mapped.name)
+    if same is None and service.jobs.get(request.run_id) is None:
+        return error  # a run that was not submitted here
     what = f"a job named {mapped.name!r}" if same is not None else f"a job with the run_id {request.run_id!r}"
     run_id = same.run_id if same is not None else request.run_id
+    key = "job_name" if run_id != request.run_id and request.job_name is not None else "run_id"
     return HostcoreError(
         f"{what} already exists",
         code="job.exists",
-        pointer="/run_id",
-        hint=f"choose another run_id; to go on with that job, POST /v1/jobs/{run_id}:resume",
+        pointer=f"/{key}",
+        hint=f"choose another {key}; to go on with that job, POST /v1/jobs/{run_id}:resume",
     )

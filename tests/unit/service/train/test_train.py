@@ -150,6 +150,31 @@ def test_a_second_job_of_a_name_is_a_bad_request(connect: Connect) -> None:
         assert "/v1/jobs/meta_demo_001:resume" in answer.json()["errors"][0]["hint"]
 
 
+def test_a_second_job_of_a_chosen_name_needs_another_name(connect: Connect) -> None:
+    client = connect()
+    assert client.post("/train", json={**REQUEST, "job_name": "nightly"}).status_code == 201
+    answer = client.post("/train", json={**REQUEST, "job_name": "nightly", "run_id": "another"})
+    assert pointers(answer) == ["/job_name"]
+    assert answer.json()["errors"][0]["hint"].startswith("choose another job_name; ")
+
+
+def test_a_run_that_was_not_submitted_here_is_in_the_way_and_not_to_be_resumed(connect: Connect) -> None:
+    client = connect()
+    (client.app.state.service.settings.runs / REQUEST["run_id"]).mkdir()  # type: ignore[attr-defined]
+    answer = client.post("/train", json=REQUEST)
+    assert pointers(answer) == ["/run_id"]
+    assert "which was not submitted here" in answer.json()["detail"]
+    assert ":resume" not in answer.text
+
+
+def test_what_is_not_wrong_with_the_job_is_no_bad_request(connect: Connect) -> None:
+    client = connect(http={"max_submitted": 1})
+    assert client.post("/train", json=REQUEST).status_code == 201
+    answer = client.post("/train", json={**REQUEST, "run_id": "second"})
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
+    assert answer.json()["errors"][0]["code"] == "service.full"
+
+
 def test_the_same_key_makes_one_job(connect: Connect) -> None:
     client = connect()
     headers = {"Idempotency-Key": "k"}
