@@ -5,6 +5,7 @@ import threading
 import time
 from typing import Final
 
+import attrs
 from sqlalchemy.exc import SQLAlchemyError
 
 from hostcore.events.writer import now_ms
@@ -12,7 +13,7 @@ from hostcore.job.names import is_builtin
 from hostcore.plugins.discover import Discovered
 from hostcore.service.dispatch.attendants import Attendants
 from hostcore.service.dispatch.identity import attendant_name, dead
-from hostcore.service.dispatch.launching import Changes, detail_of, ended, is_transient, launch
+from hostcore.service.dispatch.launching import detail_of, is_transient, launch
 from hostcore.service.dispatch.watching import look
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
@@ -47,7 +48,7 @@ class Dispatcher:
     def __init__(
         self, jobs: Jobs, settings: Settings, discovered: Discovered, *, longest_seconds: float = LONGEST_SECONDS
     ) -> None:
-        self._jobs = jobs
+        self._leases = jobs.leases
         self._settings = settings
         self._discovered = discovered
         self._awake = threading.Event()
@@ -72,7 +73,7 @@ class Dispatcher:
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
         try:
-            self._jobs.let_go(self._attendants.finish(max(0.0, deadline - time.monotonic())), now=now_ms())
+            self._leases.let_go(self._attendants.finish(max(0.0, deadline - time.monotonic())), now=now_ms())
         except SQLAlchemyError as error:
             LOG.warning("the database does not answer: %s", _first_line(error))
 
@@ -101,12 +102,12 @@ class Dispatcher:
 
     def _keep_leases(self) -> None:
         """Hold on to the jobs that are attended to, and take those of the dead."""
-        if time.monotonic() - self._renewed < self._jobs.lease_ms / 1000 / 4:
+        if time.monotonic() - self._renewed < self._leases.lease_ms / 1000 / 4:
             return
         for job in self._attendants.give_up():
             LOG.error("the launcher of %s has not come back; somebody calls it again", job.run_id)
-        self._jobs.renew(self._attendants.attended, now=now_ms())
-        self._jobs.forget(dead(self._jobs.attendants()))
+        self._leases.renew(self._attendants.attended, now=now_ms())
+        self._leases.forget(dead(self._leases.attendants()))
         self._renewed = time.monotonic()
 
     def _look_for_work(self) -> bool:
@@ -115,7 +116,7 @@ class Dispatcher:
         self._turn += 1
         local = self._settings.operator.service.local_at_once
         name, now = attendant_name(self._turn), now_ms()
-        claimed = self._jobs.claim(name, now=now, limit=free, local_at_once=local) if free else []
+        claimed = self._leases.claim(name, now=now, limit=free, local_at_once=local) if free else []
         self._full = len(claimed) == free
         for job in claimed:
             self._attendants.give(job, self._attend_and_leave)
@@ -125,31 +126,32 @@ class Dispatcher:
         try:
             self._attend(job)
         except Exception:
-            LOG.exception("attending to %s failed; it is looked at again in %s ms", job.run_id, self._jobs.lease_ms)
+            LOG.exception("attending to %s failed; it is looked at again in %s ms", job.run_id, self._leases.lease_ms)
 
     def _attend(self, job: StoredJob) -> None:
         if job.phase == "queued":
             if job.cancel_ms is not None:
-                self._release(job, ended("cancelled", job.cancel_reason or "cancelled before it was launched"))
+                why = job.cancel_reason or "cancelled before it was launched"
+                self._release(job, job.ended("cancelled", why, ended_ms=now_ms()))
                 return
-            if not self._jobs.write(job, {"phase": "launching"}, now=now_ms()):
+            if not self._leases.write(job, attrs.evolve(job, phase="launching"), now=now_ms()):
                 return  # somebody else attends to it now
         try:
             if job.phase == "launched":
-                changes = look(job, self._settings, self._discovered)
+                after = look(job, self._settings, self._discovered)
             else:
-                changes = launch(job, self._settings, self._discovered)
+                after = launch(job, self._settings, self._discovered)
         except HostcoreError as error:
             LOG.warning("%s: %s", job.run_id, detail_of(error))
-            changes = self._after_error(job, error)
+            after = self._after_error(job, error)
         except SQLAlchemyError:
             raise
         except Exception as error:  # a defect, which must not have the launcher called without end and at once
             LOG.exception("attending to %s failed", job.run_id)
-            changes = self._after(job, f"{type(error).__name__}: {error}", final=False)
-        self._release(job, changes)
+            after = self._after(job, f"{type(error).__name__}: {error}", final=False)
+        self._release(job, after)
 
-    def _after_error(self, job: StoredJob, error: HostcoreError) -> Changes:
+    def _after_error(self, job: StoredJob, error: HostcoreError) -> StoredJob:
         detail = detail_of(error)
         if is_transient(error) or job.phase == "launched":
             return self._after(job, detail, final=False)
@@ -157,23 +159,23 @@ class Dispatcher:
             return self._after(job, f"it may run already, and its launcher is asked again: {detail}", final=False)
         return self._after(job, detail, final=True)
 
-    def _after(self, job: StoredJob, detail: str, *, final: bool) -> Changes:
+    def _after(self, job: StoredJob, detail: str, *, final: bool) -> StoredJob:
         """What is known of a job whose launcher has failed: it is asked again, unless it never took the job."""
         if final:
-            return ended("failed", detail)
+            return job.ended("failed", detail, ended_ms=now_ms())
         patience_ms = self._settings.operator.service.cancel_grace_seconds * 1000
         if job.cancel_ms is not None and now_ms() - job.cancel_ms > patience_ms:
-            return ended("lost", f"it was cancelled, and whether it has ended its launcher does not say: {detail}")
-        return {"failures": job.failures + 1, "detail": detail}
+            unknown = f"it was cancelled, and whether it has ended its launcher does not say: {detail}"
+            return job.ended("lost", unknown, ended_ms=now_ms())
+        return attrs.evolve(job, failures=job.failures + 1, detail=detail)
 
-    def _release(self, job: StoredJob, changes: Changes) -> None:
+    def _release(self, job: StoredJob, after: StoredJob) -> None:
         now = now_ms()
-        if not self._jobs.release(job, changes, now=now, due_ms=now + self._patience(job, changes, now)):
+        if not self._leases.release(job, after, now=now, due_ms=now + self._patience(job, after.failures, now)):
             LOG.warning("%s is attended to by somebody else; what was found is dropped", job.run_id)
 
-    def _patience(self, job: StoredJob, changes: Changes, now: int) -> int:
+    def _patience(self, job: StoredJob, failures: int, now: int) -> int:
         poll = int(self._settings.operator.service.poll_seconds * 1000)
-        failures = int(changes.get("failures", 0))
         if failures:
             return int(min(poll * 2.0 ** min(failures, 10), _MOST_PATIENCE_MS))
         if job.phase != "launched" or job.cancel_ms is not None:

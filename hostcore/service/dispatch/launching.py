@@ -1,10 +1,8 @@
 """One job is launched, at most once for each launch id."""
 
-from collections.abc import Mapping
-from typing import Any
+import attrs
 
 from hostcore.errors import all_errors
-from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import Discovered
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
@@ -14,15 +12,13 @@ from hostcore.service.store.job import StoredJob
 from hostcore.supervisor.submit import submit
 from hostcore_hookspecs.errors import HostcoreError, TransientError
 
-Changes = Mapping[str, Any]
 
-
-def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Changes:
+def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJob:
     """Have the launcher of a job start it.
 
     To be called again, with the same job, when it is not known what came of it.
 
-    :return: What is known of the job now.
+    :return: The job, as far as it is known now.
     :raises HostcoreError: Its launcher, or what has to be done before, has failed.
     """
     lines: list[str] = []
@@ -35,8 +31,8 @@ def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Change
         discovered=discovered,
     )
     if isinstance(done, RunResult):
-        return {**ended(done.status, done.reason or "finished before: nothing to do"), **result_fields(done)}
-    return {"phase": "launched", "handle": done.handle, "detail": lines[-1] if lines else "", "failures": 0}
+        return ended_as(job, done, done.reason or "finished before: nothing to do")
+    return attrs.evolve(job, phase="launched", handle=done.handle, detail=lines[-1] if lines else "", failures=0)
 
 
 def _engine_name(job: StoredJob) -> str:
@@ -54,16 +50,11 @@ def detail_of(error: HostcoreError) -> str:
     return scrub("; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in all_errors(error)))
 
 
-def ended(status: str, detail: str) -> dict[str, Any]:
-    """A job that has ended now."""
-    return {"phase": "ended", "status": status, "detail": detail, "ended_ms": now_ms()}
-
-
-def result_fields(result: RunResult) -> dict[str, Any]:
-    """What the result of a run says of its job."""
-    return {
-        "exit_code": result.exit_code,
-        "attempt": result.attempt,
-        "step": result.step,
-        "ended_ms": result.ended_ms,
-    }
+def ended_as(job: StoredJob, result: RunResult, detail: str) -> StoredJob:
+    """A job that has ended as its run says."""
+    return attrs.evolve(
+        job.ended(result.status, detail, ended_ms=result.ended_ms),
+        exit_code=result.exit_code,
+        attempt=result.attempt,
+        step=result.step,
+    )

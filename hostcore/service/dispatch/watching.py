@@ -1,6 +1,8 @@
 """How a launched job goes: what its launcher says, and what its run directory says, put together."""
 
-from typing import Any, Final
+from typing import Final
+
+import attrs
 
 from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import Discovered
@@ -8,7 +10,7 @@ from hostcore.plugins.launching import Launcher
 from hostcore.runs.launch import Launch
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import ALIVE, RunSummary, UnknownRun, summarize
-from hostcore.service.dispatch.launching import Changes, ended, result_fields
+from hostcore.service.dispatch.launching import ended_as
 from hostcore.service.planning import directory_of, launcher_for, plan_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
@@ -21,9 +23,10 @@ from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
 _FORCE_SECONDS: Final = 5.0
 
 
-def look(job: StoredJob, settings: Settings, discovered: Discovered) -> Changes:
+def look(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJob:
     """Look how a job goes, and cancel it if somebody wants that.
 
+    :return: The job, as far as it is known now.
     :raises HostcoreError: When that cannot be told now.
     """
     launcher = launcher_for(job, settings, discovered)
@@ -51,32 +54,27 @@ def _polled(launcher: Launcher, job: StoredJob, handle: LaunchHandle, settings: 
         return LaunchStatus(status=found.status, message=f"seen by its run directory alone: {error.message}")
 
 
-def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, sees_run_dir: bool) -> Changes:
+def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, sees_run_dir: bool) -> StoredJob:
     summary = _summary(job, settings, status)
-    seen: dict[str, Any] = {"failures": 0, "detail": status.message}
+    seen = attrs.evolve(job, failures=0, detail=status.message)
     if summary is not None:
-        known = {
-            "attempt": summary.attempt,
-            "step": summary.step,
-            "max_steps": summary.max_steps,
-            "seen_ms": summary.seen_ms,
-        }
-        seen |= {key: value for key, value in known.items() if value}
-        seen["started_ms"] = job.started_ms or summary.started_ms
+        seen = attrs.evolve(
+            seen,
+            attempt=summary.attempt or job.attempt,
+            step=summary.step or job.step,
+            max_steps=summary.max_steps or job.max_steps,
+            seen_ms=summary.seen_ms or job.seen_ms,
+            started_ms=job.started_ms or summary.started_ms,
+        )
     if status.status in ALIVE:
-        # An engine says "running" of what has not come so far as to claim an attempt; far away nobody else can say it.
-        begun = not sees_run_dir or summary is None or summary.status != "submitted"
-        running = status.status == "running" and begun
-        seen["status"] = "running" if running else "submitted"
-        if running and seen.get("started_ms") is None:
-            seen["started_ms"] = now_ms()
-        return seen
+        begun_ms = now_ms() if status.status == "running" and not sees_run_dir else None  # nobody else can say it
+        return attrs.evolve(seen, status=status.status, started_ms=seen.started_ms or begun_ms)
     result = _result_of_this_launch(job, settings)
     if result is not None and result.status == status.status:
-        return {**seen, **ended(status.status, status.message or result.reason or ""), **result_fields(result)}
+        return ended_as(seen, result, status.message or result.reason or "")
     wanted = job.cancel_ms is not None and status.status in ("failed", "lost")
-    final = "cancelled" if wanted else status.status
-    return {**seen, **ended(final, status.message), "exit_code": status.exit_code}
+    ended = seen.ended("cancelled" if wanted else status.status, status.message, ended_ms=now_ms())
+    return attrs.evolve(ended, exit_code=status.exit_code)
 
 
 def _result_of_this_launch(job: StoredJob, settings: Settings) -> RunResult | None:

@@ -1,11 +1,15 @@
 """Opening the database, and bringing it to the form that this version knows."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
 
@@ -56,6 +60,13 @@ def open_database(url: str) -> Engine:
     return engine
 
 
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """A transaction that writes."""
+    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+        yield connection
+
+
 def _absolute(url: URL) -> URL:
     """SQLite's file by its absolute path: connections are made later, wherever this process works then."""
     is_file = url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:"
@@ -68,7 +79,7 @@ def _sqlite(url: URL) -> Engine:
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # the driver would begin transactions as it likes
-        connection.execute("PRAGMA journal_mode=WAL")
+        _write_ahead(connection)
         # In this mode a killed process loses nothing; a power cut could, without FULL.
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
@@ -80,6 +91,24 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log.
+
+    Several that switch a new file at once would wait for each other for ever: SQLite tells all but one of them at once,
+    whatever their timeout, that it is locked. See ``SQLITE_BUSY`` in https://www.sqlite.org/c3ref/busy_handler.html.
+    """
+    end = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _server(url: URL) -> Engine:
@@ -97,7 +126,7 @@ def _make_folder(url: URL) -> None:
 def _migrate(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    with engine.connect().execution_options(writes=True) as connection, connection.begin():
+    with writing(engine) as connection:
         if engine.dialect.name == "postgresql":
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})")
         config.attributes["connection"] = connection

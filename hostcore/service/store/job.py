@@ -66,6 +66,41 @@ class StoredJob(JobRow):
         labels: Mapping[str, str] = self.job.get("labels") or {}
         return labels
 
+    def ended(self, status: str, detail: str, *, ended_ms: int) -> "StoredJob":
+        """The job when it has ended."""
+        return attrs.evolve(self, phase="ended", status=status, detail=detail, ended_ms=ended_ms)
+
+    def queued_again(self, document: Mapping[str, Any], launch_id: str, *, now: int) -> "StoredJob":
+        """The job when it is to be launched once more.
+
+        :param document: The job as it is allowed now.
+        :param now: Milliseconds since 1970.
+        """
+        return attrs.evolve(
+            self,
+            job=document,
+            phase="queued",
+            status="submitted",
+            detail="",
+            launch_id=launch_id,
+            launches=self.launches + 1,
+            handle=None,
+            failures=0,
+            cancel_reason=None,
+            cancel_ms=None,
+            exit_code=None,
+            started_ms=None,
+            ended_ms=None,
+            updated_ms=now,
+            due_ms=now,
+        )
+
+
+def changed(before: StoredJob, after: StoredJob) -> dict[str, Any]:
+    """What of a job has changed, as columns."""
+    names = [field.name for field in attrs.fields(StoredJob)]
+    return to_row({name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)})
+
 
 _JSON = ("job", "handle")
 

@@ -1,8 +1,7 @@
-"""The jobs: recorded once, found, listed, and attended to by one process at a time."""
+"""The jobs: recorded once, found, listed, cancelled, and queued again."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import attrs
 from sqlalchemy import (
@@ -10,31 +9,25 @@ from sqlalchemy import (
     Connection,
     Engine,
     and_,
-    case,
     exists,
-    false,
     func,
     insert,
-    not_,
     or_,
     select,
     update,
 )
 from sqlalchemy.exc import IntegrityError
 
-from hostcore.job.names import BUILTIN
-from hostcore.service.store.job import ListedJob, StoredJob, from_row, listed, to_row
-from hostcore.service.store.tables import JOBS, LABELS
+from hostcore.service.store.database import writing
+from hostcore.service.store.job import ListedJob, StoredJob, changed, from_row, listed, to_row
+from hostcore.service.store.leases import LEASE_MS, Leases
+from hostcore.service.store.tables import JOBS, LABELS, OPEN
 from hostcore_hookspecs.errors import HostcoreError
 
-LEASE_MS: Final = 60_000
 #: Serialises counting the open jobs and adding one.
 _COUNTING_LOCK: Final = 0x686F7375
-_OPEN: Final = ("queued", "launching", "launched")
 #: What a list shows: all but the jobs, each of which may have a megabyte.
 _LISTED: Final = [column for column in JOBS.columns if column.name != "job"]
-#: The launchers whose jobs share this machine.
-_LOCAL: Final = ("local", f"{BUILTIN}local")
 
 
 class TooManyJobs(HostcoreError):
@@ -73,17 +66,13 @@ class Place:
 class Jobs:
     """The table of jobs. Every method that changes something is one transaction.
 
-    :param lease_ms: For so long a job belongs to whoever attends to it, unless that renews it.
+    :param lease_ms: See :class:`Leases`.
     """
 
     def __init__(self, engine: Engine, *, lease_ms: int = LEASE_MS) -> None:
         self._engine = engine
-        self.lease_ms = lease_ms
-
-    @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        with self._engine.connect().execution_options(writes=True) as connection, connection.begin():
-            yield connection
+        #: Who attends to them.
+        self.leases = Leases(engine, lease_ms=lease_ms)
 
     def add(self, job: StoredJob, *, most_open: int = 0) -> StoredJob:
         """Record a job.
@@ -94,7 +83,7 @@ class Jobs:
         :raises TooManyJobs: When there is no room for one more.
         """
         try:
-            with self._writing() as connection:
+            with writing(self._engine) as connection:
                 if most_open:
                     _require_room(connection, most_open)
                 connection.execute(insert(JOBS).values(to_row(attrs.asdict(job, recurse=False))))
@@ -156,137 +145,36 @@ class Jobs:
 
         :return: The job; None if there is none.
         """
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             connection.execute(
                 update(JOBS)
-                .where(JOBS.c.run_id == run_id, JOBS.c.phase.in_(_OPEN), JOBS.c.cancel_ms.is_(None))
+                .where(JOBS.c.run_id == run_id, JOBS.c.phase.in_(OPEN), JOBS.c.cancel_ms.is_(None))
                 .values(cancel_reason=reason, cancel_ms=now, due_ms=0, updated_ms=now)
             )
         return self.get(run_id)
 
-    def relaunch(self, job: StoredJob, changes: Mapping[str, Any], *, most_open: int = 0) -> bool:
+    def relaunch(self, job: StoredJob, again: StoredJob, *, most_open: int = 0) -> bool:
         """Queue a job that has ended once more; whether this call did it.
 
+        :param again: See :meth:`StoredJob.queued_again`.
         :param most_open: See :meth:`add`.
         :raises TooManyJobs: When there is no room for one more.
         """
-        with self._writing() as connection:
+        with writing(self._engine) as connection:
             if most_open:
                 _require_room(connection, most_open)
-            done = connection.execute(
-                update(JOBS)
-                .where(JOBS.c.run_id == job.run_id, JOBS.c.phase == "ended", JOBS.c.launches == job.launches)
-                .values(to_row(changes))
-            )
-            return done.rowcount == 1
-
-    def claim(self, attendant: str, *, now: int, limit: int, local_at_once: int = 0) -> list[StoredJob]:
-        """Jobs that somebody has to look at, which are this attendant's from now on.
-
-        :param local_at_once: How many jobs may run on this machine; the others stay queued, first come, first served.
-            0: no limit.
-        """
-        with self._engine.connect() as connection:
-            run_ids = self._due(connection, now, limit, local_at_once)
-        if not run_ids:
-            return []
-        claimed = []
-        with self._writing() as connection:
-            for run_id in run_ids:
-                mine = connection.execute(
-                    update(JOBS)
-                    .where(JOBS.c.run_id == run_id, _is_due(now))
-                    .values(attendant=attendant, attended_until_ms=now + self.lease_ms)
-                )
-                if mine.rowcount == 1:
-                    claimed.append(run_id)
-            rows = connection.execute(select(JOBS).where(JOBS.c.run_id.in_(claimed))).mappings()
-            return [from_row(dict(row)) for row in rows]
-
-    @staticmethod
-    def _due(connection: Connection, now: int, limit: int, local_at_once: int) -> list[str]:
-        """The jobs that are due, without those that this machine has no room for."""
-        due = _is_due(now)
-        local = JOBS.c.launcher.in_(_LOCAL)
-        room = limit
-        if local_at_once:
-            begun = or_(JOBS.c.phase.in_(("launching", "launched")), JOBS.c.attended_until_ms > now)
-            here = connection.execute(select(func.count()).where(local, JOBS.c.phase != "ended", begun))
-            room = max(0, local_at_once - here.scalar_one())
-        waits = and_(local, JOBS.c.phase == "queued", JOBS.c.cancel_ms.is_(None))
-
-        def first(condition: ColumnElement[bool], most: int) -> list[tuple[int, str]]:
-            order = (JOBS.c.due_ms, JOBS.c.submitted_ms)
-            found = select(JOBS.c.due_ms, JOBS.c.run_id).where(due, condition).order_by(*order).limit(most)
-            return [(due_ms, run_id) for due_ms, run_id in connection.execute(found)]
-
-        others = first(not_(waits), limit)
-        waiting = first(waits, min(room, limit)) if room else []
-        return [run_id for _, run_id in sorted([*others, *waiting])[:limit]]
-
-    def renew(self, jobs: Sequence[StoredJob], *, now: int) -> None:
-        """Hold on to jobs, those of them that are still their attendants'."""
-        self._set(jobs, {"attended_until_ms": now + self.lease_ms})
-
-    def let_go(self, jobs: Sequence[StoredJob], *, now: int) -> None:
-        """Leave jobs, as they are, to whoever comes next."""
-        self._set(jobs, {"attendant": None, "attended_until_ms": 0, "due_ms": now})
-
-    def _set(self, jobs: Sequence[StoredJob], changes: Mapping[str, Any]) -> None:
-        if not jobs:
-            return
-        with self._writing() as connection:
-            for job in jobs:
-                connection.execute(update(JOBS).where(_held_by_its_attendant(job)).values(changes))
-
-    def attendants(self) -> list[str]:
-        """Who attends to jobs."""
-        held = and_(JOBS.c.phase.in_(_OPEN), JOBS.c.attendant.is_not(None))
-        with self._engine.connect() as connection:
-            return list(connection.execute(select(JOBS.c.attendant).where(held).distinct()).scalars())
-
-    def forget(self, attendants: Sequence[str]) -> None:
-        """End the leases of attendants."""
-        if not attendants:
-            return
-        with self._writing() as connection:
-            connection.execute(
-                update(JOBS).where(JOBS.c.attendant.in_(attendants)).values(attendant=None, attended_until_ms=0)
-            )
-
-    def write(self, job: StoredJob, changes: Mapping[str, Any], *, now: int) -> bool:
-        """Change a job that its attendant still holds, and hold it on; whether it does."""
-        return self._write(job, {**changes, "attended_until_ms": now + self.lease_ms}, now=now)
-
-    def release(self, job: StoredJob, changes: Mapping[str, Any], *, now: int, due_ms: int) -> bool:
-        """Change a job that its attendant still holds, and let go of it until a time; whether it did."""
-        # Whoever wanted it cancelled meanwhile has asked for a look at once.
-        just_cancelled = JOBS.c.cancel_ms.is_not(None) if job.cancel_ms is None else false()
-        due = case((just_cancelled, 0), else_=due_ms)
-        return self._write(job, {**changes, "attendant": None, "attended_until_ms": 0, "due_ms": due}, now=now)
-
-    def _write(self, job: StoredJob, changes: Mapping[str, Any], *, now: int) -> bool:
-        row = to_row({**changes, "updated_ms": now})
-        with self._writing() as connection:
-            return connection.execute(update(JOBS).where(_held_by_its_attendant(job)).values(row)).rowcount == 1
+            still = and_(JOBS.c.run_id == job.run_id, JOBS.c.phase == "ended", JOBS.c.launches == job.launches)
+            return connection.execute(update(JOBS).where(still).values(changed(job, again))).rowcount == 1
 
 
 def _require_room(connection: Connection, most: int) -> None:
     if connection.dialect.name == "postgresql":  # SQLite has one writer at a time anyway
         connection.execute(select(func.pg_advisory_xact_lock(_COUNTING_LOCK)))
-    if connection.execute(select(func.count()).where(JOBS.c.phase.in_(_OPEN))).scalar_one() >= most:
+    if connection.execute(select(func.count()).where(JOBS.c.phase.in_(OPEN))).scalar_one() >= most:
         raise TooManyJobs(
             f"{most} jobs wait or run already, which is as many as the operator allows",
             hint="try again when one has ended, or cancel one",
         )
-
-
-def _held_by_its_attendant(job: StoredJob) -> ColumnElement[bool]:
-    return and_(JOBS.c.run_id == job.run_id, JOBS.c.attendant == job.attendant)
-
-
-def _is_due(now: int) -> ColumnElement[bool]:
-    return and_(JOBS.c.phase.in_(_OPEN), JOBS.c.due_ms <= now, JOBS.c.attended_until_ms <= now)
 
 
 def _labels_of(connection: Connection, run_ids: Sequence[str]) -> Mapping[str, Mapping[str, str]]:

@@ -5,6 +5,8 @@ from typing import Final
 from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
 
 METADATA: Final = MetaData()
+#: The phases of jobs that wait or run.
+OPEN: Final = ("queued", "launching", "launched")
 
 JOBS: Final = Table(
     "jobs",

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from hostcore.service.store.job import StoredJob
@@ -59,9 +60,9 @@ def test_a_job_comes_back_as_it_was_recorded(jobs: Jobs, a_job: Make) -> None:
 
 def test_text_that_no_database_keeps_is_kept_as_far_as_it_goes(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job())
-    (mine,) = jobs.claim("me", now=5, limit=1)
+    (mine,) = jobs.leases.claim("me", now=5, limit=1)
 
-    assert jobs.release(mine, {"detail": "a\0b \udcff c"}, now=6, due_ms=7)
+    assert jobs.leases.release(mine, attrs.evolve(mine, detail="a\0b \udcff c"), now=6, due_ms=7)
     assert (found := jobs.get("a")) is not None
     assert found.detail == "a\N{REPLACEMENT CHARACTER}b ? c"
 
@@ -149,12 +150,12 @@ def test_filters_find_what_is_exactly_so(jobs: Jobs, a_job: Make) -> None:
 
 def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job())
-    (first,) = jobs.claim("first", now=10, limit=5)
+    (first,) = jobs.leases.claim("first", now=10, limit=5)
 
-    assert jobs.claim("second", now=10 + jobs.lease_ms - 1, limit=5) == []
-    jobs.renew([first], now=20)
-    assert jobs.claim("second", now=10 + jobs.lease_ms, limit=5) == []
-    (second,) = jobs.claim("second", now=20 + jobs.lease_ms, limit=5)
+    assert jobs.leases.claim("second", now=10 + jobs.leases.lease_ms - 1, limit=5) == []
+    jobs.leases.renew([first], now=20)
+    assert jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5) == []
+    (second,) = jobs.leases.claim("second", now=20 + jobs.leases.lease_ms, limit=5)
     assert second.attendant == "second"
 
 
@@ -163,59 +164,67 @@ def test_jobs_of_this_machine_wait_for_room_and_those_of_engines_do_not(jobs: Jo
         jobs.add(a_job(f"here-{number}", launcher="local", submitted_ms=number))
     jobs.add(a_job("there", launcher="slurm", submitted_ms=9))
 
-    claimed = jobs.claim("me", now=10, limit=8, local_at_once=2)
+    claimed = jobs.leases.claim("me", now=10, limit=8, local_at_once=2)
     assert sorted(job.run_id for job in claimed) == ["here-0", "here-1", "there"]
-    assert jobs.claim("me", now=11, limit=8, local_at_once=2) == []
+    assert jobs.leases.claim("me", now=11, limit=8, local_at_once=2) == []
 
     first = next(job for job in claimed if job.run_id == "here-0")
-    jobs.release(first, {"phase": "launched"}, now=12, due_ms=99)
-    assert jobs.claim("me", now=13, limit=8, local_at_once=2) == []
+    jobs.leases.release(first, attrs.evolve(first, phase="launched"), now=12, due_ms=99)
+    assert jobs.leases.claim("me", now=13, limit=8, local_at_once=2) == []
     jobs.request_cancel("here-2", "no longer needed", now=14)
-    assert [job.run_id for job in jobs.claim("me", now=15, limit=8, local_at_once=2)] == ["here-2"]
+    assert [job.run_id for job in jobs.leases.claim("me", now=15, limit=8, local_at_once=2)] == ["here-2"]
 
 
 def test_what_is_written_after_the_lease_was_lost_is_dropped(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job())
-    (first,) = jobs.claim("first", now=10, limit=5)
-    (second,) = jobs.claim("second", now=10 + jobs.lease_ms, limit=5)
+    (first,) = jobs.leases.claim("first", now=10, limit=5)
+    (second,) = jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5)
 
-    assert not jobs.release(first, {"phase": "ended", "status": "failed"}, now=9, due_ms=9)
-    jobs.renew([first], now=10**6)
-    jobs.let_go([first], now=0)
-    assert jobs.write(second, {"phase": "launching"}, now=99)
+    assert not jobs.leases.release(first, first.ended("failed", "", ended_ms=9), now=9, due_ms=9)
+    jobs.leases.renew([first], now=10**6)
+    jobs.leases.let_go([first], now=0)
+    assert jobs.leases.write(second, attrs.evolve(second, phase="launching"), now=99)
     assert (found := jobs.get("a")) is not None
     assert (found.phase, found.status, found.attendant) == ("launching", "submitted", "second")
-    assert found.attended_until_ms == 99 + jobs.lease_ms
+    assert found.attended_until_ms == 99 + jobs.leases.lease_ms
 
 
 def test_jobs_of_a_dead_attendant_are_free_at_once(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job("a"))
     jobs.add(a_job("b"))
-    jobs.claim("dead", now=10, limit=1)
-    jobs.claim("alive", now=10, limit=1)
+    jobs.leases.claim("dead", now=10, limit=1)
+    jobs.leases.claim("alive", now=10, limit=1)
 
-    assert sorted(jobs.attendants()) == ["alive", "dead"]
-    jobs.forget(["dead"])
-    assert len(jobs.claim("next", now=11, limit=5)) == 1
+    assert sorted(jobs.leases.attendants()) == ["alive", "dead"]
+    jobs.leases.forget(["dead"])
+    assert len(jobs.leases.claim("next", now=11, limit=5)) == 1
 
 
 def test_of_many_that_claim_at_once_each_job_goes_to_one(jobs: Jobs, a_job: Make) -> None:
     for number in range(20):
         jobs.add(a_job(f"job-{number}"))
-    results = at_once(6, lambda n: jobs.claim(f"attendant-{n}", now=10, limit=20))
+    results = at_once(6, lambda n: jobs.leases.claim(f"attendant-{n}", now=10, limit=20))
 
     claimed = [job.run_id for result in results for job in result]
     assert sorted(claimed) == sorted(f"job-{number}" for number in range(20))
 
 
+def test_of_many_that_claim_at_once_this_machine_gets_no_more_than_it_has_room_for(jobs: Jobs, a_job: Make) -> None:
+    for number in range(12):
+        jobs.add(a_job(f"job-{number}", launcher="local"))
+    results = at_once(6, lambda n: jobs.leases.claim(f"attendant-{n}", now=10, limit=20, local_at_once=3))
+
+    assert sum(len(result) for result in results) == 3
+
+
 def test_a_wish_to_cancel_that_comes_while_somebody_is_busy_is_looked_at_at_once(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job())
-    (busy,) = jobs.claim("me", now=10, limit=1)
+    (busy,) = jobs.leases.claim("me", now=10, limit=1)
     jobs.request_cancel("a", "no longer needed", now=11)
     jobs.request_cancel("a", "another reason", now=12)
-    jobs.release(busy, {"phase": "launched"}, now=13, due_ms=10_000)
+    jobs.leases.release(busy, attrs.evolve(busy, phase="launched"), now=13, due_ms=10_000)
 
-    (again,) = jobs.claim("me again", now=14, limit=1)
+    (again,) = jobs.leases.claim("me again", now=14, limit=1)
     assert (again.cancel_reason, again.cancel_ms) == ("no longer needed", 11)
 
 
@@ -230,8 +239,7 @@ def test_cancelling_what_has_ended_changes_nothing(jobs: Jobs, a_job: Make) -> N
 def test_of_many_that_resume_one_job_one_does(jobs: Jobs, a_job: Make) -> None:
     ended = a_job(phase="ended", status="failed")
     jobs.add(ended)
-    changes = {"phase": "queued", "status": "submitted", "launches": 2}
-    results = at_once(8, lambda n: jobs.relaunch(ended, {**changes, "launch_id": f"a.{n}"}))
+    results = at_once(8, lambda n: jobs.relaunch(ended, ended.queued_again(ended.job, f"a.{n}", now=5)))
 
     assert results.count(True) == 1
     assert (found := jobs.get("a")) is not None
