@@ -230,7 +230,8 @@ def torchrun(arguments: Sequence[str], environment: Mapping[str, str]) -> list[s
         *(sys.executable, "-P", "-m", "torch.distributed.run", f"--nnodes={nodes}"),
         *(f"--nproc-per-node={max(1, _count(environment, 'GPUS_PER_NODE', 'PET_NPROC_PER_NODE'))}",),
         *(f"--node-rank={rank}", f"--master-addr={address}", f"--master-port={port}"),
-        *("--no-python", sys.executable, "-P", "-m", "hostcore.container", *arguments),
+        *("--no-python", sys.executable, "-P", "-m", "hostcore.container"),
+        *(one.replace("$", "$$") for one in arguments),  # torchrun makes one $ of two
     ]
 
 

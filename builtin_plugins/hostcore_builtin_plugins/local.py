@@ -4,7 +4,6 @@ import os
 import shlex
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import attrs
 
+from hostcore_builtin_plugins.launchers.processes import identity, look, runs_here
 from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
 from hostcore_hookspecs import (
     FatalError,
@@ -50,14 +50,11 @@ class LocalLauncher:
         except OSError as error:
             raise FatalError(f"cannot start {ctx.command[0]}: {error}", file=str(error.filename or log)) from error
         ctx.log(f"process {pid} runs it; its output goes to {log}")
-        process = _look(pid)
         return LaunchHandle(
             launcher="local",
             id=str(pid),
             details={
-                "pid": pid,
-                "started": process.started if process else "",
-                "host": socket.gethostname(),
+                **identity(pid),
                 "run_dir": ctx.run_dir,
                 "log": str(log),
                 "earlier_result": earlier,
@@ -68,7 +65,7 @@ class LocalLauncher:
         """See :func:`hostcore_hookspecs.launcher.poll`."""
         _require_this_machine(handle)
         exit_code = _reap(handle)
-        if _is_running(handle):
+        if runs_here(handle.details):
             return LaunchStatus(status="running")
         ended = result_of(handle.details["run_dir"], handle.details["earlier_result"])
         if ended is None:
@@ -85,9 +82,9 @@ class LocalLauncher:
         _require_this_machine(handle)
         _reap(handle)
         try:
-            if _is_running(handle):
+            if runs_here(handle.details):
                 os.kill(handle.details["pid"], signal.SIGINT)
-                if not _has_ended(handle, grace_seconds) and _is_running(handle):
+                if not _has_ended(handle, grace_seconds) and runs_here(handle.details):
                     os.killpg(handle.details["pid"], signal.SIGKILL)
                     _has_ended(handle, _KILLED_SECONDS)
         except ProcessLookupError:
@@ -176,47 +173,9 @@ def _spawn(command: Sequence[str], env: Mapping[str, str], log: Path) -> int:
     )
 
 
-@attrs.frozen(kw_only=True)
-class _Process:
-    """A process as the system lists it."""
-
-    #: When it started, in the system's own terms: with the pid, it tells it apart from every other process.
-    started: str
-    #: Dead, and waiting for its parent to ask how it ended.
-    is_zombie: bool
-
-
-def _look(pid: int) -> _Process | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return None if Path("/proc/self/stat").exists() else _look_with_ps(pid)
-    # The command's name, which may have spaces, is in parentheses (proc_pid_stat(5)).
-    state, *fields = stat.rpartition(b")")[2].decode().split()
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return _Process(started=f"{boot} {fields[18]}", is_zombie=state in "ZX")
-
-
-def _look_with_ps(pid: int) -> _Process | None:
-    asked = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        check=False,
-        text=True,
-        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
-    )
-    state, _, started = asked.stdout.strip().partition(" ")
-    return _Process(started=started.strip(), is_zombie=state.startswith("Z")) if started else None
-
-
-def _is_running(handle: LaunchHandle) -> bool:
-    process = _look(handle.details["pid"])
-    return process is not None and process.started == handle.details["started"] and not process.is_zombie
-
-
 def _reap(handle: LaunchHandle) -> int | None:
     """The exit code, if it was a child of this process and has ended; asking removes the zombie, and works once."""
-    process = _look(handle.details["pid"])
+    process = look(handle.details["pid"])
     if process is None or process.started != handle.details["started"] or not process.is_zombie:
         return None
     with suppress(ChildProcessError):
@@ -227,7 +186,7 @@ def _reap(handle: LaunchHandle) -> int | None:
 
 def _has_ended(handle: LaunchHandle, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while _is_running(handle):
+    while runs_here(handle.details):
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_SECONDS)
@@ -240,5 +199,6 @@ def _require_this_machine(handle: LaunchHandle) -> None:
     if host != socket.gethostname():
         raise FatalError(
             f"process {handle.id} was started on {host}, and this is {socket.gethostname()}",
+            code="launch.elsewhere",
             hint=f"ask on {host}",
         )

@@ -107,6 +107,8 @@ def poll(handle: LaunchHandle) -> LaunchStatus:
     """Called now and then, possibly by another process than the one that launched.
 
     :param handle: What :func:`launch` returned.
+    :raises TransientError: The engine did not answer.
+    :raises FatalError: It refuses to tell; with the code ``launch.elsewhere``, only another machine can.
     """
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -211,6 +212,18 @@ def test_on_several_machines_torchrun_takes_over_and_meets_where_the_operator_sa
         "--master-port=23456",
     }
     assert command[-6:] == [sys.executable, "-P", "-m", "hostcore.container", "--lr", "1"]
+
+
+def test_torchrun_gives_the_ranks_the_arguments_as_they_were_given() -> None:
+    """torchrun's own program on one machine, with a program in place of the run."""
+    given = ["--prompt", "$$5 for ${local_rank} of $HOME, {}", "--extra-args-json", '{"a": "$$"}']
+    command = torchrun(given, {"NUM_NODES": "2", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"})
+    assert command is not None
+    cut = command.index("--no-python")
+    program = [sys.executable, "-IS", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
+    alone = [*command[:4], "--standalone", *command[cut : cut + 1], *program, *command[cut + 5 :]]
+    done = subprocess.run(alone, check=True, capture_output=True, text=True, timeout=300)
+    assert json.loads(done.stdout) == given
 
 
 def test_the_variables_of_trainjobs_say_the_same() -> None:

@@ -58,7 +58,7 @@ class Endpoint:
         self._transient = _TRY_AGAIN | frozenset(transient)
         self._timeout = urllib3.Timeout(connect=timeout_seconds, read=timeout_seconds)
         ca_certs = str(ca_file) if ca_file else None
-        proxy = _proxy_for(url)
+        proxy = proxy_for(url)
         self._pool = (
             urllib3.ProxyManager(proxy, maxsize=1, ca_certs=ca_certs)
             if proxy
@@ -112,7 +112,7 @@ class Endpoint:
         raise FatalError(said, hint="check the URL and the format in the reporter's settings")
 
 
-def _proxy_for(url: str) -> str | None:
+def proxy_for(url: str) -> str | None:
     """What ``HTTP_PROXY``, ``HTTPS_PROXY`` and ``NO_PROXY`` say."""
     parts = urlsplit(url)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import attrs
 
-from hostcore_builtin_plugins.launchers.keeper.processes import descendants
+from hostcore_builtin_plugins.launchers.processes import descendants
 
 RAY = Path(sys.executable).with_name("ray")
 #: Why there is none here; None if there can be one.
@@ -71,7 +71,7 @@ def cluster(*, cpus: int = 2, gpus: int = 0) -> Iterator[Cluster]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(secret),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_JOB_STOP_WAIT_TIME_S": "3",
+        "RAY_JOB_STOP_WAIT_TIME_S": "30",  # for a checkpoint, on a machine that is busy
         # What it leaves is found by this, whatever it calls itself.
         "HOSTCORE_TEST_RAY": str(folder),
     }

@@ -8,17 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from command_line import COMMAND
+from waiting import wait_until
 
 HERE = Path(__file__).parent
-HOSTCORE = str(Path(sys.executable).with_name("hostcore"))
-_TICK_SECONDS = 0.1
 
 
 def _cluster() -> Any:
@@ -28,16 +27,6 @@ def _cluster() -> Any:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 90) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(_TICK_SECONDS)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 @attrs.frozen
@@ -66,7 +55,7 @@ class Folder:
         """Run a command of hostcore's."""
         around = {name: value for name, value in os.environ.items() if not name.startswith(("HOSTCORE_", "RAY_"))}
         return subprocess.run(
-            [HOSTCORE, *arguments],
+            [COMMAND, *arguments],
             cwd=self.path,
             env={**around, "CLUSTER_TOKEN": token or self.ray.token},
             capture_output=True,

@@ -32,7 +32,7 @@ MISSING = (
 )
 
 NODES = ("node1", "node2")
-_SECONDS = 30.0
+_SECONDS = 120.0
 
 
 @attrs.frozen(kw_only=True)

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,12 +16,13 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from command_line import COMMAND
+from waiting import wait_until
 
 from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
 from hostcore_hookspecs import LaunchHandle, LaunchStatus
 
 HERE = Path(__file__).resolve().parent
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 TRAINERS = (
     HERE.parents[1] / "integration" / "runs" / "small_trainer.py",
     HERE.parents[1] / "e2e" / "ranks" / "pair_trainer.py",
@@ -37,16 +37,6 @@ def _cluster_module() -> ModuleType:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 @attrs.frozen(kw_only=True)
@@ -75,7 +65,7 @@ class Submitted:
     def log(self) -> str:
         return SlurmLauncher().read_logs(self.handle, "").text
 
-    def until(self, status: str, seconds: float = 60) -> LaunchStatus:
+    def until(self, status: str) -> LaunchStatus:
         """Wait until the launcher says so."""
 
         def said() -> LaunchStatus | None:
@@ -83,7 +73,7 @@ class Submitted:
             assert found.status == status or found.status not in OVER, f"{found}\n{self.log()}"
             return found if found.status == status else None
 
-        return wait_until(said, f"{status}; {self.poll()}", seconds=seconds)
+        return wait_until(said, f"{status}; {self.poll()}")
 
 
 @attrs.frozen(kw_only=True)

@@ -46,8 +46,8 @@ def test_the_signal_before_the_limit_makes_a_checkpoint_and_the_job_goes_on_from
     slurm.ask("scancel", "--signal=USR1", "--batch", run.job)
     until(lambda: run.events("run_preempted"), "the run to write a checkpoint and end")
     start_again_now(slurm, run, until)
-    until(lambda: run.poll().status == "running", "its second start")
-    assert "start 2" in run.poll().message, slurm.ask("scontrol", "show", "job", run.job) + run.log() + slurm.logs()
+    second = until(lambda: (status := run.poll()).status == "running" and status, "its second start")
+    assert "start 2" in second.message, slurm.ask("scontrol", "show", "job", run.job) + run.log() + slurm.logs()
     run.until("succeeded")
     preempted, resumed = run.events("run_preempted")[0], run.events("run_started")[-1]
     assert preempted["reason"] == "received SIGUSR1"

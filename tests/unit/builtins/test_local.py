@@ -265,8 +265,9 @@ def test_a_process_of_another_machine_is_not_looked_for_here(launch: Launch) -> 
     launched = launch("pass")
     elsewhere = attrs.evolve(launched.handle, details={**launched.handle.details, "host": "elsewhere"})
     for call in (lambda: LocalLauncher().poll(elsewhere), lambda: LocalLauncher().cancel(elsewhere, 0)):
-        with pytest.raises(FatalError, match="was started on elsewhere"):
+        with pytest.raises(FatalError, match="was started on elsewhere") as caught:
             call()
+        assert caught.value.code == "launch.elsewhere"
 
 
 def test_a_process_of_another_user_is_not_cancelled_in_silence(launch: Launch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.keeper.processes import runs_here
+from hostcore_builtin_plugins.launchers.processes import runs_here
 
 _POLL_SECONDS: Final = 0.05
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
+from hostcore_builtin_plugins.launchers.keeper.agent import Agent
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 
-#: A keeper on another machine that has not shown itself for so long is gone; clocks may differ.
+#: A keeper on another machine that has not shown itself for so long is gone.
 _SILENT_SECONDS: Final = 60.0
 
 
@@ -51,6 +51,11 @@ class LaunchFolder:
         """
         return self._write_once(f"node-{node}.json", process)
 
+    def leave(self, node: int) -> None:
+        """Give up a node that was claimed, where nothing has begun: another keeper may take it."""
+        with suppress(FileNotFoundError):
+            (self.path / f"node-{node}.json").unlink()
+
     def claimed(self, node: int) -> Mapping[str, Any] | None:
         """The keeper that has taken a node; None if none has."""
         return self._read(f"node-{node}.json")
@@ -63,10 +68,11 @@ class LaunchFolder:
     def was_seen_lately(self, node: int) -> bool:
         """Whether the keeper of a node on another machine is there, as far as can be told."""
         try:
-            seen = (self.path / f"node-{node}.alive").stat().st_mtime
+            with (self.path / f"node-{node}.alive").open("rb") as file:  # NFS asks for the time of what is opened
+                seen = os.fstat(file.fileno()).st_mtime
         except FileNotFoundError:
             return False
-        return time.time() - seen < _SILENT_SECONDS
+        return self._now() - seen < _SILENT_SECONDS
 
     def end(self, node: int, exit_code: int) -> None:
         """What ran on a node has ended; below zero: of a signal."""
@@ -89,14 +95,24 @@ class LaunchFolder:
 
     def cancel(self, grace_seconds: float) -> None:
         """Ask the keepers to stop what they run. Who asks again may be in more of a hurry."""
-        due = min(time.time() + grace_seconds, self.cancelled() or float("inf"))
+        earlier = self.cancelled()
+        grace = grace_seconds if earlier is None else min(grace_seconds, earlier)
         with suppress(FileNotFoundError):
-            self._replace("cancel.json", {"due": due})
+            self._replace("cancel.json", {"grace_seconds": grace})
 
     def cancelled(self) -> float | None:
-        """By when it is to be over, in seconds since 1970; None if nobody has asked."""
+        """How long it may take to end, in seconds from when a keeper first sees it; None if nobody has asked."""
         found = self._read("cancel.json")
-        return None if found is None else float(found["due"])
+        return None if found is None else float(found["grace_seconds"])
+
+    def _now(self) -> float:
+        """The time by the clock that dates the files of all machines."""
+        file = self.path / "now"
+        try:
+            file.touch()
+            return file.stat().st_mtime
+        except OSError:  # who may only read has no other clock than his own
+            return time.time()
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:

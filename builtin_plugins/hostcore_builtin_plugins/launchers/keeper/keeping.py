@@ -10,19 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import BinaryIO, Final
 
+from hostcore_builtin_plugins.launchers.keeper.agent import Agent
 from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.keeper.processes import children, identity, kill_all, send
 from hostcore_builtin_plugins.launchers.keeper.rank import FOLDER_VARIABLE
-from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
+from hostcore_builtin_plugins.launchers.processes import children, identity, kill_all, send
 
 #: How this machine is reached by the others, if whoever starts the keeper knows that.
 ADDRESS_VARIABLE: Final = "HOSTCORE_LAUNCH_ADDRESS"
 #: As shells have it.
 _NOT_FOUND: Final = 127
+_NOTHING_BEGUN: Final = 1
 _TICK_SECONDS: Final = 0.1
 _SHOW_LIFE_SECONDS: Final = 5.0
-#: How long node 0 may take to say where the agents meet.
+#: How long it may take until every node has its keeper.
 _MEET_SECONDS: Final = 300.0
 #: How long an agent whose ranks have stopped may take to end.
 _AGENT_SECONDS: Final = 10.0
@@ -49,6 +50,9 @@ class Keeper:
         self._parent = parent
         self._popen = popen
         self._shown = float("-inf")
+        #: What whoever cancels has asked for last, in seconds, and by when it is to be over; monotonic.
+        self._grace: float | None = None
+        self._over = float("inf")
 
     def claim(self) -> bool:
         """Take the node; whether nobody has before."""
@@ -65,29 +69,22 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)  # a handler ends with exec, SIG_IGN would not
-        code = self._run(self._folder.errand(), output)
-        self._folder.end(self._node, code)
-        return code
-
-    def _run(self, errand: Errand, output: BinaryIO | None) -> int:
-        around = {name: value for name, value in os.environ.items() if name != ADDRESS_VARIABLE}
-        environment = {**around, **errand.env}
+        errand = self._folder.errand()
         command = list(errand.command)
         if errand.agent is not None:
             meeting = self._meeting(errand.agent)
             if meeting is None:
-                _say("node 0 has not said where the agents meet")
-                return 1
+                return self._give_up()
             command = self._agent(errand.agent, meeting)
-            environment[FOLDER_VARIABLE] = str(self._folder.path)
-            # torchrun gives every rank one processor unless this is set.
-            share = max(1, (os.cpu_count() or 1) // errand.agent.ranks_per_node)
-            environment.setdefault("OMP_NUM_THREADS", str(share))
-            environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(round(errand.grace_seconds)))
+        code = self._run(errand, command, output)
+        self._folder.end(self._node, code)
+        return code
+
+    def _run(self, errand: Errand, command: list[str], output: BinaryIO | None) -> int:
         try:
             process = self._popen(
                 command,
-                env=environment,
+                env=self._environment(errand),
                 cwd=errand.cwd if os.access(errand.cwd, os.X_OK) else None,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -98,19 +95,34 @@ class Keeper:
             return _NOT_FOUND
         if self._parent is None:
             signal.signal(signal.SIGTERM, lambda *_: send(process.pid, signal.SIGTERM))
+        self._watch(process, errand)
+        return process.returncode
+
+    def _watch(self, process: "subprocess.Popen[bytes]", errand: Errand) -> None:
+        """Wait for the end of a process, and bring it about if asked."""
         ranks: list[int] = []
         while process.poll() is None:
             ranks = children(process.pid) if errand.agent else [process.pid]
             if self._folder.cancelled() is not None:
                 self._stop(process, ranks, signal.SIGINT, due=self._due)
             elif self._parent not in (None, os.getppid()):
-                over = time.time() + errand.grace_seconds
+                over = time.monotonic() + errand.grace_seconds
                 self._stop(process, ranks, signal.SIGTERM, due=partial(float, over))
             self._wait(process)
         if errand.agent and process.returncode < 0:  # its ranks would go on, and nobody would know of them
             for pid in ranks:
                 kill_all(pid)
-        return process.returncode
+
+    def _environment(self, errand: Errand) -> dict[str, str]:
+        around = {name: value for name, value in os.environ.items() if name != ADDRESS_VARIABLE}
+        environment = {**around, **errand.env}
+        if errand.agent is not None:
+            environment[FOLDER_VARIABLE] = str(self._folder.path)
+            # torchrun gives every rank one processor unless this is set.
+            share = max(1, (os.cpu_count() or 1) // errand.agent.ranks_per_node)
+            environment.setdefault("OMP_NUM_THREADS", str(share))
+            environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(round(errand.grace_seconds)))
+        return environment
 
     def _agent(self, agent: Agent, meeting: tuple[str, int]) -> list[str]:
         address = agent.address(self._node) or os.environ.get(ADDRESS_VARIABLE)
@@ -118,21 +130,35 @@ class Keeper:
         return agent.command(self._node, host=meeting[0], port=meeting[1], address=address, rank=rank)
 
     def _meeting(self, agent: Agent) -> tuple[str, int] | None:
-        """Where the agents meet; None if nobody says so."""
-        if self._node == 0:
-            host = agent.host or os.environ.get(ADDRESS_VARIABLE) or socket.gethostname()
-            self._folder.meet(host, agent.port or _free_port())
+        """Where the agents meet: node 0 says so when every node has its keeper. None if that does not happen."""
         due = time.monotonic() + _MEET_SECONDS
         while (meeting := self._folder.meeting()) is None:
             if time.monotonic() > due or self._folder.cancelled() is not None:
                 return None
+            if self._node == 0 and all(self._folder.claimed(node) is not None for node in range(agent.nodes)):
+                host = agent.host or os.environ.get(ADDRESS_VARIABLE) or socket.gethostname()
+                self._folder.meet(host, agent.port or _free_port())
+                continue
             self._show_life()
             time.sleep(_TICK_SECONDS)
         return meeting
 
+    def _give_up(self) -> int:
+        """Nothing has begun; unless it was cancelled, another try may start this node again."""
+        if self._folder.cancelled() is None:
+            _say("not every node has its keeper: nothing has begun")
+            self._folder.leave(self._node)
+        else:
+            self._folder.end(self._node, _NOTHING_BEGUN)
+        return _NOTHING_BEGUN
+
     def _due(self) -> float:
         """By when what was cancelled is to be over; whoever asks again may be in more of a hurry."""
-        return self._folder.cancelled() or 0.0
+        grace = self._folder.cancelled() or 0.0  # none any more: the run was removed
+        if grace != self._grace:
+            self._grace = grace
+            self._over = min(self._over, time.monotonic() + grace)
+        return self._over
 
     def _stop(
         self,
@@ -145,7 +171,7 @@ class Keeper:
         """Have the ranks stop, and end what is left when the time is over."""
         for pid in ranks:
             send(pid, number)
-        while process.poll() is None and time.time() < due():
+        while process.poll() is None and time.monotonic() < due():
             if process.pid not in ranks and not set(ranks) & set(children(process.pid)):
                 # The agent alone is left, and may want to start them again.
                 send(process.pid, signal.SIGTERM)

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from hostcore_builtin_plugins.reporters.http_endpoint import _proxy_for
+from hostcore_builtin_plugins.reporters.http_endpoint import proxy_for
 from hostcore_hookspecs import FatalError, TransientError
 
 #: As Ray says that it has no such job; another server's 404 says something else.
@@ -30,7 +30,7 @@ class JobsApi:
         self._address = address
         self._headers = {"User-Agent": "hostcore", **({"Authorization": f"Bearer {token}"} if token else {})}
         self._timeout = urllib3.Timeout(connect=timeout_seconds, read=timeout_seconds)
-        proxy = _proxy_for(address)
+        proxy = proxy_for(address)
         self._pool = (
             urllib3.ProxyManager(proxy, maxsize=1, ca_certs=ca_file)
             if proxy

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from hostcore_builtin_plugins.launchers.keeper.agent import Agent
 from hostcore_builtin_plugins.launchers.keeper.asking import stop
 from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder, label
@@ -14,7 +15,6 @@ from hostcore_builtin_plugins.launchers.ray.jobs_api import JobsApi
 from hostcore_builtin_plugins.launchers.ray.settings import RaySettings, address_of, check_resources, check_settings
 from hostcore_builtin_plugins.launchers.ray.token import token_for
 from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
-from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
 from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
 
 _KEEPER: Final = "hostcore_builtin_plugins.launchers.keeper"
@@ -208,7 +208,7 @@ def _of_each(resources: Any) -> dict[str, float]:
     asked = {
         "num_cpus": resources.cpus_per_node,
         "num_gpus": resources.gpus_per_node or None,
-        "memory": None if memory is None else int(memory * 1e9),
+        "memory": None if memory is None else round(memory * 10**9),
     }
     return {name: value for name, value in asked.items() if value is not None}
 

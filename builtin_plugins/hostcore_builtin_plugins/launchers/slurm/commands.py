@@ -20,12 +20,15 @@ _SBATCH_VARIABLES: Final = {"time": "TIMELIMIT", "mem": "MEM_PER_NODE"}
 #: Of a job that submits another one; Slurm sets them anew, but not all.
 _KEPT_SLURM: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"})
 
+#: That a command has not heard an answer, or was not believed who it is: munged is restarted now and then.
 _TRANSIENT: Final = re.compile(
-    r"unable to contact slurm controller|unable to establish controller|standby mode|timed out|try again"
-    r"|temporarily (unable|unavailable)|connection (refused|reset)|zero bytes were transmitted|transport endpoint"
-    r"|message (send|receive) failure|communication (shutdown|connection) failure",
+    r"unable to (contact|establish)|standby mode|timed out|timeout|try again|temporarily (unable|unavailable)"
+    r"|connection|communication|broken pipe|network is|no route to host|zero bytes were transmitted"
+    r"|transport endpoint|(send|receive) failure|(unexpected|insane) message|authentication|credential|munge",
     re.IGNORECASE,
 )
+#: Of commands that ask or cancel: every other failure of theirs says nothing about the job.
+_DENIED: Final = re.compile(r"permission denied|invalid user", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(
     r"invalid job id|job/step already complet|job has already finished|already completing", re.I
 )
@@ -58,9 +61,13 @@ def submit(script: str, arguments: Sequence[str], env: Mapping[str, str]) -> str
         env={**_environment(_options_in(script)), **env},
         stdin=script,
     )
-    if done.returncode == 0 and (job := done.stdout.strip().partition(";")[0]).isdecimal():
-        return job
-    raise _refused(done)
+    if done.returncode:
+        raise _failed(done)
+    # The last line: a site's own filter may say something before it.
+    job = done.stdout.strip().rpartition("\n")[2].partition(";")[0]
+    if not job.isdecimal():
+        raise TransientError(f"sbatch has submitted a job, and does not say which: {done.stdout.strip()}")
+    return job
 
 
 def show(job: str) -> SlurmJob | None:
@@ -73,7 +80,7 @@ def show(job: str) -> SlurmJob | None:
         return parse_job(done.stdout)
     if _UNKNOWN.search(done.stderr):
         return None
-    raise _refused(done)
+    raise _failed(done)
 
 
 def find(comment: str) -> str | None:
@@ -86,7 +93,7 @@ def find(comment: str) -> str | None:
         env=_environment(),
     )
     if listed.returncode:
-        raise _refused(listed)
+        raise _failed(listed)
     rows = (line.strip().partition(" ") for line in listed.stdout.splitlines())
     return min((job for job, _, said in rows if said.strip() == comment and job.isdecimal()), key=int, default=None)
 
@@ -112,7 +119,7 @@ def _cancel(arguments: Sequence[str]) -> bool:
     if _UNKNOWN.search(done.stderr):
         return False
     if done.returncode:
-        raise _refused(done)
+        raise _failed(done)
     return True
 
 
@@ -133,6 +140,7 @@ def _run(command: Sequence[str], *, env: Mapping[str, str], stdin: str = "") -> 
             errors="surrogateescape",
             timeout=_SECONDS,
             env=dict(env),
+            start_new_session=True,  # whoever interrupts this process means this one
         )
     except subprocess.TimeoutExpired as error:
         raise TransientError(f"{command[0]} did not come back within {_SECONDS:g} s") from error
@@ -160,13 +168,15 @@ def _options_in(script: str) -> list[str]:
     return re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)
 
 
-def _refused(done: "subprocess.CompletedProcess[str]") -> FatalError | TransientError:
-    """What a command that failed has said, as an error."""
+def _failed(done: "subprocess.CompletedProcess[str]") -> FatalError | TransientError:
+    """What a command that failed has said, as an error. It is a refusal only where Slurm has said no."""
     program = Path(done.args[0]).name
+    if done.returncode < 0:
+        return TransientError(f"{program} was ended by signal {-done.returncode}")
     said = (done.stderr or done.stdout).encode(errors="surrogateescape").decode(errors="replace")
     lines = [line.removeprefix(f"{program}: ").removeprefix("error: ").strip() for line in said.splitlines()]
     text = "; ".join(dict.fromkeys(line for line in lines if line)) or f"it ended with {done.returncode}"
-    if _TRANSIENT.search(said):
+    if _TRANSIENT.search(said) or (program != "sbatch" and not _DENIED.search(said)):
         return TransientError(f"{program}: {text}")
     about = next((one for one in _REFUSALS if re.search(one[0], text, re.IGNORECASE)), None)
     _, pointer, hint = about if about and program == "sbatch" else (None, None, None)

@@ -1,21 +1,19 @@
 """The launcher ``torchrun``: an agent of torchrun on each machine, kept by a process that outlives this one."""
 
-import os
 import secrets
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from hostcore_builtin_plugins.launchers.keeper.agent import Agent
 from hostcore_builtin_plugins.launchers.keeper.asking import any_kept, stop
 from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder, label
 from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
-from hostcore_builtin_plugins.launchers.torchrun.agent import Agent
 from hostcore_builtin_plugins.launchers.torchrun.settings import HERE, TorchrunSettings, check_settings, hosts_of
+from hostcore_builtin_plugins.launchers.torchrun.starting import log_of, start_keeper
 from hostcore_hookspecs import (
     FatalError,
     LaunchContext,
@@ -26,13 +24,8 @@ from hostcore_hookspecs import (
     TransientError,
 )
 
-_KEEPER: Final = "hostcore_builtin_plugins.launchers.keeper"
-#: For a keeper to begin, or for ssh to reach a machine.
-_START_SECONDS: Final = 60.0
 #: For keepers to end by force what does not stop.
 _FORCE_SECONDS: Final = 20.0
-#: As ssh ends when it could not do what it was asked to.
-_SSH_FAILED: Final = 255
 #: Where several agents are on this machine alone.
 _LOOPBACK: Final = "127.0.0.1"
 #: With min_nodes: a lost node costs the ranks of the others a start.
@@ -77,33 +70,18 @@ class TorchrunLauncher:
         hosts = hosts_of(self._settings, ctx)
         self._require_programs(ctx, hosts)
         launch_id = ctx.launch_id or secrets.token_hex(8)
-        agent = self._agent(ctx, hosts, rendezvous_id=label(launch_id))
         folder = LaunchFolder.of(ctx.run_dir, launch_id)
-        try:
-            errand = folder.prepare(
-                Errand(
-                    command=list(ctx.command),
-                    env=dict(ctx.env),
-                    cwd=str(Path.cwd()),
-                    earlier_result=earlier_result(ctx.run_dir, ctx.launch_id),
-                    agent=agent,
-                    grace_seconds=float(ctx.document.get("grace_seconds") or 25.0) + _STOP_SECONDS,
-                )
-            )
-        except OSError as error:
-            raise FatalError(
-                f"cannot write the launch down: {error}", file=str(error.filename or ctx.run_dir)
-            ) from error
+        errand = self._prepare(ctx, folder, self._agent(ctx, hosts, rendezvous_id=label(launch_id)))
         try:
             for node, host in enumerate(hosts):
                 if folder.claimed(node) is None:
-                    self._start(ctx, folder, node, host)
-        except BaseException:
+                    start_keeper(ctx, folder, node, host, ssh=self._settings.ssh)
+        except BaseException as error:
             # A try that goes on finds the others; one that does not must leave nothing behind.
-            if not ctx.launch_id:
+            if not (ctx.launch_id and isinstance(error, TransientError)):
                 stop(folder, range(len(hosts)), 0.0, patience_seconds=_FORCE_SECONDS)
             raise
-        ctx.log(f"{len(hosts)} agents run it; the output of node 0 goes to {_log(ctx.run_dir, 0)}")
+        ctx.log(f"{len(hosts)} agents run it; the output of node 0 goes to {log_of(ctx.run_dir, 0)}")
         return LaunchHandle(
             launcher="torchrun",
             id=label(launch_id),
@@ -127,7 +105,7 @@ class TorchrunLauncher:
             return LaunchStatus(status="cancelled", message="it was ended by force, and has left no result")
         said = [(node, code) for node in range(nodes) if (code := folder.ended(node)) is not None]
         failed = [f"on node {node} with {code}" for node, code in said if code]
-        words = f"its last words are in {_log(run_dir, 0)}"
+        words = f"its last words are in {log_of(run_dir, 0)}"
         if failed:
             # torchrun makes 1 of every exit code, so it says nothing about the run's.
             return LaunchStatus(
@@ -150,7 +128,25 @@ class TorchrunLauncher:
         :param since: A byte offset.
         :raises FatalError: If ``since`` is none.
         """
-        return read_log(_log(handle.details["run_dir"], 0), since)
+        return read_log(log_of(handle.details["run_dir"], 0), since)
+
+    @staticmethod
+    def _prepare(ctx: LaunchContext, folder: LaunchFolder, agent: Agent) -> Errand:
+        try:
+            return folder.prepare(
+                Errand(
+                    command=list(ctx.command),
+                    env=dict(ctx.env),
+                    cwd=str(Path.cwd()),
+                    earlier_result=earlier_result(ctx.run_dir, ctx.launch_id),
+                    agent=agent,
+                    grace_seconds=float(ctx.document.get("grace_seconds") or 25.0) + _STOP_SECONDS,
+                )
+            )
+        except OSError as error:
+            raise FatalError(
+                f"cannot write the launch down: {error}", file=str(error.filename or ctx.run_dir)
+            ) from error
 
     def _agent(self, ctx: LaunchContext, hosts: Sequence[str], *, rendezvous_id: str) -> Agent:
         settings = self._settings
@@ -186,61 +182,9 @@ class TorchrunLauncher:
                 hint="apt-get install openssh-client",
             )
 
-    def _start(self, ctx: LaunchContext, folder: LaunchFolder, node: int, host: str) -> None:
-        """Start the keeper of a node, and see that it begins."""
-        python = sys.executable if host == HERE else ctx.command[0]
-        log = str(_log(ctx.run_dir, node))
-        command = [python, "-P", "-m", _KEEPER, str(folder.path), str(node), "--detach", log]
-        if host != HERE:
-            runs = os.environ.get("HOSTCORE_RUNS_DIR")
-            around = ["env", f"HOSTCORE_RUNS_DIR={runs}"] if runs else []
-            # ssh hands one line to a shell there.
-            line = shlex.join([*around, *command])
-            command = ["ssh", "-o", "BatchMode=yes", *self._settings.ssh, "--", host, line]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_START_SECONDS,
-                check=False,
-                env={**os.environ, **ctx.env} if host == HERE else None,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise TransientError(f"{host} did not start node {node} within {_START_SECONDS:g} s") from error
-        except BlockingIOError as error:
-            raise TransientError(f"this machine takes no more processes: {error}") from error
-        if done.returncode == 0 and folder.claimed(node) is not None:
-            return
-        said = done.stdout.decode(errors="replace").strip().splitlines()
-        words = f": {said[-1]}" if said else ""
-        if host != HERE and done.returncode == _SSH_FAILED:
-            raise TransientError(
-                f"ssh does not reach {host}{words}",
-                pointer="/launcher/hosts",
-                hint=f"`ssh -o BatchMode=yes {host} true` has to work, without a password or a question",
-            )
-        if done.returncode == 0:
-            raise FatalError(
-                f"node {node} has started on {host}, but not in the run directory that is seen here",
-                pointer="/launcher/hosts",
-                file=ctx.run_dir,
-                hint="the machines have to share the folder of the runs, at the same path",
-            )
-        raise FatalError(
-            f"node {node} cannot start on {host}{words}",
-            pointer="/launcher/hosts",
-            hint=f"hostcore has to be installed there, with {python}, and see {ctx.run_dir}",
-        )
-
 
 def _found(handle: LaunchHandle) -> tuple[LaunchFolder, int]:
     return LaunchFolder.of(handle.details["run_dir"], handle.id), len(handle.details["hosts"])
-
-
-def _log(run_dir: str, node: int) -> Path:
-    return Path(run_dir, "logs", f"torchrun.{node}.log")
 
 
 def _addresses(hosts: Sequence[str]) -> list[str | None]:

@@ -158,12 +158,12 @@ class TestWhatIsSubmitted:
     def test_is_one_line_that_a_shell_takes_apart_into_the_keeper(
         self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
     ) -> None:
-        handle = launcher.launch(asking(ctx, cpus_per_node=2, gpus_per_node=1, memory_per_node_gb=1.5))
+        handle = launcher.launch(asking(ctx, cpus_per_node=2, gpus_per_node=1, memory_per_node_gb=15 * 2**30 / 10**9))
         (_, path, body) = dashboard.asked[-1]
         assert (path, body["submission_id"]) == ("/api/jobs/", "hostcore-run-1")
         assert body["metadata"] == {"run_id": "run", "launch_id": "run/1"}
         asked = [body[f"entrypoint_{name}"] for name in ("num_cpus", "num_gpus", "memory")]
-        assert asked == [2, 1, 1_500_000_000]
+        assert asked == [2, 1, 15 * 2**30]
         word, python, *rest = shlex.split(body["entrypoint"])
         assert (word, python, rest[:3]) == ("exec", sys.executable, ["-P", "-m", _KEEPER])
         assert rest[3:] == [handle.details["folder"], "0", "--tee", f"{ctx.run_dir}/logs/ray.0.log"]

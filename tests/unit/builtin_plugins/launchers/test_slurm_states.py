@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +193,9 @@ def test_a_shared_file_system_that_is_late_does_not_make_a_run_fail(
         "slurm_load_jobs error: Socket timed out on send/recv operation",
         "slurm_load_jobs error: Zero Bytes were transmitted or received",
         "scontrol: error: Slurm backup controller in standby mode",
+        "slurm_load_jobs error: Protocol authentication error",
+        "slurm_load_jobs error: Invalid authentication credential",
+        "scontrol: error: nobody has thought of this",
     ],
 )
 def test_a_controller_that_does_not_answer_is_asked_again(
@@ -200,6 +205,39 @@ def test_a_controller_that_does_not_answer_is_asked_again(
     for call in (lambda: SlurmLauncher().poll(handle), lambda: SlurmLauncher().cancel(handle, 0)):
         with pytest.raises(TransientError, match=said.partition("error: ")[2][:12]):
             call()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("kill -INT $$", "sbatch was ended by signal 2"),
+        ("kill -TERM $$", "sbatch was ended by signal 15"),
+        ("echo 'sbatch: error: Batch job submission failed: Protocol authentication error' >&2; exit 1", "Protocol"),
+        ("echo 'sbatch: error: Batch job submission failed: Communication connection failure' >&2; exit 1", "Commun"),
+        ("echo 'sbatch: error: Munge encode failed: Failed to access the socket' >&2; exit 1", "Munge"),
+        ("echo 'the filter has opinions'", "does not say which: the filter has opinions"),
+    ],
+)
+def test_a_submission_that_may_have_happened_is_no_refusal(
+    played: Callable[[str, str], Path], script: str, words: str
+) -> None:
+    played("sbatch", script)
+    with pytest.raises(TransientError, match=words):
+        commands.submit("#!/bin/bash\n", [], {})
+
+
+def test_what_slurm_has_said_no_to_is_refused(played: Callable[[str, str], Path]) -> None:
+    played("sbatch", "echo 'sbatch: error: Invalid --sockets-per-node specification' >&2; exit 1")
+    played("scancel", "echo 'scancel: error: Kill job error on job id 7: Access/permission denied' >&2; exit 1")
+    for call in (lambda: commands.submit("#!/bin/bash\n", [], {}), lambda: commands.cancel("7")):
+        with pytest.raises(FatalError, match="refused: "):
+            call()
+
+
+def test_what_interrupts_this_process_does_not_reach_slurms_commands(played: Callable[[str, str], Path]) -> None:
+    """A terminal, and a service manager that stops a service, signal a whole process group."""
+    played("sbatch", f"echo said by a filter; '{sys.executable}' -IS -c 'import os; print(os.getpgrp())'")
+    assert int(commands.submit("#!/bin/bash\n", [], {})) != os.getpgrp()
 
 
 def test_a_machine_without_slurm_is_an_error_that_says_so(
@@ -263,6 +301,9 @@ def test_a_time_limit_is_written_as_slurm_writes_it(limit: int | str) -> None:
     SlurmLauncher(settings=Settings(time_limit=limit))
 
 
-@pytest.mark.parametrize(("gigabytes", "expected"), [(1.048576, 1000), (64, 61036), (0.1, 96), (1e3, 953675)])
+@pytest.mark.parametrize(
+    ("gigabytes", "expected"),
+    [(1.048576, 1000), (549.755813888, 512 * 1024), (64, 61036), (0.1, 96), (1e3, 953675)],
+)
 def test_memory_is_asked_for_in_mib_and_never_too_little(gigabytes: float, expected: int) -> None:
     assert mebibytes(gigabytes) == expected

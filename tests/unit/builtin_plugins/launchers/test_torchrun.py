@@ -8,16 +8,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from waiting import wait_until
 
+from hostcore_builtin_plugins.launchers.keeper.agent import Agent
 from hostcore_builtin_plugins.launchers.keeper.errand import Errand
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.keeper.processes import descendants
+from hostcore_builtin_plugins.launchers.processes import descendants, runs_here
 from hostcore_builtin_plugins.launchers.torchrun.launcher import TorchrunLauncher
 from hostcore_builtin_plugins.launchers.torchrun.settings import TorchrunSettings
 from hostcore_hookspecs import FatalError, HostcoreError, LaunchContext, LaunchHandle, Resources, TransientError
@@ -56,18 +58,10 @@ SSH = """\
 #!/bin/sh
 printf '%s\\n' "$@" >>"$NOTES/ssh.txt"
 for line; do :; done
-case "$*" in *unreachable*) echo "ssh: connect to host unreachable port 22: No route to host" >&2; exit 255;; esac
+case "$*" in *unreachable*) echo "ssh: connect to host unreachable port 22: No route to host" >&2; exit 255;;
+  *bare*) echo "sh: 1: python: not found" >&2; exit 127;; esac
 cd / && exec sh -c "$line"
 """
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 @attrs.frozen
@@ -130,14 +124,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def ended(launcher: TorchrunLauncher, handle: LaunchHandle) -> Any:
-    return until(lambda: (status := launcher.poll(handle)).status in OVER and status, "the end")
+    return wait_until(lambda: (status := launcher.poll(handle)).status in OVER and status, "the end")
 
 
 class TestALaunch:
     def test_starts_an_agent_for_each_node_which_meet_on_the_first(self, place: Place) -> None:
         launcher = place.launcher(min_nodes=1, rendezvous={"last_call_timeout": "5"})
         handle = place.launch(launcher, place.context(resources={"num_nodes": 2, "gpus_per_node": 4}))
-        until(lambda: place.ranks(0) and place.ranks(1), "both ranks")
+        wait_until(lambda: place.ranks(0) and place.ranks(1), "both ranks")
         assert launcher.poll(handle).status == "running"
         first, second = place.agent(0), place.agent(1)
         assert (first["--nnodes"], first["--nproc-per-node"], first["--rdzv-id"]) == ("1:2", "4", "run.1")
@@ -154,7 +148,7 @@ class TestALaunch:
     def test_hands_the_command_and_its_variables_on_byte_for_byte(self, place: Place) -> None:
         ctx = place.context()
         place.launch(place.launcher(), ctx)
-        arguments, folder, greeting = until(lambda: place.ranks(0), "the rank")[0]
+        arguments, folder, greeting = wait_until(lambda: place.ranks(0), "the rank")[0]
         assert (arguments, greeting) == (list(ctx.command[2:]), ctx.env["GREETING"])
         assert folder == str(place.path)
 
@@ -170,7 +164,7 @@ class TestALaunch:
     def test_is_cancelled_where_torchrun_would_start_the_ranks_again(self, place: Place) -> None:
         launcher = place.launcher(max_restarts=5)
         handle = place.launch(launcher, place.context())
-        until(lambda: place.ranks(0), "the rank")
+        wait_until(lambda: place.ranks(0), "the rank")
         launcher.cancel(handle, 30.0)
         assert launcher.poll(handle).status == "cancelled"
         assert len(place.ranks(0)) == 1
@@ -178,7 +172,7 @@ class TestALaunch:
     def test_whose_keeper_was_killed_with_all_below_it_is_lost(self, place: Place) -> None:
         launcher = place.launcher()
         handle = place.launch(launcher, place.context())
-        until(lambda: place.ranks(0), "the rank")
+        wait_until(lambda: place.ranks(0), "the rank")
         folder = LaunchFolder.of(handle.details["run_dir"], handle.id)
         pid = folder.claimed(0)["pid"]
         for one in [pid, *descendants(pid)]:
@@ -202,7 +196,7 @@ class TestOtherMachines:
     def test_are_reached_with_ssh_and_quoted_strictly(self, place: Place) -> None:
         launcher = place.launcher(hosts=("me@node-1", "node-2"), ssh=("-i", "a key"), rendezvous_port=29400)
         handle = place.launch(launcher, place.context(resources={"num_nodes": 2}))
-        until(lambda: place.ranks(0) and place.ranks(1), "both ranks")
+        wait_until(lambda: place.ranks(0) and place.ranks(1), "both ranks")
         said = (place.notes / "ssh.txt").read_text().splitlines()
         assert said[:6] == ["-o", "BatchMode=yes", "-i", "a key", "--", "me@node-1"]
         assert "node-2" in said
@@ -220,13 +214,56 @@ class TestOtherMachines:
         assert caught.value.pointer == "/launcher/hosts"
         assert "BatchMode=yes unreachable true" in caught.value.hint
 
+    def test_that_are_not_reached_yet_begin_together_when_they_are(self, place: Place) -> None:
+        ctx = place.context(resources={"num_nodes": 2})
+        with pytest.raises(TransientError):
+            place.launcher(hosts=("localhost", "unreachable"), min_nodes=1).launch(ctx)
+        folder = LaunchFolder.of(ctx.run_dir, ctx.launch_id)
+        first = folder.claimed(0)
+        assert first is not None
+        launcher = place.launcher(hosts=("localhost", "node-2"), min_nodes=1)
+        handle = place.launch(launcher, ctx)
+        assert folder.claimed(0) == first
+        (place.notes / "go").touch()
+        assert ended(launcher, handle).status == "succeeded"
+        assert [len(place.ranks(node)) for node in range(2)] == [1, 1]
+        began, second = (folder.path / name for name in ("meeting.json", "node-1.json"))
+        assert began.stat().st_mtime_ns >= second.stat().st_mtime_ns
+
+    def test_leave_nothing_behind_when_one_of_them_cannot_start(self, place: Place) -> None:
+        ctx = place.context(resources={"num_nodes": 2})
+        with pytest.raises(FatalError, match=r"node 1 cannot start on bare: .*python: not found"):
+            place.launcher(hosts=("localhost", "bare"), min_nodes=1).launch(ctx)
+        first = LaunchFolder.of(ctx.run_dir, ctx.launch_id).claimed(0)
+        assert first is not None
+        wait_until(lambda: not runs_here(first), "the end of the keeper of node 0")
+        assert place.ranks(0) == []
+
+    @pytest.mark.parametrize(
+        ("end", "words"), [("kill -TERM $$", "ended by signal 15"), ("exit 130", "ended by signal 2")]
+    )
+    def test_whose_ssh_was_interrupted_may_have_begun(self, place: Place, end: str, words: str) -> None:
+        (place.path / "bin" / "ssh").write_text(f"#!/bin/sh\n{end}\n")
+        with pytest.raises(TransientError, match=words):
+            place.launcher(hosts=("node-1",)).launch(place.context())
+
+    def test_are_reached_though_this_process_is_interrupted_meanwhile(self, place: Place) -> None:
+        """A terminal, and a service manager that stops a service, signal a whole process group."""
+        told = "import os, sys; print(os.getpgrp()); sys.exit(255)"
+        (place.path / "bin" / "ssh").write_text(f"#!{sys.executable} -IS\n{told}\n")
+        with pytest.raises(TransientError, match=r"ssh does not reach node-1: \d+$") as caught:
+            place.launcher(hosts=("node-1",)).launch(place.context())
+        assert int(caught.value.message.rpartition(" ")[2]) != os.getpgrp()
+
     def test_that_have_no_hostcore_say_so(self, place: Place) -> None:
         ctx = place.context()
         with pytest.raises(FatalError, match=r"node 0 cannot start on node-1: .*not found") as caught:
             place.launcher(hosts=("node-1",)).launch(attrs.evolve(ctx, command=["/no/such/python", *ctx.command[1:]]))
         assert "hostcore has to be installed there" in caught.value.hint
 
-    def test_are_watched_by_what_their_keepers_leave_in_the_run_directory(self, place: Place) -> None:
+    def test_are_watched_by_what_their_keepers_leave_in_the_run_directory(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         folder = LaunchFolder.of(str(place.run_dir), "far")
         errand = Errand(command=["true"], env={}, cwd="/", earlier_result=None)
         folder.prepare(errand)
@@ -237,8 +274,12 @@ class TestOtherMachines:
             assert folder.claim(node, {"host": f"node-{node + 1}.elsewhere", "pid": 1, "started": "long ago"})
         folder.end(0, 0)
         assert launcher.poll(handle).status == "running"
-        an_hour_ago = time.time() - 3600
-        os.utime(folder.path / "node-1.alive", (an_hour_ago, an_hour_ago))
+        an_hour = 3600
+        with monkeypatch.context() as patch:  # the clock of this machine is not that of the files
+            patch.setattr(time, "time", lambda now=time.time: now() + an_hour)
+            assert launcher.poll(handle).status == "running"
+        before = time.time() - an_hour
+        os.utime(folder.path / "node-1.alive", (before, before))
         assert launcher.poll(handle).status == "lost"
 
     def test_are_not_claimed_twice(self, place: Place) -> None:
@@ -329,8 +370,34 @@ class TestAKeeper:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        until(lambda: (log := place.path / "kept.log").exists() and log.read_text() == "here\n", "the command")
+        wait_until(lambda: (log := place.path / "kept.log").exists() and log.read_text() == "here\n", "the command")
         engine.communicate(timeout=30)
         folder = LaunchFolder.of(str(place.run_dir), "kept")
-        until(lambda: folder.ended(0) is not None, "the command's end")
+        wait_until(lambda: folder.ended(0) is not None, "the command's end")
         assert (folder.ended(0), asked.exists()) == (75, True)
+
+    def test_measures_the_time_to_stop_by_its_own_clock_and_hears_of_more_hurry(self, place: Place) -> None:
+        """Whoever cancels may be a machine whose clock is an hour behind or ahead: no time of day is handed over."""
+        code = "import signal, time; signal.signal(2, print); print('here')\nwhile 1: time.sleep(9)"
+        keeper = self.start(place, code)
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == b"here\n"
+        folder = LaunchFolder.of(str(place.run_dir), "kept")
+        folder.cancel(3600.0)
+        assert json.loads((folder.path / "cancel.json").read_text()) == {"grace_seconds": 3600.0}
+        assert keeper.stdout.readline().startswith(b"2 ")
+        assert folder.ended(0) is None
+        folder.cancel(0.0)
+        folder.cancel(3600.0)
+        keeper.communicate(timeout=30)
+        assert keeper.returncode == 137
+
+    def test_leaves_its_node_to_another_try_when_the_others_are_not_started(self, place: Place) -> None:
+        agent = Agent(torchrun=["true"], rendezvous_id="run", min_nodes=1, nodes=2, ranks_per_node=1, max_restarts=0)
+        folder = LaunchFolder.of(str(place.run_dir), "run.1")
+        folder.prepare(Errand(command=["true"], env={}, cwd="/", earlier_result=None, agent=agent))
+        program = "import sys; from hostcore_builtin_plugins.launchers.keeper import __main__, keeping"
+        program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
+        given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
+        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=60)
+        assert (keeper.returncode, folder.claimed(0), folder.ended(0)) == (1, None, None)
