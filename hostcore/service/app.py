@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from hostcore import __version__
 from hostcore.service.http import problems
-from hostcore.service.http.openapi import describe_jobs
+from hostcore.service.http.openapi import answer, describe
 from hostcore.service.http.rate import Limited, RateLimit
 from hostcore.service.jobs.checking import Checks
 from hostcore.service.jobs.files import ROUTER as FILES
@@ -27,10 +27,7 @@ from hostcore.service.train.router import ROUTER as TRAIN
 from hostcore.service.train.trainers import Trainers
 from hostcore_hookspecs.errors import HostcoreError
 
-_PROBLEM: Final[dict[str, Any]] = {"model": problems.Problem, "content": {problems.MEDIA_TYPE: {}}}
-_RESPONSES: Final[dict[int | str, dict[str, Any]]] = dict.fromkeys(
-    (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 503), _PROBLEM
-)
+_ALIVE: Final = answer("It does.", {"status": "ok"})
 
 
 def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
@@ -53,7 +50,6 @@ def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
         title="hostcore",
         version=__version__,
         lifespan=lifespan,
-        responses=_RESPONSES,
         docs_url=None,  # these pages load their scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # to where the header Host says
@@ -69,12 +65,13 @@ def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
     app.add_exception_handler(SQLAlchemyError, problems.on_database_error)
     app.add_exception_handler(Exception, problems.on_defect)
 
-    @app.get("/healthz", tags=["service"], summary="Whether the service lives")
+    @app.head("/healthz", include_in_schema=False)
+    @app.get("/healthz", tags=["service"], summary="Whether the service lives", responses={200: _ALIVE})
     async def healthz() -> dict[str, str]:
         """Needs no token: for load balancers and probes."""
         return {"status": "ok"}
 
-    describe_jobs(app)
+    describe(app)
     app.include_router(JOBS)
     app.include_router(TRAIN)
     app.include_router(PAGE)

@@ -1,18 +1,42 @@
 """``/v1/plugins``: what is installed where the service runs."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 from pydantic import BaseModel, Field
 
-from hostcore.plugins.listing import plugins_document
 from hostcore.service.http.auth import authenticate
+from hostcore.service.http.openapi import ALWAYS, answer, problems
 from hostcore.service.http.query import only_known_parameters
 from hostcore.service.services import Service, the_service
 
 ROUTER = APIRouter(
-    prefix="/v1/plugins", tags=["plugins"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+    prefix="/v1/plugins",
+    tags=["plugins"],
+    dependencies=[Depends(authenticate), Depends(only_known_parameters)],
+    responses={**ALWAYS, **problems(400)},
 )
+
+_EXAMPLE: Final = {
+    "plugins": [
+        {
+            "kind": "trainer",
+            "name": "flight_delay",
+            "value": "flights:Trainer",
+            "distribution": "hostcore-flight-delay",
+            "version": "0.1.0",
+            "conflict": False,
+            "conformance": {
+                "certified": True,
+                "summary": {"passed": 31},
+                "failures": [],
+                "version": "0.1.0",
+                "is_of_installed_version": True,
+            },
+        }
+    ],
+    "broken": [],
+}
 
 
 class Plugin(BaseModel):
@@ -44,13 +68,15 @@ class Plugins(BaseModel):
     broken: list[Broken]
 
 
-@ROUTER.get("", response_model=Plugins, summary="List the plugins that jobs can name")
-def list_plugins(request: Request, service: Annotated[Service, Depends(the_service)]) -> Plugins:
+@ROUTER.get(
+    "",
+    response_model=Plugins,
+    responses={200: answer("What is installed.", _EXAMPLE)},
+    summary="List the plugins that jobs can name",
+)
+def list_plugins(service: Annotated[Service, Depends(the_service)]) -> Plugins:
     """What was installed when the service started. Reads metadata alone: no plugin is imported.
 
     Which of them jobs may name is the operator's to say, and told when a job names another.
     """
-    found: Plugins | None = getattr(request.app.state, "plugins", None)
-    if found is None:
-        found = request.app.state.plugins = Plugins.model_validate(plugins_document(service.discovered))
-    return found
+    return Plugins.model_validate(service.plugins)

@@ -46,12 +46,19 @@ class Content:
 
 
 def download(content: Content, request: Request) -> Response:
-    """The response that is a file: 200, 206 for a range, 304 if the client has it, 416 for no range of it."""
+    """The response that is a file: 200, 206 for a range, 304 if the client has it, 416 for no range of it.
+
+    To ``HEAD``, for which there are no ranges, it is the whole one's head.
+    """
     headers = _headers(content)
     etag = headers.get("ETag")
     if etag and etag in _tags(request.headers.get("if-none-match", "")):
         content.close()
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+    media_type = mimetypes.guess_type(content.name)[0] or "application/octet-stream"
+    if request.method == "HEAD":
+        content.close()
+        return Response(headers={**headers, "Content-Length": str(content.size)}, media_type=media_type)
     try:
         part = _part(request, content.size, etag)
     except RequestError:
@@ -67,7 +74,7 @@ def download(content: Content, request: Request) -> Response:
         close=content.close,
         status_code=HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK,
         headers=headers,
-        media_type=mimetypes.guess_type(content.name)[0] or "application/octet-stream",
+        media_type=media_type,
     )
 
 

@@ -1,6 +1,7 @@
 """From the words of the unified trainer API to a job, and back: what is wrong with the job is said of the request."""
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,6 +14,7 @@ from hostcore.job.names import BUILTIN, engine_name
 from hostcore.job.pointers import at_or_below, escaped
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
+from hostcore.service.guard.from_others import EXTRA_ARGS, MODEL_ID
 from hostcore.service.guard.refusal import NotAllowed, matches
 from hostcore.service.train.request import TrainingJobRequest
 from hostcore_hookspecs.errors import HostcoreError
@@ -69,11 +71,21 @@ class MappedJob:
             one.pointer = self._origin(one.pointer)
         return errors
 
+    def noting(self, extra_args: Mapping[str, Any]) -> "MappedJob":
+        """With the ``extra_args`` of its request as an annotation, for containers made for the original API."""
+        if not extra_args:
+            return self
+        annotations = {**self.document["annotations"], EXTRA_ARGS: json.dumps(dict(extra_args))}
+        origins = {**self.origins, f"/annotations/{escaped(EXTRA_ARGS)}": "/extra_args"}
+        return attrs.evolve(self, document={**self.document, "annotations": annotations}, origins=origins)
+
     def without_model_id(self) -> "MappedJob":
         """For a trainer that takes no such hyperparameter: it is recorded as an annotation."""
-        hyperparams = {key: value for key, value in self.document["hyperparams"].items() if key != "model_id"}
-        annotations = {"hostcore/model-id": self.document["hyperparams"]["model_id"], **self.document["annotations"]}
-        return attrs.evolve(self, document={**self.document, "hyperparams": hyperparams, "annotations": annotations})
+        hyperparams = dict(self.document["hyperparams"])
+        annotations = {**self.document["annotations"], MODEL_ID: hyperparams.pop("model_id")}
+        document = {**self.document, "hyperparams": hyperparams, "annotations": annotations}
+        origins = {**self.origins, f"/annotations/{escaped(MODEL_ID)}": "/model_id"}
+        return attrs.evolve(self, document=document, origins=origins)
 
     def _origin(self, pointer: str | None) -> str | None:
         if pointer is None:
@@ -116,8 +128,8 @@ def to_job(request: TrainingJobRequest, allowed_args: Sequence[str]) -> MappedJo
     making.put("/hyperparams/model_id", request.model_id, "/model_id")
     if request.config_path is not None:
         making.put("/hyperparams/config_path", request.config_path, "/config_path")
-    for key in ("labels", "annotations"):
-        making.put(f"/{key}", dict(getattr(request, key)), f"/{key}")
+    making.put("/labels", dict(request.labels), "/labels")
+    making.put("/annotations", dict(request.annotations), "/annotations")
     for key in _RESOURCES:
         if (value := getattr(request, key)) not in (None, {}):
             # A job counts in 10^9 bytes, a request in GiB.

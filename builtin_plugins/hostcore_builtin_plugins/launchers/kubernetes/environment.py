@@ -8,6 +8,7 @@ import orjson
 
 from hostcore_builtin_plugins.launchers.kubernetes.names import pointer, require_name, require_text, require_variable
 from hostcore_hookspecs import FatalError, LaunchContext
+from hostcore_hookspecs.job import Job
 
 #: Mounted empty, for the container alone: its root file system is read-only.
 SCRATCH: Final = "/scratch"
@@ -17,6 +18,11 @@ _OPERATORS: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"}
 )
 _HIDDEN: Final = "********"
+#: Annotations that keep what a request of the original API has said, where a job has no place for it.
+_MODEL_ID: Final = "hostcore/model-id"
+_EXTRA_ARGS: Final = "hostcore/extra-args"
+#: What sources call their files.
+_PATHS: Final = ("parquet_paths", "paths", "index")
 
 
 @attrs.frozen(kw_only=True)
@@ -82,38 +88,53 @@ def _secret_key(name: str, text: str, *, taken: Mapping[str, Value]) -> SecretKe
 
 
 def _original(ctx: LaunchContext) -> dict[str, Value]:
-    """The variables that the original training API described a job by."""
+    """The variables that the original training API described a job by. What nobody has said is left out."""
     job, resources = ctx.job, ctx.job.resources
-    variables: dict[str, Value] = {
+    told = {
         "FRAMEWORK": job.trainer,
-        "MODEL_ID": str(job.hyperparams.get("model_id", "")),
+        "MODEL_ID": job.hyperparams.get("model_id", job.annotations.get(_MODEL_ID)),
         "RUN_ID": job.run_id,
-        "NUM_NODES": str(resources.num_nodes),
-        "GPUS_PER_NODE": str(resources.gpus_per_node),
-        "TRAINING_EXTRA_ARGS_JSON": orjson.dumps(
-            {key: value for key, value in job.hyperparams.items() if key != "model_id"}
-        ).decode(),
+        "NUM_NODES": resources.num_nodes,
+        "GPUS_PER_NODE": resources.gpus_per_node,
+        **_places(job),
+        "DATASET_URI": _dataset_uri(job.dataset),
+        "TRAINING_EXTRA_ARGS_JSON": job.annotations.get(_EXTRA_ARGS) or orjson.dumps(_extra_args(job)).decode(),
+        "CONFIG_PATH": job.hyperparams.get("config_path"),
+        "RESUME_FROM_CHECKPOINT": 1 if ctx.document.get("resume_from_checkpoint") is True else None,
     }
-    if job.checkpoint_base_uri:
-        base = job.checkpoint_base_uri.rstrip("/")
-        # As the mirror of a run is laid out.
-        prefix = f"{base}/{job.run_id}/framework={job.trainer.replace(':', '-').replace('/', '-')}"
-        variables |= {
-            "CHECKPOINT_BASE_URI": base,
-            "CHECKPOINT_PREFIX": prefix,
-            "CHECKPOINTS_URI": f"{prefix}/checkpoints",
-            "LOGS_URI": f"{prefix}/logs",
-            "CONFIG_URI": f"{prefix}/config",
-        }
-    if uri := _dataset_uri(job.dataset):
-        variables["DATASET_URI"] = uri
-    if ctx.document.get("resume_from_checkpoint") is True:
-        variables["RESUME_FROM_CHECKPOINT"] = "1"
-    return variables
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
-def _dataset_uri(dataset: Mapping[str, Any] | None) -> str:
-    """The one place that the data lies at; empty if it is not one."""
-    paths = (dataset or {}).get("parquet_paths") or (dataset or {}).get("paths") or ()
-    paths = [paths] if isinstance(paths, str) else list(paths)
-    return paths[0] if len(paths) == 1 and isinstance(paths[0], str) else ""
+def _places(job: Job) -> dict[str, str]:
+    """Where the mirror of a run is."""
+    if not job.checkpoint_base_uri:
+        return {}
+    base = job.checkpoint_base_uri.rstrip("/")
+    prefix = f"{base}/{job.run_id}/framework={job.trainer.replace(':', '-').replace('/', '-')}"
+    return {
+        "CHECKPOINT_BASE_URI": base,
+        "CHECKPOINT_PREFIX": prefix,
+        "CHECKPOINTS_URI": f"{prefix}/checkpoints",
+        "LOGS_URI": f"{prefix}/logs",
+        "CONFIG_URI": f"{prefix}/config",
+    }
+
+
+def _extra_args(job: Job) -> dict[str, Any]:
+    """What a request of the original API would have said of a job that was described otherwise, in its words."""
+    of_the_host = {
+        "max_steps": job.max_steps or None,
+        "num_epochs": job.epochs,
+        "batch_size": job.batch_size if job.dataset else None,
+        "gradient_accumulation": job.accumulate if job.accumulate > 1 else None,
+        "save_steps": job.checkpoint_every or None,
+    }
+    theirs = {key: value for key, value in job.hyperparams.items() if key not in ("model_id", "config_path")}
+    return {key: value for key, value in of_the_host.items() if value is not None} | theirs
+
+
+def _dataset_uri(dataset: Mapping[str, Any] | None) -> str | None:
+    """The one place that the data lies at; None if it is not one."""
+    told = next((dataset[key] for key in _PATHS if dataset.get(key)), ()) if dataset else ()
+    paths = [told] if isinstance(told, str) else list(told)
+    return paths[0] if len(paths) == 1 and isinstance(paths[0], str) else None

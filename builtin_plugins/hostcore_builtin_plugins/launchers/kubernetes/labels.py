@@ -21,6 +21,8 @@ CANCELLED: Final = "hostcore/cancelled"
 _RUN_ID: Final = "trainer.deepfinery/run-id"
 _FRAMEWORK: Final = "trainer.deepfinery/framework"
 _MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+#: What a job cannot say: they tell who is who among runs. For both, since a label may become an annotation.
+_OWN: Final = frozenset({LAUNCH_ID, CANCELLED, _RUN_ID, _FRAMEWORK, _MANAGED_BY})
 
 
 @attrs.frozen(kw_only=True)
@@ -35,25 +37,46 @@ class Marks:
         return {"labels": dict(self.labels), "annotations": dict(self.annotations)}
 
 
+def own_marks(ctx: LaunchContext) -> Marks:
+    """The launcher's own marks, which everything has that is made for a launch.
+
+    Pods have no others: a label of the job's could make them another service's, and an annotation have whatever watches
+    pods (of secrets, of networks, of cloud accounts) open something to them.
+    """
+    own = _fitted({_RUN_ID: ctx.job.run_id, _FRAMEWORK: ctx.job.trainer})
+    labels = {**own.labels, _MANAGED_BY: "hostcore"}
+    if ctx.launch_id:
+        labels[LAUNCH_ID] = label_value(ctx.launch_id)
+    return attrs.evolve(own, labels=labels)
+
+
 def marks_of(ctx: LaunchContext) -> Marks:
-    """The marks of everything that is made for a launch.
+    """The marks of the object that the run is: the job's, and the launcher's own.
 
     :raises FatalError: The job has one that Kubernetes does not take, or that is the launcher's.
     """
-    texts = {_RUN_ID: ctx.job.run_id, _FRAMEWORK: ctx.job.trainer}
+    texts = {}
     for key, value in ctx.job.labels.items():
         where = pointer("labels", key)
         require_key(key, "key of a label", where)
-        if key in (LAUNCH_ID, _MANAGED_BY):
-            raise FatalError(f"the label {key} is set by the launcher", pointer=where, hint="remove it")
+        _require_free(key, "label", where)
         texts[key] = require_text(value, f"label {key}", where)
     require_annotations(ctx.job.annotations)
+    for key in ctx.job.annotations:
+        _require_free(key, "annotation", pointer("annotations", key))
+    theirs, own = _fitted(texts), own_marks(ctx)
+    return Marks(
+        labels={**theirs.labels, **own.labels},
+        annotations={**theirs.annotations, **ctx.job.annotations, **own.annotations},
+    )
+
+
+def _fitted(texts: Mapping[str, str]) -> Marks:
+    """Texts as labels, and as annotations what had to be changed for that."""
     labels = {key: label_value(text) for key, text in texts.items()}
-    changed = {key: text for key, text in texts.items() if labels[key] != text}
-    own = {_MANAGED_BY: "hostcore"}
-    if ctx.launch_id:
-        own[LAUNCH_ID] = label_value(ctx.launch_id)
-    if CANCELLED in ctx.job.annotations:
-        where = pointer("annotations", CANCELLED)
-        raise FatalError(f"the annotation {CANCELLED} is set by the launcher", pointer=where, hint="remove it")
-    return Marks(labels={**labels, **own}, annotations={**changed, **ctx.job.annotations})
+    return Marks(labels=labels, annotations={key: text for key, text in texts.items() if labels[key] != text})
+
+
+def _require_free(key: str, what: str, where: str) -> None:
+    if key in _OWN:
+        raise FatalError(f"the {what} {key} is set by the launcher", pointer=where, hint="remove it")

@@ -11,7 +11,7 @@ import orjson
 
 from hostcore_builtin_plugins.launchers.kubernetes.client import namespace_of
 from hostcore_builtin_plugins.launchers.kubernetes.cluster import AlreadyExists, Cluster, Kind, NotFound, Object, opened
-from hostcore_builtin_plugins.launchers.kubernetes.labels import CANCELLED, LAUNCH_ID, Marks, marks_of
+from hostcore_builtin_plugins.launchers.kubernetes.labels import CANCELLED, LAUNCH_ID, Marks, marks_of, own_marks
 from hostcore_builtin_plugins.launchers.kubernetes.logs import Place, read_pod_log
 from hostcore_builtin_plugins.launchers.kubernetes.mounting import DOCUMENT_KEY
 from hostcore_builtin_plugins.launchers.kubernetes.names import label_value, object_name
@@ -152,7 +152,10 @@ class KubernetesLauncher(ABC):
 
     @abstractmethod
     def manifest(self, pods: Pods, marks: Marks, ctx: LaunchContext) -> Object:
-        """``spec`` of the object."""
+        """``spec`` of the object.
+
+        :param marks: Of its pods.
+        """
 
     @abstractmethod
     def conditions(self, job: Object) -> Conditions:
@@ -173,7 +176,6 @@ class KubernetesLauncher(ABC):
     # What they have in common.
 
     def _manifest(self, ctx: LaunchContext, name: str, *, show_values: bool) -> Object:
-        marks = marks_of(ctx)
         pods = pods_of(
             ctx,
             self._settings,
@@ -184,8 +186,8 @@ class KubernetesLauncher(ABC):
         return {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.name,
-            "metadata": {"name": name, "namespace": namespace_of(ctx, self._settings), **marks.as_dict()},
-            "spec": self.manifest(pods, marks, ctx),
+            "metadata": {"name": name, "namespace": namespace_of(ctx, self._settings), **marks_of(ctx).as_dict()},
+            "spec": self.manifest(pods, own_marks(ctx), ctx),
         }
 
     def _config_map(self, ctx: LaunchContext, name: str) -> Object:
@@ -202,7 +204,7 @@ class KubernetesLauncher(ABC):
             "metadata": {
                 "name": _document_name(name),
                 "namespace": namespace_of(ctx, self._settings),
-                **marks_of(ctx).as_dict(),
+                **own_marks(ctx).as_dict(),
             },
             "immutable": True,
             "data": {DOCUMENT_KEY: document},

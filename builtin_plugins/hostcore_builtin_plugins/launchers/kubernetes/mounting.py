@@ -1,6 +1,6 @@
 """Where things are in the container: the run, the job, and what to start."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -14,6 +14,10 @@ from hostcore_hookspecs import FatalError, LaunchContext
 _DOCUMENT_DIR: Final = "/etc/hostcore"
 DOCUMENT_KEY: Final = "job.json"
 _DOCUMENT: Final = f"{_DOCUMENT_DIR}/{DOCUMENT_KEY}"
+#: The name of the volume.
+_RUNS: Final = "runs"
+#: The key of a job that names the checkpoint that it begins from.
+_BEGIN: Final = "resume_from_checkpoint"
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 (in the container)
 
 
@@ -25,7 +29,8 @@ class Mounts:
     volumes: Sequence[dict[str, Any]]
     #: As ``volumeMounts`` of a container lists them.
     mounts: Sequence[dict[str, Any]]
-    #: The folder of all runs in the container.
+    #: ``HOSTCORE_RUNS_DIR`` in the container, where its ranks meet: in a volume, which has other runs in it, the run
+    #: directory itself.
     runs_dir: str
 
 
@@ -46,9 +51,10 @@ def mounts_of(ctx: LaunchContext, settings: KubernetesSettings, *, document: str
         runs_dir = f"{SCRATCH}/runs"
         mount("job", _DOCUMENT_DIR, {"configMap": {"name": document}}, read_only=True)
     else:
-        runs_dir = str(PurePosixPath(ctx.run_dir).parent)
+        runs_dir = ctx.run_dir
         require_name(settings.volume, "PersistentVolumeClaim", "/launcher/volume")
-        mount("runs", _volume_path(ctx, settings), {"persistentVolumeClaim": {"claimName": settings.volume}})
+        volumes.append({"name": _RUNS, "persistentVolumeClaim": {"claimName": settings.volume}})
+        mounts += [{"name": _RUNS, **one} for one in _of_volume(ctx, _volume_path(ctx, settings))]
     mount("scratch", SCRATCH, {"emptyDir": {}})
     mount("tmp", TEMPORARY, {"emptyDir": {}})
     # Ranks and the workers of a feed share tensors there; what a container has by itself is 64 MiB.
@@ -56,7 +62,30 @@ def mounts_of(ctx: LaunchContext, settings: KubernetesSettings, *, document: str
     return Mounts(volumes=volumes, mounts=mounts, runs_dir=runs_dir)
 
 
-def _volume_path(ctx: LaunchContext, settings: KubernetesSettings) -> str:
+def _of_volume(ctx: LaunchContext, root: PurePosixPath) -> Iterator[dict[str, Any]]:
+    """What the container sees of the volume: to write, its own run alone.
+
+    :param root: Where the volume is mounted.
+    """
+    run_dir = PurePosixPath(ctx.run_dir)
+    parent = _parent_run(ctx)
+    if root != run_dir.parent:  # data may lie beside the runs
+        yield {"mountPath": str(root), "readOnly": True}
+    elif parent is not None:
+        yield {"mountPath": str(parent), "subPath": str(parent.relative_to(root)), "readOnly": True}
+    yield {"mountPath": str(run_dir), "subPath": str(run_dir.relative_to(root))}
+
+
+def _parent_run(ctx: LaunchContext) -> PurePosixPath | None:
+    """The other run, beside this one, from a checkpoint of which it begins."""
+    runs_dir, begin = PurePosixPath(ctx.run_dir).parent, PurePosixPath(str(ctx.document.get(_BEGIN)))
+    if not begin.is_relative_to(runs_dir) or ".." in begin.parts:
+        return None
+    name = next(iter(begin.relative_to(runs_dir).parts), ".")
+    return None if name.startswith(".") or name == PurePosixPath(ctx.run_dir).name else runs_dir / name
+
+
+def _volume_path(ctx: LaunchContext, settings: KubernetesSettings) -> PurePosixPath:
     runs_dir = PurePosixPath(ctx.run_dir).parent
     if settings.volume_path is None:
         path = runs_dir
@@ -71,7 +100,7 @@ def _volume_path(ctx: LaunchContext, settings: KubernetesSettings) -> str:
             )
     if ":" in str(path):
         raise FatalError(f"Kubernetes mounts nothing at a path with ':': {path}", pointer="/launcher/volume_path")
-    return str(path)
+    return path
 
 
 def command_of(

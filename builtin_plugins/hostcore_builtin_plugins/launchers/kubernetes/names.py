@@ -7,6 +7,7 @@ to show the place in the job.
 import hashlib
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
 from hostcore_hookspecs import FatalError
@@ -24,6 +25,9 @@ _DNS_NAME_LENGTH: Final = 253
 _ANNOTATIONS_BYTES: Final = 256 * 1024
 #: Pods and services are called ``<name>-worker-999``, which is a label as well.
 _OBJECT_NAME_LENGTH: Final = 63 - len("-worker-999")
+_MEGABYTE: Final = 10**6
+#: Of memory, the largest first; what is a whole number of none of them is written in bytes.
+_UNITS: Final = (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", _MEGABYTE), ("", 1))
 
 
 def pointer(*keys: str) -> str:
@@ -170,11 +174,13 @@ def cpu_quantity(cores: float) -> str:
 
 
 def memory_quantity(gb: float) -> str:
-    """Memory as Kubernetes writes it: ``512G``, ``500M`` (10^9 and 10^6 bytes).
+    """Memory as Kubernetes writes it, to the byte: ``512Gi``, ``512G``, ``500M``.
 
+    :param gb: In 10^9 bytes.
     :raises FatalError: Less than a megabyte.
     """
-    megabytes = round(gb * 1000)
-    if megabytes < 1:
+    size = round(Decimal(str(gb)) * 10**9)
+    if size < _MEGABYTE:
         raise FatalError(f"{gb} GB of memory are less than 0.001", pointer="/resources/memory_per_node_gb")
-    return f"{megabytes // 1000}G" if megabytes % 1000 == 0 else f"{megabytes}M"
+    unit, count = next((unit, count) for unit, count in _UNITS if size % count == 0)
+    return f"{size // count}{unit}"

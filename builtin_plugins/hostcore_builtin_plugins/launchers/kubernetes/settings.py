@@ -62,7 +62,8 @@ class KubernetesSettings:
     volume_path: str | None = attrs.field(
         default=None,
         metadata={
-            "help": "Where `volume` is mounted, here and in the pods; the folder of the runs is below it.",
+            "help": "Where `volume` is mounted here; the folder of the runs is below it. A folder above that one is "
+            "mounted in the pods as well, to read.",
             "default": "the folder of the runs",
         },
     )

@@ -61,7 +61,9 @@ def status_of(
     :param result: How the run ended, as it says itself; None if it has not, or cannot be asked.
     """
     if conditions.succeeded is not None:
-        return result or LaunchStatus(status="succeeded", message=conditions.succeeded, exit_code=0)
+        if result is not None:
+            return attrs.evolve(result, message=result.message or conditions.succeeded)
+        return LaunchStatus(status="succeeded", message=conditions.succeeded, exit_code=0)
     if is_cancelled(job):
         return _cancelled(pods, ended=is_over(conditions), result=result)
     if conditions.failed is not None:

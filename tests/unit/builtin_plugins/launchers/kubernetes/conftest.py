@@ -85,17 +85,31 @@ def manifests(launcher: Callable[..., KubernetesLauncher], context: Callable[...
     return make
 
 
-def pods_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The ``spec`` of all pods of a job, as its operator puts them together."""
+def templates_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """``metadata`` and ``spec`` that the pods of a job are made from."""
     spec = manifest["spec"]
     if manifest["kind"] == "PyTorchJob":
-        return [replica["template"]["spec"] for replica in spec["pytorchReplicaSpecs"].values()]
+        return [replica["template"] for replica in spec["pytorchReplicaSpecs"].values()]
     [patches] = spec["runtimePatches"]
     [job] = patches["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
-    pod = dict(job["template"]["spec"]["template"]["spec"])
+    return [job["template"]["spec"]["template"]]
+
+
+def pods_of(manifest: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The ``spec`` of all pods of a job, as its operator puts them together."""
+    pods = [template["spec"] for template in templates_of(manifest)]
+    if manifest["kind"] == "PyTorchJob":
+        return pods
+    [pod] = pods
     [container] = pod["containers"]
-    trainer = {**spec["trainer"], "resources": spec["trainer"].get("resourcesPerNode", {})}
+    trainer = manifest["spec"]["trainer"]
+    trainer = {**trainer, "resources": trainer.get("resourcesPerNode", {})}
     return [{**pod, "containers": [{**trainer, **container}]}]
+
+
+@pytest.fixture
+def templates() -> Callable[[Mapping[str, Any]], list[dict[str, Any]]]:
+    return templates_of
 
 
 @pytest.fixture

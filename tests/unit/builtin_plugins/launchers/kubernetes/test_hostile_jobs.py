@@ -70,10 +70,22 @@ def test_labels_are_made_to_fit_and_annotations_say_what_they_were(manifests: Ma
     assert metadata["annotations"]["trainer.deepfinery/framework"] == "mod:Class"
 
 
-def test_the_job_may_say_itself_which_run_it_is_labelled_with(manifests: Manifests, kind: str) -> None:
-    labels = {"trainer.deepfinery/run-id": "meta_demo_001", "trainer.deepfinery/framework": "meta"}
-    found = manifests(labels=labels, run_id="other", trainer="other")[kind]["metadata"]["labels"]
-    assert {key: found[key] for key in labels} == labels
+@pytest.mark.parametrize("section", ["labels", "annotations"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        "trainer.deepfinery/run-id",
+        "trainer.deepfinery/framework",
+        "app.kubernetes.io/managed-by",
+        "hostcore/launch-id",
+        "hostcore/cancelled",
+    ],
+)
+def test_a_job_cannot_pass_for_another(manifests: Manifests, section: str, key: str) -> None:
+    """A label whose text is no label's value becomes an annotation: what is closed is closed in both."""
+    with pytest.raises(FatalError, match="set by the launcher") as refused:
+        manifests(**{section: {key: "demo 2"}})
+    assert refused.value.pointer == pointer(section, key)
 
 
 @pytest.mark.parametrize(
@@ -84,9 +96,7 @@ def test_the_job_may_say_itself_which_run_it_is_labelled_with(manifests: Manifes
         ({"labels": {"UPPER.example/x y": "1"}}, "/labels/UPPER.example~1x y"),
         ({"labels": {"a/b/c": "1"}}, "/labels/a~1b~1c"),
         ({"labels": {"a": "nul\0"}}, "/labels/a"),
-        ({"labels": {"hostcore/launch-id": "mine"}}, "/labels/hostcore~1launch-id"),
         ({"annotations": {"a b": "x"}}, "/annotations/a b"),
-        ({"annotations": {"hostcore/cancelled": "true"}}, "/annotations/hostcore~1cancelled"),
         ({"annotations": {"a": "x" * 300_000}}, "/annotations"),
         ({"resources": Resources(namespace="Team A")}, "/resources/namespace"),
         ({"resources": Resources(namespace="a" * 64)}, "/resources/namespace"),

@@ -8,13 +8,21 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
-from hostcore_hookspecs import FatalError
+from hostcore.service.train.mapping import to_job
+from hostcore.service.train.request import read_request
+from hostcore.service.train.schema import EXAMPLE
+from hostcore_builtin_plugins.launchers.kubernetes.mounting import mounts_of
+from hostcore_builtin_plugins.launchers.kubernetes.names import memory_quantity
+from hostcore_builtin_plugins.launchers.kubernetes.settings import KubernetesSettings
+from hostcore_hookspecs import FatalError, LaunchContext
 from hostcore_hookspecs.job import Resources
 
 Manifests = Callable[..., dict[str, Any]]
 Pods = Callable[[Mapping[str, Any]], list[dict[str, Any]]]
+Templates = Pods
 
 DOCUMENTATION = Path(__file__).parents[5] / "docs" / "how-to" / "run-on-kubernetes.md"
 
@@ -44,7 +52,6 @@ def test_a_pytorchjob_is_exactly_this(manifests: Manifests, kind: str) -> None:
     }
     env = {
         "FRAMEWORK": "meta",
-        "MODEL_ID": "",
         "RUN_ID": "demo_1",
         "NUM_NODES": "1",
         "GPUS_PER_NODE": "0",
@@ -210,30 +217,68 @@ def test_what_is_not_a_rank_alone_is_started_by_torchrun_on_every_node(
         }
 
 
-def test_the_volume_is_mounted_where_this_machine_has_it(manifests: Manifests, pods: Pods, kind: str) -> None:
-    for settings, path in (({}, "/srv/runs"), ({"volume_path": "/srv"}, "/srv")):
+def test_of_the_volume_only_the_run_is_mounted_to_write_and_where_this_machine_has_it(
+    manifests: Manifests, pods: Pods, kind: str
+) -> None:
+    for settings, sub_path, others in (
+        ({}, "demo_1", []),
+        ({"volume_path": "/srv/runs/"}, "demo_1", []),
+        ({"volume_path": "/srv"}, "runs/demo_1", [{"mountPath": "/srv", "readOnly": True}]),
+    ):
         made = manifests(settings={"volume": "claim", **settings})
         assert "ConfigMap" not in made
         [pod] = pods(made[kind])
         assert {"name": "runs", "persistentVolumeClaim": {"claimName": "claim"}} in pod["volumes"]
-        assert {"name": "runs", "mountPath": path} in pod["containers"][0]["volumeMounts"]
-        assert {"name": "HOSTCORE_RUNS_DIR", "value": "/srv/runs"} in pod["containers"][0]["env"]
+        assert of_the_volume(pod) == [*others, {"mountPath": "/srv/runs/demo_1", "subPath": sub_path}]
+        assert {"name": "HOSTCORE_RUNS_DIR", "value": "/srv/runs/demo_1"} in pod["containers"][0]["env"]
+
+
+def test_the_run_whose_checkpoint_a_run_begins_from_is_mounted_to_read(context: Callable[..., LaunchContext]) -> None:
+    for begin, seen in (
+        ("/srv/runs/before/checkpoints/step-000200.json", ["before"]),
+        ("/srv/runs/demo_1/checkpoints/step-000200.json", []),
+        ("/srv/runs/.service/jobs.sqlite", []),
+        ("/srv/runs/../x", []),
+        ("/srv/runs", []),
+        ("s3://runs/before", []),
+        (True, []),
+    ):
+        ctx = context(sees=True)
+        ctx = attrs.evolve(ctx, document={**ctx.document, "resume_from_checkpoint": begin})
+        made = mounts_of(ctx, KubernetesSettings(volume="claim"), document="")
+        reads = [one["subPath"] for one in made.mounts if one["name"] == "runs" and one.get("readOnly")]
+        assert reads == seen, begin
+
+
+def of_the_volume(pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    mounts = pod["containers"][0]["volumeMounts"]
+    return [{key: one[key] for key in one if key != "name"} for one in mounts if one["name"] == "runs"]
+
+
+def variables(pod: Mapping[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
 
 
 def test_containers_made_for_the_original_api_find_its_variables(manifests: Manifests, pods: Pods, kind: str) -> None:
     [pod] = pods(
         manifests(
-            hyperparams={"model_id": "llama", "lr": 2e-5, "flag": True},
+            hyperparams={"model_id": "llama", "config_path": "s3://b/c.yaml", "lr": 2e-5, "flag": True},
             dataset={"parquet_paths": ["s3://data/a.parquet"]},
+            batch_size=4,
+            max_steps=6000,
+            epochs=3,
+            accumulate=16,
+            checkpoint_every=100,
             checkpoint_base_uri="s3://b/runs/",
             resources=Resources(gpus_per_node=1),
         )[kind]
     )
-    found = {one["name"]: one["value"] for one in pod["containers"][0]["env"]}
+    found = variables(pod)
     prefix = "s3://b/runs/demo_1/framework=meta"
     expected = {
         "FRAMEWORK": "meta",
         "MODEL_ID": "llama",
+        "CONFIG_PATH": "s3://b/c.yaml",
         "RUN_ID": "demo_1",
         "NUM_NODES": "1",
         "GPUS_PER_NODE": "1",
@@ -245,8 +290,72 @@ def test_containers_made_for_the_original_api_find_its_variables(manifests: Mani
         "DATASET_URI": "s3://data/a.parquet",
     }
     assert {name: found[name] for name in expected} == expected
-    assert json.loads(found["TRAINING_EXTRA_ARGS_JSON"]) == {"lr": 2e-5, "flag": True}
+    assert json.loads(found["TRAINING_EXTRA_ARGS_JSON"]) == {
+        "max_steps": 6000,
+        "num_epochs": 3,
+        "batch_size": 4,
+        "gradient_accumulation": 16,
+        "save_steps": 100,
+        "lr": 2e-5,
+        "flag": True,
+    }
     assert "RESUME_FROM_CHECKPOINT" not in found
+
+
+@pytest.mark.parametrize(
+    ("dataset", "uri"),
+    [
+        ({"parquet_paths": "s3://b/data/"}, "s3://b/data/"),
+        ({"paths": ["s3://b/x.jsonl"]}, "s3://b/x.jsonl"),
+        ({"index": "s3://b/index.json"}, "s3://b/index.json"),
+        ({"paths": ["s3://b/x.jsonl", "s3://b/y.jsonl"]}, None),
+        (None, None),
+    ],
+)
+def test_a_dataset_with_one_place_is_told(
+    manifests: Manifests, pods: Pods, kind: str, dataset: dict[str, Any] | None, uri: str | None
+) -> None:
+    [pod] = pods(manifests(dataset=dataset)[kind])
+    assert variables(pod).get("DATASET_URI") == uri
+
+
+def test_what_a_request_of_the_original_api_has_said_arrives_as_it_was_said(
+    manifests: Manifests, pods: Pods, kind: str
+) -> None:
+    request = read_request({**EXAMPLE, "num_nodes": 1, "config_path": "s3://b/c.yaml"})
+    mapped = to_job(request, ["*"]).noting(request.extra_args).without_model_id()
+    document = mapped.document
+    made = manifests(
+        trainer=document["trainer"],
+        hyperparams=document["hyperparams"],
+        dataset=document["dataset"],
+        annotations=document["annotations"],
+        resources=Resources(**document["resources"]),
+    )[kind]
+    [pod] = pods(made)
+    found = variables(pod)
+    assert json.loads(found["TRAINING_EXTRA_ARGS_JSON"]) == EXAMPLE["extra_args"]
+    assert (found["MODEL_ID"], found["CONFIG_PATH"]) == (EXAMPLE["model_id"], "s3://b/c.yaml")
+    assert found["DATASET_URI"] == EXAMPLE["dataset_uri"]
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == "512Gi"
+
+
+def test_what_the_job_says_of_itself_is_on_the_object_and_not_on_its_pods(
+    manifests: Manifests, templates: Templates, kind: str
+) -> None:
+    labels = {"app.kubernetes.io/name": "hostcore", "team.example/who": "a & b"}
+    annotations = {"vault.hashicorp.com/agent-inject": "true", "sidecar.istio.io/inject": "true"}
+    bare = manifests(settings={"volume": "runs"}, resources=RESOURCES)[kind]
+    made = manifests(settings={"volume": "runs"}, resources=RESOURCES, labels=labels, annotations=annotations)[kind]
+    assert labels.keys() <= made["metadata"]["labels"].keys()
+    assert annotations.items() <= made["metadata"]["annotations"].items()
+    assert templates(made)
+    assert templates(made) == templates(bare)
+
+
+def test_the_job_in_the_cluster_is_marked_by_the_launcher_alone(manifests: Manifests) -> None:
+    marked = manifests(labels={"a": "b"}, annotations={"reflector.example/allowed": "true"})["ConfigMap"]
+    assert marked["metadata"] == manifests()["ConfigMap"]["metadata"]
 
 
 def test_a_secret_reaches_the_pod_by_reference(manifests: Manifests, pods: Pods, kind: str) -> None:
@@ -296,6 +405,13 @@ def test_the_nearest_namespace_wins(
     assert kind in made
 
 
+def test_memory_is_asked_for_to_the_byte() -> None:
+    gibibytes = [memory_quantity(count * 2**30 / 10**9) for count in range(1, 4097)]
+    assert gibibytes == [f"{count}Gi" for count in range(1, 4097)]
+    written = [memory_quantity(gb) for gb in (512, 1.5, 0.5, 0.0105, 1.0000001)]
+    assert written == ["512G", "1500M", "500M", "10500000", "1000000100"]
+
+
 @pytest.mark.parametrize("kind", ["PyTorchJob"], indirect=True)
 def test_restarts_are_for_those_who_want_them(manifests: Manifests, kind: str) -> None:
     made = manifests(settings={"restart_policy": "OnFailure"})[kind]["spec"]
@@ -316,6 +432,8 @@ def test_the_documentation_shows_what_is_sent(launcher: Any, context: Any, kind:
         run_id=document["run_id"],
         trainer=document["trainer"],
         dataset=document["dataset"],
+        batch_size=document["dataset"]["batch_size"],
+        max_steps=document["max_steps"],
         checkpoint_base_uri=document["checkpoint_base_uri"],
         resources=Resources(**document["resources"]),
     )

@@ -187,6 +187,16 @@ def test_a_run_that_ended_before_it_heard_of_being_cancelled_says_how(launcher: 
     assert stands(launcher(), of=job("Suspended", annotations=CANCELLED), result=result).status == end
 
 
+@pytest.mark.parametrize("kind", ["PyTorchJob"], indirect=True)
+@pytest.mark.parametrize(("told", "expected"), [("", "done"), ("three were enough", "three were enough")])
+def test_a_run_that_says_nothing_of_its_success_leaves_it_to_kubernetes(
+    launcher: Launcher, kind: str, told: str, expected: str
+) -> None:
+    result = LaunchStatus(status="succeeded", message=told, exit_code=0)
+    status = stands(launcher(), of=job("Succeeded:done"), exit_code=0, result=result)
+    assert (status.status, status.message) == ("succeeded", expected)
+
+
 def test_who_killed_a_run_is_told_beside_what_it_said_itself(launcher: Launcher) -> None:
     result = LaunchStatus(status="failed", message="WorkerDied: killed by SIGKILL", exit_code=1)
     status = stands(launcher(), of=job("Failed"), pods=[ended(137, "OOMKilled")], exit_code=137, result=result)

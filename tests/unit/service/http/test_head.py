@@ -1,0 +1,54 @@
+"""``HEAD``, which balancers ask of probes and clients of files: what ``GET`` would answer, without its body."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from hostcore.checkpoints.commit import commit
+from hostcore.runs.directory import RunDirectory
+
+Client = Callable[..., TestClient]
+FILES = ("/v1/jobs/a/artifacts/result.json", "/v1/jobs/a/checkpoints/5/files/state.json")
+
+
+@pytest.fixture
+def service(client: Client, tiny: Callable[..., dict[str, object]], tmp_path: Path) -> TestClient:
+    """A service with a job that has made two files."""
+    opened = client(launcher="stuck")
+    assert opened.post("/v1/jobs", json=tiny(run_id="a")).status_code == 201
+    directory = RunDirectory(tmp_path / "runs" / "a")
+    directory.make()
+    (directory.path / "result.json").write_text('{"status": "succeeded"}')
+    commit(
+        directory.checkpoints,
+        step=5,
+        epoch=0,
+        final=False,
+        attempt=1,
+        fill=lambda folder: (folder / "state.json").write_text("0123456789") and None,
+    )
+    return opened
+
+
+@pytest.mark.parametrize("path", ["/healthz", *FILES])
+def test_the_head_is_that_of_the_whole_answer(service: TestClient, path: str) -> None:
+    whole = service.get(path)
+    head = service.head(path, headers={"Range": "bytes=1-2"})  # which is for GET alone
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers == whole.headers
+    assert int(head.headers["content-length"]) == len(whole.content) > 0
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_a_client_that_has_the_file_is_told_so(service: TestClient, path: str) -> None:
+    known = {"If-None-Match": service.head(path).headers["etag"]}
+    assert service.head(path, headers=known).status_code == 304
+
+
+def test_what_is_not_there_or_not_theirs_has_no_head(service: TestClient) -> None:
+    assert service.head("/v1/jobs/a/artifacts/nothing").status_code == 404
+    del service.headers["X-TRAINER-TOKEN"]
+    assert [service.head(path).status_code for path in FILES] == [401, 401]
+    assert service.head("/healthz").status_code == 200

@@ -1,0 +1,110 @@
+"""The OpenAPI document: every route with what it answers, each request and answer with an example that is one."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jsonschema
+import pytest
+from fastapi.testclient import TestClient
+
+from hostcore.service.http.problems import Problem
+
+PROBLEM = "application/problem+json"
+JSON = "application/json"
+#: What every route may answer that asks for the token.
+ALWAYS = {"401", "403", "429", "500", "503"}
+#: Beyond that.
+ANSWERS = {
+    "get /healthz": {"200"},
+    "post /train": {"201", "400", "413", "415", "422"},
+    "get /train/{job_name}": {"200", "404"},
+    "post /v1/jobs": {"201", "400", "409", "413", "415", "422"},
+    "get /v1/jobs": {"200", "400"},
+    "get /v1/jobs/{run_id}": {"200", "400", "404"},
+    "post /v1/jobs/{run_id}:cancel": {"200", "202", "400", "404", "413", "415"},
+    "post /v1/jobs/{run_id}:resume": {"200", "202", "400", "404", "413", "415"},
+    "post /v1/jobs:validate": {"200", "400", "404", "409", "413", "415", "502"},
+    "get /v1/jobs/{run_id}/events": {"200", "400", "404", "502"},
+    "get /v1/jobs/{run_id}/logs": {"200", "400", "404", "502"},
+    "get /v1/jobs/{run_id}/checkpoints": {"200", "400", "404", "502"},
+    "get /v1/jobs/{run_id}/checkpoints/{step}": {"200", "400", "404", "502"},
+    "get /v1/jobs/{run_id}/checkpoints/{step}/files/{path}": {"200", "206", "304", "400", "404", "416", "502"},
+    "get /v1/jobs/{run_id}/artifacts": {"200", "400", "404", "502"},
+    "get /v1/jobs/{run_id}/artifacts/{path}": {"200", "206", "304", "400", "404", "416", "502"},
+    "get /v1/plugins": {"200", "400"},
+}
+
+
+@pytest.fixture
+def document(client: Callable[..., TestClient]) -> dict[str, Any]:
+    found: dict[str, Any] = client().get("/openapi.json").json()
+    return found
+
+
+def operations(document: dict[str, Any]) -> dict[str, Any]:
+    return {f"{method} {path}": one for path, found in document["paths"].items() for method, one in found.items()}
+
+
+def bodies(document: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Every request's and every answer's body: whose it is, its media type, and what is said of it."""
+    for name, operation in operations(document).items():
+        for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+            yield name, media_type, content
+        for status, answer in operation["responses"].items():
+            for media_type, content in answer.get("content", {}).items():
+                yield f"{name} {status}", media_type, content
+
+
+def test_every_route_says_what_it_answers_and_nothing_else(document: dict[str, Any]) -> None:
+    found = {name: set(one["responses"]) for name, one in operations(document).items()}
+    assert found == {name: {*own, *(ALWAYS if name != "get /healthz" else ())} for name, own in ANSWERS.items()}
+
+
+def test_every_request_and_answer_in_json_has_an_example_that_is_one(document: dict[str, Any]) -> None:
+    seen = 0
+    for name, media_type, content in bodies(document):
+        if media_type not in (JSON, PROBLEM):
+            continue
+        examples = [one["value"] for one in content.get("examples", {}).values()]
+        examples += [content["example"]] if "example" in content else []
+        assert examples, name
+        for example in examples:
+            jsonschema.validate(example, {**content["schema"], "components": document["components"]})
+            seen += 1
+    assert seen > len(ANSWERS)
+
+
+def test_every_refusal_is_a_problem_of_its_status(document: dict[str, Any]) -> None:
+    for name, media_type, content in bodies(document):
+        status = name.rpartition(" ")[2]
+        if status.isdecimal() and int(status) >= 400:
+            assert media_type == PROBLEM, name
+            problem = Problem.model_validate(content["example"])
+            assert (problem.status, problem.type.rpartition(":")[2]) == (int(status), problem.errors[0].code)
+
+
+def test_the_example_of_a_job_is_one_that_the_host_takes(document: dict[str, Any]) -> None:
+    from hostcore.job.load import load_job
+
+    for name in ("post /v1/jobs", "post /v1/jobs:validate"):
+        example = operations(document)[name]["requestBody"]["content"][JSON]["example"]
+        assert load_job(example).run_id == example["run_id"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "status", "headers"),
+    [
+        ("post /v1/jobs", "201", {"Location", "Idempotent-Replayed"}),
+        ("post /train", "201", {"Location", "Idempotent-Replayed"}),
+        ("get /v1/jobs", "401", {"WWW-Authenticate"}),
+        ("get /v1/jobs", "429", {"Retry-After"}),
+        ("get /v1/jobs", "503", {"Retry-After"}),
+        ("get /v1/jobs/{run_id}/artifacts/{path}", "200", {"ETag", "Accept-Ranges"}),
+        ("get /v1/jobs/{run_id}/artifacts/{path}", "206", {"ETag", "Accept-Ranges", "Content-Range"}),
+        ("get /v1/jobs/{run_id}/artifacts/{path}", "416", {"Content-Range"}),
+    ],
+)
+def test_headers_that_clients_need_are_told(
+    document: dict[str, Any], operation: str, status: str, headers: set[str]
+) -> None:
+    assert set(operations(document)[operation]["responses"][status]["headers"]) == headers
