@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hostcore_hookspecs.data_source import DataContext, Dataset, Shard
     from hostcore_hookspecs.errors import FatalError, HostcoreError, InvalidData, InvalidSettings, TransientError
     from hostcore_hookspecs.events import Event
-    from hostcore_hookspecs.job import Job, Resources
+    from hostcore_hookspecs.job import Job, PluginUse, Resources
     from hostcore_hookspecs.kinds import KINDS, Kind
     from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
     from hostcore_hookspecs.markers import hookimpl, not_a_hook
@@ -40,7 +40,7 @@ _MODULES = {
     "data_source": ("DataContext", "Dataset", "Shard"),
     "errors": ("FatalError", "HostcoreError", "InvalidData", "InvalidSettings", "TransientError"),
     "events": ("Event",),
-    "job": ("Job", "Resources"),
+    "job": ("Job", "PluginUse", "Resources"),
     "kinds": ("KINDS", "Kind"),
     "launcher": ("LaunchContext", "LaunchHandle", "LaunchPlan", "LaunchStatus", "LogChunk"),
     "markers": ("hookimpl", "not_a_hook"),
@@ -83,6 +83,7 @@ __all__ = [
     "MetricPoint",
     "Plan",
     "PluginRef",
+    "PluginUse",
     "PolicyContext",
     "Principal",
     "ReporterContext",

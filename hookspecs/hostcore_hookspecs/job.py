@@ -1,9 +1,11 @@
 """The job as plugins see it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
+
+from hostcore_hookspecs.run_state import SampleRequest
 
 
 def _empty() -> Mapping[str, Any]:
@@ -33,6 +35,16 @@ class Resources:
     def ranks_per_node(self) -> int:
         """Processes that train on each machine."""
         return max(1, self.gpus_per_node)
+
+
+@attrs.frozen(kw_only=True)
+class PluginUse:
+    """One use of a plugin by a job."""
+
+    #: As the job names it: ``name``, ``distribution/name``, or an import path.
+    name: str
+    #: As given.
+    settings: Mapping[str, Any] = attrs.field(factory=_empty)
 
 
 @attrs.frozen(kw_only=True)
@@ -78,6 +90,10 @@ class Job:
     resources: Resources = attrs.field(factory=Resources)
     #: Where the run is mirrored to.
     checkpoint_base_uri: str | None = None
+    #: What copies the run elsewhere, the one that ``checkpoint_base_uri`` stands for included.
+    uploaders: Sequence[PluginUse] = ()
+    #: What the trainer is asked to generate.
+    samples: Sequence[SampleRequest] = ()
     #: The checkpoint of another run that this one begins from; a path or a URI.
     begins_from: str | None = None
     #: Initial weights; a path or a URI.

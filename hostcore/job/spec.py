@@ -23,7 +23,7 @@ from hostcore.job.sections import (
     Text,
 )
 from hostcore_hookspecs.api_version import TRAINER_API_VERSION
-from hostcore_hookspecs.job import Job, Resources
+from hostcore_hookspecs.job import Job, PluginUse, Resources
 from hostcore_hookspecs.run_state import SampleRequest
 
 __all__ = [
@@ -284,6 +284,8 @@ def job_view(spec: JobSpec) -> Job:
         annotations=spec.annotations,
         resources=Resources(**attrs.asdict(spec.resources)) if spec.resources else Resources(),
         checkpoint_base_uri=spec.checkpoint_base_uri,
+        uploaders=tuple(PluginUse(name=one.use, settings=one.settings) for one in spec.uploaders),
+        samples=spec.samples,
         begins_from=spec.begins_from,
         weights=spec.weights,
         inputs=to_plain(spec.inputs),

@@ -65,13 +65,29 @@ class HttpSettings:
     """``[http]``: what a job that comes over HTTP may say. What is not allowed here is refused."""
 
     data_roots: tuple[Path, ...] = attrs.field(
-        default=(), metadata={"help": "Folders that local paths and `file:` URIs may lie in."}
+        default=(),
+        metadata={
+            "help": "Folders that jobs may read: where local paths and `file:` URIs may lie. Nothing is written there."
+        },
+    )
+    checkpoint_roots: tuple[Path, ...] = attrs.field(
+        default=(),
+        metadata={
+            "help": "Folders that jobs may write to, and read: for `checkpoint_base_uri`, uploaders, reporters and "
+            "callbacks."
+        },
     )
     images: tuple[Text, ...] = attrs.field(
         default=(), metadata={"help": "Patterns (`*`) of the container images that jobs may name."}
     )
     env: tuple[Text, ...] = attrs.field(
         default=(), metadata={"help": "Patterns of the environment variables that jobs may set."}
+    )
+    labels: tuple[Text, ...] = attrs.field(
+        default=("*",), metadata={"help": "Patterns of the keys that `labels` may have."}
+    )
+    annotations: tuple[Text, ...] = attrs.field(
+        default=("*",), metadata={"help": "Patterns of the keys that `annotations` may have."}
     )
     extra_args: tuple[Text, ...] = attrs.field(
         default=("*",), metadata={"help": "Patterns of the names that `extra_args` of `POST /train` may have."}

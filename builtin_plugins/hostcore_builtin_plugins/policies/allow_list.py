@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from hostcore_builtin_plugins.policies.data_places import data_places
+from hostcore_builtin_plugins.policies.places import data_places, upload_places
 from hostcore_hookspecs import Denial, Job, Plan, PolicyContext, Principal
 
 Patterns = tuple[str, ...] | None
@@ -35,10 +35,17 @@ class AllowList:
         )
         data_uris: Patterns = attrs.field(
             default=None,
-            metadata={"help": f"What is read: datasets, weights, inputs, checkpoints to begin from. {_PATTERNS}"},
+            metadata={
+                "help": "What is read: datasets, weights, inputs, checkpoints to begin from, the images of samples. "
+                f"{_PATTERNS}"
+            },
         )
         checkpoint_uris: Patterns = attrs.field(
-            default=None, metadata={"help": f"`checkpoint_base_uri`: where runs are mirrored to. {_PATTERNS}"}
+            default=None,
+            metadata={
+                "help": "Where runs are copied to: `checkpoint_base_uri`, and the places in the settings of uploaders. "
+                f"One whose settings name none is denied. {_PATTERNS}"
+            },
         )
         principals: Patterns = attrs.field(
             default=None, metadata={"help": "Whom this is about, by name; without the setting, everybody."}
@@ -58,8 +65,7 @@ class AllowList:
         if (self._settings.over_http_only and not ctx.over_http) or not self._is_about(principal):
             return None
         denied = [
-            f"the {what} {shown!r} is not allowed; allowed {_listed(patterns)}"
-            for what, shown, patterns in self._not_listed(plan)
+            f"the {what} is not allowed; allowed {_listed(patterns)}" for what, patterns in self._not_listed(plan)
         ]
         if not denied:
             return None
@@ -73,26 +79,25 @@ class AllowList:
             _is_listed((group,), chosen.groups or ()) for group in principal.groups
         )
 
-    def _not_listed(self, plan: Plan) -> Iterator[tuple[str, str, Sequence[str]]]:
-        """What, its value, and the patterns that it matches none of."""
+    def _not_listed(self, plan: Plan) -> Iterator[tuple[str, Sequence[str]]]:
+        """What is named, and the patterns that it matches none of."""
         chosen, job = self._settings, plan.job
         if chosen.trainers is not None:
             for spellings in _trainers(plan):
                 if not _is_listed(spellings, chosen.trainers):
-                    yield "trainer", spellings[-1], chosen.trainers
+                    yield f"trainer {spellings[-1]!r}", chosen.trainers
         for what, value, patterns in (
             ("image", job.resources.image, chosen.images),
             ("namespace", job.resources.namespace, chosen.namespaces),
         ):
             if value is not None and patterns is not None and not _is_listed((value,), patterns):
-                yield what, value, patterns
-        for what, places, patterns in (
-            ("place to read", data_places(job), chosen.data_uris),
-            ("place for checkpoints", _checkpoint_places(job), chosen.checkpoint_uris),
-        ):
-            for place in places if patterns is not None else ():
-                if not _is_place_listed(place, patterns or ()):
-                    yield what, place, patterns or ()
+                yield f"{what} {value!r}", patterns
+        if chosen.data_uris is not None:
+            for place in data_places(job):
+                if not _is_place_listed(place, chosen.data_uris):
+                    yield f"place to read {place!r}", chosen.data_uris
+        if chosen.checkpoint_uris is not None:
+            yield from _uploads_not_listed(job, chosen.checkpoint_uris)
 
 
 def _trainers(plan: Plan) -> list[tuple[str, ...]]:
@@ -103,8 +108,14 @@ def _trainers(plan: Plan) -> list[tuple[str, ...]]:
     return [(f"{one.dist}/{one.name}", one.name) if one.dist else (one.name,) for one in found]
 
 
-def _checkpoint_places(job: Job) -> list[str]:
-    return [job.checkpoint_base_uri] if job.checkpoint_base_uri else []
+def _uploads_not_listed(job: Job, patterns: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    if job.checkpoint_base_uri and not _is_place_listed(job.checkpoint_base_uri, patterns):
+        yield f"place for checkpoints {job.checkpoint_base_uri!r}", patterns
+    for uploader, place in upload_places(job):
+        if place is None and not _is_listed(("",), patterns):  # nothing but * is also where nobody can tell
+            yield f"uploader {uploader!r}, whose settings do not tell where it writes to,", patterns
+        elif place is not None and not _is_place_listed(place, patterns):
+            yield f"place {place!r} of the uploader {uploader!r}", patterns
 
 
 def _is_listed(spellings: Sequence[str], patterns: Sequence[str]) -> bool:

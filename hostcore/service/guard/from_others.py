@@ -16,6 +16,11 @@ from hostcore_hookspecs.errors import HostcoreError
 
 _LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
 _DATASETS: Final = ("dataset", "validation", "test")
+_NOTES: Final = {"labels": "label", "annotations": "annotation"}
+#: The service's own annotations: what ``POST /train`` notes of a request, for containers made for the original API.
+MODEL_ID: Final = "hostcore/model-id"
+EXTRA_ARGS: Final = "hostcore/extra-args"
+_OWN: Final = (MODEL_ID, EXTRA_ARGS)
 
 
 def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
@@ -24,7 +29,13 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
     :param job: As it came, before anything of it was looked at; wrong types are for the converter to tell.
     :raises Errors: Everything that is not allowed.
     """
-    errors = [*_plugins(job, http), *_resources(job, http), *_secrets(job, "", http), *wrong_places(job, http)]
+    errors = [
+        *_plugins(job, http),
+        *_resources(job, http),
+        *_notes(job, http),
+        *_secrets(job, "", http),
+        *wrong_places(job, http),
+    ]
     if errors:
         raise Errors(errors)
 
@@ -73,6 +84,15 @@ def _resources(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreE
             yield NotAllowed(problem, pointer=pointer)
         elif not matches(name, http.env):
             yield _refused(pointer, f"the variable {shown(name)} is not among those that the operator allows")
+
+
+def _notes(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
+    for key, what in _NOTES.items():
+        notes = job.get(key)
+        for name in notes if isinstance(notes, Mapping) else ():
+            if not matches(name, getattr(http, key)) and not (key == "annotations" and name in _OWN):
+                pointer = f"/{key}/{escaped(name)}"
+                yield _refused(pointer, f"the {what} {shown(name)} is not among those that the operator allows")
 
 
 def _secrets(value: Any, pointer: str, http: HttpSettings) -> Iterator[HostcoreError]:

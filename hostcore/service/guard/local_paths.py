@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import attrs
 
@@ -14,10 +14,12 @@ _MAGIC: Final = re.compile(r"[*?\[]")
 
 
 @attrs.frozen(kw_only=True)
-class DataRoots:
+class Folders:
     """Some folders, and everything in them."""
 
     roots: Sequence[Path]
+    #: What jobs may do there.
+    use: Literal["read", "write to"]
     most_entries: int = MOST_ENTRIES
 
     def why_not(self, path: str, *, look_inside: bool) -> str | None:
@@ -32,7 +34,7 @@ class DataRoots:
         except (OSError, ValueError) as error:
             return f"{path!r} cannot be looked at: {error}"
         if not _lies_in(real, roots):
-            return f"{path!r} does not lie in one of the folders that the operator has opened"
+            return f"{path!r} does not lie in one of the folders that jobs may {self.use}"
         fixed = _fixed_part(path)
         if (look_inside or fixed != path) and os.path.isdir(fixed):  # noqa: PTH112 - as text, like all the paths here
             return self._why_not_inside(os.path.realpath(fixed), roots)
@@ -41,14 +43,14 @@ class DataRoots:
     def _why_not_inside(self, folder: str, roots: Sequence[str]) -> str | None:
         """Links are followed by what reads a folder."""
         if not _lies_in(folder, roots):
-            return f"{folder!r} does not lie in one of the folders that the operator has opened"
+            return f"{folder!r} does not lie in one of the folders that jobs may {self.use}"
         for seen, entry in enumerate(_everything_in(folder)):
             if seen >= self.most_entries:
                 return (
                     f"{folder!r} has more than {self.most_entries:,} files: too many to see that none leads out of it"
                 )
             if entry.is_symlink() and not _lies_in(os.path.realpath(entry.path), roots):
-                return f"the link {entry.path!r} leads out of the folders that the operator has opened"
+                return f"the link {entry.path!r} leads out of the folders that jobs may {self.use}"
         return None
 
 

@@ -1,4 +1,4 @@
-"""Where a job from others may read and write: stores, public servers, and the operator's data roots.
+"""Where a job from others may read and write: stores, public servers, and the folders that the operator has opened.
 
 Every string of a job that is a place, or that some plugin could take for one, is looked at in all of its readings.
 """
@@ -14,7 +14,7 @@ from hostcore.job.pointers import escaped
 from hostcore.job.secrets import is_reference
 from hostcore.job.wording import found as shown
 from hostcore.service.guard.hosts import MOST_NAMES, Host, Hosts, Lookup, look_up
-from hostcore.service.guard.local_paths import DataRoots
+from hostcore.service.guard.local_paths import Folders
 from hostcore.service.guard.readings import readings
 from hostcore.service.guard.refusal import NotAllowed
 from hostcore.service.guard.uris import Unreadable, find_uris, host_of
@@ -43,8 +43,10 @@ _PLACES: Final = tuple(
     )
 )
 _MIRROR: Final = "/checkpoint_base_uri"
-#: What is written, not read: what else is in the folder does not matter.
-_WRITTEN: Final = re.compile(r"/(checkpoint_base_uri|uploaders/.*)")
+#: What is written, or may be: over others' data, unless the operator has opened a folder for it.
+_WRITTEN: Final = re.compile(r"/(checkpoint_base_uri|(uploaders|reporters|callbacks)/(?![0-9]+/ca_file$).*)")
+#: Where files are put: what else is in the folder does not matter.
+_COPIED_TO: Final = re.compile(r"/(checkpoint_base_uri|uploaders/.*)")
 #: Keys of plugins and stores whose value is a host without a scheme.
 _HOST_KEY: Final = re.compile(
     r"(?:^|[_.-]|(?<=[a-z])(?=[A-Z]))(hosts?|hostnames?|address(es)?|addr|endpoints?|endpoint_?override|servers?"
@@ -57,7 +59,7 @@ _SURELY_HOST: Final = re.compile(
     r"|([0-9]{8,}|0x[0-9a-fA-F]+|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.?|localhost\.?|metadata|instance-data):[0-9]{1,5}",
     re.IGNORECASE,
 )
-_HINT: Final = "name a URI of a store, or ask the operator: data_roots and hosts in [http] of HOSTCORE_CONFIG"
+_HINT: Final = "name a URI of a store, or ask the operator: {roots} and hosts in [http] of HOSTCORE_CONFIG"
 
 
 def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup = look_up) -> list[HostcoreError]:
@@ -66,7 +68,11 @@ def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup 
     :param job: As it came; wrong types are for the converter to tell.
     :param look_up: The addresses of names; those that are unknown may be left out.
     """
-    guard = _Guard(roots=DataRoots(roots=http.data_roots), hosts=Hosts(opened=http.hosts))
+    guard = _Guard(
+        read=Folders(roots=(*http.data_roots, *http.checkpoint_roots), use="read"),
+        written=Folders(roots=http.checkpoint_roots, use="write to"),
+        hosts=Hosts(opened=http.hosts),
+    )
     found = list(guard.places(job, ""))
     if all(one.pointer != _MIRROR for one in found):
         found += guard.mirror(job)
@@ -77,7 +83,8 @@ def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup 
 class _Guard:
     """One look at one job."""
 
-    roots: DataRoots
+    read: Folders
+    written: Folders
     hosts: Hosts
     #: The named hosts that are to be looked up, and where they stand.
     _named: dict[Host, str] = attrs.field(factory=dict, init=False)
@@ -100,7 +107,7 @@ class _Guard:
         base, run_id = job.get("checkpoint_base_uri"), job.get("run_id")
         if isinstance(base, str) and isinstance(run_id, str) and base.startswith(("/", "file:///")):
             path = f"{base.removeprefix('file://')}/{run_id}"
-            if problem := self.roots.why_not(path, look_inside=True):
+            if problem := self.written.why_not(path, look_inside=True):
                 yield _refused(base, _MIRROR, problem, None)
 
     def names_that_lead_astray(self, look_up: Lookup) -> Iterator[HostcoreError]:
@@ -114,7 +121,7 @@ class _Guard:
         addresses = look_up(sorted(names)) if names else {}
         for host, pointer in self._named.items():
             if problem := self.hosts.why_not_there(host, addresses.get(host.name.removesuffix("."), ())):
-                yield NotAllowed(problem, pointer=pointer, hint=_HINT)
+                yield NotAllowed(problem, pointer=pointer, hint=_hint(pointer))
 
     def _why_not(self, text: str, pointer: str) -> tuple[str, str | None] | None:
         """Why a string may not stand there, and what to do; None: it may."""
@@ -166,7 +173,8 @@ class _Guard:
     def _why_not_path(self, path: str, pointer: str) -> str | None:
         if path.startswith("~"):
             return "the home folder is another one for every user"
-        return self.roots.why_not(path, look_inside=not _WRITTEN.fullmatch(pointer))
+        folders = self.written if _WRITTEN.fullmatch(pointer) else self.read
+        return folders.why_not(path, look_inside=not _COPIED_TO.fullmatch(pointer))
 
     def _why_not_hosts(self, text: str, key: str, pointer: str) -> tuple[str, str | None] | None:
         """Hosts without a scheme: one, or a list of them."""
@@ -198,4 +206,8 @@ def _is_somewhere(text: str) -> bool:
 
 def _refused(text: str, pointer: str, problem: str, hint: str | None) -> NotAllowed:
     what = "this" if "@" in text else shown(text)  # which may have credentials in it
-    return NotAllowed(f"{what} is not allowed: {problem}", pointer=pointer, hint=hint or _HINT)
+    return NotAllowed(f"{what} is not allowed: {problem}", pointer=pointer, hint=hint or _hint(pointer))
+
+
+def _hint(pointer: str) -> str:
+    return _HINT.format(roots="checkpoint_roots" if _WRITTEN.fullmatch(pointer) else "data_roots")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import COMMAND
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 REFUSED = 3
 
 POLICIES = """
@@ -127,6 +126,16 @@ def test_what_is_not_on_the_list_is_told_what_is(hostcore: Run) -> None:
     done = hostcore("validate", operator='[[policies]]\nuse = "allow-list"\ntrainers = ["other", "mine/*"]\n')
     assert done.returncode == REFUSED
     assert "the trainer 'quiet' is not allowed; allowed are other, mine/*" in done.stderr
+
+
+def test_checkpoints_go_nowhere_but_to_listed_places_whatever_uploads_them(hostcore: Run, tmp_path: Path) -> None:
+    operator = '[[policies]]\nuse = "allow-list"\ncheckpoint_uris = ["s3://training/*"]\n'
+    elsewhere = f"{tmp_path}/elsewhere"
+    done = hostcore("run", operator=operator, uploaders=[{"use": "fsspec", "uri": elsewhere}])
+    assert done.returncode == REFUSED
+    assert f"the place '{elsewhere}' of the uploader 'fsspec' is not allowed" in done.stderr
+    assert "allowed are s3://training/*" in done.stderr
+    assert not Path(elsewhere).exists()
 
 
 def test_a_policy_of_the_operator_that_is_not_there_stops_everything(hostcore: Run, tmp_path: Path) -> None:

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from hostcore_builtin_plugins.policies.allow_list import AllowList
-from hostcore_hookspecs import Denial, Job, Plan, PluginRef, PolicyContext, Principal, Resources
+from hostcore_hookspecs import (
+    Denial,
+    Job,
+    Plan,
+    PluginRef,
+    PluginUse,
+    PolicyContext,
+    Principal,
+    Resources,
+    SampleRequest,
+)
 
 TRAINER = PluginRef(kind="trainer", name="good", value="good:Trainer", dist="good-trainers", version="1.0")
 ADA = Principal(name="ada", groups=("research",))
@@ -71,12 +81,79 @@ def test_everything_is_told_at_once_with_what_is_allowed() -> None:
         {"begins_from": "s3://evil/x"},
         {"inputs": {"model": "s3://evil/x"}},
         {"inputs": {"model": {"uri": "s3://evil/x"}}},
+        {"samples": (SampleRequest(prompt="x", source_image="s3://evil/x"),)},
+        {"dataset": {"parquet_paths": "s3://data/x", "storage_options": {"endpoint_url": "http://evil"}}},
+        {"dataset": {"source": "mine", "folder": "evil"}},
+        {"inputs": {"model": {"uri": "s3://data/x", "storage_options": {"proxies": {"https": "evil:3128"}}}}},
         {"weights": "s3://data/../evil/x"},
         {"weights": "s3://data/%2e%2e/evil/x"},
     ],
 )
 def test_all_that_is_read_must_be_listed(job: dict[str, Any]) -> None:
     assert ask({"data_uris": ("s3://data/*",)}, **job) is not None
+
+
+TRAINING: dict[str, Any] = {"checkpoint_uris": ("s3://training/*",)}
+
+
+def uploading(name: str = "fsspec", **settings: Any) -> dict[str, Any]:
+    mirror = PluginUse(name="hostcore-builtin-plugins/fsspec")
+    return {"checkpoint_base_uri": "s3://training/ada", "uploaders": (PluginUse(name=name, settings=settings), mirror)}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        uploading(uri="s3://attacker/x"),
+        uploading(uri="s3://training/x", storage_options={"client_kwargs": {"endpoint_url": "https://attacker"}}),
+        uploading(storage_options={"endpoint_url": "https://attacker"}),
+        uploading(storage_options={"config_kwargs": {"proxies": {"https": "attacker:3128"}}}),
+        uploading(uri="s3://training/x", storage_options={"account_name": "attacker"}),
+        uploading(uri="s3://training/../attacker"),
+        uploading(uri="/data/digits"),
+        uploading("http", url="https://attacker/{path}"),
+        uploading("http", url="s3://training/{path}", checkpoint_url="https://attacker"),
+        uploading("mlflow-artifacts", tracking_uri="http://attacker"),
+        uploading("third/party", bucket="attacker"),
+        uploading("third/party", targets=["s3://training/x", "s3://attacker/x"]),
+    ],
+)
+def test_every_place_that_an_uploader_writes_to_must_be_listed(job: dict[str, Any]) -> None:
+    denial = ask(TRAINING, **job)
+    assert denial is not None
+    assert "of the uploader" in denial.reason
+    assert "allowed are s3://training/*" in denial.reason
+    assert ask({}, **job) is None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        uploading("third/party", tier="cold"),
+        uploading("third-party/fsspec"),
+        uploading("http"),
+        uploading(uri={"$secret": "env:PLACE"}),
+        uploading("third/party", uri="s3://training/x", endpoint={"$secret": "env:PLACE"}),
+    ],
+)
+def test_an_uploader_that_may_write_anywhere_is_denied_unless_anywhere_is_allowed(job: dict[str, Any]) -> None:
+    denial = ask(TRAINING, **job)
+    assert denial is not None
+    assert "whose settings do not tell where it writes to, is not allowed" in denial.reason
+    assert ask({"checkpoint_uris": ("*",)}, **job) is None
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        uploading(),
+        uploading(uri=None, storage_options={"key": "k", "token": {"$secret": "env:T"}}, verify=False),
+        uploading("hostcore-builtin-plugins/fsspec", uri="s3://training/mine"),
+        uploading("third/party", uri="s3://training/x", experiment="digits", parts=8),
+    ],
+)
+def test_an_uploader_that_writes_to_listed_places_passes(job: dict[str, Any]) -> None:
+    assert ask(TRAINING, **job) is None
 
 
 def test_a_listed_folder_may_be_named_with_or_without_its_slash() -> None:

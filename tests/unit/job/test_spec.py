@@ -23,7 +23,7 @@ from hostcore.job.spec import (
     same_job,
 )
 from hostcore.job.structure import structure
-from hostcore_hookspecs import Job
+from hostcore_hookspecs import Job, PluginUse, SampleRequest
 
 DATA = {"parquet_paths": "a.parquet"}
 
@@ -118,6 +118,13 @@ def test_plugins_see_the_job_with_everything_worked_out() -> None:
         seed=3,
         labels={"a": "b"},
     )
+
+
+def test_plugins_see_what_copies_the_run_and_what_is_to_be_generated() -> None:
+    settings = {"uri": "s3://b/r", "storage_options": {"token": {"$secret": "env:T"}}}
+    view = job_view(spec_of(uploaders=[{"use": "fsspec", "required": True, **settings}], samples=[{"prompt": "x"}]))
+    assert view.uploaders == (PluginUse(name="fsspec", settings=settings),)
+    assert view.samples == (SampleRequest(prompt="x"),)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from hostcore.errors import Errors
 from hostcore.service.guard.environment import RESERVED, wrong_variable
 from hostcore.service.guard.from_others import require_allowed
+from hostcore.service.train.mapping import MappedJob
 from hostcore.supervisor.operator_file import HttpSettings
 
 
@@ -68,6 +69,22 @@ def test_a_value_of_a_variable_is_bounded() -> None:
     assert wrong_variable("A", "x" * 32_769) is not None
     assert wrong_variable("A", "a\0b") is not None
     assert wrong_variable("A", 3) is None  # for the converter to tell
+
+
+@pytest.mark.parametrize("key", ["labels", "annotations"])
+def test_the_keys_of_labels_and_annotations_are_the_operators_to_close(key: str) -> None:
+    notes = {key: {"team/vision": "a", "sidecar.istio.io/inject": "b"}}
+    require_allowed(notes, HttpSettings())
+    with pytest.raises(Errors) as caught:
+        require_allowed(notes, HttpSettings(**{key: ("team/*", "Sidecar*")}))
+    assert [one.pointer for one in caught.value.errors] == [f"/{key}/sidecar.istio.io~1inject"]
+
+
+def test_what_the_service_notes_itself_is_not_asked_about() -> None:
+    job = {"trainer": "x", "hyperparams": {"model_id": "m"}, "annotations": {}}
+    noted = MappedJob(document=job, name="x", origins={}).without_model_id().document
+    assert noted["annotations"]
+    require_allowed(noted, HttpSettings(annotations=()))
 
 
 def test_the_reserved_names_are_written_as_they_are_compared() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -151,13 +151,63 @@ def test_links_that_lead_out_are_not_followed(tmp_path: Path) -> None:
     (root / "deep" / "deeper").mkdir(parents=True)
     outside.mkdir()
     (root / "fine").symlink_to(root / "deep")
-    http = HttpSettings(data_roots=(root,))
+    http = HttpSettings(data_roots=(root,), checkpoint_roots=(root,))
     assert refused({"weights": str(root)}, http) == []
     (root / "deep" / "deeper" / "out").symlink_to(outside)
     for path in (root, root / "deep", root / "fine", f"{root}/*/x", root / "deep" / "deeper" / "out"):
         assert refused({"weights": str(path)}, http) == ["/weights"], path
     assert refused({"checkpoint_base_uri": str(root), "run_id": "new"}, http) == []
     assert refused({"checkpoint_base_uri": str(root), "run_id": "deep"}, http) == ["/checkpoint_base_uri"]
+
+
+WRITING: list[Callable[[str], Mapping[str, Any]]] = [
+    lambda place: {"checkpoint_base_uri": place, "run_id": "r"},
+    lambda place: {"uploaders": [{"use": "fsspec", "uri": place}]},
+    lambda place: {"uploaders": ["http", {"use": "x", "deep": {"folder": [place]}}]},
+    lambda place: {"reporters": [{"use": "tensorboard", "path": place}]},
+    lambda place: {"callbacks": [{"use": "x", "path": place}]},
+]
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+@pytest.mark.parametrize("job", WRITING)
+def test_nothing_is_written_where_the_operator_has_opened_data_only(
+    job: Callable[[str], Mapping[str, Any]], scheme: str, tmp_path: Path
+) -> None:
+    for folder in ("data", "runs", "runs/inside"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "runs" / "out").symlink_to(tmp_path / "data")
+    http = HttpSettings(data_roots=(tmp_path / "data",), checkpoint_roots=(tmp_path / "runs",))
+    for place in ("data", "data/digits", "runs/out", "runs/out/digits"):
+        (error,) = wrong_places(job(f"{scheme}{tmp_path}/{place}"), http)
+        assert "does not lie in one of the folders that jobs may write to" in error.message
+        assert error.hint is not None
+        assert "checkpoint_roots" in error.hint
+    assert refused(job(f"{scheme}{tmp_path}/runs/inside"), http) == []
+
+
+def test_what_was_written_may_be_read(tmp_path: Path) -> None:
+    http = HttpSettings(checkpoint_roots=(tmp_path,))
+    job = {"weights": f"{tmp_path}/w", "resume_from_checkpoint": f"file://{tmp_path}/r/checkpoints/step-000001"}
+    assert refused({**job, "dataset": {"parquet_paths": f"{tmp_path}/*.parquet"}}, http) == []
+    (error,) = wrong_places({"weights": "/elsewhere"}, http)
+    assert error.hint is not None
+    assert "data_roots" in error.hint
+
+
+def test_the_certificate_of_a_server_is_read(tmp_path: Path) -> None:
+    job = {"reporters": [{"use": "webhook", "ca_file": f"{tmp_path}/ca.pem"}]}
+    assert refused(job, HttpSettings(data_roots=(tmp_path,))) == []
+
+
+def test_a_mirror_is_not_written_through_a_link_into_the_data(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "linked").symlink_to(tmp_path / "data")
+    http = HttpSettings(data_roots=(tmp_path / "data",), checkpoint_roots=(tmp_path / "runs",))
+    job = {"checkpoint_base_uri": f"{tmp_path}/runs"}
+    assert refused({**job, "run_id": "linked"}, http) == ["/checkpoint_base_uri"]
+    assert refused({**job, "run_id": "new"}, http) == []
 
 
 def test_a_link_to_itself_is_no_way_out(tmp_path: Path) -> None:
