@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+import attrs
 import click
 
 from hostcore.cli.output import tell_aside
@@ -15,15 +16,15 @@ from hostcore.plugins.discover import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.runs.following import is_over
 from hostcore.runs.launch import awaited_launch
-from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
-from hostcore.runs.summary import ALIVE, summarize
+from hostcore.runs.result import RunResult
+from hostcore.runs.summary import ALIVE, summarize, unrecorded
 from hostcore.supervisor.cancelling import cancel
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.mirror.watching import refresh
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.standing import last_sign
 from hostcore.supervisor.submit import Submission
-from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_hookspecs.errors import HostcoreError, TransientError
 from hostcore_hookspecs.launcher import LaunchStatus
 
 _TICK_SECONDS: Final = 0.2
@@ -58,6 +59,7 @@ class _Watch:
             plan.spec.run_id,
             interrupts,
             cancel=self._cancel,
+            not_now=TransientError,
             watch=["hostcore", "logs", "-f", name_of(plan.directory)],
         )
 
@@ -144,16 +146,4 @@ class _Watch:
         summary = summarize(self._directory)
         status = self._status.status if self._status.status not in ALIVE else "lost"
         told = self._status.message or (last_sign(self._directory, summary) if status == "lost" else "")
-        failed = status in ("failed", "lost")
-        return RunResult(
-            run_id=self._directory.run_id,
-            status=status,
-            exit_code=EXIT_CODES.get(status, FAILED),
-            reason=None if failed else told or None,
-            attempt=summary.attempt,
-            step=summary.step,
-            epoch=0,
-            error=RunError(type="RunLost" if status == "lost" else "LaunchFailed", message=told) if failed else None,
-            started_ms=summary.started_ms or summary.submitted_ms,
-            ended_ms=now_ms(),
-        )
+        return unrecorded(attrs.evolve(summary, status=status), told=told, ended_ms=now_ms())

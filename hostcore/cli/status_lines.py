@@ -13,7 +13,7 @@ from hostcore.events.writer import now_ms
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.history import AttemptHistory
 from hostcore.runs.summary import RunSummary
-from hostcore.supervisor.standing import Standing
+from hostcore.supervisor.standing import Standing, can_go_on
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
@@ -41,6 +41,8 @@ class Sight:
     """What is shown of a run."""
 
     summary: RunSummary
+    #: Where it was launched, and what it is called there; empty where that is not known.
+    engine: str = ""
     #: What its engine says of it; empty for nothing.
     detail: str = ""
     metrics: Mapping[str, float | None]
@@ -62,8 +64,8 @@ class Sight:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether there is something left to do, and a checkpoint to do it from."""
-        return bool(self.checkpoints) and self.summary.status in ("failed", "cancelled", "preempted", "lost")
+        """See :func:`can_go_on`."""
+        return can_go_on(self.summary, self.checkpoints)
 
 
 def sight_of(standing: Standing) -> Sight:
@@ -122,6 +124,8 @@ def head_of(sight: Sight, *, verbose: bool) -> Iterator[str]:
 def _facts(sight: Sight) -> Iterator[tuple[str, str]]:
     summary, now = sight.summary, now_ms()
     yield "trainer", summary.trainer
+    if sight.engine:
+        yield "engine", sight.engine
     if sight.detail:
         yield "detail", sight.detail
     if sight.parent:

@@ -3,6 +3,7 @@
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -15,10 +16,12 @@ from hostcore.job.spec import JobSpec, job_view
 from hostcore.runs.result import CANCELLED
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore_builtin_plugins.terminal import TerminalReporter
-from hostcore_hookspecs.errors import FatalError
+from hostcore_hookspecs.errors import FatalError, HostcoreError
 from hostcore_hookspecs.reporter import ReporterContext
 
 _ASKED: Final = "is asked to stop; Ctrl-C once more ends the waiting, not the request"
+#: Who could not be asked to stop is asked again so often.
+_ASK_SECONDS: Final = 2.0
 
 
 class Screen:
@@ -65,17 +68,29 @@ class Screen:
 class Wishes:
     """What the signals ask for: the first Ctrl-C cancels the run, and any other signal ends the watching alone.
 
-    :param cancel: Called once, with the reason.
+    :param cancel: Called with the reason until it has gone well, once.
+    :param not_now: What it raises when that may go well another time.
     :param watch: The words of the command that shows how the run goes.
     """
 
     def __init__(
-        self, run_id: str, interrupts: Interrupts, *, cancel: Callable[[str], object], watch: Sequence[str]
+        self,
+        run_id: str,
+        interrupts: Interrupts,
+        *,
+        cancel: Callable[[str], object],
+        not_now: type[HostcoreError],
+        watch: Sequence[str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_id = run_id
         self._interrupts = interrupts
         self._cancel = cancel
+        self._not_now = not_now
         self._watch = watch
+        self._clock = clock
+        #: When to ask again; None: it did not go wrong yet.
+        self._due: float | None = None
         #: Whether the run was asked to stop.
         self.are_to_cancel = False
 
@@ -83,19 +98,32 @@ class Wishes:
         """Do what has been asked for meanwhile. To be called often.
 
         :raises SystemExit: When somebody wants to watch no more.
+        :raises HostcoreError: When the run cannot be asked to stop.
         """
         asked = self._interrupts.first
         if asked is None:
             return
         if asked.status == "cancelled" and not self.are_to_cancel:
-            self.are_to_cancel = True
-            click.echo(f"{self._run_id}  {_ASKED}", err=True)
-            self._cancel(asked.reason)
+            self._ask_to_stop(asked.reason)
         if asked.status != "cancelled" or self._interrupts.forced:
             self._leave(asked.requested_by)
 
+    def _ask_to_stop(self, reason: str) -> None:
+        if self._due is not None and (self._interrupts.forced or self._clock() < self._due):
+            return
+        try:
+            self._cancel(reason)
+        except self._not_now as error:
+            if self._due is None:
+                click.echo(f"{self._run_id}  cannot be asked to stop yet: {error.message}; trying again", err=True)
+            self._due = self._clock() + _ASK_SECONDS
+            return
+        self.are_to_cancel = True
+        click.echo(f"{self._run_id}  {_ASKED}", err=True)
+
     def _leave(self, requested_by: str) -> None:
-        state = "is still asked to stop" if self.are_to_cancel else "goes on without being watched"
+        state = "goes on without being watched" if self._due is None else "could not be asked to stop, and goes on"
+        state = "is still asked to stop" if self.are_to_cancel else state
         click.echo(f"{self._run_id}  {state}; `{shlex.join(self._watch)}` shows how it goes", err=True)
         name = requested_by.removeprefix("signal:")
         sys.exit(128 + signal.Signals[name] if requested_by != name else CANCELLED)

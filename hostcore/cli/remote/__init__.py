@@ -2,6 +2,6 @@
 
 ::
 
-    address ▸ client ▸ jobs ▸ a module for each command
-                └ subscription: a stream that outlives its connection
+    address ▸ client ▸ patience ▸ jobs ▸ a module for each command
+                          └ subscription: a stream that outlives its connection
 """

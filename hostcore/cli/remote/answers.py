@@ -14,10 +14,32 @@ _URL_HINT: Final = "is that the URL that `hostcore serve` has printed?"
 _TOKEN_HINT: Final = "export TRAINER_API_TOKEN=…  (the operator of the service knows its value)"  # noqa: S105 - no value
 
 
+#: What a service answers, or what stands before it, that another try may change.
+_NOT_NOW: Final = frozenset(
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.BAD_GATEWAY,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+
+
 class ServiceUnreachable(HostcoreError):
-    """The service does not answer, or not now."""
+    """The service does not answer."""
 
     code = "service.unreachable"
+
+
+class NotNow(ServiceUnreachable):
+    """No answer, or one that another try may change. Its code is that of the answer, if that has one.
+
+    :param after_seconds: How long the service has asked to be left alone.
+    """
+
+    def __init__(self, message: str, *, after_seconds: float = 0.0, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.after_seconds = after_seconds
 
 
 class ForeignAnswer(HostcoreError):
@@ -45,7 +67,11 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
     if errors[0].code == "request.not_found":
         told = f"{url} does not know what was asked: {errors[0].message}"
         return ForeignAnswer(told, code="request.not_found", hint=_URL_HINT)
-    return errors[0] if len(errors) == 1 else Errors(errors)
+    error = errors[0] if len(errors) == 1 else Errors(errors)
+    if status in _NOT_NOW:
+        after = _retry_after_seconds(headers)
+        return NotNow(error.message, code=errors[0].code, hint=errors[0].hint, after_seconds=after)
+    return error
 
 
 def _told(headers: Mapping[str, str], body: bytes) -> list[HostcoreError]:
@@ -69,10 +95,19 @@ def _without_words(url: str, status: int, headers: Mapping[str, str]) -> Hostcor
         said = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         said = str(status)
+    hint = "what stands before the service may know more"
+    if status in _NOT_NOW:
+        return NotNow(f"{url} answers {said}", hint=hint, after_seconds=_retry_after_seconds(headers))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return ServiceUnreachable(f"{url} answers {said}", hint="what stands before the service may know more")
+        return ServiceUnreachable(f"{url} answers {said}", hint=hint)
     kind = headers.get("Content-Type", "") or "no content"
     return ForeignAnswer(f"{url} is no hostcore service: it answers {said}, {kind}", hint=_URL_HINT)
+
+
+def _retry_after_seconds(headers: Mapping[str, str]) -> float:
+    from hostcore_builtin_plugins.reporters.http_endpoint import retry_after_seconds
+
+    return retry_after_seconds(headers.get("Retry-After")) or 0.0
 
 
 def no_json(url: str) -> ForeignAnswer:

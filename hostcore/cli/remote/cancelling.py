@@ -23,7 +23,7 @@ def cancel_remote(server: str, run: str, *, reason: str, wait: bool, as_json: bo
                 while wait and not job.is_over:
                     waiting.show(job.summary)
                     client.sleep(_LOOK_SECONDS)
-                    job = jobs.look(job.run_id)
+                    job = jobs.look_patiently(job.run_id)
         done = Cancellation(
             run_id=job.run_id,
             status=job.status,

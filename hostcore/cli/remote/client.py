@@ -15,18 +15,20 @@ import orjson
 from hostcore import __version__
 from hostcore.cli.output import tell_aside
 from hostcore.cli.remote.address import checked_url
-from hostcore.cli.remote.answers import ServiceUnreachable, error_of, no_json
+from hostcore.cli.remote.answers import NotNow, ServiceUnreachable, error_of, no_json
 from hostcore.scrubbing import remember
+from hostcore.service.settings import TOKEN_VARIABLE
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
     import urllib3
 
-TOKEN_VARIABLE: Final = "TRAINER_API_TOKEN"  # noqa: S105 - the name of a variable
 _HEADER: Final = "X-TRAINER-TOKEN"
 
 _CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 60.0
+#: For whoever asks again in any case.
+_SOON_SECONDS: Final = 10.0
 #: A stream says something every 15 s, if only that it lives.
 _SILENCE_SECONDS: Final = 50.0
 #: An answer is tried for so often, with growing waits between, about 4 s in all.
@@ -34,24 +36,7 @@ _TRIES: Final = 5
 _FIRST_WAIT_SECONDS: Final = 0.25
 #: Who asks to be left alone for longer than that gets no second request: the user is told what it says.
 _LONGEST_WAIT_SECONDS: Final = 30.0
-_TRY_AGAIN: Final = frozenset(
-    {
-        HTTPStatus.TOO_MANY_REQUESTS,
-        HTTPStatus.BAD_GATEWAY,
-        HTTPStatus.SERVICE_UNAVAILABLE,
-        HTTPStatus.GATEWAY_TIMEOUT,
-    }
-)
 _PIECE_BYTES: Final = 1 << 16
-
-
-class TryAgain(Exception):
-    """No answer, or one that another try may change."""
-
-    def __init__(self, error: HostcoreError, *, after_seconds: float = 0.0) -> None:
-        super().__init__(error.message)
-        self.error = error
-        self.after_seconds = after_seconds
 
 
 class Client:
@@ -93,12 +78,16 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._pool.clear()
 
-    def get(self, path: str, **query: Any) -> Any:
+    def get(self, path: str, *, once: bool = False, **query: Any) -> Any:
         """What is at a path, as plain JSON.
 
+        :param once: Whether whoever asks sees to other tries.
         :param query: What is None is left out; a list is repeated.
-        :raises HostcoreError: What the service says against it, or that it does not answer.
+        :raises NotNow: When it does not answer, or what another try may change.
+        :raises HostcoreError: What the service says against it.
         """
+        if once:
+            return self._once("GET", _with_query(path, query), b"", {}, _SOON_SECONDS)
         return self._retried("GET", _with_query(path, query), b"", {}, _READ_SECONDS)
 
     def post(
@@ -106,48 +95,49 @@ class Client:
         path: str,
         document: Any = None,
         *,
+        once: bool = False,
         headers: Mapping[str, str] | None = None,
         patience_seconds: float = _READ_SECONDS,
     ) -> Any:
         """Send a document, more than once if no answer comes: the service must know a request that it had before.
 
+        :param once: See :meth:`get`.
         :param patience_seconds: How long the service may think before it answers.
         :return: The answer, as plain JSON.
         :raises HostcoreError: See :meth:`get`.
         """
         body = b"" if document is None else orjson.dumps(document)
-        kind = {"Content-Type": "application/json"}
-        return self._retried("POST", path, body, {**kind, **(headers or {})}, patience_seconds)
+        given = {"Content-Type": "application/json", **(headers or {})}
+        if once:
+            return self._once("POST", path, body, given, _SOON_SECONDS)
+        return self._retried("POST", path, body, given, patience_seconds)
 
     def _retried(self, *request: Any) -> Any:
         """See :meth:`_once`."""
         try:
             return self._once(*request)
-        except TryAgain as first:
-            if first.after_seconds > _LONGEST_WAIT_SECONDS:
-                raise first.error from first
-            self.tell(f"{first.error.message}; trying again")
+        except NotNow as first:
+            if not _is_worth_another(first):
+                raise
+            self.tell(f"{first.message}; trying again")
             self.sleep(first.after_seconds)
         import stamina
 
         stamina.instrumentation.set_on_retry_hooks([])  # it has just been told
-        try:
-            for attempt in stamina.retry_context(
-                on=_is_worth_another,
-                attempts=_TRIES - 1,
-                timeout=None,
-                wait_initial=_FIRST_WAIT_SECONDS,
-                wait_jitter=_FIRST_WAIT_SECONDS,
-            ):
-                with attempt:
-                    try:
-                        return self._once(*request)
-                    except TryAgain as again:
-                        if attempt.num < _TRIES - 1 and _is_worth_another(again):
-                            self.sleep(again.after_seconds)
-                        raise
-        except TryAgain as last:
-            raise last.error from last
+        for attempt in stamina.retry_context(
+            on=_is_worth_another,
+            attempts=_TRIES - 1,
+            timeout=None,
+            wait_initial=_FIRST_WAIT_SECONDS,
+            wait_jitter=_FIRST_WAIT_SECONDS,
+        ):
+            with attempt:
+                try:
+                    return self._once(*request)
+                except NotNow as again:
+                    if attempt.num < _TRIES - 1 and _is_worth_another(again):
+                        self.sleep(again.after_seconds)
+                    raise
         raise AssertionError("stamina raises what the last attempt has raised")
 
     def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str], patience_seconds: float) -> Any:
@@ -176,7 +166,7 @@ class Client:
     ) -> Iterator[Iterator[bytes]]:
         """What comes from a path, in pieces, as it comes.
 
-        :raises TryAgain: When the connection is lost, or not made.
+        :raises NotNow: When the connection is lost, or not made; as :meth:`get`.
         :raises HostcoreError: What the service says against it.
         """
         import urllib3
@@ -212,18 +202,15 @@ class Client:
     def _judge(self, answer: "urllib3.BaseHTTPResponse", content: bytes) -> None:
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return
-        error = error_of(self.url, answer.status, answer.headers, content)
-        if answer.status in _TRY_AGAIN:
-            raise TryAgain(error, after_seconds=_retry_after(answer.headers))
-        raise error
+        raise error_of(self.url, answer.status, answer.headers, content)
 
-    def _no_answer(self, error: Exception) -> "TryAgain | HostcoreError":
+    def _no_answer(self, error: Exception) -> ServiceUnreachable:
         import urllib3
 
         if isinstance(error, urllib3.exceptions.SSLError):
             return _untrusted(self.url, _reason(error))
         hint = "is it running, and is this its URL? `hostcore serve` prints it"
-        return TryAgain(ServiceUnreachable(f"{self.url} does not answer: {_reason(error)}", hint=hint))
+        return NotNow(f"{self.url} does not answer: {_reason(error)}", hint=hint)
 
 
 def _pieces(answer: "urllib3.BaseHTTPResponse") -> Iterator[bytes]:
@@ -246,13 +233,7 @@ def _with_query(path: str, query: Mapping[str, Any]) -> str:
 
 
 def _is_worth_another(error: Exception) -> bool:
-    return isinstance(error, TryAgain) and error.after_seconds <= _LONGEST_WAIT_SECONDS
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    from hostcore_builtin_plugins.reporters.http_endpoint import retry_after_seconds
-
-    return retry_after_seconds(headers.get("Retry-After")) or 0.0
+    return isinstance(error, NotNow) and error.after_seconds <= _LONGEST_WAIT_SECONDS
 
 
 def _reason(error: BaseException) -> str:
@@ -265,7 +246,7 @@ def _reason(error: BaseException) -> str:
     return str(error).partition(": ")[2] or str(error)
 
 
-def _untrusted(url: str, reason: str) -> HostcoreError:
+def _untrusted(url: str, reason: str) -> ServiceUnreachable:
     if "CERTIFICATE" in reason:
         return ServiceUnreachable(
             f"{url} cannot be trusted: {reason}", hint="SSL_CERT_FILE names the certificates to trust"

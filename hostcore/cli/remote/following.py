@@ -9,8 +9,9 @@ from typing import Final
 import click
 
 from hostcore.cli.remote.address import words_for
-from hostcore.cli.remote.answers import ServiceUnreachable
+from hostcore.cli.remote.answers import NotNow
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of
+from hostcore.cli.remote.patience import Patience
 from hostcore.cli.remote.subscription import END, Message, subscribe
 from hostcore.cli.watching import Wishes
 from hostcore.supervisor.interrupts import Interrupts
@@ -35,7 +36,8 @@ class Watch:
         self._wishes = Wishes(
             run_id,
             interrupts,
-            cancel=lambda reason: jobs.cancel(run_id, reason),
+            cancel=lambda reason: jobs.cancel(run_id, reason, once=True),
+            not_now=NotNow,
             watch=["hostcore", "logs", "-f", run_id, *words_for(jobs.client.url)],
         )
         self._clock = clock
@@ -59,10 +61,22 @@ class Watch:
             else:
                 self._silent_since = None
                 show(message.data.encode())
-        while not (job := self._jobs.look(self._run_id)).is_over:  # somebody resumes it just now
+        return self._ended()
+
+    def _ended(self) -> RemoteJob:
+        """The job that is over."""
+        patience = Patience(self._jobs.client, clock=self._clock)
+        while True:
+            try:
+                job = self._jobs.look(self._run_id, once=True)
+                patience.hears()
+                if job.is_over:
+                    return job
+                wait = _LOOK_SECONDS  # somebody resumes it just now
+            except NotNow as lost:
+                wait = patience.wait_after(lost)
             self._wishes.heed()
-            self._jobs.client.sleep(_LOOK_SECONDS)
-        return job
+            self._jobs.client.sleep(wait)
 
     def _listen(self) -> None:
         try:
@@ -87,8 +101,8 @@ class Watch:
             return
         self._silent_since = now
         try:
-            job = self._jobs.look(self._run_id)
-        except ServiceUnreachable:
+            job = self._jobs.look(self._run_id, once=True)
+        except NotNow:
             return  # the other thread waits for it to come back
         if job.status == "submitted" and job.detail not in ("", self._detail):
             self._detail = job.detail

@@ -3,11 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hostcore.cli.conformance_lines import conformance_cell
 from hostcore.cli.output import print_json, warn
 from hostcore.cli.plugin_lines import print_plugins
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
+from hostcore.cli.remote.jobs import value_of
+from hostcore.plugins.shipped_report import ShippedReport
 from hostcore_hookspecs.kinds import KINDS
+from hostcore_hookspecs.plan import PluginRef
 
 
 def list_remote_plugins(server: str, *, as_json: bool) -> None:
@@ -28,17 +32,14 @@ def list_remote_plugins(server: str, *, as_json: bool) -> None:
 
 
 def _row(plugin: Mapping[str, Any]) -> tuple[str, ...]:
-    origin = f"{plugin['distribution']} {plugin['version']}"
-    return (KINDS[plugin["kind"]].label, plugin["name"], origin, _conformance(plugin), plugin["value"])
+    kind, name, value, dist, version = (plugin[key] for key in ("kind", "name", "value", "distribution", "version"))
+    ref = PluginRef(kind=kind, name=name, value=value, dist=dist, version=version)
+    return (KINDS[kind].label, name, f"{dist} {version}", conformance_cell(ref, _report(plugin)), value)
 
 
-def _conformance(plugin: Mapping[str, Any]) -> str:
-    """As :func:`hostcore.cli.conformance_lines.conformance_cell` has it."""
-    report = plugin["conformance"]
-    if report is None:
-        return "-"
-    counts = report["summary"]
-    failed = f"{counts['failed']} failed" if counts["failed"] else f"{counts['passed']} passed"
-    verdict = "certified" if report["certified"] else failed
-    same = report["is_of_installed_version"]
-    return verdict if same else f"{verdict} (of {report['version'] or 'no version'})"
+def _report(plugin: Mapping[str, Any]) -> ShippedReport | None:
+    """What its report says in a table, where no failure is told."""
+    if plugin["conformance"] is None:
+        return None
+    checked = {key: plugin[key] for key in ("kind", "name", "distribution")}
+    return value_of(ShippedReport, {**plugin["conformance"], **checked, "failures": ()})

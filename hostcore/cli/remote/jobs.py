@@ -11,9 +11,10 @@ import attrs
 from hostcore.cli.remote.address import shown
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
+from hostcore.cli.remote.patience import patiently
 from hostcore.runs.find import AmbiguousRun, ambiguous
-from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
-from hostcore.runs.summary import ALIVE, RunSummary, UnknownRun
+from hostcore.runs.result import RunResult
+from hostcore.runs.summary import ALIVE, RunSummary, UnknownRun, unrecorded
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 T = TypeVar("T")
@@ -27,12 +28,17 @@ class RemoteJob:
 
     run_id: str
     status: str
+    #: What has launched it; empty in what an earlier service answers.
+    launcher: str = ""
+    #: What that calls it; None before it was launched.
+    engine_id: str | None = None
     #: Why it is as it is; may be empty.
     detail: str = ""
     trainer: str
     step: int = 0
     max_steps: int = 0
     attempt: int = 0
+    launches: int = 1
     exit_code: int | None = None
     #: Milliseconds since 1970, as the others.
     submitted_ms: int
@@ -91,13 +97,14 @@ class RemoteJobs:
             if not cursor:
                 return
 
-    def look(self, run_id: str) -> RemoteJob:
+    def look(self, run_id: str, *, once: bool = False) -> RemoteJob:
         """A job.
 
+        :param once: Whether whoever asks sees to other tries.
         :raises UnknownRun: When there is none of that run_id.
         """
         try:
-            return value_of(RemoteJob, self.client.get(path_of(run_id)))
+            return value_of(RemoteJob, self.client.get(path_of(run_id), once=once))
         except HostcoreError as error:
             if error.code == "run.unknown":
                 raise UnknownRun(f"there is no run {run_id!r} at {self.client.url}", hint=self._list_hint) from error
@@ -128,13 +135,23 @@ class RemoteJobs:
     def _list_hint(self) -> str:
         return f"`{shown(self.client.url, 'list')}` shows the runs there are"
 
-    def cancel(self, run_id: str, reason: str) -> RemoteJob:
-        """Ask that a job ends."""
-        return value_of(RemoteJob, self.client.post(f"{path_of(run_id)}:cancel", {"reason": reason}))
+    def look_patiently(self, run_id: str) -> RemoteJob:
+        """A job that is followed, however long its service is away; see :func:`patiently`."""
+        return patiently(self.client, lambda: self.look(run_id, once=True))
 
-    def resume(self, run_id: str) -> RemoteJob:
-        """Have a job that has ended launched once more."""
-        return value_of(RemoteJob, self.client.post(f"{path_of(run_id)}:resume"))
+    def cancel(self, run_id: str, reason: str, *, once: bool = False) -> RemoteJob:
+        """Ask that a job ends.
+
+        :param once: See :meth:`look`.
+        """
+        return value_of(RemoteJob, self.client.post(f"{path_of(run_id)}:cancel", {"reason": reason}, once=once))
+
+    def resume(self, job: RemoteJob) -> RemoteJob:
+        """Have a job that has ended launched once more, however often that has to be sent.
+
+        :param job: As it was seen. If it was launched since, it is left as it is.
+        """
+        return value_of(RemoteJob, self.client.post(f"{path_of(job.run_id)}:resume", {"launches": job.launches}))
 
     def result(self, job: RemoteJob) -> RunResult:
         """How a job that is over has ended.
@@ -146,11 +163,11 @@ class RemoteJobs:
         except HostcoreError as missing:
             if missing.code not in _NOT_THERE:
                 raise
-            return _without_result(job)
+            return _unrecorded(job)
         error = value_of(RunError, found["error"]) if found.get("error") else None
         result = value_of(RunResult, {**found, "error": error})
         of_this_launch = result.status == job.status and result.attempt == job.attempt
-        return result if of_this_launch else _without_result(job)
+        return result if of_this_launch else _unrecorded(job)
 
 
 #: What is said of a file that is not there, or whose store does not give it.
@@ -162,21 +179,9 @@ def path_of(run_id: str) -> str:
     return f"/v1/jobs/{quote(run_id, safe='')}"
 
 
-def _without_result(job: RemoteJob) -> RunResult:
-    failed = job.status in ("failed", "lost")
+def _unrecorded(job: RemoteJob) -> RunResult:
     told = job.detail or {"lost": "nobody knows what has become of it"}.get(job.status, "")
-    return RunResult(
-        run_id=job.run_id,
-        status=job.status,
-        exit_code=EXIT_CODES.get(job.status, FAILED),
-        reason=None if failed else told or None,
-        attempt=job.attempt,
-        step=job.step,
-        epoch=0,
-        error=RunError(type="RunLost" if job.status == "lost" else "LaunchFailed", message=told) if failed else None,
-        started_ms=job.started_ms or job.submitted_ms,
-        ended_ms=job.ended_ms or job.submitted_ms,
-    )
+    return unrecorded(job.summary, told=told, ended_ms=job.ended_ms or job.submitted_ms)
 
 
 def _list(found: Any, key: str) -> list[Any]:

@@ -31,7 +31,7 @@ def show_remote_status(server: str, run: str, *, follow: bool, as_json: bool, ve
         def look_again() -> None:
             nonlocal job
             client.sleep(_LOOK_SECONDS)
-            job = jobs.look(job.run_id)
+            job = jobs.look_patiently(job.run_id)
 
         if follow:
             follow_status(
@@ -90,6 +90,7 @@ def sight_of_job(job: RemoteJob, url: str) -> Sight:
         raise ForeignAnswer(f"{url} tells of a checkpoint what is none: {error!r}") from error
     return Sight(
         summary=attrs.evolve(summary, started_ms=_started_ms(attempts) or summary.started_ms),
+        engine=f"{job.launcher}: {job.engine_id}" if job.engine_id else "",
         detail=job.detail if job.detail != told["reason"] and not job.is_over else "",
         metrics=told["metrics"],
         attempts=attempts,

@@ -10,7 +10,8 @@ import orjson
 
 from hostcore.cli.event_lines import is_wanted, line_of
 from hostcore.cli.output import print_error, tell_aside
-from hostcore.cli.remote.client import Client, TryAgain
+from hostcore.cli.remote.answers import NotNow
+from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of
 from hostcore.cli.remote.subscription import END, lines_of, subscribe
 from hostcore.events.reader import seq_of
@@ -51,7 +52,7 @@ def show_remote_logs(
         job = RemoteJobs(client).find(run)
         source: _Source
         if output:
-            source = _Output(client, job, attempt=attempt, rank=rank or 0)
+            source = _Output(client, job, attempt=attempt, rank=rank)
         else:
             _require_attempt(job, attempt)
             source = _Events(client, job, attempt=attempt, since=since, as_json=as_json)
@@ -62,8 +63,8 @@ def show_remote_logs(
             for text in source.follow():
                 printed.show(text)
         printed.end()
-        if printed.nothing and not job.attempt:
-            _say_why_nothing(RemoteJobs(client).look(job.run_id))
+        if printed.nothing and lines != 0 and (output or not job.attempt):
+            _say_why_nothing(RemoteJobs(client).look(job.run_id), output=output)
     if follows and source.ended == "lost":
         error = HostcoreError(f"{job.run_id} is lost: {RemoteJobs(client).look(job.run_id).detail}", code="run.lost")
         print_error(error)
@@ -88,8 +89,8 @@ class _Printer:
             click.echo()
 
 
-def _say_why_nothing(job: RemoteJob) -> None:
-    if not job.attempt:
+def _say_why_nothing(job: RemoteJob, *, output: bool) -> None:
+    if output or not job.attempt:  # it may have begun meanwhile
         tell_aside(f"nothing of {job.run_id} to show; it is {job.status}{f': {job.detail}' if job.detail else ''}")
 
 
@@ -140,7 +141,7 @@ class _Events:
 class _Output:
     """What the workers of a rank printed, or what the engine has of it where the service sees no more."""
 
-    def __init__(self, client: Client, job: RemoteJob, *, attempt: int | None, rank: int) -> None:
+    def __init__(self, client: Client, job: RemoteJob, *, attempt: int | None, rank: int | None) -> None:
         self._client = client
         self._path = f"{path_of(job.run_id)}/logs"
         self._query = {"rank": rank, "attempt": attempt}
@@ -176,12 +177,12 @@ def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any
     while True:
         try:
             with client.stream(path, accept=_NDJSON, query={**query(), "follow": "false"}) as pieces:
-                yield from lines_of(pieces)
+                yield from filter(None, lines_of(pieces))  # an empty one says that the service is there
             return
-        except TryAgain as lost:
+        except NotNow as lost:
             losses += 1
             if losses == _TRIES or lost.after_seconds > _LONGEST_WAIT_SECONDS:
-                raise lost.error from lost
+                raise
             client.sleep(max(lost.after_seconds, _FIRST_WAIT_SECONDS * 2.0**losses))
 
 

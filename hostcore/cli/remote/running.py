@@ -54,7 +54,7 @@ def resume_remote(server: str, run: str, *, detach: bool, as_json: bool) -> None
                 report_remote_result(jobs.result(job), client.url, as_json=as_json, note=_FINISHED_BEFORE)
                 return
             spec = load_job(job.job)
-            resumed = jobs.resume(job.run_id)
+            resumed = jobs.resume(job)
         if detach:
             report_remote_submission(resumed.run_id, client.url, as_json=as_json)
             return

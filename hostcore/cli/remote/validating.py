@@ -13,13 +13,12 @@ from hostcore.cli.remote.running import document_of
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
+from hostcore.supervisor.plan import SERVING
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.launcher import LaunchPlan
 
 #: A check imports plugins and opens data, perhaps after others.
 _PATIENCE_SECONDS: Final = 300.0
-#: Kinds that no worker loads.
-_SERVING: Final = ("reporter", "uploader", "resolver")
 
 
 def validate_remote(server: str, job: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -55,5 +54,5 @@ def _print(spec: JobSpec, plan: Mapping[str, Any], url: str, *, as_json: bool) -
 def _plugins(found: Sequence[Mapping[str, Any]]) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Kind and name of the plugins: those that serve a run beside its workers, and the others."""
     known = [one for one in found if one["kind"] in KINDS]
-    shown = [(one["kind"] in _SERVING, (KINDS[one["kind"]].label, named(one))) for one in known]
+    shown = [(one["kind"] in SERVING, (KINDS[one["kind"]].label, named(one))) for one in known]
     return [line for serves, line in shown if serves], [line for serves, line in shown if not serves]

@@ -1,15 +1,14 @@
 """The command, called in this process; and in one of its own, to see what it imports."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 from click.testing import CliRunner
+from command_line import Said
 
 from hostcore.cli import cli
 from hostcore.events.merger import Entry, EventLog
@@ -20,20 +19,6 @@ from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore_hookspecs.events import Payload
-
-
-@attrs.frozen(kw_only=True)
-class Said:
-    """What a command said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output, which must be one JSON document."""
-        return json.loads(self.out)
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import attrs
 import orjson
 import pytest
 from click.testing import CliRunner
+from command_line import Said
 
 from hostcore.cli.replay import replay_command
 from hostcore.events.merger import Entry, EventLog
@@ -45,13 +45,6 @@ class Reporter:
         if self.url == "http://unflushable":
             raise OSError("cannot flush")
 """
-
-
-@attrs.frozen(kw_only=True)
-class Said:
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture

@@ -11,6 +11,12 @@ import pytest
 from hostcore.cli.remote.client import Client
 
 
+def _set() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event
+
+
 @attrs.frozen(kw_only=True)
 class Answer:
     status: int = 200
@@ -18,6 +24,8 @@ class Answer:
     headers: Mapping[str, str] = attrs.field(factory=lambda: {"Content-Type": "application/json"})
     #: Whether the connection is cut behind the body, which should have gone on.
     cut: bool = False
+    #: What the body waits for.
+    after: threading.Event = attrs.field(factory=_set)
 
 
 @attrs.frozen(kw_only=True)
@@ -30,23 +38,32 @@ class Asked:
 
 @attrs.define(eq=False)
 class Script:
-    """The answers, in their order; the last one again and again."""
+    """The answers, in their order, the last one again and again; or what makes the answer to a request."""
 
-    answers: Sequence[Answer]
+    answers: Sequence[Answer] | Callable[[Asked], Answer]
     port: int = 0
     asked: list[Asked] = attrs.field(factory=list)
     #: What the client has told people, and how long it has waited.
     told: list[str] = attrs.field(factory=list)
     slept: list[float] = attrs.field(factory=list)
 
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def client(self, **more: Any) -> Client:
-        url = f"http://127.0.0.1:{self.port}"
-        return Client(url, tell=self.told.append, sleep=self.slept.append, **more)
+        return Client(self.url, tell=self.told.append, sleep=self.slept.append, **more)
+
+    def answer(self, asked: Asked) -> Answer:
+        self.asked.append(asked)
+        if callable(self.answers):
+            return self.answers(asked)
+        return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
-    """``script(Answer(status=503), Answer())``: a server that answers so."""
+    """``script(Answer(status=503), Answer())`` or ``script(answer_to)``: a server that answers so."""
     import stamina
 
     stamina.set_testing(True, attempts=10, cap=True)  # no waiting between tries
@@ -54,8 +71,8 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
         monkeypatch.delenv(name, raising=False)
     servers = []
 
-    def make(*answers: Answer) -> Script:
-        made = Script(answers)
+    def make(*answers: Any) -> Script:
+        made = Script(answers[0] if callable(answers[0]) else answers)
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(made))
         made.port = server.server_address[1]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
@@ -78,13 +95,14 @@ def _handler(script: Script) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def _answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            script.asked.append(Asked(method=self.command, path=self.path, headers=dict(self.headers), body=body))
-            answer = script.answers[min(len(script.asked), len(script.answers)) - 1]
+            asked = Asked(method=self.command, path=self.path, headers=dict(self.headers), body=body)
+            answer = script.answer(asked)
             self.send_response(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.send_header("Content-Length", str(len(answer.body) + answer.cut))
             self.end_headers()
+            assert answer.after.wait(60)
             self.wfile.write(answer.body)
             self.close_connection = True
 

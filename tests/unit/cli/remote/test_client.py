@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hostcore.cli.remote.answers import NotNow
 from hostcore.cli.remote.client import Client
 from hostcore.errors import Errors
 from hostcore_hookspecs.errors import HostcoreError
@@ -47,6 +48,32 @@ def test_a_service_that_stays_away_is_given_up(script: Callable, answer: Any) ->
         server.client().get("/x")
     assert raised.value.code == "service.unreachable"
     assert len(server.asked) == 5
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "code"),
+    [
+        (503, PROBLEM, problem({"code": "service.database", "detail": "the database is away"}), "service.database"),
+        (429, PROBLEM, problem({"code": "request.too_many", "detail": "later"}), "request.too_many"),
+        (429, HTML, b"<html>", "service.unreachable"),
+        (502, HTML, b"<html>", "service.unreachable"),
+    ],
+)
+def test_what_another_try_may_change_is_of_one_class_for_whoever_tries_again_itself(
+    script: Callable, answer: Any, status: int, headers: Any, body: bytes, code: str
+) -> None:
+    server = script(answer(status=status, headers={**headers, "Retry-After": "5"}, body=body))
+    client = server.client()
+
+    def stream() -> None:
+        with client.stream("/x", accept="text/event-stream"):
+            pass
+
+    for ask in (lambda: client.get("/x", once=True), lambda: client.post("/x", {}, once=True), stream):
+        with pytest.raises(NotNow) as raised:
+            ask()
+        assert (raised.value.code, raised.value.after_seconds) == (code, 5)
+    assert (len(server.asked), server.slept, server.told) == (3, [], [])
 
 
 def test_a_redirect_is_not_followed(script: Callable, answer: Any) -> None:

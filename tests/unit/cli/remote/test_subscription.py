@@ -51,7 +51,7 @@ def test_a_lost_connection_is_made_again_behind_the_last_event(script: Callable,
     assert {one.headers["Accept"] for one in server.asked} == {"text/event-stream"}
     assert server.slept[1] == 3, "the service has asked for so long"
     assert [line.rpartition("; ")[2] for line in server.told] == [
-        "trying again, while the run goes on",
+        "trying again (the run does not depend on it)",
         f"{client.url} answers again",
     ]
 
@@ -65,8 +65,31 @@ def test_a_refusal_is_no_lost_connection(script: Callable, answer: Any) -> None:
 
 
 def test_a_service_that_was_away_for_too_long_is_given_up(script: Callable, answer: Any) -> None:
-    server = script(answer(cut=True, headers=STREAM))
+    server = script(answer(status=503))
     minutes = itertools.count(step=300)
     with pytest.raises(HostcoreError, match="has not answered for 35 minutes") as raised:
         list(subscribe(server.client(), "/events", clock=lambda: float(next(minutes))))
     assert raised.value.code == "service.unreachable"
+
+
+@pytest.mark.parametrize("said", [b": still here\n\n", b""], ids=["heartbeats", "nothing"])
+def test_a_service_that_answers_is_not_given_up_however_long_it_has_no_news(
+    script: Callable, answer: Any, said: bytes
+) -> None:
+    """What stands between ends each connection after a while."""
+    cut = answer(body=said, headers=STREAM, cut=True)
+    server = script(*[cut] * 20, answer(body=sse(1, end=True), headers=STREAM))
+    minutes = itertools.count(step=600)
+    client = server.client()
+    found = [one.event for one in subscribe(client, "/events", clock=lambda: float(next(minutes)))]
+    assert found == ["metrics", "end"]
+    assert len(server.asked) == 21
+    assert max(server.slept[:20]) <= 5
+    if said:
+        assert (server.told, max(server.slept) <= 0.25) == ([], True), "it lives: no word of it, and no longer waits"
+    else:
+        assert server.slept[19] > server.slept[0], "it is not asked again and again at once"
+        assert [line.rpartition("; ")[2] for line in server.told] == [
+            "trying again (the run does not depend on it)",
+            f"{client.url} answers again",
+        ]

@@ -1,0 +1,105 @@
+"""Whoever watches a job of a service outlives what another try would change."""
+
+import itertools
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostcore.cli.remote.cancelling import cancel_remote
+from hostcore.cli.remote.following import Watch
+from hostcore.cli.remote.jobs import RemoteJobs
+from hostcore.cli.remote.looking import show_remote_status
+from hostcore.supervisor.interrupts import Asked, Interrupts
+
+PROBLEM = {"Content-Type": "application/problem+json", "Retry-After": "5"}
+AWAY = json.dumps({"errors": [{"code": "service.database", "detail": "the database is away"}]}).encode()
+SSE = {"Content-Type": "text/event-stream"}
+END = b'event: end\ndata: {"status":"succeeded"}\n\n'
+
+
+def job(status: str, **more: Any) -> bytes:
+    return json.dumps({"run_id": "a", "status": status, "trainer": "tiny", "submitted_ms": 1, **more}).encode()
+
+
+def test_the_end_of_a_job_is_learned_although_the_database_was_away(script: Callable, answer: Any) -> None:
+    server = script(
+        answer(body=END, headers=SSE),
+        answer(status=503, headers=PROBLEM, body=AWAY),
+        answer(status=429, headers=PROBLEM, body=AWAY),
+        answer(cut=True),
+        answer(body=job("succeeded")),
+    )
+    ended = Watch(RemoteJobs(server.client()), "a", Interrupts()).to_the_end(lambda _: None)
+    assert ended.status == "succeeded"
+    assert [line.partition(";")[0] for line in server.told] == ["the database is away", f"{server.url} answers again"]
+    assert server.slept[:2] == [5, 5], "as the service has asked"
+
+
+def test_a_job_that_waits_is_followed_although_the_question_why_has_no_answer(
+    script: Callable, answer: Any, capsys: pytest.CaptureFixture
+) -> None:
+    told, looks = threading.Event(), itertools.count()
+
+    def answer_to(asked: Any) -> Any:
+        if asked.path.endswith("/events"):
+            return answer(body=END, headers=SSE, after=told)
+        if (look := next(looks)) < 2:
+            return answer(status=503 if look else 429, headers=PROBLEM, body=AWAY)
+        if look == 2:
+            return answer(body=job("submitted", detail="the queue is long"))
+        told.set()
+        return answer(body=job("succeeded"))
+
+    server, minutes = script(answer_to), itertools.count(step=60)
+    watch = Watch(RemoteJobs(server.client()), "a", Interrupts(), clock=lambda: float(next(minutes)))
+    assert watch.to_the_end(lambda _: None).status == "succeeded"
+    assert capsys.readouterr().err == "a  submitted: the queue is long\n"
+    assert server.told == []
+
+
+def test_ctrl_c_reaches_a_service_that_was_away(
+    script: Callable, answer: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore.cli.watching._ASK_SECONDS", 0.0)
+    stopped, cancels = threading.Event(), itertools.count()
+
+    def answer_to(asked: Any) -> Any:
+        if asked.path.endswith("/events"):
+            return answer(body=END, headers=SSE, after=stopped)
+        if asked.path.endswith(":cancel"):
+            if next(cancels) < 2:
+                return answer(status=503, headers=PROBLEM, body=AWAY)
+            stopped.set()
+        return answer(body=job("cancelled"))
+
+    server, interrupts = script(answer_to), Interrupts()
+    wish = Asked(status="cancelled", reason="interrupted by the user", requested_by="user")
+    interrupts.hear(wish, hurried=False, forced=False)
+    ended = Watch(RemoteJobs(server.client()), "a", interrupts).to_the_end(lambda _: None)
+    assert ended.status == "cancelled"
+    reasons = [json.loads(one.body) for one in server.asked if one.path.endswith(":cancel")]
+    assert reasons == [{"reason": "interrupted by the user"}] * 3
+    assert capsys.readouterr().err.splitlines() == [
+        "a  cannot be asked to stop yet: the database is away; trying again",
+        "a  is asked to stop; Ctrl-C once more ends the waiting, not the request",
+    ]
+
+
+@pytest.mark.parametrize("command", ["status", "cancel"])
+def test_waiting_for_the_end_outlives_a_service_that_is_away_for_longer_than_a_request_is_tried(
+    script: Callable, answer: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    alive = [answer(body=job("running"))] * (1 if command == "status" else 2)
+    nothing = b'{"errors": [{"code": "file.unknown", "detail": "no result"}]}'
+    result = answer(status=404, headers=PROBLEM, body=nothing)
+    server = script(*alive, *[answer(status=503)] * 20, answer(body=job("succeeded")), result)
+    monkeypatch.setattr("hostcore.cli.remote.client.Client.of", lambda _url: server.client())
+    if command == "status":
+        show_remote_status(server.url, "a", follow=True, as_json=True, verbose=False)
+    else:
+        cancel_remote(server.url, "a", reason="enough", wait=True, as_json=True)
+    assert json.loads(capsys.readouterr().out)["status"] == "succeeded"
+    assert len(server.told) == 2, "that it is away, and that it is back"
