@@ -2,12 +2,17 @@
 
 import hashlib
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.names import record_name, step_of_folder, step_of_record
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
+from hostcore.events.regular_file import open_regular
+
+#: Of a commit record, in bytes: what is longer is none.
+_MOST: Final = 64 << 20
 
 
 @attrs.frozen(kw_only=True)
@@ -131,7 +136,8 @@ def _steps(directory: Path) -> set[int]:
 
 def _load(path: Path, step: int) -> Found:
     try:
-        record = CommitRecord.from_json(path.read_bytes(), file=path)
+        with open_regular(path) as file:
+            record = CommitRecord.from_json(file.read(_MOST), file=path)
     except FileNotFoundError as error:
         raise CheckpointError(
             f"it has no commit record {path.name} beside it, so it was never finished or is being removed",

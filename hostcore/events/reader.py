@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hostcore.events.codec import CorruptLog, decode_event
+from hostcore.events.regular_file import open_regular
 from hostcore_hookspecs.events import Event
 
 
@@ -50,8 +51,12 @@ def seq_of(line: bytes) -> int | None:
     return int(found[1]) if found else None
 
 
+#: What opening a log says where there is none.
+_NO_LOG: Final = (FileNotFoundError, IsADirectoryError)
+
+
 class GrowingLog:
-    """Reads the lines that a log has gained since the last time.
+    """Reads the lines that a log has gained since the last time. What is no regular file is no log.
 
     :param path: The log; it may not exist yet.
     :param offset: Where to begin: the beginning of a line, in bytes.
@@ -72,7 +77,7 @@ class GrowingLog:
         :param longest: A line of more bytes comes in pieces, none of which waits; -1: it comes as a whole.
         """
         try:
-            with self.path.open("rb") as log:
+            with open_regular(self.path) as log:
                 log.seek(self._offset)
                 while line := log.readline(longest):
                     if not line.endswith(b"\n"):
@@ -82,16 +87,16 @@ class GrowingLog:
                         log.seek(self._offset + len(line))
                     self._offset += len(line)
                     yield line
-        except FileNotFoundError:
+        except _NO_LOG:
             return
 
     def rest(self) -> bytes:
         """What stands behind the last whole line; empty if nothing does. Does not count as read."""
         try:
-            with self.path.open("rb") as log:
+            with open_regular(self.path) as log:
                 log.seek(self._offset)
                 return log.read()
-        except FileNotFoundError:
+        except _NO_LOG:
             return b""
 
     def begin_behind(self, seq: int) -> None:
@@ -100,7 +105,7 @@ class GrowingLog:
         Where a line is damaged, it may begin earlier.
         """
         try:
-            with self.path.open("rb") as log:
+            with open_regular(self.path) as log:
                 low, high = 0, log.seek(0, os.SEEK_END)
                 while low < high:  # what begins before `low` has a number up to seq; what begins from `high` on has not
                     middle = (low + high) // 2
@@ -115,7 +120,7 @@ class GrowingLog:
                     else:
                         high = middle
                 self._offset = low
-        except FileNotFoundError:
+        except _NO_LOG:
             return
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
+from hostcore.events.regular_file import open_regular
 from hostcore.events.writer import now_ms
 from hostcore.job.load import load_job
 from hostcore.plugins.discover import discover
@@ -107,8 +108,8 @@ def newest_sign(events: Path) -> tuple[int, int | None]:
     for line in reversed(_tail(events)):
         try:
             event: dict[str, Any] = orjson.loads(line)
-            seen_ms = seen_ms or int(event["time_ms"])
-            step = int(event.get("step") or 0)
+            seen_ms = seen_ms or _number(event["time_ms"])
+            step = _number(event.get("step") or 0)
         except (ValueError, KeyError, TypeError):
             continue  # the first line may be cut
         if step:
@@ -116,10 +117,20 @@ def newest_sign(events: Path) -> tuple[int, int | None]:
     return step, seen_ms
 
 
+def _number(value: Any) -> int:
+    """A number that databases have room for.
+
+    :raises ValueError: It is none.
+    """
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(value)
+    return value
+
+
 def _tail(events: Path) -> list[bytes]:
     try:
-        with events.open("rb") as log:
+        with open_regular(events) as log:
             log.seek(max(0, log.seek(0, 2) - _TAIL_BYTES))
             return log.read().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return []

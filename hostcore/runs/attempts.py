@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Final
 
 import attrs
 import orjson
@@ -9,10 +10,19 @@ import orjson
 from hostcore.events.writer import sync_folder
 from hostcore.runs.lease import ProcessIdentity
 
+#: Of an attempt's number, in digits. A database has room for it, whatever somebody has made there.
+_LONGEST: Final = 9
+
+
+def claimed_attempts(folder: Path) -> list[int]:
+    """The attempts that were claimed, oldest first."""
+    numbers = (path.stem for path in folder.glob("*.json") if path.stem.isdecimal())
+    return sorted(int(number) for number in numbers if len(number) <= _LONGEST)
+
 
 def newest_attempt(folder: Path) -> int:
     """The highest attempt claimed; 0 if there is none."""
-    return max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
+    return max(claimed_attempts(folder), default=0)
 
 
 def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, started_ms: int) -> None:

@@ -3,16 +3,21 @@
 import os
 import threading
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType, UnionType
+from typing import Any, Final, TypeVar, get_args
 
 import attrs
 import orjson
 
+from hostcore.events.regular_file import open_regular
 from hostcore.events.strict_json import dump
 from hostcore.events.writer import sync_folder
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
+
+#: Of a document, in bytes: more than any that hostcore writes.
+_MOST: Final = 64 << 20
 
 
 class CorruptDocument(HostcoreError):
@@ -67,15 +72,21 @@ def _lives(pid: int) -> bool:
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON document.
 
-    :raises FileNotFoundError: When there is none.
+    :raises FileNotFoundError: When there is none, or something that is no regular file.
     :raises CorruptDocument: When it is not a JSON object.
     :raises UnreadableDocument: When it is there and cannot be read.
     """
     try:
-        found = orjson.loads(path.read_bytes())
+        with open_regular(path) as file:
+            content = file.read(_MOST + 1)
+        if len(content) > _MOST:
+            raise CorruptDocument(f"longer than {_MOST:,} bytes", file=str(path))
+        found = orjson.loads(content)
     except NotADirectoryError as error:  # a file lies where one of its folders should be
         raise FileNotFoundError(*error.args) from error
-    except PermissionError as error:
+    except FileNotFoundError:
+        raise
+    except OSError as error:
         raise UnreadableDocument(f"cannot be read: {error.strerror}", file=str(path)) from error
     except orjson.JSONDecodeError as error:
         raise CorruptDocument(f"not a JSON document: {error}", file=str(path)) from error
@@ -89,10 +100,22 @@ def construct(cls: type[T], found: Any, *, file: Path) -> T:
 
     Fields that this version does not know are passed over: a newer hostcore may have written them.
 
-    :raises CorruptDocument: When a field is missing.
+    :raises CorruptDocument: When a field is missing, or no number or text where there should be one.
     """
     try:
-        names = [field.name for field in attrs.fields(cls) if field.name in found]  # type: ignore[arg-type]
-        return cls(**{name: found[name] for name in names})
+        fields = [field for field in attrs.fields(cls) if field.name in found]  # type: ignore[arg-type]
+        for field in fields:
+            if not _fits(found[field.name], field.type):
+                raise TypeError(f"{field.name} is {found[field.name]!r:.100}")
+        return cls(**{field.name: found[field.name] for field in fields})
     except TypeError as error:
         raise CorruptDocument(f"not a {cls.__name__}: {error}", file=str(file)) from error
+
+
+def _fits(value: object, wanted: Any) -> bool:
+    """Whether a value is of a type, as far as that is one of plain JSON; of any other, everything is."""
+    wanted = get_args(wanted) if isinstance(wanted, UnionType) else (wanted,)
+    return not set(wanted) <= _PLAIN or type(value) in wanted or (type(value) is int and float in wanted)
+
+
+_PLAIN: Final = frozenset({str, int, float, bool, NoneType})

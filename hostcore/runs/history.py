@@ -1,14 +1,15 @@
 """The history of a run: what its event log says of its attempts, its metrics and its pace."""
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 
-from hostcore.events.codec import decode_event
+from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.reader import GrowingLog, name_of
-from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.attempts import claimed_attempts, newest_attempt
 from hostcore.runs.claims import read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore_hookspecs.errors import RunError
@@ -18,6 +19,12 @@ from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmit
 _RECENT: Final = 50
 _PACE: Final = frozenset({"metrics", "progress"})
 _MEASURED: Final = frozenset({"metrics", "validation", "test"})
+#: The newest attempts that are told of.
+_MOST_ATTEMPTS: Final = 10_000
+#: Of a line, in bytes: what is longer is no event of ours.
+_LONGEST: Final = 16 << 20
+#: What is kept of the life of a run, in bytes of the log: more than any run tells.
+_MOST_KEPT: Final = 64 << 20
 _LIFE: Final = frozenset({"run_submitted", "run_resumed", "run_started", *ENDS})
 
 
@@ -57,11 +64,14 @@ class History:
     """What the event log of a run says, as far as it was read. Lines that change nothing are not decoded.
 
     :param directory: The run's; its log may not exist yet.
+    :param most: What one reading takes in, in bytes, or a line more; what is left is for the next.
     """
 
-    def __init__(self, directory: RunDirectory) -> None:
+    def __init__(self, directory: RunDirectory, *, most: int = sys.maxsize) -> None:
         self._attempts = directory.attempts
         self._log = GrowingLog(directory.events)
+        self._most = most
+        self._kept = 0
         #: What tells the story of each attempt: the events of its life, and the last sign of progress before each.
         self._told: dict[int, list[Event]] = {}
         #: The newest signs of progress of the newest attempt.
@@ -69,12 +79,20 @@ class History:
         #: The newest line of every event that measures.
         self._measured: dict[str, bytes] = {}
 
+    @property
+    def offset(self) -> int:
+        """How far the log was read, in bytes."""
+        return self._log.offset
+
     def read_on(self) -> None:
         """Take in what the log has gained.
 
-        :raises CorruptLog: When a line that matters is no event.
+        :raises CorruptLog: When a line that matters is no event, or more of them matter than any run has.
         """
-        for line in self._log.read():
+        until = self._log.offset + self._most
+        for line in self._log.read(longest=_LONGEST):
+            if not line.endswith(b"\n"):
+                raise CorruptLog(f"a line has more than {_LONGEST:,} bytes", file=str(self._log.path))
             name = name_of(line)
             if name in _MEASURED:
                 self._measured[name] = line
@@ -83,8 +101,14 @@ class History:
             elif name in _LIFE:
                 for event in (*self._newest_progress(), decode_event(line)):
                     self._told.setdefault(event.attempt, []).append(event)
+                    self._kept += len(line)
+                if self._kept > _MOST_KEPT:
+                    message = f"more than {_MOST_KEPT:,} bytes say how it began and ended"
+                    raise CorruptLog(message, file=str(self._log.path))
                 if name == "run_submitted":
                     self._pace.clear()
+            if self._log.offset >= until:
+                return
 
     def _newest_progress(self) -> list[Event]:
         return [decode_event(self._pace[-1])] if self._pace else []
@@ -119,8 +143,8 @@ class History:
 
         :param running: Whether the newest one runs now.
         """
-        newest = newest_attempt(self._attempts)
-        return [self._account(number, runs=running and number == newest) for number in range(1, newest + 1)]
+        claimed = claimed_attempts(self._attempts)[-_MOST_ATTEMPTS:]
+        return [self._account(number, runs=running and number == claimed[-1]) for number in claimed]
 
     def _account(self, number: int, *, runs: bool) -> AttemptHistory:
         told = [*self._told.get(number, []), *(event for event in self._newest_progress() if event.attempt == number)]

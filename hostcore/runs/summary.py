@@ -13,8 +13,8 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
-from hostcore.runs.result import RunResult
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
+from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_hookspecs.launcher import LaunchStatus
 
 if TYPE_CHECKING:
@@ -69,6 +69,29 @@ class RunSummary:
         """
         until = now if self.status == "running" else self.seen_ms
         return None if self.started_ms is None or until is None else max(0, until - self.started_ms) / 1000
+
+
+def unrecorded(summary: RunSummary, *, told: str, ended_ms: int) -> RunResult:
+    """How a run ended that wrote no result of it, or none that is seen here.
+
+    :param summary: Of the run; over.
+    :param told: Why it ended so, as far as that is known; may be empty.
+    :param ended_ms: Milliseconds since 1970.
+    """
+    failed = summary.status in ("failed", "lost")
+    kind = "RunLost" if summary.status == "lost" else "LaunchFailed"
+    return RunResult(
+        run_id=summary.run_id,
+        status=summary.status,
+        exit_code=EXIT_CODES.get(summary.status, FAILED),
+        reason=None if failed else told or None,
+        attempt=summary.attempt,
+        step=summary.step,
+        epoch=0,
+        error=RunError(type=kind, message=told) if failed else None,
+        started_ms=summary.started_ms or summary.submitted_ms,
+        ended_ms=ended_ms,
+    )
 
 
 def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> RunSummary:

@@ -12,28 +12,29 @@ import attrs
 from hostcore.errors import Errors, all_errors
 from hostcore.events.writer import now_ms
 from hostcore.job.names import BUILTIN, engine_name, make_run_id
+from hostcore.job.plain import to_plain
 from hostcore.job.pointers import escaped
-from hostcore.job.sections import ComponentUse
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component
 from hostcore.plugins.discover import Discovered
-from hostcore.plugins.launching import load_launcher
-from hostcore.runs.directory import RunDirectory
 from hostcore.service.guard.from_others import require_allowed
-from hostcore.service.guard.refusal import NotAllowed
 from hostcore.service.http.problems import RequestError
+from hostcore.service.launchers import launcher_use, operators_launcher, plain
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import JobExists, Jobs
+from hostcore.service.store.jobs import JobExists, Jobs, job_exists
 from hostcore.supervisor.authorizing import authorize, operator_policies, policies_of
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.submit import dry_run
+from hostcore.supervisor.uploads.destination import FSSPEC
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 
 #: Of a trainer's name, an owner, a label's key, in characters: what the database's columns hold.
 _LONGEST: Final = 256
+#: The reporters of a job that names none.
+_REPORTERS: Final = to_plain(attrs.fields(JobSpec).reporters.default)
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +83,7 @@ class Admission:
         document = _with_run_id(document)
         require_allowed(document, operator.http)
         run_dir = self.settings.runs / str(document["run_id"])
-        document = {**document, "launcher": _launcher(document.get("launcher"), operator)}
+        document = {**document, "launcher": launcher_use(document.get("launcher"), operator)}
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
         asked = policies_of(operator, plan, self.discovered) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
@@ -100,7 +101,7 @@ class Admission:
             return earlier, False
         plan = self.plan(document, origin.principal)
         try:
-            require_new(plan.directory)
+            self.require_new(plan)
         except JobExists:
             if (earlier := self.replayed(origin)) is None:
                 raise
@@ -131,17 +132,27 @@ class Admission:
             return job, True
         return _same_request(job, origin), False  # two of the same came at the same time
 
+    def require_new(self, plan: RunPlan) -> None:
+        """See that there is no such job, and that nobody has made a run of its name in the folder of the runs.
+
+        :raises JobExists: There is one; or somebody has, with ``hostcore run``: it would be taken for the job's.
+        """
+        run_id = plan.spec.run_id
+        if self.jobs.get(run_id) is not None:
+            raise job_exists(f"with the run_id {run_id!r}")
+        if plan.directory.path.exists():
+            raise JobExists(
+                f"there is a run {run_id!r} already, which was not submitted here",
+                pointer="/run_id",
+                hint="choose another run_id, or leave it out to have one made",
+            )
+
     def again(self, job: StoredJob, principal: Principal) -> Mapping[str, Any]:
         """A job that is to be launched once more: allowed as things are now, with its launcher as it is set up now.
 
-        :raises HostcoreError: When a policy denies it, or one of its plugins or its launcher is not there any more.
+        :raises HostcoreError: See :meth:`plan`.
         """
-        operator = self.settings.operator
-        document = {**job.job, "launcher": _launcher(job.launcher, operator)}
-        run_dir = self.settings.runs / job.run_id
-        plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
-        authorize(plan, principal, over_http=True, policies=policies_of(operator, plan, self.discovered))
-        return plan.spec.to_json()
+        return self.plan(_as_asked(job, self.settings.operator), principal).spec.to_json()
 
     def replayed(self, origin: Origin) -> StoredJob | None:
         """The job that the same request has made before; None if there is none.
@@ -159,19 +170,6 @@ class Admission:
         if self.jobs.by_name(name) is None or self.jobs.get(run_id) is not None:
             return name
         return f"{name[:58].rstrip('-')}-{hashlib.sha256(run_id.encode()).hexdigest()[:4]}"
-
-
-def require_new(directory: RunDirectory) -> None:
-    """See that nobody has made a run of this name in the folder of the runs.
-
-    :raises JobExists: Somebody has, with ``hostcore run``: it would be taken for the job's.
-    """
-    if directory.path.exists():
-        raise JobExists(
-            f"there is a run {directory.run_id!r} already, which was not submitted here",
-            pointer="/run_id",
-            hint="choose another run_id, or leave it out to have one made",
-        )
 
 
 def _require_short(spec: JobSpec) -> None:
@@ -199,6 +197,19 @@ def _same_request(job: StoredJob, origin: Origin) -> StoredJob:
     return job
 
 
+def _as_asked(job: StoredJob, operator: OperatorFile) -> dict[str, Any]:
+    """A recorded job without what the host has put into it, which nobody asked for: it is put in again."""
+    asked = {key: value for key, value in job.job.items() if (key, value) != ("reporters", _REPORTERS)}
+    if asked.get("checkpoint_base_uri") is not None and asked.get("uploaders", [])[-1:] == [FSSPEC]:
+        asked["uploaders"] = asked["uploaders"][:-1]
+    for key in ("dataset", "validation", "test"):
+        if (data := asked.get(key)) and "parquet_paths" in data and data.get("source") == f"{BUILTIN}parquet":
+            asked[key] = {name: value for name, value in data.items() if name != "source"}
+    # Its settings are the operator's, and so is the choice if the job has made none.
+    is_default = plain(job.launcher) == plain(operator.launcher.use)
+    return {**asked, "launcher": None if is_default else job.launcher}
+
+
 def _with_run_id(document: Mapping[str, Any]) -> dict[str, Any]:
     if document.get("run_id") not in (None, ""):
         return dict(document)
@@ -214,36 +225,10 @@ def _require_launchers(operator: OperatorFile, discovered: Discovered) -> None:
     :raises HostcoreError: What is wrong with the first that cannot be loaded; it names the file and the place in it.
     """
     for name, place in ((None, "/launcher"), *((name, f"/launchers/{escaped(name)}") for name in operator.launchers)):
-        use = _launcher(name, operator)
-        settings = {key: value for key, value in use.items() if key != "use"}
         try:
-            load_launcher(ComponentUse(use=use["use"], settings=settings), discovered, job_dir=operator.folder)
+            operators_launcher(name, operator, discovered)
         except HostcoreError as error:
             for one in all_errors(error):
                 one.pointer = place + (one.pointer or "").removeprefix("/launcher")
                 one.file = one.file or (str(operator.path) if operator.path else None)
             raise
-
-
-def _launcher(asked: Any, operator: OperatorFile) -> dict[str, Any]:
-    """The launcher of a job: one of the operator's, with the operator's settings."""
-    default = operator.launcher
-    settings = {_plain(name): found for name, found in operator.launchers.items()}
-    name = default.use if asked is None else asked.get("use") if isinstance(asked, Mapping) else asked
-    if isinstance(asked, Mapping) and set(asked) != {"use"}:
-        first = min(set(asked) - {"use"}, default="use")
-        raise Errors([_not_allowed(f"/launcher/{first}", "the settings of launchers are the operator's")])
-    if isinstance(name, str) and _plain(name) == _plain(default.use):
-        return {"use": default.use, **settings.get(_plain(name), {}), **default.settings}
-    if not isinstance(name, str) or _plain(name) not in settings:
-        known = ", ".join(dict.fromkeys([_plain(default.use), *settings]))
-        raise Errors([_not_allowed("/launcher", f"the launcher {name!r} is not one of this service's: {known}")])
-    return {"use": name, **settings[_plain(name)]}
-
-
-def _plain(name: str) -> str:
-    return name.removeprefix(BUILTIN)
-
-
-def _not_allowed(pointer: str, message: str) -> NotAllowed:
-    return NotAllowed(message, pointer=pointer, hint="[launcher] and [launchers.NAME] in HOSTCORE_CONFIG say so")

@@ -41,6 +41,7 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
             log_level=log_level,
             log_config=None,
             server_header=False,
+            proxy_headers=False,  # whoever connects could say in them to be somebody else, and get round the rate limit
             timeout_graceful_shutdown=_ANSWER_SECONDS,
         )
         server = _Server(config)

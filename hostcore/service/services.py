@@ -1,13 +1,19 @@
 """What the routes work with: one of each for the whole process."""
 
+from functools import cached_property
+from typing import Any
+
 import attrs
 from fastapi import Request
 from sqlalchemy import Engine
 
 from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.listing import plugins_document
 from hostcore.runs.summary import UnknownRun
 from hostcore.service.admission import Admission
 from hostcore.service.dispatch.dispatcher import Dispatcher
+from hostcore.service.jobs.histories import Histories
+from hostcore.service.launchers import warn_of_shared_database
 from hostcore.service.settings import InvalidService, Settings
 from hostcore.service.store.database import open_database
 from hostcore.service.store.job import StoredJob
@@ -24,6 +30,12 @@ class Service:
     jobs: Jobs
     admission: Admission
     dispatcher: Dispatcher
+    histories: Histories = attrs.field(factory=Histories)
+
+    @cached_property
+    def plugins(self) -> dict[str, Any]:
+        """What is installed, as ``hostcore plugins --json`` prints it."""
+        return plugins_document(self.discovered)
 
     @classmethod
     def open(cls, settings: Settings) -> "Service":
@@ -43,12 +55,14 @@ class Service:
         discovered = discover()
         engine = open_database(settings.database)
         jobs = Jobs(engine)
+        admission = Admission.of(settings, jobs, discovered)
+        warn_of_shared_database(settings, discovered)
         return cls(
             settings=settings,
             discovered=discovered,
             engine=engine,
             jobs=jobs,
-            admission=Admission.of(settings, jobs, discovered),
+            admission=admission,
             dispatcher=Dispatcher(jobs, settings, discovered),
         )
 

@@ -1,5 +1,6 @@
 """Cancelling a run, whatever has become of it: asked of its supervisor, or done in its place if it has none."""
 
+import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -95,6 +96,21 @@ def cancel(
             return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
         watch(summary)
         sleep(_POLL_SECONDS)
+
+
+def ask_to_end(directory: RunDirectory, attempt: int, *, reason: str = REASON) -> None:
+    """Ask the supervisor of an attempt to end it, and do nothing else.
+
+    For whoever cancels the runs of others, and knows their launchers: nothing that a run directory says is believed.
+
+    :param attempt: That goes on, or is about to begin.
+    :raises RunUnwritable: When that cannot be written.
+    """
+    with _file_errors(directory):
+        folder = directory.cancel_request(attempt).parent
+        if folder.is_symlink():  # whoever runs there would have it written elsewhere
+            raise NotADirectoryError(errno.ENOTDIR, "a link is in the way", str(folder))
+        request_cancel(directory, attempt, requested_by=_REQUESTED_BY, reason=reason)
 
 
 def _cancel_far(

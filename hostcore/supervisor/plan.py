@@ -22,7 +22,7 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 
 #: The kinds whose components serve a run in this process.
-_SERVING: Final = ("reporter", "uploader", "resolver")
+SERVING: Final = ("reporter", "uploader", "resolver")
 
 
 @attrs.frozen(kw_only=True)
@@ -115,10 +115,10 @@ def load_here(selected: Sequence[Selected], *, job_dir: Path) -> dict[str, list[
     :raises Errors: Everything that is wrong with any of them.
     """
     remember_secrets([one.settings for one in selected])  # they may be others than they were at the attempt before
-    components: dict[str, list[Component]] = {kind: [] for kind in _SERVING}
+    components: dict[str, list[Component]] = {kind: [] for kind in SERVING}
     errors: list[HostcoreError] = []
     for one in selected:
-        if one.ref.kind in _SERVING:
+        if one.ref.kind in SERVING:
             try:
                 components[one.ref.kind].append(load_component(one, job_dir=job_dir))
             except HostcoreError as error:

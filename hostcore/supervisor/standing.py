@@ -1,6 +1,6 @@
 """Where a run stands: everything that ``hostcore status`` tells of it, gathered in one look."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +80,8 @@ class Standing:
 
     @property
     def can_go_on(self) -> bool:
-        """Whether there is something left to do, and a checkpoint to do it from."""
-        return bool(self.checkpoints) and self.summary.status in ("failed", "cancelled", "preempted", "lost")
+        """See :func:`can_go_on`."""
+        return can_go_on(self.summary, self.checkpoints)
 
     @property
     def places(self) -> dict[str, Path]:
@@ -119,12 +119,20 @@ class Standing:
         }
 
 
-def look(directory: RunDirectory, history: History, *, told: LaunchStatus | None = None) -> Standing:
+def can_go_on(summary: RunSummary, checkpoints: Collection[object]) -> bool:
+    """Whether there is something left to do in a run, and a checkpoint to do it from."""
+    return bool(checkpoints) and summary.status in ("failed", "cancelled", "preempted", "lost")
+
+
+def look(
+    directory: RunDirectory, history: History, *, told: LaunchStatus | None = None, checkpoints: Path | None = None
+) -> Standing:
     """Look at a run.
 
     :param history: Of this run; it reads on from where it was.
     :param told: What its launcher says, if somebody has asked it, and has brought what its mirror says: both matter for
         a run that goes on where its directory is not seen. Else that is done here.
+    :param checkpoints: Where its checkpoints are, for whoever does not believe what its worker says of that.
     :raises HostcoreError: When one of the run's files is not what hostcore wrote.
     """
     if told is None and directory.launch.exists():
@@ -147,7 +155,7 @@ def look(directory: RunDirectory, history: History, *, told: LaunchStatus | None
         progress=progress,
         metrics={**(result.metrics if result else {}), **history.metrics},
         attempts=history.attempts(running=summary.status == "running"),
-        checkpoints=checkpoints_in(checkpoints_dir(directory, summary.attempt)),
+        checkpoints=checkpoints_in(checkpoints or checkpoints_dir(directory, summary.attempt)),
         plugins=record.plugins,
         devices=history.devices,
         parent=record.parent,
@@ -160,21 +168,11 @@ def checkpoints_dir(directory: RunDirectory, attempt: int) -> Path:
 
     What lay in the run directory is looked for there, wherever that is now.
     """
-    return _place(directory, attempt, "checkpoints_dir") or directory.checkpoints
-
-
-def samples_dir(directory: RunDirectory, attempt: int) -> Path:
-    """Where an attempt wrote its generated samples; see :func:`checkpoints_dir`."""
-    return _place(directory, attempt, "samples_dir") or directory.samples
-
-
-def _place(directory: RunDirectory, attempt: int, name: str) -> Path | None:
-    """A folder that a contract names; None without a contract."""
     try:
         contract = WorkerContract.read(directory.contract(attempt, 0))
     except InvalidContract:  # there is none yet, or it was made by another version
-        return None
-    folder = Path(getattr(contract, name))
+        return directory.checkpoints
+    folder = Path(contract.checkpoints_dir)
     inside = folder.is_relative_to(contract.run_dir)
     return directory.path / folder.relative_to(contract.run_dir) if inside else folder
 

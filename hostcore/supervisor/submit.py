@@ -22,7 +22,7 @@ from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.discover import Discovered, discover
-from hostcore.plugins.launching import launcher_of
+from hostcore.plugins.launching import Launcher, launcher_of
 from hostcore.plugins.provenance import provenance
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
@@ -64,6 +64,7 @@ def submit(
     name: str | None = None,
     launch_id: str | None = None,
     discovered: Discovered | None = None,
+    launcher: Launcher | None = None,
 ) -> Submission | RunResult:
     """Record a run, and have its launcher start a supervisor for it.
 
@@ -74,6 +75,8 @@ def submit(
     :param launch_id: Of this submission. One that was cut short goes on when it is made again with the same id; a new
         id is made if not given.
     :param discovered: The plugins that are installed; they are looked for if not given.
+    :param launcher: The job's, if somebody has loaded it. What it started under the same id before is asked of it then,
+        since what a run directory says of that is the job's to write.
     :return: The submission; or the result of the run, if it is finished already.
     :raises RunConflict, CheckpointError, RunUnwritable: See :func:`hostcore.supervisor.opening.examine_run`.
     :raises TransientError: The launcher's engine did not answer. With a ``launch_id``, what was recorded stays, for the
@@ -82,14 +85,15 @@ def submit(
     """
     directory = plan.directory
     cut_short = _same_launch(directory, launch_id)
-    if cut_short is not None and cut_short.handle is not None:  # whoever submitted it has died before it could say so
+    if launcher is None and cut_short is not None and cut_short.handle is not None:
+        # Whoever submitted it has died before it could say so.
         return Submission(directory=directory, attempt=cut_short.attempt, handle=cut_short.handle)
     if cut_short is None:
         finished = examine_run(plan)
         if finished is not None:
             return finished
         remove_stillborn(directory)
-    launcher = launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
+    launcher = launcher or launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(

@@ -1,8 +1,10 @@
 """What a run leaves in its directory, as launchers read it: how it ended, and what was printed."""
 
 import codecs
+import os
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -11,6 +13,8 @@ from hostcore_hookspecs import FatalError, LaunchStatus, LogChunk
 #: How a run may have ended, as its ``result.json`` says it.
 _ENDS = ("succeeded", "failed", "cancelled", "preempted")
 _CHUNK_BYTES = 1 << 20
+#: Of a ``result.json``: what is longer is none.
+_MOST_BYTES = 64 << 20
 
 
 def earlier_result(run_dir: str, launch_id: str = "") -> int | None:
@@ -49,7 +53,8 @@ def result_of(run_dir: str, earlier: int | None) -> LaunchStatus | None:
     if _changed_ns(file) in (None, earlier):
         return None
     try:
-        ended: dict[str, Any] = orjson.loads(file.read_bytes())
+        with _opened(file) as result:
+            ended: dict[str, Any] = orjson.loads(result.read(_MOST_BYTES))
         status = ended["status"]
         if status not in _ENDS:
             raise ValueError(f"no run ends {status!r}")
@@ -73,7 +78,7 @@ def read_log(file: Path, since: str) -> LogChunk:
         raise FatalError(f"{since!r} is no place in the log", hint="pass what the chunk before gave as 'next'")
     offset = int(since or 0)
     try:
-        with file.open("rb") as log:
+        with _opened(file) as log:
             log.seek(offset)
             data = log.read(_CHUNK_BYTES)
     except FileNotFoundError:
@@ -82,6 +87,20 @@ def read_log(file: Path, since: str) -> LogChunk:
     text = decoder.decode(data)
     half_a_character = len(decoder.getstate()[0])
     return LogChunk(text=text, next=str(offset + len(data) - half_a_character))
+
+
+def _opened(file: Path) -> BinaryIO:
+    """A file of a run directory, to read it. Whoever asks may see more of a machine than the run that writes there.
+
+    :raises FileNotFoundError: When there is none, or a link, or something else that is no regular file.
+    """
+    if file.is_symlink():
+        raise FileNotFoundError(f"{file} is a link")
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(f"{file} is no regular file")
+    return os.fdopen(descriptor, "rb")
 
 
 def _changed_ns(path: Path) -> int | None:

@@ -102,21 +102,28 @@ class Dispatcher:
 
     def _keep_leases(self) -> None:
         """Hold on to the jobs that are attended to, and take those of the dead."""
-        if time.monotonic() - self._renewed < self._leases.lease_ms / 1000 / 4:
+        began = time.monotonic()
+        if began - self._renewed < self._leases.lease_ms / 1000 / 4:
             return
         for job in self._attendants.give_up():
             LOG.error("the launcher of %s has not come back; somebody calls it again", job.run_id)
         self._leases.renew(self._attendants.attended, now=now_ms())
         self._leases.forget(dead(self._leases.attendants()))
-        self._renewed = time.monotonic()
+        self._renewed = began
 
     def _look_for_work(self) -> bool:
         """Hand jobs to attendants; whether there may be more, and room for them."""
         free = self._attendants.free
         self._turn += 1
         local = self._settings.operator.service.local_at_once
+        # Now, before the question whether it ends: what `stop` lets go of after this moment is not due at it.
         name, now = attendant_name(self._turn), now_ms()
+        if self._stopping.is_set():
+            return False
         claimed = self._leases.claim(name, now=now, limit=free, local_at_once=local) if free else []
+        if self._stopping.is_set():  # `stop` may not wait for whoever would attend to them
+            self._leases.let_go(claimed, now=now_ms())
+            return False
         self._full = len(claimed) == free
         for job in claimed:
             self._attendants.give(job, self._attend_and_leave)

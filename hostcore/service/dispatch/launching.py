@@ -6,7 +6,7 @@ from hostcore.errors import all_errors
 from hostcore.plugins.discover import Discovered
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
-from hostcore.service.planning import plan_of
+from hostcore.service.planning import launcher_for, plan_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
 from hostcore.supervisor.submit import submit
@@ -29,6 +29,7 @@ def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Stored
         name=_engine_name(job),
         launch_id=job.launch_id,
         discovered=discovered,
+        launcher=launcher_for(job, settings, discovered),
     )
     if isinstance(done, RunResult):
         return ended_as(job, done, done.reason or "finished before: nothing to do")

@@ -1,5 +1,6 @@
 """How a launched job goes: what its launcher says, and what its run directory says, put together."""
 
+import logging
 from typing import Final
 
 import attrs
@@ -7,6 +8,7 @@ import attrs
 from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.launching import Launcher
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.launch import Launch
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import ALIVE, RunSummary, UnknownRun, summarize
@@ -14,11 +16,20 @@ from hostcore.service.dispatch.launching import ended_as
 from hostcore.service.planning import directory_of, launcher_for, plan_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
-from hostcore.supervisor.cancelling import cancel
+from hostcore.supervisor.cancelling import ask_to_end
 from hostcore.supervisor.mirror.watching import refresh
+from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs.errors import FatalError
 from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
 
+LOG: Final = logging.getLogger("hostcore.service")
+
+#: The error of a launcher of processes, about one of another machine.
+_ELSEWHERE: Final = "launch.elsewhere"
+#: How long a process of another machine may take to begin its attempt.
+_STARTING_MS: Final = 600_000
+#: How often the rest of a far job's mirror is asked for, once the job has ended.
+_MOST_LOOKS: Final = 5
 #: How long an engine may take to end a job by force, in seconds.
 _FORCE_SECONDS: Final = 5.0
 
@@ -36,7 +47,11 @@ def look(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJo
         _cancel(job, job.handle, launcher, settings, status)
     if not launcher.sees_run_dir:
         plan = plan_of(job, settings, discovered)
-        refresh(plan.spec, plan.directory, at_once=status.status not in ALIVE)
+        over = status.status not in ALIVE
+        is_all_here = refresh(plan.spec, plan.directory, at_once=over)
+        if over and not is_all_here and job.failures < _MOST_LOOKS:  # nobody looks any more once it has ended
+            detail = f"{status.message or status.status}; what its mirror has of it is being brought"
+            return attrs.evolve(job, failures=job.failures + 1, detail=detail)
     return _put_together(job, status, settings, sees_run_dir=launcher.sees_run_dir)
 
 
@@ -48,9 +63,12 @@ def _polled(launcher: Launcher, job: StoredJob, handle: LaunchHandle, settings: 
     try:
         return launcher.poll(handle)
     except FatalError as error:
-        if not launcher.sees_run_dir:
+        if error.code != _ELSEWHERE or not launcher.sees_run_dir:
             raise
-        found = summarize(directory_of(job, settings))
+        directory = directory_of(job, settings)
+        launch = Launch.read(directory.launch)
+        waits = launch is not None and now_ms() - launch.submitted_ms < _STARTING_MS
+        found = summarize(directory, told=LaunchStatus(status="submitted" if waits else "lost"))
         return LaunchStatus(status=found.status, message=f"seen by its run directory alone: {error.message}")
 
 
@@ -64,7 +82,7 @@ def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, s
             step=summary.step or job.step,
             max_steps=summary.max_steps or job.max_steps,
             seen_ms=summary.seen_ms or job.seen_ms,
-            started_ms=job.started_ms or summary.started_ms,
+            started_ms=summary.started_ms or job.started_ms,  # at first it may be that of an earlier attempt
         )
     if status.status in ALIVE:
         begun_ms = now_ms() if status.status == "running" and not sees_run_dir else None  # nobody else can say it
@@ -79,14 +97,21 @@ def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, s
 
 def _result_of_this_launch(job: StoredJob, settings: Settings) -> RunResult | None:
     directory = directory_of(job, settings)
-    launch, result = Launch.read(directory.launch), RunResult.read(directory.result)
+    try:
+        launch, result = Launch.read(directory.launch), RunResult.read(directory.result)
+    except (CorruptDocument, UnreadableDocument):
+        return None
     return result if result and launch and result.attempt >= launch.attempt else None
 
 
 def _summary(job: StoredJob, settings: Settings, told: LaunchStatus) -> RunSummary | None:
+    """What the run directory says. It is the job's to write: what cannot be read keeps nobody from its launcher."""
     try:
         return summarize(directory_of(job, settings), told=told)
     except UnknownRun:
+        return None
+    except (CorruptDocument, UnreadableDocument) as error:
+        LOG.warning("%s: %s", job.run_id, error)
         return None
 
 
@@ -96,6 +121,11 @@ def _cancel(job: StoredJob, handle: LaunchHandle, launcher: Launcher, settings: 
     waited = (now_ms() - (job.cancel_ms or 0)) / 1000
     summary = _summary(job, settings, status) if launcher.sees_run_dir else None
     if summary is not None and summary.status == "running" and waited < grace:
-        cancel(directory_of(job, settings), reason=job.cancel_reason or "cancelled", wait=False)
-    elif status.status in ALIVE:
+        try:
+            ask_to_end(directory_of(job, settings), summary.attempt, reason=job.cancel_reason or "cancelled")
+        except RunUnwritable as error:
+            LOG.warning("%s: %s", job.run_id, error)
+        else:
+            return
+    if status.status in ALIVE:
         launcher.cancel(handle, _FORCE_SECONDS if launcher.sees_run_dir else grace)

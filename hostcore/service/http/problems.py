@@ -28,6 +28,7 @@ _STATUSES: Final = {
     "checkpoint.not_found": HTTPStatus.NOT_FOUND,
     "file.unknown": HTTPStatus.NOT_FOUND,
     "run.unknown_rank": HTTPStatus.NOT_FOUND,
+    "run.unseen": HTTPStatus.NOT_FOUND,
     "run.unreadable": HTTPStatus.INTERNAL_SERVER_ERROR,
     "policy.denied": HTTPStatus.FORBIDDEN,
     "request.too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

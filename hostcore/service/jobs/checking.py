@@ -105,7 +105,8 @@ async def _checked(plan: RunPlan, request: Request, folder: Path) -> Checked:
             await _end(process)
     if process.returncode is None or process.returncode < 0:
         return Checked(unchecked=[f"the check was not done after {_SECONDS:g} seconds: what it would have found"])
-    return _understood(output.read_bytes()[:_MOST_BYTES], plan)
+    with output.open("rb") as file:
+        return _understood(file.read(_MOST_BYTES), plan)
 
 
 def _environment(plan: RunPlan) -> dict[str, str]:

@@ -13,14 +13,18 @@ LOG: Final = logging.getLogger("hostcore.service")
 
 #: What one look brings, in bytes, or a line more.
 _LOOK_BYTES: Final = 1 << 18
+#: Of a line, in bytes: what is longer is no event of ours.
+_LONGEST: Final = 16 << 20
 
 
 class EventLog:
-    """Reads the events of a job.
+    """Reads the events of a job; see :class:`hostcore.service.jobs.streams.Source`.
 
     :param since: Those after this number.
     :raises UnknownRun: When there is no such job.
     """
+
+    far = False
 
     def __init__(self, service: Service, run_id: str, *, since: int) -> None:
         self._service = service
@@ -35,7 +39,7 @@ class EventLog:
         job = self._service.job(self._run_id)  # before the log: what was written before the end is read after it
         pieces: list[Piece] = []
         size = 0
-        for line in self._log.read():
+        for line in self._log.read(longest=_LONGEST):
             seq = seq_of(line)
             if seq is None:
                 LOG.warning("%s is damaged; `hostcore verify %s` says more", self._log.path, self._run_id)

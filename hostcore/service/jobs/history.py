@@ -1,21 +1,26 @@
 """``/v1/jobs/{run_id}/events`` and ``/logs``: what happened, and what was printed; also while it goes on."""
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from hostcore.service.http.auth import authenticate
+from hostcore.service.http.openapi import ALWAYS, Answers, problems
 from hostcore.service.http.problems import RequestError
 from hostcore.service.http.query import only_known_parameters
 from hostcore.service.jobs.happening import EventLog
-from hostcore.service.jobs.printing import EngineOutput, WorkerOutput
-from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of, streamed
-from hostcore.service.jobs.whereabouts import is_seen
+from hostcore.service.jobs.printing import JobOutput, Printer
+from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, Source, form_of, streamed, the_streams
 from hostcore.service.services import Service, the_service
 
 ROUTER = APIRouter(
-    prefix="/v1/jobs", tags=["history"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+    prefix="/v1/jobs",
+    tags=["history"],
+    dependencies=[Depends(authenticate), Depends(only_known_parameters)],
+    responses=ALWAYS,
 )
 
 The = Annotated[Service, Depends(the_service)]
@@ -26,7 +31,8 @@ _EVENT = (
     '"event":"metrics","step":10,"epoch":0,"metrics":{"train/loss":0.42}}'
 )
 _TEXT_SCHEMA: Final = {"schema": {"type": "string"}}
-_EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+_EVENTS: Final[Answers] = {
+    **problems(400, 404, 502),
     200: {
         "description": "The events, each a line of JSON; see `hostcore schema --events`.",
         "content": {
@@ -36,9 +42,10 @@ _EVENTS: Final[dict[int | str, dict[str, Any]]] = {
             },
             NDJSON: {**_TEXT_SCHEMA, "example": f"{_EVENT}\n"},
         },
-    }
+    },
 }
-_LOGS: Final[dict[int | str, dict[str, Any]]] = {
+_LOGS: Final[Answers] = {
+    **problems(400, 404, 502),
     200: {
         "description": "The text, in pieces. What follows a piece is asked for with its `id` or `next`.",
         "content": {
@@ -50,7 +57,7 @@ _LOGS: Final[dict[int | str, dict[str, Any]]] = {
             NDJSON: {**_TEXT_SCHEMA, "example": '{"text":"epoch 1 of 3\\n","next":"w.1.18"}\n'},
             TEXT: {**_TEXT_SCHEMA, "example": "epoch 1 of 3\n"},
         },
-    }
+    },
 }
 _FOLLOW: Final = (
     "Go on until the job has ended. SSE follows unless it is `false`, the other forms only if it is `true`."
@@ -69,7 +76,7 @@ Attempt = Annotated[int | None, Query(ge=1, le=_MOST, description="This one alon
 
 
 @ROUTER.get("/{run_id}/events", summary="What happened in a job", response_class=StreamingResponse, responses=_EVENTS)
-def events(
+async def events(
     request: Request,
     run_id: str,
     service: The,
@@ -87,24 +94,26 @@ def events(
     """
     if last_event_id:
         since = _seq(last_event_id)
-    log = EventLog(service, run_id, since=since)
-    return _answer(request, log.look, follow=follow, form=form_of(request.headers.get("accept", "")))
+    log = partial(EventLog, service, run_id, since=since)
+    return await _answer(request, log, follow=follow, form=form_of(request.headers.get("accept", "")))
 
 
 @ROUTER.get("/{run_id}/logs", summary="What a job printed", response_class=StreamingResponse, responses=_LOGS)
-def logs(
+async def logs(
     request: Request,
     run_id: str,
     service: The,
     *,
     source: Annotated[
-        Literal["worker", "launcher"] | None,
+        Printer | None,
         Query(
             description="`worker`: what a rank printed. `launcher`: what the job's engine has, such as the logs of its "
             "pods; the default where the run directory is not seen from here."
         ),
     ] = None,
-    rank: Annotated[int, Query(ge=0, le=1_000_000, description="Of `worker`: whose.")] = 0,
+    rank: Annotated[
+        int | None, Query(ge=0, le=1_000_000, description="Of `worker`: whose; rank 0, if not given.")
+    ] = None,
     attempt: Attempt = None,
     since: Annotated[str | None, Query(max_length=4096, description="`next` of the piece before.")] = None,
     follow: Follow = None,
@@ -112,26 +121,24 @@ def logs(
 ) -> StreamingResponse:
     """What a job printed: of the newest attempt, and of those that begin meanwhile.
 
-    As server-sent events (`Accept: text/event-stream`), as NDJSON, or as plain text (`Accept: text/plain`).
+    As server-sent events (`Accept: text/event-stream`), as NDJSON, or as plain text (`Accept: text/plain`). What the
+    ranks of a job printed whose run directory is not seen from here (`sees_run_dir`) cannot be had: 404.
     """
-    job = service.job(run_id)
-    far = source == "launcher" or (source is None and not is_seen(job, service.settings))
     cursor = last_event_id or since or ""
-    output = (
-        EngineOutput(service, run_id, cursor)
-        if far
-        else WorkerOutput(service, run_id, cursor, rank=rank, attempt=attempt)
-    )
+    output = partial(JobOutput, service, run_id, cursor, source=source, rank=rank, attempt=attempt)
     form = form_of(request.headers.get("accept", ""), has_text=True)
-    return _answer(request, output.look, follow=follow, form=form, far=far)
+    return await _answer(request, output, follow=follow, form=form)
 
 
-def _answer(request: Request, look: Any, *, follow: bool | None, form: str, far: bool = False) -> StreamingResponse:
+async def _answer(
+    request: Request, opened: Callable[[], Source], *, follow: bool | None, form: str
+) -> StreamingResponse:
     """The stream, whose first look is made here: what cannot be read at all is a problem."""
-    streams: Streams = request.app.state.streams
-    first: Look = look()
+    streams = the_streams(request)
+    source = await streams.run(opened, far=False)
+    first = await streams.look(source)
     follow = form == SSE if follow is None else follow
-    return streamed(streams.send(look, first, request=request, form=form, follow=follow, far=far), form)
+    return streamed(streams.send(source, first, request=request, form=form, follow=follow), form)
 
 
 def _seq(given: str) -> int:

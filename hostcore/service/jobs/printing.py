@@ -2,16 +2,18 @@
 
 import base64
 import re
-from typing import Final
+from typing import Final, Literal
 
 import orjson
 
 from hostcore.plugins.launching import Launcher
 from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.output import RankOutput, require_attempt, require_rank
 from hostcore.scrubbing import scrub
 from hostcore.service.http.problems import RequestError
 from hostcore.service.jobs.streams import Look, Piece
+from hostcore.service.jobs.whereabouts import Unseen, is_seen
 from hostcore.service.planning import directory_of, launcher_for
 from hostcore.service.services import Service
 from hostcore.service.store.job import StoredJob
@@ -24,6 +26,88 @@ _LONGEST: Final = 1 << 16
 _WORKER_CURSOR: Final = re.compile(r"w\.([0-9]{1,9})\.([0-9]{1,18})", re.ASCII)
 _ENGINE_CURSOR: Final = re.compile(r"l\.([0-9]{1,9})\.([A-Za-z0-9_-]*)", re.ASCII)
 
+#: Who has printed what is wanted.
+Printer = Literal["worker", "launcher"]
+
+
+class JobOutput:
+    """Reads what was printed of a job; see :class:`hostcore.service.jobs.streams.Source`.
+
+    Where it is to be had is found out at each look: nobody knows of a job that waits where it will be.
+
+    :param cursor: Of the piece before; empty for the beginning.
+    :param source: By whom; the ranks if not given or, where the run directory is not seen from here, the launcher.
+    :param rank: Of the ranks: this one, in place of rank 0.
+    :param attempt: Of the ranks: in this one alone.
+    :raises Unseen: When the ranks are wanted, and the run directory is not seen from here.
+    :raises HostcoreError: When there is no such job, attempt or rank, or the cursor is none.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        run_id: str,
+        cursor: str,
+        *,
+        source: Printer | None,
+        rank: int | None,
+        attempt: int | None,
+    ) -> None:
+        self._service = service
+        self._run_id = run_id
+        self._source = source
+        self._rank = rank
+        self._attempt = attempt
+        if source == "launcher" and self._of_ranks is not None:
+            raise RequestError(
+                f"what a launcher has is of no {self._of_ranks} alone",
+                pointer=f"/query/{self._of_ranks}",
+                hint="leave it out, or ask for source=worker",
+            )
+        job = service.job(run_id)
+        self.far = self._is_far(job)
+        self._output = self._opened(job, cursor)
+
+    def look(self) -> Look:
+        """What was added."""
+        job = self._service.job(self._run_id)  # before the output: what was printed before the end is read after it
+        far = self._is_far(job)
+        if far == self.far:
+            return self._output.look(job)
+        self.far = far
+        self._output = self._opened(job, "")
+        return Look(more=True)  # which is looked for in another thread
+
+    def _opened(self, job: StoredJob, cursor: str) -> "EngineOutput | WorkerOutput":
+        other = _WORKER_CURSOR if self.far else _ENGINE_CURSOR
+        if self._source is None and other.fullmatch(cursor):
+            cursor = ""  # it was read elsewhere before
+        if self.far:
+            return EngineOutput(self._service, cursor)
+        directory = directory_of(job, self._service.settings)
+        return WorkerOutput(directory, cursor, rank=self._rank or 0, attempt=self._attempt)
+
+    @property
+    def _of_ranks(self) -> str | None:
+        """The parameter that only what ranks printed has."""
+        given = {"rank": self._rank, "attempt": self._attempt}
+        return next((name for name, value in given.items() if value is not None), None)
+
+    def _is_far(self, job: StoredJob) -> bool:
+        """Whether the launcher is to be asked."""
+        if self._source == "launcher":
+            return True
+        if is_seen(job, self._service.settings):
+            return False
+        parameter = self._of_ranks or ("source" if self._source == "worker" else None)
+        if parameter is not None:
+            raise Unseen(
+                f"the run directory of {self._run_id!r} is not seen from the service, nor what its ranks printed in it",
+                pointer=f"/query/{parameter}",
+                hint="ask without source, rank and attempt for what its launcher has",
+            )
+        return True
+
 
 class WorkerOutput:
     """Reads what a rank printed.
@@ -33,20 +117,20 @@ class WorkerOutput:
     :raises HostcoreError: When the run has no such attempt or rank, or the cursor is none.
     """
 
-    def __init__(self, service: Service, run_id: str, cursor: str, *, rank: int, attempt: int | None) -> None:
-        self._service = service
-        self._run_id = run_id
+    def __init__(self, directory: RunDirectory, cursor: str, *, rank: int, attempt: int | None) -> None:
         self._attempt = attempt
-        self._directory = directory_of(service.job(run_id), service.settings)
+        self._directory = directory
         require_attempt(self._directory, attempt)
         if newest_attempt(self._directory.attempts):
             require_rank(self._directory, attempt, rank)
         begin = _worker_place(cursor) if cursor else None
         self._output = RankOutput(self._directory, rank, only=attempt, begin=begin)
 
-    def look(self) -> Look:
-        """What was added."""
-        job = self._service.job(self._run_id)  # before the output: what was written before the end is read after it
+    def look(self, job: StoredJob) -> Look:
+        """What was added.
+
+        :param job: As it was before.
+        """
         over = job.phase == "ended" or self._is_past()
         lines: list[bytes] = []
         size = 0
@@ -73,22 +157,21 @@ class EngineOutput:
     """Reads what the job's launcher knows that was printed.
 
     :param cursor: Of the piece before; empty for the beginning.
-    :raises HostcoreError: When there is no such job, or the cursor is none.
+    :raises HostcoreError: When the cursor is none.
     """
 
-    def __init__(self, service: Service, run_id: str, cursor: str) -> None:
+    def __init__(self, service: Service, cursor: str) -> None:
         self._service = service
-        self._run_id = run_id
         self._launcher: Launcher | None = None
         #: Which launch of the job, and how far its output was read.
         self._launches, self._since = _engine_place(cursor) if cursor else (0, "")
 
-    def look(self) -> Look:
+    def look(self, job: StoredJob) -> Look:
         """What was added.
 
+        :param job: As it was before.
         :raises RequestError: 502: the launcher cannot tell.
         """
-        job = self._service.job(self._run_id)  # before the output: what was printed before the end is read after it
         ended = job.status if job.phase == "ended" else None
         if job.handle is None:
             return Look(ended=ended)

@@ -14,17 +14,22 @@ from hostcore.job.wording import found
 from hostcore.service.admission import Origin, new_launch_id
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_model, parse_object
-from hostcore.service.http.openapi import JOB_BODY, body_of_model
+from hostcore.service.http.openapi import ALWAYS, BODY_PROBLEMS, CREATED, answer, body_of_job, body_of_model, problems
 from hostcore.service.http.problems import RequestError
 from hostcore.service.http.query import only_known_parameters
-from hostcore.service.jobs.schema import CancelRequest, Job, JobDetail, JobPage
+from hostcore.service.jobs import examples
+from hostcore.service.jobs.schema import CancelRequest, Job, JobDetail, JobPage, ResumeRequest
 from hostcore.service.jobs.standing import standing_of
+from hostcore.service.jobs.whereabouts import is_seen
 from hostcore.service.services import Service, the_service
 from hostcore.service.store.job import ListedJob
 from hostcore.service.store.jobs import Filter, Place
 
 ROUTER = APIRouter(
-    prefix="/v1/jobs", tags=["jobs"], dependencies=[Depends(authenticate), Depends(only_known_parameters)]
+    prefix="/v1/jobs",
+    tags=["jobs"],
+    dependencies=[Depends(authenticate), Depends(only_known_parameters)],
+    responses=ALWAYS,
 )
 
 The = Annotated[Service, Depends(the_service)]
@@ -55,7 +60,18 @@ Label = Annotated[str, AfterValidator(_as_label), Field(json_schema_extra={"patt
 Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the page before.")]
 
 
-@ROUTER.post("", status_code=201, response_model=Job, summary="Submit a job", openapi_extra=JOB_BODY)
+@ROUTER.post(
+    "",
+    status_code=201,
+    response_model=Job,
+    responses={
+        201: answer("It is recorded.", examples.SUBMITTED, CREATED),
+        **BODY_PROBLEMS,
+        **problems(409, 422),
+    },
+    summary="Submit a job",
+    openapi_extra=body_of_job(examples.BODY),
+)
 def submit(body: Body, asker: Asker, service: The, response: Response, key: IdempotencyKey = None) -> Job:
     """Record a whole job (`job.json`), which a launcher starts as soon as it can.
 
@@ -72,7 +88,12 @@ def submit(body: Body, asker: Asker, service: The, response: Response, key: Idem
     return Job.of(job)
 
 
-@ROUTER.get("", response_model=JobPage, summary="List jobs")
+@ROUTER.get(
+    "",
+    response_model=JobPage,
+    responses={200: answer("A page of them.", examples.PAGE), **problems(400)},
+    summary="List jobs",
+)
 def list_jobs(
     service: The,
     *,
@@ -93,20 +114,35 @@ def list_jobs(
     return JobPage(jobs=[Job.of(job) for job in jobs[:limit]], next=_cursor(jobs[limit - 1]) if more else None)
 
 
-@ROUTER.get("/{run_id}", response_model=JobDetail, summary="Look at a job")
+@ROUTER.get(
+    "/{run_id}",
+    response_model=JobDetail,
+    responses={200: answer("The job.", examples.DETAIL), **problems(400, 404)},
+    summary="Look at a job",
+)
 def get_job(run_id: str, service: The) -> JobDetail:
     """A job, and everything that is known of its run."""
     job = service.job(run_id)
-    return JobDetail(**Job.of(job).model_dump(), job=dict(job.job), run=standing_of(job, service.settings))
+    return JobDetail(
+        **Job.of(job).model_dump(),
+        sees_run_dir=is_seen(job, service.settings),
+        job=dict(job.job),
+        run=standing_of(job, service.settings, service.histories),
+    )
 
 
 @ROUTER.post(
     "/{run_id}:cancel",
     status_code=202,
     response_model=Job,
-    responses={200: {"model": Job, "description": "It has ended."}},
+    responses={
+        200: {"model": Job, **answer("It has ended.", examples.CANCELLED)},
+        202: answer("It is going to end.", examples.CANCELLING),
+        **BODY_PROBLEMS,
+        **problems(404),
+    },
     summary="Cancel a job",
-    openapi_extra=body_of_model(CancelRequest),
+    openapi_extra=body_of_model(CancelRequest, {"reason": "not needed"}),
 )
 def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job:
     """Ask that a job ends; it writes a checkpoint first. Legal in every state, and as often as one likes.
@@ -126,40 +162,39 @@ def cancel_job(run_id: str, service: The, response: Response, body: Body) -> Job
     "/{run_id}:resume",
     status_code=202,
     response_model=Job,
-    responses={200: {"model": Job, "description": "It waits, runs or has succeeded: there is nothing to do."}},
+    responses={
+        200: {
+            "model": Job,
+            **answer(
+                "There is nothing to do: it waits, runs, has succeeded or was launched meanwhile.", examples.RUNNING
+            ),
+        },
+        202: answer("It is going to be launched.", examples.RESUMED),
+        **BODY_PROBLEMS,
+        **problems(404),
+    },
     summary="Resume a job",
+    openapi_extra=body_of_model(ResumeRequest, {"launches": 1}),
 )
-def resume_job(run_id: str, asker: Asker, service: The, response: Response) -> Job:
+def resume_job(run_id: str, asker: Asker, service: The, response: Response, body: Body) -> Job:
     """Launch a job that has ended once more; it goes on from its newest checkpoint.
 
-    The policies are asked again, and its launcher is the operator's as it is set up now. One that waits, runs or has
-    succeeded stays as it is, which answers 200.
+    What `[http]` allows is looked at and the policies are asked again; its launcher is the operator's as it is now. One
+    that waits, runs or has succeeded stays as it is, which answers 200; so does one that was launched more often than
+    `launches` says. The body may be empty.
     """
+    asked = parse_model(ResumeRequest, body) if body.strip() else ResumeRequest()
     job = service.job(run_id)
-    if job.phase != "ended" or job.status == "succeeded":
+    as_seen = asked.launches in (None, job.launches)
+    if job.phase != "ended" or job.status == "succeeded" or not as_seen:
         response.status_code = 200
         return Job.of(job)
-    now = now_ms()
-    changes: dict[str, Any] = {
-        "job": service.admission.again(job, asker),
-        "phase": "queued",
-        "status": "submitted",
-        "detail": "",
-        "launch_id": new_launch_id(job.run_id),
-        "launches": job.launches + 1,
-        "handle": None,
-        "failures": 0,
-        "cancel_reason": None,
-        "cancel_ms": None,
-        "exit_code": None,
-        "started_ms": None,
-        "ended_ms": None,
-        "updated_ms": now,
-        "due_ms": now,
-    }
-    if service.jobs.relaunch(job, changes, most_open=service.settings.operator.http.max_submitted):
-        service.dispatcher.wake()
-    return Job.of(service.job(run_id))
+    again = job.queued_again(service.admission.again(job, asker), new_launch_id(job.run_id), now=now_ms())
+    if not service.jobs.relaunch(job, again, most_open=service.settings.operator.http.max_submitted):
+        response.status_code = 200  # somebody else has done it
+        return Job.of(service.job(run_id))
+    service.dispatcher.wake()
+    return Job.of(again)
 
 
 def _labels(given: list[str] | None) -> list[tuple[str, str]]:

@@ -12,10 +12,9 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import load_record
 from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.service.jobs.downloads import Content, from_descriptor
-from hostcore.supervisor.standing import checkpoints_dir, checkpoints_in, samples_dir
+from hostcore.supervisor.standing import checkpoints_in
 from hostcore_hookspecs.errors import HostcoreError
 
 #: What is listed at the most.
@@ -110,31 +109,26 @@ def no_such(path: str) -> NoSuchFile:
 
 @attrs.frozen
 class LocalFiles:
-    """Of a run directory."""
+    """Of a run directory, and of nothing outside of it, whatever a file in it says: its job may have written it."""
 
     directory: RunDirectory
 
-    @property
-    def _attempt(self) -> int:
-        return newest_attempt(self.directory.attempts)
-
     def checkpoints(self) -> Sequence[Checkpoint]:
         """See :class:`Files`."""
-        found = checkpoints_in(checkpoints_dir(self.directory, self._attempt))
+        found = checkpoints_in(self.directory.checkpoints)
         ordered = sorted(found, key=lambda one: one.record.step)
         return [Checkpoint(record=one.record, saved_ms=one.saved_ms) for one in ordered]
 
     def record(self, step: int) -> CommitRecord:
         """See :class:`Files`."""
-        path = checkpoints_dir(self.directory, self._attempt) / record_name(step)
+        path = self.directory.checkpoints / record_name(step)
         if not path.exists():
             raise CheckpointError(f"there is no checkpoint of step {step}", code="checkpoint.not_found")
         return load_record(path).record
 
     def open_of_checkpoint(self, record: CommitRecord, path: str) -> Content:
         """See :class:`Files`."""
-        folder = checkpoints_dir(self.directory, self._attempt)
-        return _opened(folder, f"{record.folder_name}/{path}", path)
+        return _opened(self.directory.path, f"checkpoints/{record.folder_name}/{path}", path)
 
     def artifacts(self) -> Iterator[Artifact]:
         """See :class:`Files`."""
@@ -142,21 +136,10 @@ class LocalFiles:
         if record.is_file() and not record.is_symlink():
             yield _artifact(RECORD, record.lstat())
         yield from _walked(self.directory.path, "")
-        if self._samples is not None:
-            yield from _walked(self._samples, "samples/")
 
     def open(self, path: str) -> Content:
         """See :class:`Files`."""
-        first, _, rest = path.partition("/")
-        if first == "samples" and self._samples is not None:
-            return _opened(self._samples, rest, path)
         return _opened(self.directory.path, path, path)
-
-    @property
-    def _samples(self) -> Path | None:
-        """Where generated samples lie, if not in the run directory."""
-        folder = samples_dir(self.directory, self._attempt)
-        return folder if folder != self.directory.samples else None
 
 
 def _walked(folder: Path, below: str) -> Iterator[Artifact]:

@@ -13,7 +13,10 @@ class Job(BaseModel):
     """A job, and how its run goes."""
 
     run_id: str = Field(description="Names the job and its run.", examples=["flight-delay-20261121-090000-4f1a"])
-    name: str = Field(description="What its engine calls it.", examples=["flight-delay-20261121-090000-4f1a"])
+    name: str = Field(
+        description="What its engine is asked to call it; see `engine_id`.",
+        examples=["flight-delay-20261121-090000-4f1a"],
+    )
     status: str = Field(
         description="`submitted`, `running`, `succeeded`, `failed`, `cancelled`, `preempted` or `lost`.",
         examples=["running"],
@@ -22,6 +25,12 @@ class Job(BaseModel):
     cancelling: bool = Field(description="Whether somebody has asked that it ends, and it has not yet.")
     trainer: str = Field(examples=["flight_delay"])
     launcher: str = Field(examples=["kubernetes-pytorchjob"])
+    engine_id: str | None = Field(
+        default=None,
+        description="What its launcher calls the newest launch: the name of a PyTorchJob, the number of a Slurm job or "
+        "of a process. Null before it was launched.",
+        examples=["flight-delay-20261121-090000-4f1a"],
+    )
     owner: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     submitted_by: str = Field(examples=["token"])
@@ -42,6 +51,7 @@ class Job(BaseModel):
         same["detail"] = job.detail or ("waits to be launched" if job.phase == "queued" else "")
         return cls(
             **same,
+            engine_id=job.handle.id if job.handle else None,
             cancelling=job.cancel_ms is not None and job.phase != "ended",
             submitted_by=job.principal,
         )
@@ -57,11 +67,28 @@ class JobPage(BaseModel):
 class JobDetail(Job):
     """A job with everything that is known of its run."""
 
+    sees_run_dir: bool = Field(
+        description="Whether what runs the job writes into the run directory that the service sees. If not, what its "
+        "ranks print cannot be had, and `logs` has what its launcher knows. True while nothing has run it."
+    )
     job: dict[str, Any] = Field(description="The job as resolved. Secrets are references.")
     run: dict[str, Any] | None = Field(
         default=None,
         description="What `hostcore status --json` prints: metrics, checkpoints, attempts, error, devices, plugins, "
         "`eta_seconds`. Null before the run has a directory.",
+    )
+
+
+class ResumeRequest(BaseModel):
+    """Which job is resumed: as whoever asks has seen it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    launches: int | None = Field(
+        default=None,
+        ge=1,
+        description="How often it was launched. If that is more by now, it is left as it is: the same request, sent "
+        "again because no answer came, launches it once.",
     )
 
 

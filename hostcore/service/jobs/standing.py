@@ -4,9 +4,9 @@ from typing import Any
 
 from hostcore.events.codec import CorruptLog
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
-from hostcore.runs.history import History
 from hostcore.runs.summary import UnknownRun
 from hostcore.scrubbing import scrubbed
+from hostcore.service.jobs.histories import Histories
 from hostcore.service.planning import directory_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
@@ -14,12 +14,14 @@ from hostcore.supervisor.standing import look
 from hostcore_hookspecs.launcher import LaunchStatus
 
 
-def standing_of(job: StoredJob, settings: Settings) -> dict[str, Any] | None:
+def standing_of(job: StoredJob, settings: Settings, histories: Histories) -> dict[str, Any] | None:
     """How the run of a job stands; None while there is nothing of it, or it cannot be read."""
     directory = directory_of(job, settings)
     told = LaunchStatus(status=job.status, message=job.detail)  # the dispatcher has asked its launcher
     try:
-        standing: dict[str, Any] = scrubbed(look(directory, History(directory), told=told).as_dict())
+        with histories.of(directory) as history:
+            found = look(directory, history, told=told, checkpoints=directory.checkpoints)
+            standing: dict[str, Any] = scrubbed(found.as_dict())
     except (UnknownRun, CorruptDocument, UnreadableDocument, CorruptLog):
         return None
     standing.pop("directory", None)  # a place of the service's machine

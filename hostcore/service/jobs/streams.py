@@ -1,15 +1,15 @@
 """Streams: what grows is sent as it grows. An open stream holds a connection and a few objects, and no thread.
 
-It looks now and then whether there is more: soon when there just was, and less often where nothing happens. A look is
-made in one of a few threads that belong to streams alone, so that many streams wait for each other and never keep a
-request waiting.
+It looks now and then whether there is more: soon when there just was, and less often where nothing happens. A look, the
+first as all others, is made in one of a few threads that belong to streams alone, so that many streams wait for each
+other and never keep a request waiting.
 """
 
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import attrs
@@ -19,9 +19,12 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy.exc import SQLAlchemyError
 
+from hostcore.service.jobs.whereabouts import Unseen
 from hostcore_hookspecs.errors import HostcoreError
 
 LOG: Final = logging.getLogger("hostcore.service")
+
+T = TypeVar("T")
 
 #: Between two looks, in seconds: right after news, and after a long time without any.
 _SOONEST: Final = 0.2
@@ -64,6 +67,21 @@ class Look:
     ended: str | None = None
 
 
+class Source(Protocol):
+    """What a stream sends comes from here."""
+
+    @property
+    def far(self) -> bool:
+        """Whether the next look asks an engine or a store."""
+
+    def look(self) -> Look:
+        """What was added.
+
+        :raises Unseen: When it is not to be had any more, as whoever asks again is told.
+        :raises HostcoreError: When it cannot be read now.
+        """
+
+
 class Streams:
     """All streams of a service."""
 
@@ -86,19 +104,29 @@ class Streams:
         """
         return self._calls if far else self._looks
 
+    async def run(self, call: Callable[[], T], *, far: bool) -> T:
+        """Call something in one of the threads of streams.
+
+        :param far: See :meth:`limiter`.
+        """
+        return await to_thread.run_sync(call, limiter=self.limiter(far=far), abandon_on_cancel=True)
+
+    async def look(self, source: Source) -> Look:
+        """What was added to a source."""
+        return await self.run(source.look, far=source.far)
+
     async def send(
-        self, look: Callable[[], Look], first: Look, *, request: Request, form: str, follow: bool, far: bool
+        self, source: Source, first: Look, *, request: Request, form: str, follow: bool
     ) -> AsyncGenerator[bytes]:
         """What a stream sends.
 
-        :param look: Finds what is new.
         :param first: What the first look has found.
         :param form: :data:`SSE`, :data:`NDJSON` or :data:`TEXT`.
         :param follow: Whether to go on until the job has ended.
         """
         self.open += 1
         try:
-            async with aclosing(self._found(look, first, request=request, follow=follow, far=far)) as found:
+            async with aclosing(self._found(source, first, request=request, follow=follow)) as found:
                 async for one in found:
                     if written := _written(one, form):
                         yield written
@@ -106,7 +134,7 @@ class Streams:
             self.open -= 1
 
     async def _found(
-        self, look: Callable[[], Look], first: Look, *, request: Request, follow: bool, far: bool
+        self, source: Source, first: Look, *, request: Request, follow: bool
     ) -> AsyncGenerator[Look | None]:
         """What looks find; None now and then where that is nothing."""
         found, wait, said = first, _SOONEST, time.monotonic()
@@ -125,12 +153,20 @@ class Streams:
             if self.leaving or await request.is_disconnected():
                 return
             try:
-                found = await to_thread.run_sync(look, limiter=self.limiter(far=far), abandon_on_cancel=True)
+                found = await self.look(source)
+            except Unseen:
+                return
             except (HostcoreError, SQLAlchemyError, OSError) as error:
                 if not follow:
                     raise
                 LOG.warning("a stream could not be read on, and is tried again: %s", error)
                 found, wait = Look(), _LATEST
+
+
+def the_streams(request: Request) -> Streams:
+    """The streams of the service that answers a request."""
+    streams: Streams = request.app.state.streams
+    return streams
 
 
 def form_of(accept: str, *, has_text: bool = False) -> str:
@@ -154,7 +190,7 @@ def _written(found: Look | None, form: str) -> bytes:
     if form == TEXT:
         return b"".join([piece.text for piece in found.pieces]) if found else b""
     if form == NDJSON:
-        return b"".join([piece.line for piece in found.pieces]) if found else b""
+        return b"".join([piece.line for piece in found.pieces]) if found else b"\n"
     if found is None:
         return b": still here\n\n"
     parts = [

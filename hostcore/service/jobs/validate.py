@@ -9,18 +9,20 @@ from pydantic import BaseModel, Field
 
 from hostcore.plugins.provenance import provenance
 from hostcore.scrubbing import scrub, scrubbed
-from hostcore.service.admission import require_new
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_object
-from hostcore.service.http.problems import RequestError
+from hostcore.service.http.openapi import ALWAYS, BODY_PROBLEMS, answer, body_of_job, problems
 from hostcore.service.http.query import only_known_parameters
+from hostcore.service.jobs import examples
 from hostcore.service.jobs.checking import check
 from hostcore.service.services import Service, the_service
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.policy import Principal
 
-ROUTER = APIRouter(tags=["jobs"], dependencies=[Depends(authenticate), Depends(only_known_parameters)])
+ROUTER = APIRouter(
+    tags=["jobs"], dependencies=[Depends(authenticate), Depends(only_known_parameters)], responses=ALWAYS
+)
 
 
 class LaunchPreview(BaseModel):
@@ -51,7 +53,17 @@ class Validated(BaseModel):
     plan: Plan
 
 
-@ROUTER.post("/v1/jobs:validate", response_model=Validated, summary="Validate a job")
+@ROUTER.post(
+    "/v1/jobs:validate",
+    response_model=Validated,
+    responses={
+        200: answer("It is valid, as far as that can be told.", examples.VALIDATED),
+        **BODY_PROBLEMS,
+        **problems(404, 409, 502),
+    },
+    summary="Validate a job",
+    openapi_extra=body_of_job(examples.BODY),
+)
 async def validate(
     body: Body, asker: Asker, request: Request, service: Annotated[Service, Depends(the_service)]
 ) -> Validated:
@@ -76,14 +88,7 @@ async def validate(
 def _planned(body: bytes, asker: Principal, service: Service) -> tuple[RunPlan, list[dict[str, Any]], LaunchPreview]:
     """The plan, the plugins of it with where they come from, and what its launcher would do."""
     plan = service.admission.plan(parse_object(body), asker)
-    require_new(plan.directory)
-    if service.jobs.get(plan.spec.run_id) is not None:
-        raise RequestError(
-            f"there is a job {plan.spec.run_id!r} already",
-            code="job.exists",
-            pointer="/run_id",
-            hint="choose another run_id, or leave it out to have one made",
-        )
+    service.admission.require_new(plan)
     planned = dry_run(plan, service.discovered)
     plugins = [attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected]
     return plan, plugins, LaunchPreview(summary=scrub(planned.summary), document=scrub(planned.document))

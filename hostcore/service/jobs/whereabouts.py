@@ -5,6 +5,13 @@ from hostcore.runs.launch import Launch
 from hostcore.service.planning import directory_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
+from hostcore_hookspecs.errors import HostcoreError
+
+
+class Unseen(HostcoreError):
+    """What was asked for lies in a run directory that is not seen from here."""
+
+    code = "run.unseen"
 
 
 def is_seen(job: StoredJob, settings: Settings) -> bool:

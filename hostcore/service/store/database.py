@@ -1,9 +1,9 @@
 """Opening the database, and bringing it to the form that this version knows."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 import sqlite3
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,8 +96,8 @@ def _sqlite(url: URL) -> Engine:
 def _write_ahead(connection: sqlite3.Connection) -> None:
     """Switch to the write-ahead log.
 
-    Several that switch a new file at once would wait for each other for ever: SQLite tells all but one of them at once,
-    whatever their timeout, that it is locked. See ``SQLITE_BUSY`` in https://www.sqlite.org/c3ref/busy_handler.html.
+    Several that switch a new file would wait for each other for ever, so SQLite tells them at once that it is locked,
+    whatever their timeout: https://www.sqlite.org/c3ref/busy_handler.html.
     """
     end = time.monotonic() + _BUSY_SECONDS
     while True:

@@ -99,12 +99,7 @@ class Jobs:
 
     def _exists(self, job: StoredJob) -> JobExists:
         same_run = self.get(job.run_id) is not None
-        what = f"a job with the run_id {job.run_id!r}" if same_run else f"a job named {job.name!r}"
-        return JobExists(
-            f"there is {what} already",
-            pointer="/run_id",
-            hint="choose another run_id, or leave it out to have one made; to go on with it, resume it",
-        )
+        return job_exists(f"with the run_id {job.run_id!r}" if same_run else f"named {job.name!r}")
 
     def get(self, run_id: str) -> StoredJob | None:
         """The job of a run; None if there is none."""
@@ -165,6 +160,18 @@ class Jobs:
                 _require_room(connection, most_open)
             still = and_(JOBS.c.run_id == job.run_id, JOBS.c.phase == "ended", JOBS.c.launches == job.launches)
             return connection.execute(update(JOBS).where(still).values(changed(job, again))).rowcount == 1
+
+
+def job_exists(which: str) -> JobExists:
+    """That there is a job already.
+
+    :param which: ``with the run_id 'a'``.
+    """
+    return JobExists(
+        f"there is a job {which} already",
+        pointer="/run_id",
+        hint="choose another run_id, or leave it out to have one made; to go on with it, resume it",
+    )
 
 
 def _require_room(connection: Connection, most: int) -> None:

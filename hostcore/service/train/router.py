@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.pointers import escaped
@@ -13,7 +14,8 @@ from hostcore.runs.summary import UnknownRun
 from hostcore.service.admission import Origin
 from hostcore.service.http.auth import Asker, authenticate
 from hostcore.service.http.body import Body, parse_object
-from hostcore.service.http.problems import MEDIA_TYPE, Problem, problem
+from hostcore.service.http.openapi import ALWAYS, CREATED, answer, problem_answer, problems
+from hostcore.service.http.problems import problem
 from hostcore.service.http.problems import status_of as http_status
 from hostcore.service.jobs.router import IdempotencyKey
 from hostcore.service.services import Service, the_service
@@ -26,24 +28,18 @@ from hostcore.service.train.trainers import Trainers
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 
-ROUTER = APIRouter(prefix="/train", tags=["train"], dependencies=[Depends(authenticate)])
+ROUTER = APIRouter(prefix="/train", tags=["train"], dependencies=[Depends(authenticate)], responses=ALWAYS)
 
 The = Annotated[Service, Depends(the_service)]
 
-_EXISTS: Final = {
-    "type": "urn:hostcore:problem:job.exists",
-    "title": "Bad Request",
-    "status": 400,
-    "detail": "a job named 'meta-meta-demo-001' already exists",
-    "errors": [
-        {
-            "pointer": "/run_id",
-            "code": "job.exists",
-            "detail": "a job named 'meta-meta-demo-001' already exists",
-            "hint": "choose another run_id; to go on with that job, POST /v1/jobs/meta_demo_001:resume",
-        }
-    ],
-}
+_REFUSED: Final = problem_answer(
+    400,
+    description="The body is wrong, the job is not allowed, or there is one of its name already.",
+    code="job.exists",
+    detail="a job named 'meta-meta-demo-001' already exists",
+    hint="choose another run_id; to go on with that job, POST /v1/jobs/meta_demo_001:resume",
+    pointer="/run_id",
+)
 #: What the specification answers with 400.
 _OF_THE_BODY: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT)
 _CREATED: Final = {
@@ -53,12 +49,7 @@ _CREATED: Final = {
     "framework": "meta",
     "run_id": "meta_demo_001",
 }
-_LOCATION: Final = {"Location": {"description": "Where its status is.", "schema": {"type": "string"}}}
-
-
-def _problem(description: str, example: Any = None) -> dict[str, Any]:
-    content = {"example": example} if example else {}
-    return {"model": Problem, "description": description, "content": {MEDIA_TYPE: content}}
+_RUNNING: Final = {**_CREATED, "status": "running", "detail": "PyTorchJob pods active"}
 
 
 def the_trainers(request: Request) -> Trainers:
@@ -73,14 +64,9 @@ def the_trainers(request: Request) -> Trainers:
     response_model=TrainingJobStatus,
     summary="Submit a training job",
     openapi_extra={"requestBody": request_body()},
-    responses={
-        201: {"headers": _LOCATION, "content": {"application/json": {"example": _CREATED}}},
-        400: _problem("The body is wrong, the job is not allowed, or there is one of its name already.", _EXISTS),
-        401: _problem("The token is missing, or wrong."),
-        500: _problem("The service has failed."),
-    },
+    responses={201: answer("It is recorded.", _CREATED, CREATED), 400: _REFUSED, **problems(413, 415, 422)},
 )
-def submit(
+async def submit(
     body: Body,
     asker: Asker,
     service: The,
@@ -94,19 +80,20 @@ def submit(
     Everything that is wrong with the body is answered with 400, at once, each with its JSON pointer.
     """
     origin = Origin(principal=asker, route="train", idempotency_key=key, body=body)
-    job, is_new = service.admission.replayed(origin), False
+    job, is_new = await run_in_threadpool(service.admission.replayed, origin), False
     if job is None:
         try:
-            request = read_request(parse_object(body))
-            mapped = to_job(request, service.settings.operator.http.extra_args)
+            request, mapped = await run_in_threadpool(_read, body, service)
         except HostcoreError as error:
             return problem(HTTPStatus.BAD_REQUEST, all_errors(error))
         try:
-            mapped = _for_its_trainer(mapped, service, trainers, asker)
-            job, is_new = service.admission.submit(mapped.document, origin, name=mapped.name)
+            await _ask_its_trainer(mapped, service, trainers, asker)
+            recorded = await run_in_threadpool(_record, mapped, service, trainers, origin)
+            job, is_new = recorded
         except HostcoreError as error:
             if error.code == "job.exists":
-                return problem(HTTPStatus.BAD_REQUEST, [_exists(error, request, mapped, service)])
+                error = await run_in_threadpool(_exists, error, request, mapped, service)
+                return problem(HTTPStatus.BAD_REQUEST, [error])
             if http_status(all_errors(error)[0]) not in _OF_THE_BODY:
                 raise
             return problem(HTTPStatus.BAD_REQUEST, mapped.as_said(error))
@@ -122,11 +109,7 @@ def submit(
     "/{job_name}",
     response_model=TrainingJobStatus,
     summary="Look at a training job",
-    responses={
-        401: _problem("The token is missing, or wrong."),
-        404: _problem("There is no such job."),
-        500: _problem("The service has failed."),
-    },
+    responses={200: answer("How it goes.", _RUNNING), **problems(404)},
 )
 def get_status(job_name: str, service: The) -> TrainingJobStatus:
     """How a job goes, whichever route it was submitted by."""
@@ -140,14 +123,32 @@ def _named(name: str, service: Service) -> StoredJob:
     raise UnknownRun(f"there is no job named {name!r}", hint="GET /v1/jobs lists the jobs that there are")
 
 
-def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers, asker: Principal) -> MappedJob:
-    """The job with ``model_id`` where its trainer looks for it.
+def _read(body: bytes, service: Service) -> tuple[TrainingJobRequest, MappedJob]:
+    """The request in a body, and its job."""
+    request = read_request(parse_object(body))
+    mapped = to_job(request, service.settings.operator.http.extra_args)
+    return request, mapped.noting(request.extra_args)
+
+
+async def _ask_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers, asker: Principal) -> None:
+    """See that it is known what the job's trainer takes, as far as it can be asked.
 
     :raises HostcoreError: Nothing of a job is imported, in whatever process, before it was found to be allowed.
     """
     name = mapped.document["trainer"]
-    if not trainers.known(name):
-        service.admission.plan(mapped.document, asker)
+    if ":" not in name and not trainers.known(name):
+        await run_in_threadpool(service.admission.plan, mapped.document, asker)
+        await trainers.asked(name, job_dir=service.settings.runs)
+
+
+def _record(mapped: MappedJob, service: Service, trainers: Trainers, origin: Origin) -> tuple[StoredJob, bool]:
+    """The job, and whether it is new."""
+    return service.admission.submit(_for_its_trainer(mapped, service, trainers).document, origin, name=mapped.name)
+
+
+def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) -> MappedJob:
+    """The job with ``model_id`` where its trainer looks for it."""
+    name = mapped.document["trainer"]
     names = None if ":" in name else trainers.hyperparams(name, job_dir=service.settings.runs)
     if names is None:
         return mapped

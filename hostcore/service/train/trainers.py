@@ -4,8 +4,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
+
+from anyio import CapacityLimiter, to_thread
 
 from hostcore.plugins.describe import describe
 from hostcore.plugins.description import Description, Question
@@ -37,6 +40,7 @@ class Trainers:
         #: When those that could not be asked may be asked again; monotonic, in seconds.
         self._not_before: dict[str, float] = {}
         self._asking = threading.Lock()
+        self.turns = CapacityLimiter(1)
 
     def known(self, name: str) -> bool:
         """Whether a trainer was asked before."""
@@ -60,6 +64,14 @@ class Trainers:
                 else:
                     self._names[name] = _names(description)
             return self._names.get(name)
+
+    async def asked(self, name: str, *, job_dir: Path) -> None:
+        """Have a trainer be asked, unless it was; see :meth:`hyperparams`, which then answers at once.
+
+        That may take a minute, after others: it is waited for in no thread that other requests need.
+        """
+        if name not in self._names and not self._is_to_be_left_alone(name):
+            await to_thread.run_sync(partial(self.hyperparams, name, job_dir=job_dir), limiter=self.turns)
 
     def takes_model_id(self, name: str, *, job_dir: Path) -> bool:
         """Whether a trainer takes ``model_id``; see :meth:`hyperparams`."""

@@ -1,5 +1,6 @@
 """A copy of an event log that follows its original in a store: it only ever grows, by whole lines."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Final
@@ -7,9 +8,13 @@ from typing import Final
 from hostcore.events.reader import seq_of
 from hostcore.supervisor.remote.store import Place
 
+LOG: Final = logging.getLogger("hostcore.mirror")
+
 #: Read at once, and added in one call at the most; in bytes.
 _PIECE: Final = 8 << 20
 _MOST: Final = 64 << 20
+#: Of a copy: whoever runs the run must not fill this machine's disk.
+_LARGEST: Final = 4 << 30
 _BLOCK: Final = 1 << 16
 
 
@@ -28,6 +33,9 @@ def add_events(log: Place, size: int, copy: Path) -> bool:
     copy.parent.mkdir(parents=True, exist_ok=True)
     with copy.open("a+b", buffering=0) as target:
         end, last = _end(target.fileno())
+        if end >= _LARGEST:
+            LOG.warning("%s has more than %s bytes, which is all that is copied here", log.uri, f"{_LARGEST:,}")
+            return False
         newest = seq_of(last) or 0
         target.truncate(end)
         follows = last == (log.read(end - len(last), end) if last and end <= size else b"")

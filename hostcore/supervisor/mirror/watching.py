@@ -5,10 +5,11 @@ reads the event log here reads on as if it were written here.
 """
 
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,17 +20,24 @@ from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
 from hostcore.runs.afar import has_ended
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_document, write_document
+from hostcore.runs.documents import CorruptDocument, read_document, write_document
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.scrubbing import scrub
 from hostcore.supervisor.mirror.log_copy import add_events
 from hostcore.supervisor.mirror.place import Mirror, mirror_of, record_of
-from hostcore.supervisor.remote.errors import StoreError
 from hostcore.supervisor.remote.store import Place, RemoteFile
+from hostcore_hookspecs.errors import HostcoreError
+
+LOG: Final = logging.getLogger("hostcore.mirror")
 
 #: A mirror is not asked more often.
 _LOOK_SECONDS: Final = 10.0
+#: Of a document in a mirror.
+_MOST_BYTES: Final = 64 << 20
+#: The newest attempts that are brought.
+_MOST_CLAIMS: Final = 1000
 #: How long a store may take to answer: whoever looks has other runs to look at.
 _ANSWER_SECONDS: Final = 15.0
 
@@ -47,25 +55,32 @@ def refresh_far(directory: RunDirectory) -> None:
     refresh(load_job(record.job, world_size=record.world_size or None), directory, at_once=is_new)
 
 
-def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> None:
+def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> bool:
     """Bring what a run's mirror says of its plugins, its attempts, its events and its end into the directory here.
 
     Nothing is done for a job without a mirror, right after the last time, or while somebody else does it. A store that
-    does not answer, and a directory that cannot be written, change nothing: the launcher knows how the run goes.
+    does not answer, and a directory that cannot be written, change nothing but the log of this process: the launcher
+    knows how the run goes.
 
     :param at_once: However short the last time ago is: it has ended.
+    :return: Whether everything that the mirror has is here. If not, it is worth another look.
     """
     if spec.checkpoint_base_uri is None or not directory.path.is_dir():
-        return
-    with suppress(StoreError, CorruptDocument, UnreadableDocument, OSError), _noted(directory) as notes:
-        if notes is None or not (at_once or notes.is_due()):
-            return
-        try:
-            mirror = mirror_of(spec)
-            assert mirror is not None  # there is a base URI
-            _bring(Mirror(attrs.evolve(mirror.place, answer_seconds=_ANSWER_SECONDS)), directory, notes)
-        finally:
-            notes.write()
+        return True
+    try:
+        with _noted(directory) as notes:
+            if notes is None or not (at_once or notes.is_due()):
+                return False
+            try:
+                mirror = mirror_of(spec)
+                assert mirror is not None  # there is a base URI
+                return _bring(Mirror(attrs.evolve(mirror.place, answer_seconds=_ANSWER_SECONDS)), directory, notes)
+            finally:
+                notes.write()
+    except (HostcoreError, OSError) as error:
+        level = logging.WARNING if at_once else logging.INFO  # else it is looked at again before it ends
+        LOG.log(level, "the mirror of %s cannot be brought here: %s", directory.run_id, scrub(str(error)))
+        return False
 
 
 @attrs.define(kw_only=True)
@@ -113,22 +128,28 @@ def _noted(directory: RunDirectory) -> Iterator[_Notes | None]:
         yield _Notes(path=path, versions=versions if isinstance(versions, dict) else {})
 
 
-def _bring(mirror: Mirror, directory: RunDirectory, notes: _Notes) -> None:
+def _bring(mirror: Mirror, directory: RunDirectory, notes: _Notes) -> bool:
+    """Whether everything is here."""
+    complete = True
     for name, take in (
         ("config/run.json", _take_record),
         ("logs/events.jsonl", _take_events),
         ("result.json", _take_result),  # the last: with it, the run has ended
     ):
         file = mirror.place.below(name).file()
-        if file is not None and not notes.has(name, file) and take(mirror.place.below(name), file, directory):
-            notes.note(name, file)
+        if file is not None and not notes.has(name, file):
+            if take(mirror.place.below(name), file, directory):
+                notes.note(name, file)
+            else:
+                complete = False
         if name == "config/run.json":
             _take_claims(mirror, directory)
+    return complete
 
 
-def _take_record(place: Place, _file: RemoteFile, directory: RunDirectory) -> bool:
+def _take_record(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
     """What it really runs with. The job stays as it was submitted, with its launcher."""
-    content = place.read()
+    content = _small(place, file)
     if content is None:
         return False
     own, ran = RunRecord.read(directory.record), record_of(content, place.uri)
@@ -143,18 +164,28 @@ def _take_record(place: Place, _file: RemoteFile, directory: RunDirectory) -> bo
 
 
 def _take_claims(mirror: Mirror, directory: RunDirectory) -> None:
-    for number in mirror.attempts():
-        target = directory.attempts / f"{number}.json"
-        if not target.exists() and (claim := mirror.place.below(f"attempts/{number}.json").read()) is not None:
+    for number in mirror.attempts()[-_MOST_CLAIMS:]:
+        target, place = directory.attempts / f"{number}.json", mirror.place.below(f"attempts/{number}.json")
+        if not target.exists() and (file := place.file()) is not None and (claim := _small(place, file)) is not None:
             write_file(target, [claim])
+
+
+def _small(place: Place, file: RemoteFile) -> bytes | None:
+    """The content of a document; None if there is none any more.
+
+    :raises CorruptDocument: When it is longer than any: it was written elsewhere, and takes memory here.
+    """
+    if (file.size or 0) > _MOST_BYTES:
+        raise CorruptDocument(f"longer than {_MOST_BYTES:,} bytes", file=place.uri)
+    return place.read()
 
 
 def _take_events(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
     return add_events(place, file.size or 0, directory.events)
 
 
-def _take_result(place: Place, _file: RemoteFile, directory: RunDirectory) -> bool:
-    content = place.read()
+def _take_result(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
+    content = _small(place, file)
     if content is None:
         return False
     arrived = directory.result.with_name(".result.arrived.json")

@@ -96,7 +96,8 @@ export class JobPage {
     this.body.hidden = false;
     this.showHead(job, before);
     this.showRooms(job);
-    this.log.offer({ attempt: Math.max(1, job.attempt), ranks: Math.max(1, job.run?.devices?.length ?? 1) });
+    const ranks = Math.max(1, job.run?.devices?.length ?? 1);
+    this.log.offer({ attempt: job.attempt, ranks, seen: job.sees_run_dir });
     this.followEvents();
     const written = (one) => [statusWord(one), one.run?.checkpoints?.at(-1)?.step].join();
     if (!before || written(before) !== written(job)) this.showArtifacts();
@@ -188,7 +189,7 @@ export class JobPage {
 
   async doResume() {
     const expected = { status: "submitted", detail: "", ended_ms: null };
-    await this.change("resuming", () => post(`${this.path}:resume`), expected);
+    await this.change("resuming", () => post(`${this.path}:resume`, { launches: this.job.launches }), expected);
   }
 
   // Shows at once what is to become of the job, and what really did when the service has answered.

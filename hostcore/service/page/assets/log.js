@@ -34,6 +34,8 @@ export class Lines {
     return plain.slice(plain.lastIndexOf("\r") + 1).slice(0, MOST_OF_A_LINE);
   }
 
+  get isEmpty() { return this.lines.length === 0 && this.open === ""; }
+
   toString() {
     const last = Lines.shown(this.open);
     return last ? [...this.lines, last].join("\n") : this.lines.join("\n");
@@ -61,10 +63,12 @@ export class Log {
     this.choices = "";
   }
 
-  // Offers the log of each process of each attempt, and that of the launcher.
-  offer({ attempt, ranks }) {
+  // Offers the log of each process of each attempt, where the service sees them, and that of the launcher.
+  offer({ attempt, ranks, seen }) {
     const choices = [];
-    for (let one = attempt; one >= Math.max(1, attempt - 20); one--) {
+    // Where it will be is not known before it has begun: the service finds that out.
+    if (seen && !attempt) choices.push(["", "attempt 1"]);
+    for (let one = attempt; seen && one >= Math.max(1, attempt - 20); one--) {
       for (let rank = 0; rank < ranks; rank++) {
         const name = ranks > 1 ? `rank ${rank}, attempt ${one}` : `attempt ${one}`;
         choices.push([`source=worker&rank=${rank}&attempt=${one}`, name]);
@@ -79,12 +83,13 @@ export class Log {
     this.choices = key;
     this.source.replaceChildren(...choices.map(([value, name]) => make("option", { value }, name)));
     this.source.value = wasNewest || !choices.some(([value]) => value === kept) ? newest : kept;
-    if (this.source.value !== kept) this.open();
+    if (this.source.value !== kept || !this.stopping) this.open();
   }
 
   open() {
     this.close();
     this.lines.clear();
+    this.isOver = false;
     this.show();
     this.stopping = new AbortController();
     const path = `v1/jobs/${encodeURIComponent(this.runId)}/logs?${this.source.value}&follow=true`;
@@ -112,7 +117,6 @@ export class Log {
     // Who has marked some of it wants to copy it.
     if (!selection.isCollapsed && this.text.contains(selection.anchorNode)) return;
     setText(this.text, this.lines.toString());
-    this.text.dataset.empty = this.text.textContent === "" ? "Nothing has been written yet." : "";
     this.tellState();
     this.scroll();
   }
@@ -125,15 +129,19 @@ export class Log {
     } else if (problem) {
       this.told = `Interrupted: ${problem.message}.`;
     } else {
-      this.told = state === "over" ? "This is all of it." : "";
+      this.told = "";
     }
+    this.isOver = state === "over";
     this.tellState();
   }
 
   tellState() {
-    const { dropped } = this.lines;
+    const { dropped, isEmpty } = this.lines;
     const before = dropped ? `The first ${count(dropped)} lines are not shown.` : "";
-    setText(this.state, [before, this.told].filter(Boolean).join(" "));
+    const after = this.isOver && !isEmpty ? "This is all of it." : this.told;
+    setText(this.state, [before, after].filter(Boolean).join(" "));
+    const nothing = this.isOver ? "Nothing was written." : "Nothing has been written yet.";
+    this.text.dataset.empty = isEmpty ? nothing : "";
   }
 
   scroll() {

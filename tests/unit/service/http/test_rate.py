@@ -70,10 +70,10 @@ def test_no_limit_is_none() -> None:
 
 
 def test_a_client_that_asks_too_often_gets_429_but_probes_are_answered(client: Callable[..., TestClient]) -> None:
-    service = client(http={"requests_per_minute": 8})
-    answers = [service.get("/v1/jobs") for _ in range(3)]
+    service = client(http={"requests_per_minute": 1})
+    answers = [service.get("/v1/jobs") for _ in range(2)]
 
-    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert [answer.status_code for answer in answers] == [200, 429]
     assert answers[-1].headers["content-type"] == "application/problem+json"
     assert answers[-1].json()["errors"][0]["code"] == "request.too_many"
     assert int(answers[-1].headers["retry-after"]) > 0
@@ -81,7 +81,7 @@ def test_a_client_that_asks_too_often_gets_429_but_probes_are_answered(client: C
 
 
 def test_wrong_tokens_are_counted_too(client: Callable[..., TestClient]) -> None:
-    service = client(http={"requests_per_minute": 8})
+    service = client(http={"requests_per_minute": 1})
     service.headers["X-TRAINER-TOKEN"] = "wrong"
 
-    assert [service.get("/v1/jobs").status_code for _ in range(3)] == [401, 401, 429]
+    assert [service.get("/v1/jobs").status_code for _ in range(2)] == [401, 429]

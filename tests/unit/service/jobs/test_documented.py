@@ -23,8 +23,8 @@ def test_every_route_is_described_with_its_problems(opened: Any) -> None:
         operation = document["paths"][path][method]
         assert operation["summary"], path
         assert operation["description"], path
-        assert {"200", "401", "404", "500"} <= set(operation["responses"]), path
-        assert "application/problem+json" in operation["responses"]["404"]["content"], path
+        assert {"200", "400", "401", "500"} <= set(operation["responses"]), path
+        assert "application/problem+json" in operation["responses"]["400"]["content"], path
         assert operation["security"], path
 
 

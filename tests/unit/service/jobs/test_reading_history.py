@@ -1,8 +1,8 @@
 """What a request for events or logs is answered, whatever lies in the run directory."""
 
+import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -11,12 +11,17 @@ import orjson
 import pytest
 import urllib3
 import uvicorn
+from waiting import wait_until
 
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.launch import Launch
 from hostcore.scrubbing import forget_all, remember
 from hostcore.service.app import make_app
 from hostcore.service.jobs import happening, printing
-from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, form_of
+from hostcore.service.jobs.printing import JobOutput, Printer
+from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of
+from hostcore.service.jobs.whereabouts import Unseen
+from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
 
 SECRET = "correct horse battery staple"
 
@@ -28,6 +33,22 @@ def line(seq: int, **fields: Any) -> bytes:
 def attempt(directory: RunDirectory, number: int, text: bytes) -> None:
     (directory.attempts / f"{number}.json").write_text("{}")
     directory.rank_output(number, 0).write_bytes(text)
+
+
+def launch(directory: RunDirectory, *, sees_run_dir: bool) -> None:
+    Launch(attempt=1, submitted_ms=1, sees_run_dir=sees_run_dir).write(directory.launch)
+
+
+class Engine:
+    """The launcher of a job, which has printed a line."""
+
+    def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
+        return LogChunk(text="" if since else "a pod has started\n", next="all")
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "launcher_for", lambda *_: Engine())
 
 
 @pytest.fixture
@@ -91,6 +112,10 @@ def test_a_job_that_ended_without_a_directory_has_an_empty_history(opened: Any) 
         ("a/logs?since=l.1.%21", {}, 400),
         ("a/logs?source=nobody", {}, 400),
         ("a/logs?source=launcher&since=l.1.A", {}, 400),
+        ("a/logs?source=worker&since=l.1.", {}, 400),
+        ("a/logs?source=launcher&since=w.1.5", {}, 400),
+        ("a/logs?source=launcher&rank=0", {}, 400),
+        ("a/logs?source=launcher&attempt=1", {}, 400),
     ],
 )
 def test_what_cannot_be_read_is_a_problem(opened: Any, path: str, headers: dict[str, str], status: int) -> None:
@@ -126,6 +151,61 @@ def test_secrets_that_the_service_knows_are_never_sent(opened: Any, secret: str)
             assert "********" in answer
 
 
+@pytest.mark.usefixtures("engine")
+def test_what_a_run_directory_far_away_has_is_refused_and_what_the_launcher_has_is_told(opened: Any) -> None:
+    directory = opened.job(handle=LaunchHandle(launcher="told", id="a.1"))
+    (directory.attempts / "1.json").write_text("{}")  # a mirror has told of it
+    launch(directory, sees_run_dir=False)
+    for query in ("source=worker", "source=worker&attempt=1", "rank=0", "rank=3&attempt=1", "attempt=1"):
+        answer = opened.get(f"/v1/jobs/a/logs?{query}")
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["code"]) == (404, "run.unseen"), query
+        assert "what its launcher has" in error["hint"]
+    for query in ("", "source=launcher", "since=w.1.5"):  # the last: it was seen when that was read
+        assert opened.get(f"/v1/jobs/a/logs?{query}", Accept=TEXT).text == "a pod has started\n", query
+    assert opened.get("/v1/jobs/a").json()["sees_run_dir"] is False
+    launch(directory, sees_run_dir=True)
+    attempt(directory, 1, b"said\n")
+    assert opened.get("/v1/jobs/a/logs?source=worker&attempt=1", Accept=TEXT).text == "said\n"
+    assert opened.get("/v1/jobs/a").json()["sees_run_dir"] is True
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_stream_that_was_opened_before_the_launch_finds_the_output_wherever_it_is(opened: Any) -> None:
+    directory = opened.job(phase="launched", status="running", due_ms=2**50, handle=LaunchHandle(launcher="x", id="1"))
+
+    def output(source: Printer | None) -> JobOutput:
+        return JobOutput(opened.service, "a", "", source=source, rank=None, attempt=None)
+
+    either, of_ranks = output(None), output("worker")
+    assert not either.look().pieces
+    launch(directory, sees_run_dir=False)
+    assert either.look().more
+    assert [piece.text for piece in either.look().pieces] == [b"a pod has started\n"]
+    with pytest.raises(Unseen):
+        of_ranks.look()
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_a_stream_whose_source_is_seen_no_more_is_closed_without_an_end(follow: bool) -> None:
+    class Source:
+        far = False
+
+        def look(self) -> Look:
+            raise Unseen("the run directory is elsewhere")
+
+    class Request:
+        async def is_disconnected(self) -> bool:
+            return False
+
+    async def sent() -> list[bytes]:
+        request: Any = Request()
+        stream = Streams().send(Source(), Look(more=True), request=request, form=SSE, follow=follow)
+        return [piece async for piece in stream]
+
+    assert asyncio.run(sent()) == []
+
+
 def test_a_long_history_is_sent_bit_by_bit(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(happening, "_LOOK_BYTES", 100)
     lines = [line(seq) for seq in range(1, 200)]
@@ -140,7 +220,7 @@ def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            until(lambda: server.started)
+            wait_until(lambda: server.started, "the server to start")
             app.state.service.jobs.add(a_job("a", phase="launched", due_ms=2**50))
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/jobs/a"
             pool = urllib3.PoolManager(maxsize=20)
@@ -149,18 +229,11 @@ def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any
                 for what in ("events", "logs")
                 for _ in range(5)
             ]
-            until(lambda: app.state.streams.open == 10)
+            wait_until(lambda: app.state.streams.open == 10, "ten open streams")
             for stream in streams:
                 stream.close()
-            until(lambda: app.state.streams.open == 0)
+            wait_until(lambda: app.state.streams.open == 0, "their end")
         finally:
             server.should_exit = True
             thread.join(30)
     assert not thread.is_alive()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        time.sleep(0.02)

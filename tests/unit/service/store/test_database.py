@@ -51,6 +51,17 @@ def test_services_that_start_at_once_make_one_database(database_url: str) -> Non
         one.dispose()
 
 
+def test_a_new_file_that_another_service_is_writing_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # no timeout makes the switch of the journal's mode wait for this
+    done = threading.Timer(0.3, other.execute, ["COMMIT"])
+    done.start()
+    open_database(f"sqlite:///{file}").dispose()
+    done.join()
+    other.close()
+
+
 def test_a_database_of_a_later_version_is_not_touched(database_url: str) -> None:
     engine = open_database(database_url)
     with engine.begin() as connection:

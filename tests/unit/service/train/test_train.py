@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_the_example_of_the_specification_is_understood_field_by_field(connect: 
     assert job["resume_from_checkpoint"] == "auto"
     assert job["labels"] == {"deepfinery.com/team": "aml"}
     resources = job["resources"]
-    assert resources["memory_per_node_gb"] == pytest.approx(512 * 2**30 / 10**9)
+    assert resources["memory_per_node_gb"] == 549.755813888  # 512 GiB, to the byte
     assert (resources["num_nodes"], resources["gpus_per_node"], resources["cpus_per_node"]) == (4, 8, 64)
     assert resources["env"] == {"EXPERIMENT_NAME": "meta-demo"}
 
@@ -187,9 +188,19 @@ def test_the_same_key_makes_one_job(connect: Connect) -> None:
 
 def test_a_trainer_without_model_id_gets_none(connect: Connect) -> None:
     client = connect(schema={"properties": {"lr": {}}, "additionalProperties": False})
-    assert client.post("/train", json={**REQUEST, "extra_args": {"lr": 1}}).status_code == 201
+    body = {**REQUEST, "extra_args": {"lr": 1}, "annotations": {"a": "b", "hostcore/model-id": "another"}}
+    assert client.post("/train", json=body).status_code == 201
     assert job_of(client)["hyperparams"] == {"lr": 1}
-    assert job_of(client)["annotations"] == {"hostcore/model-id": "tiny-1b"}
+    told = {"hostcore/model-id": "tiny-1b", "hostcore/extra-args": '{"lr": 1}'}
+    assert job_of(client)["annotations"] == {"a": "b", **told}
+
+
+def test_the_job_keeps_the_extra_args_as_they_were_said(connect: Connect) -> None:
+    client = connect(http={"env": ["EXPERIMENT_*"]})
+    client.post("/train", json={**EXAMPLE, "framework": "tiny"})
+    client.post("/train", json=REQUEST | {"run_id": "b"})
+    assert json.loads(job_of(client)["annotations"]["hostcore/extra-args"]) == EXAMPLE["extra_args"]
+    assert "hostcore/extra-args" not in job_of(client, "b").get("annotations", {})
 
 
 def test_any_name_of_an_extra_arg_is_a_hyperparameter_as_it_is(connect: Connect) -> None:
