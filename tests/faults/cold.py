@@ -3,15 +3,12 @@
 import json
 import os
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
-
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
+from command_line import COMMAND
 
 
 @attrs.frozen
@@ -49,11 +46,3 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = 60) -> None:
-    """Wait for a condition; it must not take for ever."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s in vain for {what}"
-        time.sleep(0.01)

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from cold import COMMAND, Cold, wait_until
+from cold import Cold
+from command_line import COMMAND
 from ledger import Ledger
+from waiting import wait_until
 
 HERE = Path(__file__).parent
 STEPS = 20

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cold import wait_until
 from outages import HALF, STEPS, Command, Outage
 from proxy import Fault, Proxy
+from waiting import wait_until
 
 FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.SLOW)]
 
@@ -177,16 +177,17 @@ def test_a_receiver_that_is_lost_for_good_costs_nothing_but_its_events_which_can
     assert command.wait() == 0, command.printed
     command.assert_all_steps_done()
     log = command.ledger.events
-    heard = len(set(receiver.seqs))
-    assert heard < len(log)
-    assert f"has not taken {len(log) - heard} events" in command.printed
+    missing = len(log) - len(set(receiver.seqs))
+    assert missing > 0
+    # When the receiver went away, the answer to one event may have been on its way.
+    (untaken,) = [count for count in (missing, missing + 1) if f"has not taken {count} events" in command.printed]
     assert "hostcore replay run --reporter webhook --pending" in command.printed
 
     proxy.fault = Fault.NONE
     replay = outage.command("replay", "run", "--reporter", "webhook", "--pending")
     assert replay.wait() == 0, replay.printed
     receiver.assert_has_heard(log)
-    assert len(receiver.events) == len(log), "more was told again than was missing"
+    assert len(receiver.events) == len(log) - missing + untaken, "more was told again than was missing"
 
 
 def test_a_required_receiver_that_is_lost_for_good_fails_the_run_and_leaves_its_training_intact(

@@ -14,9 +14,10 @@ from typing import Any
 
 import attrs
 import pytest
-from cold import Cold, is_gone, wait_until
+from cold import Cold, is_gone
 from ledger import Ledger, job
 from nursery import HERE, Nursery, nursery
+from waiting import wait_until
 
 KILLS = 200
 COLD_KILLS = 20

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import attrs
 import pytest
-from cold import COMMAND
+from command_line import COMMAND
 from ledger import ENDS, Ledger
 from memory_group import MemoryGroup, NoControlGroup, is_required, memory_group
 

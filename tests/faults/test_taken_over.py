@@ -4,15 +4,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
-
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
+from command_line import COMMAND
+from waiting import wait_until
 
 PATIENT = """
 import os, time
@@ -29,15 +25,6 @@ class Patient:
     def state_dict(self, state): return dict(state)
     def load_state_dict(self, state, payload): state.update(payload)
 """
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 120) -> Any:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 def lives(pid: int) -> bool:
@@ -65,10 +52,10 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
         )
 
     first = start("0.02")
-    until(lambda: list((run / "checkpoints").glob("step-*.json")), "a checkpoint of the first attempt")
+    wait_until(lambda: list((run / "checkpoints").glob("step-*.json")), "a checkpoint of the first attempt")
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     (worker,) = [int(child) for child in children]
-    until((run / "lease.json").exists, "the lease")
+    wait_until((run / "lease.json").exists, "the lease")
     os.kill(first.pid, signal.SIGSTOP)
 
     # As another machine sees it that shares the folder: the holder is elsewhere, and was not heard of for a minute.
@@ -77,15 +64,15 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
     lease["renewed_ms"] -= 60_000
     (run / "lease.json").write_bytes(orjson.dumps(lease))
     second = start("0.02", "--set", "max_steps=60")
-    until((run / "attempts" / "2.json").exists, "the second attempt to claim the run")
+    wait_until((run / "attempts" / "2.json").exists, "the second attempt to claim the run")
     log = run / "logs" / "events.jsonl"
-    until(lambda: b'"run_resumed"' in log.read_bytes(), "the second attempt to train")
+    wait_until(lambda: b'"run_resumed"' in log.read_bytes(), "the second attempt to train")
 
     os.kill(first.pid, signal.SIGCONT)
     _, told = first.communicate(timeout=120)
     assert first.returncode == 1
     assert "attempt 2 of run 'a' has taken it over from attempt 1" in told
-    until(lambda: not lives(worker), "the worker of the first attempt to end", seconds=10)
+    wait_until(lambda: not lives(worker), "the worker of the first attempt to end")
     _, err = second.communicate(timeout=120)
     assert second.returncode == 0, err
 

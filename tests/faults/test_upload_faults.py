@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 from buckets import GROWING, NAME, Bucket, Watcher, bucket, check_copy
-from cold import wait_until
 from outages import HALF, STEPS, Command, Outage
 from proxy import Fault, Proxy, done_by
+from waiting import wait_until
 
 FRAMEWORK = "run/framework=paced_trainer-Trainer"
 FAULTS = [fault for fault in Fault if fault not in (Fault.NONE, Fault.SLOW)]

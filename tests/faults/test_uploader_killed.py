@@ -13,10 +13,11 @@ from pathlib import Path
 import attrs
 import pytest
 from buckets import GROWING, NAME, Bucket, Watcher, bucket, check_copy
-from cold import is_gone, wait_until
+from cold import is_gone
 from outages import Outage
 from proxy import Fault, Proxy, done_by
 from upload_nursery import UploadNursery, upload_nursery
+from waiting import wait_until
 
 #: Of ``hostcore upload``, forked.
 KILLS = 84

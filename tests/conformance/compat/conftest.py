@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from command_line import Said
 
 HERE = Path(__file__).resolve().parent
 HOOKSPECS = HERE.parents[2] / "hookspecs"
@@ -102,19 +103,6 @@ def contracts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | None
         sites[version] = tmp_path_factory.mktemp(f"contract-{version}")
         pip_install(sites[version], make_contract(tmp_path_factory.mktemp("hookspecs") / version, version))
     return sites
-
-
-@attrs.frozen(kw_only=True)
-class Said:
-    """What a command said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @attrs.frozen(kw_only=True)

@@ -5,30 +5,20 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 import orjson
 import pytest
+from command_line import COMMAND, Said, said_by
+from waiting import wait_until
 
 HERE = Path(__file__).parent
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 #: What one torchrun would have taken from another, and what changes where the runs go.
 _NOT_PASSED_ON = ("HOSTCORE_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS")
-
-
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 def is_gone(pid: int) -> bool:
@@ -37,15 +27,6 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-@attrs.frozen(kw_only=True)
-class Finished:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 @attrs.frozen
@@ -118,26 +99,10 @@ class Folder:
         return Run(self.path / "runs" / run_id)
 
 
-def ended(process: "subprocess.Popen[str]") -> Finished:
-    """Wait for the end of a command."""
-    out, err = process.communicate(timeout=180)
-    return Finished(code=process.returncode, out=out, err=err)
-
-
-def all_ended(started: Mapping[str, "subprocess.Popen[str]"]) -> dict[str, Finished]:
-    return {name: ended(process) for name, process in started.items()}
-
-
 @pytest.fixture(scope="session")
-def wait() -> Callable[..., Any]:
-    """See ``wait_until``."""
-    return wait_until
-
-
-@pytest.fixture(scope="session")
-def finish() -> Callable[..., Finished]:
-    """See ``ended``."""
-    return ended
+def finish() -> Callable[..., Said]:
+    """See ``said_by``."""
+    return said_by
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
 SLOW = {"max_steps": 10**6, "hyperparams": {"seconds": 0.01}}
@@ -111,12 +112,12 @@ class TestStopping:
         assert gone(stopped["pids"])
 
 
-def test_no_rank_outlives_a_supervisor_that_is_killed(folder: Any, wait: Callable, gone: Callable) -> None:
+def test_no_rank_outlives_a_supervisor_that_is_killed(folder: Any, gone: Callable) -> None:
     supervisor = folder.hostcore("run", folder.job("orphaned", **SLOW))
     pids = folder.run("orphaned").pids
     supervisor.kill()
     supervisor.wait()
-    wait(lambda: gone(pids), "the end of both workers", seconds=30)
+    wait_until(lambda: gone(pids), "the end of both workers", seconds=30)
     assert not (folder.run("orphaned").path / "result.json").exists()
 
 

@@ -2,19 +2,17 @@
 
 import json
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from command_line import COMMAND, Said, said_by
 
 from hostcore.scrubbing import forms_of
 
 HERE = Path(__file__).parent
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 
 #: Twenty values, no two alike, some awkward.
 PLANTED = [
@@ -41,15 +39,6 @@ PLANTED = [
 ]
 
 PLUGINS = ("trainer", "data", "callback", "reporter", "uploader", "resolver")
-
-
-@attrs.frozen(kw_only=True)
-class Finished:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 def shown_in(text: bytes) -> list[str]:
@@ -111,11 +100,10 @@ class Leaks:
         self.started.append(process)
         return process
 
-    def end(self, process: "subprocess.Popen[str]") -> Finished:
-        out, err = process.communicate(timeout=180)
-        return Finished(code=process.returncode, out=out, err=err)
+    def end(self, process: "subprocess.Popen[str]") -> Said:
+        return said_by(process)
 
-    def command(self, *arguments: str | Path, **environment: str) -> Finished:
+    def command(self, *arguments: str | Path, **environment: str) -> Said:
         return self.end(self.start(*arguments, **environment))
 
     def run_dir(self, run_id: str) -> Path:
@@ -124,7 +112,7 @@ class Leaks:
     def shown_in(self, text: bytes) -> list[str]:
         return shown_in(text)
 
-    def require_none(self, *finished: Finished) -> None:
+    def require_none(self, *finished: Said) -> None:
         """Nothing is shown by a command, nor by any file below the folder but what plugins have written themselves."""
         for one in finished:
             assert shown_in(one.out.encode()) == []
@@ -175,18 +163,3 @@ def leaks(tmp_path: Path, site: Any) -> Iterator[Leaks]:
     made = Leaks(project, environment, references)
     yield made
     made.clean_up()
-
-
-@pytest.fixture(scope="session")
-def until() -> Callable[..., Any]:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-
-    def wait(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            if found := condition():
-                return found
-            time.sleep(0.02)
-        raise AssertionError(f"waited {seconds} s in vain for: {what}")
-
-    return wait

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from hostcore.scrubbing import HIDDEN
 
@@ -88,25 +89,23 @@ def test_when_a_callback_stops_the_run_because_of_them(leaks: Any) -> None:
 
 class TestInTheMiddle:
     @pytest.fixture
-    def start(self, leaks: Any, until: Any) -> Any:
+    def start(self, leaks: Any) -> Any:
         """Start a run that goes on until somebody ends it."""
 
         def start(*, fail: str = "") -> tuple[Any, int]:
             job = leaks.job("slow", max_steps=100_000, metric_every=50, grace_seconds=1)
             process = leaks.start("run", job, "-v", LEAKY_SLOW="1", LEAKY_FAIL=fail)
             pid = leaks.path / "slow.pid"
-            until(lambda: pid.exists() and pid.read_text(), "the third step")
+            wait_until(lambda: pid.exists() and pid.read_text(), "the third step")
             return process, int(pid.read_text())
 
         return start
 
-    def test_plugins_raise_with_them_and_the_run_goes_on_until_it_is_cancelled(
-        self, leaks: Any, start: Any, until: Any
-    ) -> None:
+    def test_plugins_raise_with_them_and_the_run_goes_on_until_it_is_cancelled(self, leaks: Any, start: Any) -> None:
         process, _ = start(fail="reporter.event,uploader.upload")
         log = leaks.run_dir("slow") / "logs" / "events.jsonl"
         for told in ("reporter.event was given", "uploader.upload was given"):
-            until(lambda told=told: told in log.read_text(), told)
+            wait_until(lambda told=told: told in log.read_text(), told)
         lines = b"".join(_command_line(path) for path in Path("/proc").glob("[0-9]*/cmdline"))
         assert b"hostcore.worker" in lines
         assert leaks.shown_in(lines) == []
@@ -114,11 +113,11 @@ class TestInTheMiddle:
         leaks.require_none(done := leaks.end(process))
         assert done.code == 130
 
-    def test_plugins_cannot_be_opened_and_the_run_goes_on(self, leaks: Any, start: Any, until: Any) -> None:
+    def test_plugins_cannot_be_opened_and_the_run_goes_on(self, leaks: Any, start: Any) -> None:
         process, _ = start(fail="reporter.open,uploader.open")
         log = leaks.run_dir("slow") / "logs" / "events.jsonl"
         for told in ("reporter.open was given", "uploader.open was given"):
-            until(lambda told=told: told in log.read_text(), told)
+            wait_until(lambda told=told: told in log.read_text(), told)
         process.send_signal(signal.SIGTERM)
         leaks.require_none(done := leaks.end(process))
         assert done.code == 75
@@ -131,23 +130,23 @@ class TestInTheMiddle:
         assert "was killed by SIGKILL" in done.err
         assert "from a thread: ********" in done.err  # the last lines of its output
 
-    def test_the_supervisor_is_killed(self, leaks: Any, start: Any, until: Any) -> None:
+    def test_the_supervisor_is_killed(self, leaks: Any, start: Any) -> None:
         process, pid = start()
         process.kill()
         done = leaks.end(process)
-        until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the worker")
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the worker")
         leaks.require_none(done)
         output = leaks.run_dir("slow") / "logs" / "rank-0.attempt-1.log"
         # What it printed after the supervisor's death has arrived.
-        until(lambda: "trainer.teardown" in output.read_text(), "its last words", seconds=20)
+        wait_until(lambda: "trainer.teardown" in output.read_text(), "its last words", seconds=20)
         leaks.require_none(leaks.command("resume", "slow", "--set", "max_steps=6", "-v"))
 
 
-def test_of_a_detached_run(leaks: Any, until: Any) -> None:
+def test_of_a_detached_run(leaks: Any) -> None:
     done = leaks.command("run", leaks.job("apart"), "--detach", "-v")
     assert done.code == 0, done.err
-    until((leaks.run_dir("apart") / "result.json").exists, "the end of the run")
-    until(lambda: leaks.command("status", "apart", "--json").out and True, "its status")
+    wait_until((leaks.run_dir("apart") / "result.json").exists, "the end of the run")
+    wait_until(lambda: leaks.command("status", "apart", "--json").out and True, "its status")
     leaks.require_none(done)
     log = next((leaks.run_dir("apart") / "logs").glob("supervisor*"))
     assert f"reporter.open ['{HIDDEN}'" in log.read_text()

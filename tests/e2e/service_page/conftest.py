@@ -4,7 +4,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,12 @@ from urllib.request import Request, urlopen
 
 import attrs
 import pytest
+from command_line import COMMAND
 
 from hostcore.service.store.database import open_database
 from hostcore.service.store.job import StoredJob
 from hostcore.service.store.jobs import Jobs
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 ENDED = ("succeeded", "failed", "cancelled", "preempted", "lost")
 TOKEN = "a-token-for-the-tests-of-the-page"
 #: What takes a page over if it ever becomes markup.

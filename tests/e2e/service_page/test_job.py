@@ -187,3 +187,36 @@ class TestTheLog:
             return [first, lines.lines.length, lines.dropped];
         })()""")
         assert kept == ["100 %\ndone green\nhalf", 5000, 15_003]
+
+    def test_is_that_of_the_launcher_where_the_run_directory_is_not_seen(self, visit: Callable[..., Any]) -> None:
+        tab = visit("#/submit")
+        offered = tab.js("""(async () => {
+            const { Log } = await import("/assets/log.js");
+            const log = new Log("finished"), offered = [];
+            log.open = () => { log.stopping = true; offered.push(log.source.value); };
+            const offer = (attempt, seen) => {
+              log.offer({ attempt, ranks: 1, seen });
+              offered.push([...log.source.options].map((one) => one.textContent).join());
+            };
+            offer(0, true); offer(1, true); offer(1, false);
+            return offered;
+        })()""")
+        assert offered == [
+            "",  # wherever that will be
+            "attempt 1,the launcher",
+            "source=worker&rank=0&attempt=1",
+            "attempt 1,the launcher",
+            "source=launcher",
+            "the launcher",
+        ]
+
+    def test_of_a_job_that_ended_before_it_began_says_that_nothing_was_written(self, visit: Callable[..., Any]) -> None:
+        tab = visit("#/submit")
+        tab.js("""(async () => {
+            const { Log } = await import("/assets/log.js");
+            window.log = new Log("old-000");
+            document.body.append(window.log.node);
+            window.log.offer({ attempt: 0, ranks: 1, seen: true });
+        })()""")
+        tab.until("window.log.text.dataset.empty === 'Nothing was written.'")
+        assert tab.js("window.log.state.textContent") == ""

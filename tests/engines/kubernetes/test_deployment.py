@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import yaml
 
 from hostcore.job.structure import structure
+from hostcore.service.guard.hosts import _METADATA
+from hostcore.service.settings import Settings
 from hostcore.supervisor.operator_file import read_operator_file
 from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_builtin_plugins.launchers.kubernetes.trainjob import TrainJobLauncher
@@ -30,6 +33,9 @@ VERBS = {"POST": "create", "GET": "get", "PATCH": "patch", "PUT": "update", "DEL
 _PATH = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+)/[^/]+)/namespaces/[^/]+/(?P<plural>[a-z]+)(?P<name>/[^/]+)?(?P<sub>/.+)?"
 )
+
+#: It has to be ended by force: its pod is there to be asked for less patience.
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('hello', flush=True); time.sleep(60)"
 
 Objects = list[dict[str, Any]]
 
@@ -87,7 +93,7 @@ def test_the_pod_passes_the_restricted_standard(objects: Objects) -> None:
 def test_what_is_written_is_mounted_and_no_password_stands_in_a_manifest(objects: Objects) -> None:
     [container] = _pod(objects)["containers"]
     written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-    assert written == {"/runs", "/tmp"}
+    assert written - {"/database"} == {"/runs", "/tmp"}
     variables = {one["name"]: one for one in container["env"]}
     assert variables["HOSTCORE_RUNS_DIR"]["value"] == "/runs"
     for name in {"TRAINER_API_TOKEN", "HOSTCORE_DATABASE_URL"} & variables.keys():
@@ -114,8 +120,35 @@ def test_two_services_share_a_volume_and_a_database_and_one_alone_is_never_two()
         strategy = _one(objects, "Deployment")["spec"]["strategy"]["type"]
         has_database = "HOSTCORE_DATABASE_URL" in {one["name"] for one in _pod(objects)["containers"][0]["env"]}
         assert (replicas, strategy) == ((2, "RollingUpdate") if has_database else (1, "Recreate"))
-        modes = _one(objects, "PersistentVolumeClaim")["spec"]["accessModes"]
+        modes = _claim(objects, "hostcore-runs")["spec"]["accessModes"]
         assert modes == (["ReadWriteOnce"] if overlay == "base" else ["ReadWriteMany"])
+
+
+def test_the_database_lies_in_no_volume_that_jobs_mount(objects: Objects, tmp_path: Path) -> None:
+    path = tmp_path / "hostcore.toml"
+    path.write_text(_one(objects, "ConfigMap")["data"]["hostcore.toml"])
+    operator = read_operator_file({"HOSTCORE_CONFIG": str(path)})
+    if "HOSTCORE_DATABASE_URL" in {one["name"] for one in _pod(objects)["containers"][0]["env"]}:
+        assert _one(objects, "PersistentVolumeClaim")["metadata"]["name"] == "hostcore-runs"
+        return
+    database = Settings(operator=operator, runs=Path("/runs")).database.removeprefix("sqlite:///")
+    mounted = _mounted(objects)
+    claim = next(mounted[folder] for folder in PurePosixPath(database).parents if folder in mounted)
+    assert claim != operator.launcher.settings.get("volume")
+    assert _claim(objects, claim)["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+def _claim(objects: Objects, name: str) -> dict[str, Any]:
+    [found] = [one for one in objects if (one["kind"], one["metadata"]["name"]) == ("PersistentVolumeClaim", name)]
+    return found
+
+
+def _mounted(objects: Objects) -> dict[PurePosixPath, str]:
+    """The claims that the service mounts, by folder."""
+    pod = _pod(objects)
+    claims = {one["name"]: one.get("persistentVolumeClaim", {}).get("claimName") for one in pod["volumes"]}
+    mounts = pod["containers"][0]["volumeMounts"]
+    return {PurePosixPath(one["mountPath"]): name for one in mounts if (name := claims[one["name"]]) is not None}
 
 
 def test_the_service_takes_the_file_and_its_launcher_the_settings(objects: Objects, tmp_path: Path) -> None:
@@ -129,11 +162,23 @@ def test_the_service_takes_the_file_and_its_launcher_the_settings(objects: Objec
     # Both write the run directory.
     assert settings.run_as_user == _pod(objects)["securityContext"]["runAsUser"]
     if settings.volume is not None:
-        assert settings.volume == _one(objects, "PersistentVolumeClaim")["metadata"]["name"]
-        assert settings.volume_path in {mount["mountPath"] for mount in container["volumeMounts"]}
+        assert _mounted(objects)[PurePosixPath(settings.volume_path)] == settings.volume
     [policy] = operator.policies
     assert policy.use == "allow-list"
     structure(AllowList.Settings, dict(policy.settings))
+
+
+def test_pods_reach_everything_but_what_jobs_may_not_name() -> None:
+    path = MANIFESTS / "base" / "network-policy.yaml"
+    [policy] = [one for one in yaml.safe_load_all(path.read_text()) if one["spec"]["policyTypes"] == ["Egress"]]
+    everywhere, cache = policy["spec"]["egress"]
+    assert "ports" not in everywhere
+    blocks = [one["ipBlock"] for one in everywhere["to"] if "ipBlock" in one]
+    assert {one["cidr"] for one in blocks} == {"0.0.0.0/0", "::/0"}
+    assert {ipaddress.ip_network(one) for block in blocks for one in block["except"]} == set(_METADATA)
+    assert {"namespaceSelector": {}} in everywhere["to"]
+    assert cache["to"] == [{"ipBlock": {"cidr": "169.254.20.10/32"}}]
+    assert {one["port"] for one in cache["ports"]} == {53}
 
 
 def test_the_role_allows_what_the_launchers_ask_for_and_nothing_else(
@@ -183,7 +228,7 @@ def _context(name: str) -> Callable[[], LaunchContext]:
             launch_id=f"{name}.1",
             name=name,
             run_dir=f"/runs/{name}",
-            command=[sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)"],
+            command=[sys.executable, "-c", DEAF],
             env={},
             log=lambda line: None,
         )

@@ -229,8 +229,9 @@ def test_why_no_pod_is_made_is_told(kubernetes: Any, launcher: KubernetesLaunche
 def test_less_grace_than_the_pods_have_by_themselves_is_asked_for(
     kubernetes: Any, launcher: KubernetesLauncher, context: Context
 ) -> None:
-    handle = launcher.launch(context("import time; time.sleep(60)"))
-    kubernetes.wait(lambda: launcher.poll(handle).status == "running")
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
+    handle = launcher.launch(context(f"{deaf}; time.sleep(60)"))
+    kubernetes.wait(lambda: launcher.read_logs(handle, "").text)
     launcher.cancel(handle, 12.2)
     [deletion] = kubernetes.requests("DELETE")
     assert deletion.params.get("gracePeriodSeconds") == "13"

@@ -5,21 +5,20 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from command_line import COMMAND
+from waiting import wait_until
 
 from hostcore_builtin_plugins.launchers.kubernetes.launching import KubernetesLauncher
 from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_builtin_plugins.launchers.kubernetes.trainjob import TrainJobLauncher
 from hostcore_hookspecs import LaunchHandle, LaunchStatus
 
-HOSTCORE = str(Path(sys.executable).with_name("hostcore"))
 TRAINER = Path(__file__).parents[1] / "curve_trainer.py"
 LAUNCHERS: dict[str, Any] = {"kubernetes-pytorchjob": PytorchJobLauncher, "kubernetes-trainjob": TrainJobLauncher}
 PLURALS = {"kubernetes-pytorchjob": "pytorchjobs", "kubernetes-trainjob": "trainjobs"}
@@ -33,16 +32,6 @@ def curve(steps: int) -> list[float]:
         losses.append((weight - TARGET) ** 2)
         weight -= RATE * 2 * (weight - TARGET)
     return losses
-
-
-def until(condition: Callable[[], Any], what: str, *, seconds: float = 90) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 @attrs.frozen
@@ -60,7 +49,7 @@ class Run:
         return self.launcher.poll(self.handle)
 
     def over(self) -> LaunchStatus:
-        until(lambda: self.poll().status not in ("submitted", "running"), "the end of the run")
+        wait_until(lambda: self.poll().status not in ("submitted", "running"), "the end of the run")
         return self.poll()
 
     def log(self) -> str:
@@ -100,7 +89,7 @@ def submit(kubernetes: Any, tmp_path: Path, use: str, monkeypatch: pytest.Monkey
         }
         (tmp_path / "job.json").write_text(json.dumps(document))
         done = subprocess.run(
-            [HOSTCORE, "run", str(tmp_path / "job.json"), "--detach"],
+            [COMMAND, "run", str(tmp_path / "job.json"), "--detach"],
             capture_output=True,
             text=True,
             timeout=120,
@@ -136,7 +125,7 @@ def test_a_run_without_a_volume_trains_in_a_pod_and_its_mirror_has_the_model(
 
 def test_two_nodes_train_one_model_in_a_volume(submit: Callable[..., Run], kubernetes: Any) -> None:
     run = submit(settings={"volume": "runs"}, resources={"num_nodes": 2})
-    until(lambda: len(kubernetes.objects("pods")) == 2, "two pods")
+    wait_until(lambda: len(kubernetes.objects("pods")) == 2, "two pods")
     status = run.over()
     assert status.status == "succeeded", (status, run.log())
     assert run.losses() == pytest.approx(curve(20))
@@ -146,7 +135,7 @@ def test_two_nodes_train_one_model_in_a_volume(submit: Callable[..., Run], kuber
 
 def test_cancelling_writes_a_checkpoint(submit: Callable[..., Run], kubernetes: Any) -> None:
     run = submit(settings={"volume": "runs"}, max_steps=100_000, hyperparams={"seconds": 0.02}, metric_every=5)
-    until(lambda: (run.path / "logs" / "events.jsonl").exists() and len(run.losses()) > 2, "some steps")
+    wait_until(lambda: (run.path / "logs" / "events.jsonl").exists() and len(run.losses()) > 2, "some steps")
     run.launcher.cancel(run.handle, 60.0)
     assert run.over().status == "cancelled"
     result = json.loads((run.path / "result.json").read_text())
@@ -154,7 +143,7 @@ def test_cancelling_writes_a_checkpoint(submit: Callable[..., Run], kubernetes: 
     assert result["step"] > 5
     run.launcher.cancel(run.handle, 60.0)
     assert run.poll().status == "cancelled"
-    until(lambda: kubernetes.objects("pods") == [], "the pods to be gone")
+    wait_until(lambda: kubernetes.objects("pods") == [], "the pods to be gone")
 
 
 def test_a_run_that_fails_is_not_tried_again_and_says_why(submit: Callable[..., Run], kubernetes: Any) -> None:
@@ -168,7 +157,7 @@ def test_a_run_that_fails_is_not_tried_again_and_says_why(submit: Callable[..., 
 
 def test_out_of_memory_is_told(submit: Callable[..., Run], kubernetes: Any) -> None:
     run = submit(settings={"volume": "runs"}, max_steps=100_000, hyperparams={"seconds": 0.02})
-    until(lambda: (run.path / "logs" / "events.jsonl").exists() and run.losses(), "a step")
+    wait_until(lambda: (run.path / "logs" / "events.jsonl").exists() and run.losses(), "a step")
     [pod] = kubernetes.objects("pods")
     kubernetes.oom_kill(pod["metadata"]["name"])
     status = run.over()
@@ -178,7 +167,7 @@ def test_out_of_memory_is_told(submit: Callable[..., Run], kubernetes: Any) -> N
 
 def test_eviction_is_told(submit: Callable[..., Run], kubernetes: Any) -> None:
     run = submit(max_steps=100_000, hyperparams={"seconds": 0.02})
-    until(lambda: run.poll().status == "running", "the run to begin")
+    wait_until(lambda: run.poll().status == "running", "the run to begin")
     [pod] = kubernetes.objects("pods")
     kubernetes.evict(pod["metadata"]["name"])
     status = run.over()
@@ -197,7 +186,7 @@ def test_what_keeps_a_run_from_beginning_is_told(
     submit: Callable[..., Run], settings: dict[str, Any], reason: str
 ) -> None:
     run = submit(settings=settings)
-    until(lambda: reason in run.poll().message, reason)
+    wait_until(lambda: reason in run.poll().message, reason)
     assert run.poll().status == "submitted"
     run.launcher.cancel(run.handle, 1.0)
     assert run.over().status == "cancelled"

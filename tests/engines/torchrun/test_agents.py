@@ -8,35 +8,24 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from command_line import COMMAND
+from waiting import wait_until
 
 from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.keeper.processes import children, descendants, kill_all
+from hostcore_builtin_plugins.launchers.processes import children, descendants, kill_all
 from hostcore_builtin_plugins.launchers.torchrun.launcher import TorchrunLauncher
 from hostcore_hookspecs import LaunchHandle
 
-HOSTCORE = str(Path(sys.executable).with_name("hostcore"))
 TRAINER = Path(__file__).parents[1] / "curve_trainer.py"
 OVER = ("succeeded", "failed", "cancelled", "preempted", "lost")
 #: What one torchrun would have taken from another, and what changes where the runs go.
 NOT_PASSED_ON = ("HOSTCORE_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS")
-
-
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 90) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 @attrs.frozen
@@ -109,7 +98,7 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., R
         (folder / f"{run_id}.json").write_text(json.dumps(job))
         environment = {name: value for name, value in os.environ.items() if not name.startswith(NOT_PASSED_ON)}
         done = subprocess.run(
-            [HOSTCORE, "run", f"{run_id}.json", "--detach"],
+            [COMMAND, "run", f"{run_id}.json", "--detach"],
             cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -143,26 +132,27 @@ def test_two_agents_have_one_run_of_two_ranks(submit: Callable, curve: Callable)
 def test_a_run_goes_on_from_its_checkpoint_when_an_agent_is_killed_with_its_workers(
     submit: Callable, curve: Callable
 ) -> None:
-    # torchrun's own patience is 15 s until a silent agent counts as lost, and 30 s for another in its place.
-    quick = {"keep_alive_interval": "1", "keep_alive_max_attempt": "2", "last_call_timeout": "1"}
+    # torchrun's own patience is 15 s until a silent agent counts as lost, and 30 s for another in its place. So long
+    # the first of the two also waits for the second: with less it might begin alone.
+    quick = {"keep_alive_interval": "1", "keep_alive_max_attempt": "5", "last_call_timeout": "15"}
     run = submit(
         "lost",
         settings={"min_nodes": 1, "rendezvous": quick},
-        max_steps=60,
+        max_steps=100,
         checkpoint_every=10,
-        hyperparams={"seconds": 0.05},
+        hyperparams={"seconds": 0.1},
     )
     wait_until(lambda: run.has_saved(20), "the checkpoint of step 20")
     kill_all(run.folder.claimed(1)["pid"])
     assert TorchrunLauncher().poll(run.handle).status == "running"
     assert run.ended().status == "succeeded", run.log
-    assert (run.result["attempt"], run.result["step"]) == (2, 60)
+    assert (run.result["attempt"], run.result["step"]) == (2, 100)
     assert [event["world_size"] for event in run.events if event["event"] == "run_started"] == [2, 1]
     (resumed,) = [event for event in run.events if event["event"] == "run_resumed"]
     assert resumed["step"] >= 20
     first, second = run.losses(1), run.losses(2)
-    assert list(second) == list(range(resumed["step"] + 1, 61))
-    assert [{**first, **second}[step] for step in range(1, 61)] == pytest.approx(curve(60))
+    assert list(second) == list(range(resumed["step"] + 1, 101))
+    assert [{**first, **second}[step] for step in range(1, 101)] == pytest.approx(curve(100))
 
 
 def test_a_run_is_cancelled_with_a_checkpoint_and_its_ranks_are_not_started_again(submit: Callable) -> None:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from waiting import wait_until
 
 TRAINER = """
 import os
@@ -200,7 +200,7 @@ def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkp
     process = container.start(unshare, *alone, *arguments, **environment)
     try:
         events = container.folder / "runs/meta_demo_001/logs/events.jsonl"
-        _until(lambda: events.exists() and '"event":"metrics"' in events.read_text(), "a step")
+        wait_until(lambda: events.exists() and '"event":"metrics"' in events.read_text(), "a step")
         [first] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(first), signal.SIGTERM)  # from outside, as a container runtime does
         _, err = process.communicate(timeout=120)
@@ -209,10 +209,3 @@ def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkp
     assert process.returncode == 75, err
     assert container.result["status"] == "preempted"
     assert (container.folder / "runs/meta_demo_001" / container.result["final_checkpoint"]).is_dir()
-
-
-def _until(condition: Any, what: str) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)

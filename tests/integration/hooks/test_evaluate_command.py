@@ -5,9 +5,7 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,13 +13,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from command_line import COMMAND
+from waiting import wait_until
 
 from hostcore.cli import cli
 from hostcore.in_process import _WorkerHere
 from hostcore.supervisor import evaluate
 from hostcore.supervisor.interrupts import Interrupts
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 Play = Callable[..., Any]
 
 
@@ -123,10 +122,7 @@ def test_a_signal_ends_it_at_once_with_everything_it_has_started(
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (code, "")
     assert "nothing was evaluated" in err
-    end = time.monotonic() + 60
-    while lives(worker):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: not lives(worker), "the worker to end")
 
 
 def lives(process: int) -> bool:

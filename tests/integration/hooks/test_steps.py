@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import COMMAND
 
 from hostcore_hookspecs import HostcoreError
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 Play = Callable[..., Any]
 
 

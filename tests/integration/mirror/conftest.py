@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,8 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from command_line import COMMAND, Said
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 HERE = Path(__file__).parent
 TRAINERS = HERE.parent / "runs"
 
@@ -83,17 +82,6 @@ def s3(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
     s3fs.S3FileSystem.clear_instance_cache()
 
 
-@attrs.frozen(kw_only=True)
-class Finished:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 @attrs.frozen
 class Machine:
     """A machine: runs, cache and files of its own."""
@@ -106,7 +94,7 @@ class Machine:
         path.write_text(json.dumps({"device": "cpu", "reporters": [], **keys}))
         return path
 
-    def hostcore(self, *arguments: str | Path, **environment: str) -> Finished:
+    def hostcore(self, *arguments: str | Path, **environment: str) -> Said:
         done = subprocess.run(
             [COMMAND, *map(str, arguments)],
             check=False,
@@ -117,7 +105,7 @@ class Machine:
             text=True,
             timeout=180,
         )
-        return Finished(code=done.returncode, out=done.stdout, err=done.stderr)
+        return Said(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def run(self, run_id: str) -> Path:
         return self.path / "runs" / run_id

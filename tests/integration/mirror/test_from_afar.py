@@ -1,13 +1,13 @@
 """Runs that were started where their directory is not seen: what the commands here say of them."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from waiting import wait_until
 
 from hostcore.cli import cli
 
@@ -55,15 +55,7 @@ def away(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     yield call
     (tmp_path / "go").touch()
     for here in (tmp_path / "far").glob("*"):
-        _wait((here / "exit").exists)
-
-
-def _wait(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 120
-    while not (found := condition()):
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-    return found
+        wait_until((here / "exit").exists, "the end of what was launched")
 
 
 def _job(tmp_path: Path, **keys: Any) -> str:
@@ -76,7 +68,8 @@ def _job(tmp_path: Path, **keys: Any) -> str:
 def test_status_and_list_say_what_the_launcher_and_the_mirror_say(away: Callable[..., Any], tmp_path: Path) -> None:
     away("run", "--detach", _job(tmp_path))
     mirror = tmp_path / "mirror" / "a" / "framework=waiting"
-    _wait(lambda: (mirror / "attempts" / "1.json").exists() and (mirror / "config" / "run.json").exists())
+    files = (mirror / "attempts" / "1.json", mirror / "config" / "run.json")
+    wait_until(lambda: all(file.exists() for file in files), "the run to be in the mirror")
 
     going_on = away("status", "a")
     assert (going_on["status"], going_on["attempt"], going_on["ended_ms"]) == ("running", 1, None)
@@ -84,7 +77,7 @@ def test_status_and_list_say_what_the_launcher_and_the_mirror_say(away: Callable
     assert [run["status"] for run in away("list")["runs"]] == ["running"]
 
     (tmp_path / "go").touch()
-    _wait(lambda: away("list")["runs"][0]["status"] == "succeeded")
+    wait_until(lambda: away("list")["runs"][0]["status"] == "succeeded", "its end")
     ended = away("status", "a")
     assert (ended["status"], ended["step"], ended["max_steps"]) == ("succeeded", 3, 3)
     assert [one["status"] for one in ended["attempts"]] == ["succeeded"]
@@ -99,7 +92,7 @@ def test_status_and_list_say_what_the_launcher_and_the_mirror_say(away: Callable
 
 def test_cancel_asks_the_launcher_of_a_run_that_cannot_hear(away: Callable[..., Any], tmp_path: Path) -> None:
     away("run", "--detach", _job(tmp_path))
-    _wait((tmp_path / "mirror" / "a" / "framework=waiting" / "attempts" / "1.json").exists)
+    wait_until((tmp_path / "mirror/a/framework=waiting/attempts/1.json").exists, "the run to be in the mirror")
 
     done = away("cancel", "a")
 

@@ -14,8 +14,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
+from command_line import COMMAND
 
 TRAINER = """
     import torch

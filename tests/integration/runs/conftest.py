@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,34 +13,10 @@ from typing import Any
 import attrs
 import orjson
 import pytest
+from command_line import COMMAND, Said, said_by
+from waiting import wait_until
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 HERE = Path(__file__).parent
-
-
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
-
-
-@attrs.frozen(kw_only=True)
-class Finished:
-    """A command that has ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Standard output, which must be one JSON document and nothing else."""
-        return json.loads(self.out)
 
 
 @attrs.frozen
@@ -50,10 +25,9 @@ class Command:
 
     process: "subprocess.Popen[str]"
 
-    def end(self) -> Finished:
+    def end(self) -> Said:
         """Wait for its end."""
-        out, err = self.process.communicate(timeout=180)
-        return Finished(code=self.process.returncode, out=out, err=err)
+        return said_by(self.process)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
@@ -127,7 +101,7 @@ class Project:
         self.started.append(process)
         return Command(process)
 
-    def command(self, *arguments: str | Path, **environment: str) -> Finished:
+    def command(self, *arguments: str | Path, **environment: str) -> Said:
         """Run ``hostcore`` in the folder."""
         return self.start(*arguments, **environment).end()
 

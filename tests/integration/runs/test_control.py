@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import COMMAND
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory
@@ -167,7 +167,7 @@ def test_a_run_of_another_user_is_left_alone_with_a_word(ended: Mapping, project
                 sys.executable,
                 "-c",
                 UNPRIVILEGED,
-                Path(sys.executable).with_name("hostcore"),
+                COMMAND,
                 "cancel",
                 "theirs",
                 "--json",

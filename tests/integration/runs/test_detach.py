@@ -4,12 +4,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import COMMAND
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory
@@ -34,9 +33,8 @@ class TestARunThatWasDetached:
         """Submitted from a terminal that was closed in the middle of the run, whose shell is dead."""
         terminal, inside = os.openpty()
         job = project.job("apart.json", run_id="apart", reporters=["terminal"], **SLOW)
-        hostcore = Path(sys.executable).with_name("hostcore")
         # The first terminal that the leader of a session opens is the one whose end it is told of.
-        command = f"exec <{os.ttyname(inside)}; {hostcore} run {job} --detach --json >said.json; exec sleep 1000"
+        command = f"exec <{os.ttyname(inside)}; {COMMAND} run {job} --detach --json >said.json; exec sleep 1000"
         shell = subprocess.Popen(
             ["/bin/sh", "-c", command],
             cwd=project.path,
@@ -101,6 +99,19 @@ class TestAnInvalidJob:
         assert said.code == 2
         assert said.json["errors"]
         assert not project.run("invalid").path.exists()
+
+    @pytest.mark.parametrize(
+        ("way", "key"),
+        [("run", "gpus_per_node"), ("run --in-process", "num_nodes"), ("validate", "num_nodes")],
+    )
+    def test_that_asks_this_machine_for_what_takes_an_engine_is_refused(self, project: Any, way: str, key: str) -> None:
+        job = project.job("large.json", run_id="large", max_steps=3, resources={key: 2})
+        said = project.command(*way.split(), job, "--json")
+        assert said.code == 2
+        (error,) = said.json["errors"]
+        assert (error["pointer"], error["file"]) == (f"/resources/{key}", str(job))
+        assert "the launcher local starts processes of this machine" in error["message"]
+        assert not project.run("large").path.exists()
 
     def test_that_only_training_shows_is_a_run_that_failed(self, project: Any, until: Callable) -> None:
         """Nobody watches any more, so it is not withdrawn."""

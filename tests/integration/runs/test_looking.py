@@ -1,16 +1,15 @@
 """The commands that look at runs, at real ones: what they tell of whole runs, and what they find in damaged ones."""
 
-import json
 import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import attrs
 import orjson
 import pytest
 from click.testing import CliRunner
+from command_line import Said
 
 import hostcore
 from hostcore.checkpoints.commit import commit
@@ -27,17 +26,6 @@ JOB: dict[str, Any] = {
     "keep_checkpoints": 2,
 }
 DATA: dict[str, Any] = {"source": "mock", "num_rows": 70, "batch_size": 10, "shuffle": True}
-
-
-@attrs.frozen(kw_only=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -17,8 +16,9 @@ import attrs
 import orjson
 import pytest
 import urllib3
+from command_line import COMMAND
+from waiting import wait_until
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 HERE = Path(__file__).parent
 TOKEN = "a-token-that-only-the-tests-know"
 LAUNCHERS = ("instant", "slow", "flaky", "broken", "refusing", "stuck")
@@ -36,17 +36,6 @@ poll_seconds = 0.1
 requests_per_minute = 0
 {http}
 """
-
-
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
-    """Wait for a condition; how long it takes proves nothing, but it must not take for ever."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
 
 
 @attrs.frozen(kw_only=True)

@@ -91,6 +91,7 @@ def test_a_client_of_a_service_that_is_killed_gets_every_event_exactly_once(serv
             if kills < 2 and len(got) - begun > 40:
                 server.kill()
                 kills += 1
+                break  # what had arrived by then comes again
         if server.process.poll() is not None:
             server.start()
     assert kills == 2
@@ -121,7 +122,7 @@ def test_two_hundred_open_streams_keep_no_request_waiting(make_server: Any, unti
 
     def submit(number: int) -> None:
         job = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "run_id": f"beside-{number}", "launcher": "instant"}
-        answers.append(server.request("POST", "/v1/jobs", json=job, timeout=30).status)
+        answers.append(server.request("POST", "/v1/jobs", json=job).status)
 
     threads = [threading.Thread(target=submit, args=(number,)) for number in range(20)]
     for thread in threads:

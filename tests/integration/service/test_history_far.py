@@ -20,7 +20,7 @@ def far(make_server: Callable[..., Any], service_site: Any, tmp_path: Path) -> A
     )
     (tmp_path / "mirror").mkdir()
     return make_server(
-        launchers="far = {}", http=f'data_roots = ["{tmp_path}/mirror"]', HOSTCORE_TEST_FAR=str(tmp_path / "far")
+        launchers="far = {}", http=f'checkpoint_roots = ["{tmp_path}/mirror"]', HOSTCORE_TEST_FAR=str(tmp_path / "far")
     )
 
 
@@ -67,4 +67,5 @@ def test_everything_of_a_job_that_ran_far_away_is_seen_from_here(far: Any, tmp_p
     assert len(pieces) > 1
     rest = far.request("GET", f"/v1/jobs/away/logs?source=launcher&since={pieces[0]['next']}").body.splitlines()
     assert [orjson.loads(line) for line in rest] == pieces[1:]
-    assert far.request("GET", "/v1/jobs/away/logs?since=w.1.5").status == 400
+    assert job["sees_run_dir"] is False
+    assert far.request("GET", "/v1/jobs/away/logs?source=worker&attempt=1").codes == ["run.unseen"]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from command_line import COMMAND
 
 
 def test_a_job_that_comes_over_http_is_trained_to_its_end(server: Any) -> None:
@@ -83,7 +84,7 @@ def test_a_service_ends_with_streams_open_and_launches_under_way_and_loses_nothi
     streams = [threading.Thread(target=_follow, args=(server, f"job-{number}")) for number in range(3)]
     for stream in streams:
         stream.start()
-    assert server.stop(seconds=10) == 0
+    assert server.stop() == 0
     for stream in streams:
         stream.join()
 
@@ -118,7 +119,7 @@ def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: A
     for number, (operator, environment, says) in enumerate(cases):
         server = make_server(start=False, folder=tmp_path / str(number), **operator, **environment)
         done = subprocess.run(
-            [_command(), "serve", "--port", "0"],
+            [COMMAND, "serve", "--port", "0"],
             cwd=server.folder,
             env=dict(server.environment),
             capture_output=True,
@@ -132,15 +133,20 @@ def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: A
         assert done.stdout == ""
 
 
-def _command() -> str:
-    import sys
-
-    return str(Path(sys.executable).with_name("hostcore"))
+def test_who_asks_is_who_connects_whatever_the_headers_say(make_server: Any) -> None:
+    server = make_server(start=False)
+    operator = server.folder / "operator.toml"
+    operator.write_text(operator.read_text().replace("requests_per_minute = 0", "requests_per_minute = 1"))
+    server.start()
+    forwarded = [{"X-Forwarded-For": f"203.0.113.{number}"} for number in range(2)]
+    answers = [server.request("GET", "/v1/jobs", headers=headers).status for headers in forwarded]
+    assert answers == [200, 429]
+    assert "203.0.113." not in server.log
 
 
 def test_a_port_that_is_taken_is_told(server: Any) -> None:
     second = subprocess.run(
-        [_command(), "serve", "--port", str(server.port)],
+        [COMMAND, "serve", "--port", str(server.port)],
         env=dict(server.environment),
         capture_output=True,
         check=False,

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 def test_a_request_ends_in_a_trained_model(
     make_server: Callable[..., Any], until: Callable[..., Any], tmp_path: Path
 ) -> None:
-    data = tmp_path / "data"
+    data, mirror = tmp_path / "data", tmp_path / "mirror"
     data.mkdir()
     pq.write_table(pa.table({"x": list(range(64))}), data / "x.parquet")
-    server = make_server(http=f'data_roots = ["{data}"]\nenv = ["EXPERIMENT_*"]')
+    server = make_server(http=f'data_roots = ["{data}"]\ncheckpoint_roots = ["{mirror}"]\nenv = ["EXPERIMENT_*"]')
     answer = server.request(
         "POST",
         "/train",
@@ -24,7 +24,7 @@ def test_a_request_ends_in_a_trained_model(
             "framework": "tiny",
             "model_id": "square-root",
             "run_id": "meta_demo_001",
-            "checkpoint_base_uri": f"{data}/mirror/",
+            "checkpoint_base_uri": f"{mirror}/",
             "dataset_uri": f"{data}/",
             "extra_args": {"max_steps": 4, "save_steps": 2, "batch_size": 8, "seconds": 0.0},
             "env": {"EXPERIMENT_NAME": "demo"},
@@ -40,9 +40,9 @@ def test_a_request_ends_in_a_trained_model(
     job = until(ended, "the job to end")
     assert job["status"] == "succeeded", server.log
     assert (job["framework"], job["run_id"]) == ("tiny", "meta_demo_001")
-    mirror = data / "mirror" / "meta_demo_001" / "framework=tiny"
-    assert sorted(one.name for one in mirror.glob("checkpoints/*.json")) == ["step-000002.json", "step-000004.json"]
-    assert (mirror / "config" / "run.json").exists()
+    run = mirror / "meta_demo_001" / "framework=tiny"
+    assert sorted(one.name for one in run.glob("checkpoints/*.json")) == ["step-000002.json", "step-000004.json"]
+    assert (run / "config" / "run.json").exists()
 
 
 def test_a_request_for_what_is_not_open_starts_nothing(make_server: Callable[..., Any], tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from waiting import wait_until
 
 from hostcore.job.spec import DatasetSpec
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
@@ -26,13 +26,6 @@ DEADLINE_SECONDS = 20.0
 
 def feed_of(dataset: object, **keys: object) -> DatasetFeed:
     return dataset_feed(dataset, DatasetSpec(source="mock", **keys), seed=5, pointer="/dataset")
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.001)
 
 
 def reading_threads() -> list[threading.Thread]:
@@ -152,13 +145,13 @@ class TestStopping:
             assert stream.digest(12)
         finally:
             release.set()
-        wait_until(lambda: not reading_threads())
+        wait_until(lambda: not reading_threads(), "the thread to end")
 
     def test_is_not_asked_for_while_there_is_data(self, memory: Callable) -> None:
         asked = []
         dataset = memory([8] * 4)
         stream = feed_of(dataset, batch_size=4, readahead=1).stream(Cursor(), stopping=lambda: bool(asked.append(1)))
-        wait_until(lambda: not reading_threads())  # all of it fits into one chunk
+        wait_until(lambda: not reading_threads(), "the thread to end")  # all of it fits into one chunk
         assert len(list(stream)) == 8
         assert len(asked) == 0
 
@@ -212,10 +205,10 @@ class TestClosing:
         begun.wait(DEADLINE_SECONDS)
         closer = threading.Thread(target=stream.close)
         closer.start()
-        wait_until(stream._closing.is_set)
+        wait_until(stream._closing.is_set, "the stream to be closed")
         go_on.set()
         closer.join()
-        wait_until(lambda: not reading_threads())
+        wait_until(lambda: not reading_threads(), "the thread to end")
         assert dataset.pieces == 1
 
     def test_does_not_wait_for_ever_for_a_source_that_hangs(
@@ -229,7 +222,7 @@ class TestClosing:
         (hanging,) = reading_threads()
         assert hanging.daemon
         release.set()
-        wait_until(lambda: not reading_threads())
+        wait_until(lambda: not reading_threads(), "the thread to end")
 
     def test_ends_the_batches(self, memory: Callable) -> None:
         feed = feed_of(memory([30] * 12), batch_size=10, shuffle=True, shuffle_window=10)
@@ -287,21 +280,21 @@ class TestMemory:
     def test_no_more_windows_than_the_depth_lie_ready_or_are_in_the_making(self, depth: int, nbytes: int) -> None:
         making = Making(50, nbytes=nbytes, unit_bytes=nbytes)
         with closing(making.read_ahead(depth)) as ahead:
-            wait_until(lambda: making.made == depth)
+            wait_until(lambda: making.made == depth, "what may lie ready")
             assert take_all(ahead) == 50
         assert making.most <= depth
 
     def test_of_windows_that_are_large_only_one_is_read_ahead(self) -> None:
         making = Making(20, nbytes=40 << 20, unit_bytes=40 << 20)
         with closing(making.read_ahead(8)) as ahead:
-            wait_until(lambda: making.made == 1)
+            wait_until(lambda: making.made == 1, "what may lie ready")
             assert take_all(ahead) == 20
         assert making.most == 1
 
     def test_of_windows_that_come_in_parts_a_few_parts_lie_ready(self) -> None:
         making = Making(40, nbytes=8 << 20, unit_bytes=64 << 20)
         with closing(making.read_ahead(2)) as ahead:
-            wait_until(lambda: making.made == 4)
+            wait_until(lambda: making.made == 4, "what may lie ready")
             assert take_all(ahead) == 40
         assert making.most == 4
 
@@ -309,7 +302,7 @@ class TestMemory:
         making = Making(1000, nbytes=1 << 18, unit_bytes=16 << 20)
         with closing(making.read_ahead(1)) as ahead:
             # Beyond, there is no room for another four megabytes.
-            wait_until(lambda: making.made == (12 << 20 >> 18) + 1)
+            wait_until(lambda: making.made == (12 << 20 >> 18) + 1, "what may lie ready")
             assert take_all(ahead) == 1000
         assert making.most <= 16 << 20 >> 18
 

@@ -1,5 +1,6 @@
 """Documents, attempts, records and results: there whole, or not at all."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,8 +11,15 @@ import attrs
 import orjson
 import pytest
 
+from hostcore.runs import documents
 from hostcore.runs.attempts import claim_attempt, newest_attempt
-from hostcore.runs.documents import CorruptDocument, read_document, remove_torn, write_document
+from hostcore.runs.documents import (
+    CorruptDocument,
+    UnreadableDocument,
+    read_document,
+    remove_torn,
+    write_document,
+)
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
@@ -207,6 +215,37 @@ class TestTheResult:
 
     def test_has_an_exit_code_for_every_end(self) -> None:
         assert EXIT_CODES == {"succeeded": 0, "failed": 1, "cancelled": 130, "preempted": 75}
+
+    @pytest.mark.parametrize(
+        ("field", "value"), [("attempt", "1"), ("step", 2**70), ("exit_code", None), ("run_id", 3)]
+    )
+    def test_with_a_value_of_another_kind_is_none(self, tmp_path: Path, field: str, value: object) -> None:
+        (tmp_path / "result.json").write_text(json.dumps({**self.RESULT.as_dict(), field: value}))
+        with pytest.raises(CorruptDocument, match=f"not a RunResult: {field} is "):
+            RunResult.read(tmp_path / "result.json")
+
+
+class TestWhatLiesInPlaceOfADocument:
+    """Whoever writes a run directory need not be trusted by whoever reads it."""
+
+    def test_is_no_document_if_it_is_a_pipe_or_a_link(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe.json")
+        write_document(tmp_path / "secret.json", {})
+        (tmp_path / "link.json").symlink_to(tmp_path / "secret.json")
+        for name in ("pipe.json", "link.json"):
+            with pytest.raises(FileNotFoundError):
+                read_document(tmp_path / name)
+
+    def test_is_told_if_it_is_a_folder_or_longer_than_any_document(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "folder.json").mkdir()
+        with pytest.raises(UnreadableDocument, match="Is a directory"):
+            read_document(tmp_path / "folder.json")
+        monkeypatch.setattr(documents, "_MOST", 10)
+        write_document(tmp_path / "long.json", {"key": "value"})
+        with pytest.raises(CorruptDocument, match="longer than 10 bytes"):
+            read_document(tmp_path / "long.json")
 
 
 def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:

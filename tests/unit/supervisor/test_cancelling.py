@@ -16,9 +16,11 @@ from hostcore.runs.result import RunResult
 from hostcore.runs.summary import UnknownRun, summarize
 from hostcore.supervisor import cancelling as cancelling_module
 from hostcore.supervisor.abandoned import cancel_abandoned
-from hostcore.supervisor.cancelling import cancel
+from hostcore.supervisor.cancelling import ask_to_end, cancel
 from hostcore.supervisor.opening import claim, open_run
+from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs import events
+from hostcore_hookspecs.launcher import LaunchHandle
 
 HOUR_MS = 3_600_000
 
@@ -241,3 +243,39 @@ def test_what_cannot_be_written_says_whose_the_run_is(
     with pytest.raises(Exception, match="the run 'a' cannot be cancelled: ") as caught:
         cancel(run.plan.directory, sleep=_never)
     assert caught.value.code == "run.unwritable"
+
+
+class TestAskingARunOfSomebodyElses:
+    """A service asks: what runs there may have written everything else in the directory."""
+
+    @pytest.fixture
+    def hostile(self, plan: Callable, past: Callable) -> object:
+        """Its record and its launch name a launcher that whoever looks at the run is to call."""
+        run = past(plan())
+        run.attempt()
+        directory = run.plan.directory
+        handle = LaunchHandle(launcher="evil:Launcher", id="1")
+        Launch(attempt=1, submitted_ms=now_ms(), sees_run_dir=False, handle=handle).write(directory.launch)
+        record = orjson.loads(directory.record.read_bytes())
+        record["job"]["launcher"] = {"use": "evil:Launcher"}
+        record["job_dir"] = str(directory.path)
+        directory.record.write_bytes(orjson.dumps(record))
+        (directory.path / "evil.py").write_text("raise SystemExit('it was imported')")
+        return run
+
+    def test_writes_down_the_wish_and_looks_at_nothing(self, hostile: object) -> None:
+        directory = hostile.plan.directory
+        before = hostile.tree()
+        ask_to_end(directory, 1, reason="enough")
+        request = directory.cancel_request(1).relative_to(directory.path)
+        assert {path for path in hostile.tree() if path not in before} >= {str(request)}
+        assert all(hostile.tree()[path] == content for path, content in before.items())
+        asked = read_cancel(directory, 1)
+        assert (asked.requested_by, asked.reason, asked.force) == ("user", "enough", False)
+
+    def test_writes_into_no_other_folder(self, hostile: object, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        (hostile.plan.directory.path / "control").symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(RunUnwritable, match="a link is in the way"):
+            ask_to_end(hostile.plan.directory, 1)
+        assert list((tmp_path / "elsewhere").iterdir()) == []

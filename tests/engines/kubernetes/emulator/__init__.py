@@ -91,7 +91,7 @@ class EmulatedCluster:
         """Have the admission refuse every pod; operators tell of it in events alone."""
         self.api.pods_forbidden = message
 
-    def wait(self, condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    def wait(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
         """Wait for something to come true."""
         end = time.monotonic() + seconds
         while not condition():

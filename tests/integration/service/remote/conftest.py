@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,11 +14,11 @@ import attrs
 import orjson
 import pytest
 from click.testing import CliRunner
+from command_line import COMMAND, Said, said_by
 
 from hostcore import scrubbing
 from hostcore.cli import cli
 
-COMMAND = str(Path(sys.executable).with_name("hostcore"))
 HERE = Path(__file__).parent
 TOKEN = "a-token-that-only-these-tests-know"
 ENTRY_POINTS = """
@@ -46,19 +45,6 @@ class Deaf(Stuck):
     def cancel(self, handle, grace_seconds):
         note("cancelled", handle.id)
 '''
-
-
-@attrs.frozen(kw_only=True)
-class Said:
-    """What a command has said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return orjson.loads(self.out)
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -142,11 +128,6 @@ class Service:
                     os.killpg(pid, signal.SIGKILL)
 
 
-def said_by(process: "subprocess.Popen[str]") -> Said:
-    out, err = process.communicate(timeout=180)
-    return Said(code=process.returncode, out=out, err=err)
-
-
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with a token, whose jobs run on this machine."""
@@ -216,7 +197,8 @@ def masked() -> Callable[[str], list[str]]:
     def mask(text: str) -> list[str]:
         timeless = re.sub(r"\d+(\.\d+)? ?(s|seconds?|minutes?)\b( ago)?|just now", "<time>", text)
         timeless = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "<moment>", timeless)
-        places = re.compile(r"  (events|output|loss curve|samples|everything|checkpoint|to go on|detail)  ")
-        return [line.rstrip() for line in timeless.splitlines() if not places.match(line)]
+        places = re.compile(r"  (engine|events|output|loss curve|samples|everything|checkpoint|to go on|detail)  ")
+        lines = [line.rstrip() for line in timeless.splitlines() if not places.match(line)]
+        return [re.sub(r"(?<=\S) +", " ", line) for line in lines]  # columns are as wide as what was masked in them
 
     return mask

@@ -31,7 +31,7 @@ def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
     first = service.command("run", service.job("long", **LONG), "--json")
     until(lambda: steps(service, "long", 1) >= 2, "two steps")
     first.send_signal(signal.SIGINT)
-    out, err = first.communicate(timeout=60)
+    out, err = first.communicate(timeout=180)
     result = orjson.loads((service.runs / "long" / "result.json").read_bytes())
     assert (first.returncode, orjson.loads(out)) == (130, result)
     assert (result["status"], result["reason"]) == ("cancelled", "interrupted by the user")
@@ -47,13 +47,20 @@ def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
     service.end(signal.SIGKILL)
     before = steps(service, "long", 2)
     until(lambda: steps(service, "long", 2) >= before + 2, "steps without a service")
+    assert second.stderr is not None
+    assert second.stdout is not None
+    told = []
+    while not told or "trying again" not in told[-1]:
+        told.append(second.stderr.readline())
+        assert told[-1], told
     service.start()
     said = there("cancel", "long", "--reason", "enough", "--json")
     assert (said.code, said.json["status"], said.json["result"]["reason"]) == (0, "cancelled", "enough")
     assert (said.json["requested"], said.json["attempt"]) == (True, 2)
 
-    out, err = second.communicate(timeout=60)
-    assert (second.returncode, out.splitlines()[0]) == (130, "cancelled  long")
+    err = "".join(told) + second.stderr.read()
+    out = second.stdout.read()
+    assert (second.wait(timeout=60), out.splitlines()[0]) == (130, "cancelled  long")
     assert "  to go on    hostcore resume long" in out.splitlines(), "the environment names the service"
     told = [line for line in err.splitlines() if line.startswith("long ")]
     assert told[-1].startswith("long cancelled at step")
@@ -66,11 +73,15 @@ def test_a_run_is_cancelled_resumed_and_followed_while_the_service_dies(
     assert followed == [event["seq"] for event in events_of(service, "long")], "each event exactly once"
 
 
-def test_ctrl_c_cancels_once_and_a_second_ends_the_waiting(service: Any, there: Callable[..., Any]) -> None:
+def test_ctrl_c_cancels_once_and_a_second_ends_the_waiting(
+    service: Any, there: Callable[..., Any], until: Callable[..., Any]
+) -> None:
     process = service.command("run", service.job("waits", launcher="deaf"))
     assert process.stderr is not None
     assert process.stdout is not None
     assert process.stderr.readline() == f"waits  submitted to {service.url}\n"
+    # Cancelled before it is launched, it would be over.
+    until(lambda: there("status", "waits", "--json").json["status"] == "running", "it to run")
     process.send_signal(signal.SIGINT)
     while not (line := process.stderr.readline()).startswith("waits  is asked to stop"):
         assert line

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hostcore_builtin_plugins.launchers.run_result import earlier_result, result_of
+from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
+from hostcore_hookspecs import LogChunk
 
 
 def end(run_dir: Path, status: str, *, at_ns: int, **more: object) -> None:
@@ -57,3 +58,15 @@ def test_what_is_no_result_is_lost_with_a_reason(tmp_path: Path, text: str) -> N
     assert found is not None
     assert (found.status, found.exit_code) == ("lost", None)
     assert "result.json cannot be read" in found.message
+
+
+def test_what_a_run_puts_in_place_of_its_files_is_not_followed_or_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text('{"status": "succeeded"}')
+    (tmp_path / "link").symlink_to(tmp_path / "token")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        assert read_log(tmp_path / name, "") == LogChunk(text="", next="0")
+        run_dir = tmp_path / f"run-{name}"
+        run_dir.mkdir()
+        (tmp_path / name).rename(run_dir / "result.json")
+        assert result_of(str(run_dir), None) is None

@@ -1,5 +1,6 @@
 """What is brought of a run that goes on elsewhere: only ever more of it, and nothing where nothing has changed."""
 
+import fcntl
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from hostcore.job.load import load_job
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.mirror import log_copy
+from hostcore.supervisor.mirror import log_copy, watching
 from hostcore.supervisor.mirror.log_copy import add_events
 from hostcore.supervisor.mirror.watching import refresh
 from hostcore.supervisor.remote.store import Place
@@ -117,7 +118,7 @@ class TestRefresh:
         assert directory.events.read_bytes() == _line(1) + _line(2) + _line(3)
 
     def test_of_a_store_that_does_not_answer_changes_nothing(
-        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         mirror.put("result.json", _result(1))
 
@@ -125,12 +126,53 @@ class TestRefresh:
             raise ConnectionError("no answer")
 
         monkeypatch.setattr(type(mirror.filesystem), "info", fail)
-        refresh(load_job(JOB), directory, at_once=True)
+        assert not refresh(load_job(JOB), directory, at_once=True)
         assert not directory.result.exists()
+        assert "the mirror of a cannot be brought here: " in caplog.text
+        assert "no answer" in caplog.text
 
         monkeypatch.undo()
-        refresh(load_job(JOB), directory, at_once=True)
+        assert refresh(load_job(JOB), directory, at_once=True)
         assert directory.result.exists()
+
+    def test_says_whether_everything_is_here(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log_copy, "_PIECE", 64)
+        monkeypatch.setattr(log_copy, "_MOST", 64)
+        content = b"".join(_line(seq) for seq in range(1, 9))  # two at once
+        mirror.put("logs/events.jsonl", content)
+        mirror.put("result.json", _result(1))
+        with (directory.path / ".mirror.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert not refresh(load_job(JOB), directory, at_once=True)
+        assert not directory.result.exists(), "somebody else does it"
+
+        complete = [refresh(load_job(JOB), directory, at_once=True) for _ in range(4)]
+        assert complete == [False, False, False, True]
+        assert directory.events.read_bytes() == content
+        assert not refresh(load_job(JOB), directory), "it is too soon to know"
+
+    def test_takes_no_document_of_any_size(
+        self, mirror: Mirror, directory: RunDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(watching, "_MOST_BYTES", 100)
+        mirror.put("result.json", _result(1) + b" " * 100)
+        assert not refresh(load_job(JOB), directory, at_once=True)
+        assert not directory.result.exists()
+        assert "longer than 100 bytes" in caplog.text
+
+    def test_copies_no_log_that_fills_the_disk(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log_copy, "_LARGEST", 100)
+        directory.events.write_bytes(_line(1) + _line(2, "x" * 60))
+        mirror.put("logs/events.jsonl", directory.events.read_bytes() + _line(3))
+        mirror.put("result.json", _result(1))
+        before = directory.events.read_bytes()
+        assert not refresh(load_job(JOB), directory, at_once=True)
+        assert directory.events.read_bytes() == before
+        assert directory.result.exists(), "how it ended is another file"
 
 
 class TestTheCopyOfALog:
