@@ -64,7 +64,7 @@ def test_what_a_library_does_while_it_is_imported_is_not_the_plugins_doing_unles
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: int
 ) -> None:
     library = once("os, random, socket, threading", "os.environ['OF_THE_LIBRARY'] = random.choice('ab')")
-    library += "    threading.Thread(target=print).start()\n"
+    library += "    thread = threading.Thread(target=print); thread.start(); thread.join()\n"
     library += f"    socket.create_connection(('127.0.0.1', {server})).close()\n"
     results = failed(
         check(
