@@ -242,9 +242,14 @@ class Checkpointer:
         folder = restore(self.subject, search, emit=self.emit)
         if folder is None:
             return None
-        self.subject.progress.note_checkpoints(on_first(self.subject.ranks, self._existing))
+        existing = on_first(self.subject.ranks, self._existing)
+        self.subject.progress.note_checkpoints(existing)
         restore_randomness = random_states(self.subject, folder, emit=self.emit)
         own = folder.parent == self.folder
+        step = self.subject.progress.state.step
+        if own and any(one.step == step and one.final for one in existing):
+            # It was killed before it could say that it was done: what it has committed, and uploaded, stays as it is.
+            self._begun = (step, True)
         self.emit(events.RunResumed(path=f"{self.folder.name}/{folder.name}" if own else str(folder)))
         return restore_randomness
 

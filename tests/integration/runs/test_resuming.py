@@ -121,3 +121,19 @@ class TestACheckpoint:
     def test_that_is_not_there_exits_2(self, finished: Any, project: Any) -> None:
         said = project.command("resume", finished.path / "checkpoints" / "step-000777.json", "--json")
         assert (said.code, said.json["errors"][0]["code"]) == (2, "checkpoint.not_found")
+
+
+def test_a_run_that_was_killed_before_it_could_say_that_it_was_done_keeps_its_last_checkpoint(project: Any) -> None:
+    """What a mirror has of it is not changed any more."""
+    job = project.job("done.json", run_id="done", max_steps=4, checkpoint_every=2)
+    assert project.command("run", job).code == 0
+    run = project.run("done")
+    record = run.path / "checkpoints" / "step-000004.json"
+    committed = record.read_bytes()
+    (run.path / "result.json").unlink()
+
+    assert project.command("resume", "done").code == 0
+    result = run.result
+    assert (result["status"], result["attempt"], result["step"]) == ("succeeded", 2, 4)
+    assert result["final_checkpoint"] == "checkpoints/step-000004"
+    assert record.read_bytes() == committed
