@@ -123,8 +123,8 @@ def _require_one_machine(ctx: LaunchContext) -> None:
 
 #: Takes the name of this launch before it becomes the command: of two that were started for one launch, one ends here.
 _ONCE = 'set -C; echo "$$" >"$0" || exit; exec "$@"'
-#: How long a shell may take to write down its number.
-_STARTED_SECONDS = 10.0
+#: How long a shell may take to write down its number, on a machine that is busy.
+_STARTED_SECONDS = 60.0
 
 
 def _spawn_once(ctx: LaunchContext, log: Path) -> int:

@@ -1,5 +1,6 @@
 """The journal of one attempt: the workers' events merged with the supervisor's, announced, and remembered."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -41,11 +42,20 @@ class Journal:
     :param audience: Told of every event while it is written.
     :param readers: Those that nobody waits for.
     :param ranks: How many there are.
+    :param may_write: Called before every write; raises when the log is another attempt's.
     """
 
     def __init__(
-        self, opening: Opening, job: Job, audience: Audience, *, readers: Readers | None = None, ranks: int = 1
+        self,
+        opening: Opening,
+        job: Job,
+        audience: Audience,
+        *,
+        readers: Readers | None = None,
+        ranks: int = 1,
+        may_write: Callable[[], object] = lambda: None,
     ) -> None:
+        self._may_write = may_write
         self._opening = opening
         self._job = job
         self._audience = audience
@@ -128,6 +138,7 @@ class Journal:
     def write(self, entry: Entry) -> None:
         """Number an event, write it, and announce it."""
         assert self._log is not None
+        self._may_write()  # this process may have been stopped for long, also in the middle of a merge
         event = self._log.append(entry)
         if isinstance(entry.payload, events.CheckpointSaved):
             self._log.sync()

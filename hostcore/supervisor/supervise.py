@@ -114,7 +114,7 @@ class _Attempt:
         self._restart = restart
         self._clock = clock
         self._started_ms = now_ms()
-        self._tenure = Tenure(opening.directory, opening.attempt, clock=clock)
+        self._tenure = Tenure(opening.directory, opening.attempt)
         self.workers = WorkerGroup()
         #: Whether the workers have been told to go.
         self.submitted = False
@@ -128,7 +128,14 @@ class _Attempt:
             clock=clock,
         )
         self.serving = Serving(plan, opening, leave_by=self._stopping.leave_by, meanwhile=self._keep_on, clock=clock)
-        self._journal = Journal(opening, plan.job, Audience(listeners), readers=self.serving, ranks=spec.ranks)
+        self._journal = Journal(
+            opening,
+            plan.job,
+            Audience(listeners),
+            readers=self.serving,
+            ranks=spec.ranks,
+            may_write=self._tenure.look,
+        )
         self._account = Account(self.workers, self._journal, self._stopping, output=self._output)
 
     def run(self, spawn: Spawn) -> RunResult:

@@ -15,6 +15,11 @@ from hostcore_hookspecs.errors import HostcoreError
 _FRESH_SECONDS: Final = 1.0
 
 
+def uptime() -> float:
+    """Seconds; unlike :func:`time.monotonic` on Linux, it goes on while the machine is suspended."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class RunTakenOver(HostcoreError):
     """A newer attempt of the run has started elsewhere; this one must not write any more."""
 
@@ -24,7 +29,7 @@ class RunTakenOver(HostcoreError):
 class Tenure:
     """One attempt's right to write into a run directory."""
 
-    def __init__(self, directory: RunDirectory, attempt: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, directory: RunDirectory, attempt: int, *, clock: Callable[[], float] = uptime) -> None:
         self._directory = directory
         self._attempt = attempt
         self._clock = clock
@@ -38,8 +43,7 @@ class Tenure:
         :param last_progress_ms: When the step last advanced, in milliseconds since 1970.
         :raises RunTakenOver: When the run is another attempt's; then nothing more may be written.
         """
-        if self._clock() - self._looked >= _FRESH_SECONDS:
-            self.require()
+        self.look()
         if self._clock() >= self._renewal_due:
             self._renewal_due = self._clock() + RENEW_SECONDS
             Lease(
@@ -49,6 +53,14 @@ class Tenure:
                 last_progress_ms=last_progress_ms,
                 renewed_ms=now_ms(),
             ).write(self._directory.lease)
+
+    def look(self) -> None:
+        """See that no newer attempt has started, if the last look is not of just now. To be called before each write.
+
+        :raises RunTakenOver: When one has.
+        """
+        if self._clock() - self._looked >= _FRESH_SECONDS:
+            self.require()
 
     def require(self) -> None:
         """See that no newer attempt has started.

@@ -21,8 +21,8 @@ import orjson
 
 #: A killed process is gone after this time, or it is held by a driver or a file server and not waited for.
 _DEATH_SECONDS: Final = 2.0
-#: What it wrote before it ended is read by then; what it started may keep its pipes open for longer.
-_READ_SECONDS: Final = 0.5
+#: What it wrote before it ended is read by then, on a busy machine too; what it started may keep its pipes open longer.
+_READ_SECONDS: Final = 3.0
 _KEPT_LINES: Final = 40
 
 
@@ -123,8 +123,9 @@ class Probe:
             ended, hung = f"no answer within {timeout_seconds:g} s", True
             if not self._kill():
                 ended += ", and its process cannot be killed"
+        read_by = time.monotonic() + _READ_SECONDS
         for reader in self._readers:
-            reader.join(_READ_SECONDS)
+            reader.join(max(0.0, read_by - time.monotonic()))
         return self._told(ended, hung=hung)
 
     def _told(self, ended: str, *, hung: bool) -> Answer:

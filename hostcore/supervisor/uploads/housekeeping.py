@@ -60,7 +60,7 @@ class Housekeeping:
         self._units: dict[tuple[str, str], Unit] = {}
         #: What was given up for the limits' sake, and is not taken up again.
         self._forgone: set[tuple[str, str]] = set()
-        self._newest_saved_ns = 0
+        self._newest_saved = (0, 0)
         self._logs_copied: float | None = None
         #: When the event log was copied last, and how long it was then; at first, when this began.
         self._event_log_copied: tuple[float, int] = (clock(), 0)
@@ -81,7 +81,7 @@ class Housekeeping:
         self._offer_all(self._inventory.beginning(attempt))
         waiting = {unit.name: unit for unit in recovered if unit.kind == "checkpoint"}
         committed = [unit for unit in self._inventory.committed() if not _is_same(unit, waiting.get(unit.name))]
-        self._offer_all(sorted([*recovered, *committed], key=lambda unit: unit.saved_ns))
+        self._offer_all(sorted([*recovered, *committed], key=_saved))
         self._offer_all(self._inventory.generated())
 
     def secure(self) -> None:
@@ -156,7 +156,7 @@ class Housekeeping:
                 self._spool.drop(older)
                 del self._units[name, version]
         if unit.kind == "checkpoint":
-            self._newest_saved_ns = max(self._newest_saved_ns, unit.saved_ns)
+            self._newest_saved = max(self._newest_saved, _saved(unit))
             if any(channel.lacks(unit) for channel in self._channels):
                 self._copy_logs()
         self._units[unit.name, unit.version] = unit
@@ -210,7 +210,7 @@ class Housekeeping:
         self._copy_event_log()
         limit = self._spool_limits
         checkpoints = [unit for unit in self._units.values() if unit.kind == "checkpoint"]
-        older = [unit for unit in checkpoints if unit.saved_ns < self._newest_saved_ns]
+        older = [unit for unit in checkpoints if _saved(unit) < self._newest_saved]
         if limit.seconds:
             now = time.time()
             for unit in older:
@@ -258,6 +258,11 @@ def _step_of(unit: Unit) -> int:
     step = step_of_folder(unit.name.rpartition("/")[2])
     assert step is not None, "checkpoints are named after their steps"
     return step
+
+
+def _saved(unit: Unit) -> tuple[int, int]:
+    """The order of checkpoints: of two that the clock of the file system cannot tell apart, the later step is newer."""
+    return unit.saved_ns, unit.step or 0
 
 
 def _is_same(unit: Unit, other: Unit | None) -> bool:

@@ -11,6 +11,7 @@ from hostcore.events.writer import RankLog
 from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.reporting import Audience, Listener
+from hostcore.supervisor.tenure import RunTakenOver, Tenure
 from hostcore_hookspecs import Event, ReporterContext
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import (
@@ -163,6 +164,26 @@ class TestTheJournal:
             log.note(EpochStarted())
             log.close()
         assert [(event.seq, event.attempt) for event in written(plan)] == [(1, 1), (2, 2)]
+
+    def test_writes_nothing_more_once_another_attempt_has_taken_over(self, plan: Callable, past: Callable) -> None:
+        """In the middle of what it merges: that takes a while, and the process may be stopped for longer."""
+        opening, now = past(plan()).attempt(), [0.0]
+        tenure = Tenure(opening.directory, 1, clock=lambda: now[0])
+
+        def be_stopped(event: Event) -> None:
+            if event.name == "checkpoint_saved":
+                past(plan()).attempt(2)
+                now[0] += 3600
+
+        audience = Audience([Listener(label="here", report_event=be_stopped)])
+        log = Journal(opening, plan().job, audience, may_write=tenure.look)
+        log.open()
+        rank = RankLog(opening.directory.rank_events(1, 0))
+        rank.write(CheckpointSaved(path="checkpoints/step-000011", bytes=1, final=False), step=11, epoch=0)
+        rank.write(Metrics(metrics={}), step=12, epoch=0)
+        with pytest.raises(RunTakenOver):
+            log.merge()
+        assert [event.name for event in written(plan)] == ["checkpoint_saved"]
 
     def test_takes_up_what_a_worker_wrote_after_its_supervisor_had_died(self, plan: Callable, past: Callable) -> None:
         run = past(plan())

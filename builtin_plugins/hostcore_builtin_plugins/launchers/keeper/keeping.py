@@ -1,12 +1,14 @@
 """What a keeper does: it starts what it is to run, shows that it lives, stops it if asked, and notes how it ended."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import BinaryIO, Final
 
@@ -27,6 +29,8 @@ _SHOW_LIFE_SECONDS: Final = 5.0
 _MEET_SECONDS: Final = 300.0
 #: How long an agent whose ranks have stopped may take to end.
 _AGENT_SECONDS: Final = 10.0
+#: Ports that systems do not give to connections by themselves: one of those may be gone before the agent listens.
+_PORTS: Final = range(20_000, 30_000)
 
 
 class Keeper:
@@ -198,9 +202,14 @@ class Keeper:
 
 
 def _free_port() -> int:
-    with socket.create_server(("", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port
+    """A port that nobody listens at.
+
+    :raises OSError: None of so many.
+    """
+    for port in random.SystemRandom().sample(_PORTS, 50):
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise OSError("no port to meet at is free")
 
 
 def _say(line: str) -> None:

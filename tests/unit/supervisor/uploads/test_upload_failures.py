@@ -1,6 +1,8 @@
 """Uploaders that fail, hang, lie, or are slow: nothing is lost in silence, and nothing is told twice."""
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,8 +37,11 @@ class Outage:
 def test_an_outage_is_told_once_and_everything_is_there_after_it(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
-    outage = Outage(mirror, only="checkpoints/")
     uploads = driven(mirror)
+    run.commit(50)
+    uploads.uploads.hear(run.saved(50))
+    uploads.drain()  # with the log: nothing else arrives in the outage
+    outage = Outage(mirror, only="checkpoints/")
     run.commit(100, files=10)
     uploads.uploads.hear(run.saved(100))
     until(lambda: outage.refused > 8)
@@ -174,7 +179,7 @@ def test_a_response_that_is_lost_after_the_write_makes_no_second_object(
 def test_a_call_that_hangs_is_told_and_made_again_in_another_thread(
     run: Run, mirror: Folder, driven: Callable[..., Driven]
 ) -> None:
-    release, hung = threading.Event(), threading.Event()
+    release, hung, ahead = threading.Event(), threading.Event(), [0.0]
 
     def before(artifact: Artifact) -> None:
         if artifact.relative_path.endswith("part-1.bin") and not hung.is_set():
@@ -182,13 +187,16 @@ def test_a_call_that_hangs_is_told_and_made_again_in_another_thread(
             release.wait()
 
     mirror.before = before
-    uploads = driven(mirror, limits=attrs.evolve(QUICK, hang_seconds=0.3))
+    uploads = driven(mirror, clock=lambda: time.monotonic() + ahead[0])
     run.commit(100)
     uploads.uploads.hear(run.saved(100))
     try:
+        # Two documents, the log and two files of the checkpoint; its record waits for the one that hangs.
+        until(lambda: uploads.uploads.pending().by_uploader["folder"].uploaded_files == 5)
+        ahead[0] = QUICK.hang_seconds + 1
         uploads.drain()
         (told,) = uploads.of(events.UploadFailed)
-        assert "has not returned from upload_artifact for 0 s" in told.message
+        assert "has not returned from upload_artifact for 120 s" in told.message
         assert told.will_retry
         assert newest(mirror.root / "checkpoints").found is not None
     finally:
@@ -245,6 +253,24 @@ def test_a_checkpoint_that_has_waited_too_long_is_given_up_unless_it_is_the_newe
     uploads = driven(mirror, spool_seconds=0.01)
     for step in (100, 200):
         run.commit(step)
+        uploads.uploads.hear(run.saved(step))
+    until(lambda: [one for one in uploads.of(events.UploadFailed, CHECKPOINT) if not one.will_retry])
+    outage.is_over = True
+    uploads.drain()
+    assert "checkpoints/step-000200.json" in mirror.files
+    assert f"{CHECKPOINT}.json" not in mirror.files
+
+
+def test_of_two_checkpoints_that_have_one_time_the_later_step_is_the_newest(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    """The clock of a file system may tick every 10 ms only."""
+    outage = Outage(mirror, only="checkpoints/")
+    uploads = driven(mirror, spool_seconds=0.01)
+    for step in (200, 100):
+        run.commit(step)
+        os.utime(run.directory.checkpoints / f"step-{step:06d}.json", (1e9, 1e9))
+    for step in (200, 100):
         uploads.uploads.hear(run.saved(step))
     until(lambda: [one for one in uploads.of(events.UploadFailed, CHECKPOINT) if not one.will_retry])
     outage.is_over = True

@@ -21,8 +21,8 @@ from hostcore_hookspecs import events
 from hostcore_hookspecs.events import Event
 from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
 
-#: Longer than anything takes that is not broken.
-PATIENCE_SECONDS = 20.0
+#: Longer than anything takes that is not broken, in threads of low priority on a machine that is busy.
+PATIENCE_SECONDS = 120.0
 
 
 def until(is_so: Callable[[], object]) -> None:
@@ -154,8 +154,10 @@ class Run:
 
     def sample(self, step: int, number: int = 0, *, content: str = "a picture") -> Event:
         folder = self.directory.samples / f"step-{step:06d}" / str(number)
-        folder.mkdir(parents=True)
-        (folder / "sample.txt").write_text(content)
+        making = folder.with_name(f".{number}.writing")  # as the worker does it: there whole, or not at all
+        making.mkdir(parents=True)
+        (making / "sample.txt").write_text(content)
+        making.rename(folder)
         return self.event(events.SampleSaved(path=f"samples/step-{step:06d}/{number}"), step)
 
     def event(self, payload: Any, step: int, *, attempt: int | None = None) -> Event:
