@@ -29,6 +29,8 @@ from hostcore_hookspecs.errors import HostcoreError
 _LOOK_SECONDS: Final = 0.1
 #: From the traceback of a check that hangs to its end.
 _TRACEBACK_SECONDS: Final = 1.0
+#: The same on a machine that is busy, if there is no traceback by then.
+_LATE_TRACEBACK_SECONDS: Final = 10.0
 #: How long the process may take to close what the checks have opened.
 _CLOSING_SECONDS: Final = 10.0
 _LAST_LINES: Final = 20
@@ -183,8 +185,10 @@ class _Process:
             yield Printed(text=text.decode(errors="replace"))
 
     def _is_late(self) -> bool:
-        if self._deadline is None or time.monotonic() < self._deadline:
+        if self._deadline is None or (now := time.monotonic()) < self._deadline:
             return False
+        if not self.finished and not self._read_trace() and now < self._deadline + _LATE_TRACEBACK_SECONDS:
+            return False  # the traceback is what helps
         self._hung = not self.finished
         return True
 

@@ -99,7 +99,7 @@ class RedisServer:
     """A Redis server of its own, which can be full, and stand still."""
 
     settle_seconds = 0.5
-    #: With half a second of patience of its own, in a slow machine.
+    #: With some seconds of patience of its own, in a slow machine.
     patience_seconds = 20.0
 
     def __init__(self, port: int, process: "subprocess.Popen[bytes]") -> None:
@@ -107,7 +107,7 @@ class RedisServer:
 
         self._process = process
         self._client = redis.Redis(port=port, password=PASSWORD)
-        self.settings: Settings = {"url": f"redis://127.0.0.1:{port}/0", "password": SECRET, "timeout_seconds": 0.5}
+        self.settings: Settings = {"url": f"redis://127.0.0.1:{port}/0", "password": SECRET, "timeout_seconds": 3.0}
 
     def received(self) -> Events:
         keys: Any = self._client.keys("hostcore:*")
@@ -170,7 +170,7 @@ class MlflowServer:
     def __init__(self, database: Path, proxy: Any) -> None:
         self._database = database
         self.refuse, self.hang, self.heal = proxy.refuse, proxy.hang, proxy.heal
-        self.settings: Settings = {"tracking_uri": proxy.url, "token": SECRET, "timeout_seconds": 5.0}
+        self.settings: Settings = {"tracking_uri": proxy.url, "token": SECRET, "timeout_seconds": 15.0}
 
     def received(self) -> Events:
         query = """

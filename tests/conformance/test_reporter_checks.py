@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hostcore_builtin_plugins.jsonl import JsonlReporter
 
 from hostcore.conformance import check_plugin
 from hostcore.conformance.course import BARE, FULL
-from hostcore_hookspecs.events import PAYLOADS
+from hostcore_hookspecs import TransientError
+from hostcore_hookspecs.events import PAYLOADS, Event
 
 
 def test_there_is_an_example_of_every_event() -> None:
@@ -49,6 +52,23 @@ def test_a_sink_may_show_late_what_it_has_and_have_other_runs_in_it(tmp_path: Pa
     harness = Slow(tmp_path / "events.jsonl", {"seq": 3, "run_id": "another"})
     (result,) = check_plugin("jsonl", kind="reporter", harness=harness, only=["reporter.arrives"])
     assert result.status == "passed", result.message
+
+
+def test_an_event_that_the_sink_was_too_busy_for_is_told_again_as_by_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, calls = JsonlReporter.report_event, itertools.count()
+
+    def be_busy(reporter: JsonlReporter, event: Event) -> None:
+        if next(calls) % 3 == 1:
+            raise TransientError("it did not answer in time")
+        take(reporter, event)
+
+    monkeypatch.setattr(JsonlReporter, "report_event", be_busy)
+    harness = Slow(tmp_path / "events.jsonl", {"seq": 3, "run_id": "another"})
+    (result,) = check_plugin("jsonl", kind="reporter", harness=harness, only=["reporter.arrives"])
+    assert result.status == "passed", result.message
+    assert next(calls) > 3
 
 
 @pytest.mark.parametrize("item", [{"step": 3}, "seq 3"], ids=str)

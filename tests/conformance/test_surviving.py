@@ -106,7 +106,7 @@ def test_how_a_child_has_ended_is_told(nursery: Nursery, tmp_path: Path) -> None
 
 
 def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(nursery: Nursery, tmp_path: Path) -> None:
-    ended = call(nursery, "hang", tmp_path / "1", file=str(tmp_path / "pid"), timeout_seconds=3)
+    ended = call(nursery, "hang", tmp_path / "1", file=str(tmp_path / "pid"), timeout_seconds=6)
     assert ended.timed_out
     assert not ended.killed
     pid = int((tmp_path / "pid").read_text())

@@ -16,7 +16,7 @@ class Sink:
     """Keeps events, each once by its key."""
 
     #: Of the settings below, no call takes as long as this.
-    patience_seconds = 3.0
+    patience_seconds = 8.0
     #: What was taken is seen at once.
     settle_seconds = 0.2
 
@@ -44,7 +44,7 @@ class Sink:
     @property
     def settings(self) -> dict[str, Any]:
         token = {"$secret": f"env:{VARIABLE}"}
-        return {"url": f"http://127.0.0.1:{self._server.server_port}/events", "token": token, "timeout_seconds": 0.4}
+        return {"url": f"http://127.0.0.1:{self._server.server_port}/events", "token": token, "timeout_seconds": 2.0}
 
     def received(self) -> Sequence[Mapping[str, Any]]:
         return list(self._events.values())

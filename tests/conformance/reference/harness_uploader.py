@@ -16,7 +16,7 @@ class Store:
     """Keeps files by their URL."""
 
     #: Of the settings below, no call takes as long as this.
-    patience_seconds = 5.0
+    patience_seconds = 9.0
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -44,7 +44,7 @@ class Store:
     @property
     def settings(self) -> dict[str, Any]:
         token = {"$secret": f"env:{VARIABLE}"}
-        return {"url": f"{self.address}/store", "token": token, "timeout_seconds": 2.0}
+        return {"url": f"{self.address}/store", "token": token, "timeout_seconds": 4.0}
 
     def read(self, uri: str) -> bytes | None:
         path = unquote(uri.removeprefix(self.address)) if uri.startswith(self.address) else ""

@@ -60,7 +60,7 @@ class Outcomes:
         error: BaseException | str | None = self.hung or None
         if not self.hung:
             try:
-                error = self._telling.attempt("report_event", event)
+                error = self._telling.attempt_as_host("report_event", event)
             except ConformanceError as hangs:
                 error = hangs.got
                 self.hung = f"nothing could be told after the event {event.name}, whose call did not come back"

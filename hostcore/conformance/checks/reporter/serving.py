@@ -33,7 +33,7 @@ def serves(subject: Subject) -> None:
             *(("report_event", (event,)) for event in events),
             ("close", ()),
         ]:
-            error = telling.attempt(method, *arguments)
+            error = telling.attempt_as_host(method, *arguments)
             if error is not None:
                 about_threads = any(word in str(error).lower() for word in _OF_THREADS)
                 raise ConformanceError(

@@ -105,11 +105,11 @@ class NeedsTheBeginning(ReferenceReporter):
 
 
 class KeepsTheProcess(ReferenceReporter):
-    """Has a thread that nobody stops; it does stop, so that the tests end."""
+    """Has a thread that nobody stops; the kit kills its process."""
 
     def open(self, ctx: ReporterContext) -> None:
         super().open(ctx)
-        threading.Thread(target=time.sleep, args=(6,), daemon=False).start()
+        threading.Thread(target=time.sleep, args=(60,), daemon=False).start()
 
 
 class LeavesItToADaemon(ReferenceReporter):
@@ -118,12 +118,18 @@ class LeavesItToADaemon(ReferenceReporter):
     def open(self, ctx: ReporterContext) -> None:
         super().open(ctx)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._closed = threading.Event()
         threading.Thread(target=self._send, daemon=True).start()
 
     def _send(self) -> None:
-        time.sleep(0.4)
+        self._closed.wait()
+        time.sleep(0.2)  # by then a process that ends at once has ended, and one that lingers for a second has not
         while True:
             super().report_event(self._events.get())
 
     def report_event(self, event: Event) -> None:
         self._events.put(event)
+
+    def close(self) -> None:
+        self._closed.set()
+        super().close()

@@ -47,8 +47,8 @@ class ClosesWhatWasOpened(ClosesOnce):
 
 
 class KeepsTheProcess(ReferenceUploader):
-    """Has a thread that nobody stops; it does stop, so that the tests end."""
+    """Has a thread that nobody stops; the kit kills its process."""
 
     def open(self, ctx: UploadContext) -> None:
         super().open(ctx)
-        threading.Thread(target=time.sleep, args=(8,), daemon=False).start()
+        threading.Thread(target=time.sleep, args=(60,), daemon=False).start()
