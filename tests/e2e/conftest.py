@@ -133,7 +133,7 @@ class Tab:
 
     def until(self, expression: str) -> Any:
         """Wait until an expression is true."""
-        end = time.monotonic() + 60
+        end = time.monotonic() + 180  # some wait for a whole run
         while time.monotonic() < end:
             if found := self.js(expression):
                 return found

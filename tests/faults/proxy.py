@@ -244,6 +244,10 @@ class Proxy:
         self, head: _Head, fault: Fault, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Note
     ) -> bool:
         """Serve a request; whether the connection may be used again."""
+        if fault is Fault.ABSENT:  # accepted in the moment in which it vanished
+            note(None)
+            _reset(writer)
+            return False
         if fault is Fault.BLACK_HOLE:
             note(None)
             await self._switched.wait()

@@ -96,7 +96,13 @@ def outage(tmp_path: Path) -> Outage:
 
 
 def webhook(proxy: Proxy, **settings: Any) -> Mapping[str, Any]:
-    return {"use": "webhook", "url": f"{proxy.url}/events", "timeout_seconds": 1, **settings}
+    return {"use": "webhook", "url": f"{proxy.url}/events", "timeout_seconds": 60, **settings}
+
+
+def webhooks(ways: Ways) -> list[Mapping[str, Any]]:
+    """One for each way. Only where nothing is answered, the timeout is waited for."""
+    patience = {Fault.BLACK_HOLE: {"timeout_seconds": 1}}
+    return [webhook(proxy, **patience.get(fault, {})) for fault, (_, proxy) in ways.items()]
 
 
 def failures(command: Command) -> list[str]:
@@ -119,7 +125,7 @@ def test_everything_is_told_after_outages_that_were_there_from_the_start(outage:
     """One run with a reporter for each fault: none disturbs another."""
     for fault, (_, proxy) in ways.items():
         proxy.fault = fault
-    command = outage.start(outage.job(reporters=[webhook(proxy) for _, proxy in ways.values()]))
+    command = outage.start(outage.job(reporters=webhooks(ways)))
     command.wait_for_step(HALF)
     wait_until(lambda: len(failures(command)) == len(ways), "the failures to be told")
     for fault, (receiver, proxy) in ways.items():
@@ -132,7 +138,7 @@ def test_everything_is_told_after_outages_that_were_there_from_the_start(outage:
 
 
 def test_everything_is_told_after_outages_in_the_middle(outage: Outage, ways: Ways) -> None:
-    job = outage.job(reporters=[webhook(proxy) for _, proxy in ways.values()])
+    job = outage.job(reporters=webhooks(ways))
     job["hyperparams"]["gates"]["5"] = str(outage.folder / "first-gate")
     command = outage.start(job)
     command.wait_for_step(5)

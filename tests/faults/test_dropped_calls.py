@@ -4,7 +4,6 @@ An fsync is left out of a recording; a rename is left out of the protocol while 
 or leave something that breaks a promise.
 """
 
-import os
 import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,12 +25,6 @@ UNNEEDED = {
 }
 #: What leaves a new checkpoint or takes an old one away.
 CHANGES = [name for name in SCENARIOS if "refused" not in name]
-
-
-@pytest.fixture
-def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checker:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # of the attempt that looks; its power stays on
-    return Checker(tmp_path)
 
 
 def place_in_protocol(recorded: Recording, place: int) -> str:

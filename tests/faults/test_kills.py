@@ -23,6 +23,8 @@ KILLS = 200
 COLD_KILLS = 20
 #: Beside each other; there are two cores.
 LANES = 2
+#: Of one run, at most: on a machine that has become slow, none would ever come to its end.
+KILLS_OF_A_RUN = 20
 STEPS = 12
 #: Makes a state of a megabyte, so that there is time to be killed while it is written.
 WIDTH = 16_000
@@ -32,13 +34,13 @@ def long_job(run_id: str, **keys: Any) -> dict[str, Any]:
     return job(run_id, max_steps=STEPS, hyperparams={"width": WIDTH}, **keys)
 
 
-@attrs.frozen
+@attrs.define
 class Unharmed:
     """The run that nobody has killed."""
 
     losses: Mapping[int, float]
     weights: Mapping[str, bytes]
-    #: How long it takes with a checkpoint at each step, from the fork.
+    #: How long it takes with a checkpoint at each step, from the fork; longer, once a part of it has taken longer.
     seconds: float
 
 
@@ -99,8 +101,9 @@ def in_lanes(nurseries: list[Nursery], work: Callable[[Nursery, int], Counter[st
 def test_forked_runs_survive_kills_at_random_instants(nurseries: list[Nursery], unharmed: Unharmed, seed: int) -> None:
     def work(lane: Nursery, number: int) -> Counter[str]:
         rng, counts = random.Random(f"{seed}-{number}"), Counter[str]()
-        while counts["kills"] < KILLS / LANES:
-            counts += kill_until_it_ends(lane, f"forked-{number}-{counts['runs']}", rng, unharmed)
+        while (left := KILLS // LANES - counts["kills"]) > 0:
+            at_most = min(left, KILLS_OF_A_RUN)
+            counts += kill_until_it_ends(lane, f"forked-{number}-{counts['runs']}", rng, unharmed, at_most=at_most)
         return counts
 
     counts = in_lanes(nurseries, work)
@@ -109,12 +112,15 @@ def test_forked_runs_survive_kills_at_random_instants(nurseries: list[Nursery], 
     assert counts["inside a commit"] > KILLS / 20
 
 
-def kill_until_it_ends(lane: Nursery, run_id: str, rng: random.Random, unharmed: Unharmed) -> Counter[str]:
-    """Start a run again and again, and kill it each time at some instant, until it has come to its end."""
+def kill_until_it_ends(
+    lane: Nursery, run_id: str, rng: random.Random, unharmed: Unharmed, *, at_most: int
+) -> Counter[str]:
+    """Start a run again and again, and kill it each time at some instant, some times or until it comes to its end."""
     keep, counts = rng.choice([1, 2, 3, 100]), Counter[str](runs=1)
     keys = {"checkpoint_every": rng.randint(1, 3), "keep_checkpoints": keep}
     ledger = Ledger(lane.runs_dir / run_id)
-    while True:
+    code = -signal.SIGKILL
+    while counts["kills"] < at_most:
         code = lane.run_and_kill(long_job(run_id, **keys), rng.uniform(0, unharmed.seconds))
         if code == 0:
             break
@@ -122,6 +128,10 @@ def kill_until_it_ends(lane: Nursery, run_id: str, rng: random.Random, unharmed:
         counts["kills"] += 1
         counts["inside a commit"] += any("attempt-" in name for name in ledger.hidden)
         check_after_kill(ledger, unharmed, keep=keep)
+    if code != 0:
+        code, seconds = lane.run(long_job(run_id, **keys))
+        assert code == 0, lane.output(run_id)
+        unharmed.seconds = max(unharmed.seconds, seconds)
     check_at_the_end(ledger, unharmed, keep=keep)
     counts["acknowledged"] += len(ledger.acknowledged)
     shutil.rmtree(ledger.path)

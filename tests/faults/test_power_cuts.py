@@ -15,12 +15,6 @@ from power_scenarios import AGAIN, SCENARIOS, Checker, recorded_with_errors
 import hostcore
 
 
-@pytest.fixture
-def checker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checker:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # of the attempt that looks; its power stays on
-    return Checker(tmp_path)
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_power_cut_at_any_call_loses_no_acknowledged_checkpoint(
     name: str, checker: Checker, tmp_path: Path, seed: int

@@ -11,7 +11,7 @@ from proxy import Exchange, Fault, Proxy, done_by
 ANSWER = b"taken" * 1000
 BODY = b"weights" * 30_000
 
-once = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=5))
+once = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=60, read=60))
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -56,8 +56,8 @@ def proxy(server: Server) -> Iterator[Proxy]:
         yield proxy
 
 
-def put(proxy: Proxy, *, read_seconds: float = 5) -> urllib3.BaseHTTPResponse:
-    timeout = urllib3.Timeout(connect=5, read=read_seconds)
+def put(proxy: Proxy, *, read_seconds: float = 60) -> urllib3.BaseHTTPResponse:
+    timeout = urllib3.Timeout(connect=60, read=read_seconds)
     return once.request("PUT", f"{proxy.url}/object", body=BODY, timeout=timeout)
 
 

@@ -53,7 +53,7 @@ class Lane:
     nursery: Nursery
     #: A run that nobody has interrupted.
     unharmed: Ledger
-    #: The least time that one has taken, from the start of its process to the end.
+    #: About how long one takes now, from the start of its process to the end.
     seconds: float
 
     @property
@@ -121,6 +121,7 @@ def send(lane: Lane, run_id: str, sent: signal.Signals, rng: random.Random) -> s
         assert all(map(is_gone, workers)), "a worker has outlived its supervisor"
         if not ledger.path.exists():
             check_that_nothing_began(sent, code, output)
+            lane.seconds *= 1.1  # so it is when the machine has become slower; one that ends by itself corrects it
             return "nothing"
         end = check_end(ledger, sent, code, output)
         check_that_it_goes_on(lane, ledger)
@@ -135,13 +136,14 @@ def check_that_nothing_began(sent: signal.Signals, code: int, output: str) -> No
         assert code in (MEANING[sent][1], -sent)
     else:  # Python's own, which has not come to hostcore yet
         assert sent == signal.SIGINT
-        assert code == (1 if "init_import_site" in output else -sent)
+        assert code == (1 if "Fatal Python error: init_" in output else -sent)
         assert COMMAND_CALLED not in output
 
 
 def check_end(ledger: Ledger, sent: signal.Signals, code: int, output: str) -> str:
     """Check that the attempt has one end, and that everybody tells the same of it."""
-    assert "Traceback" not in output
+    # In a callback of its import machinery, Python itself shows a KeyboardInterrupt and goes on.
+    assert "Traceback" not in output or (sent == signal.SIGINT and "Exception ignored in" in output)
     result = ledger.result
     assert result is not None
     status, exit_code, requested_by = MEANING[sent] if result["status"] != "succeeded" else ("succeeded", 0, None)

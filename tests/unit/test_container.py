@@ -222,7 +222,8 @@ def test_torchrun_gives_the_ranks_the_arguments_as_they_were_given() -> None:
     cut = command.index("--no-python")
     program = [sys.executable, "-IS", "-c", "import json, sys; print(json.dumps(sys.argv[1:]))"]
     alone = [*command[:4], "--standalone", *command[cut : cut + 1], *program, *command[cut + 5 :]]
-    done = subprocess.run(alone, check=True, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(alone, check=False, capture_output=True, text=True, timeout=300)  # how it ends is torch's
+    assert done.stdout, done.stderr
     assert json.loads(done.stdout) == given
 
 

@@ -117,7 +117,7 @@ def test_no_rank_outlives_a_supervisor_that_is_killed(folder: Any, gone: Callabl
     pids = folder.run("orphaned").pids
     supervisor.kill()
     supervisor.wait()
-    wait_until(lambda: gone(pids), "the end of both workers", seconds=30)
+    wait_until(lambda: gone(pids), "the end of both workers")
     assert not (folder.run("orphaned").path / "result.json").exists()
 
 

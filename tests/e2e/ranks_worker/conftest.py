@@ -84,7 +84,7 @@ class Runner:
         ranks: int,
         *,
         batch: int = 12,
-        seconds: float = 60,
+        seconds: float = 180,
         start_from: Path | None = None,
         serves: bool = True,
         **keys: Any,

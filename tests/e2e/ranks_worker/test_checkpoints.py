@@ -111,7 +111,7 @@ def test_a_checkpoint_that_the_first_rank_cannot_begin_is_a_warning_on_all(run: 
 
 def test_a_last_checkpoint_that_cannot_be_written_fails_all_ranks_and_none_hangs(run: Run) -> None:
     callbacks = [{"use": "rank_trainer:Obstruct", "at": 4, "until": 99}]
-    outcome = run("lost", 2, max_steps=4, callbacks=callbacks, seconds=40)
+    outcome = run("lost", 2, max_steps=4, callbacks=callbacks)
     assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
     assert outcome.error(0)["type"] == "CheckpointError"
     assert outcome.error(1)["type"] == "DistributedError"
@@ -130,7 +130,7 @@ def test_a_part_that_cannot_be_written_is_a_warning_on_all(run: Run) -> None:
 
 def test_a_rank_that_fails_while_parts_are_written_lets_them_be_committed(run: Run) -> None:
     keys = {"hyperparams": {"strategy": "fsdp2", "does": "raise:1:4"}, **EVERY}
-    outcome = run("late", 2, max_steps=9, seconds=40, **keys)
+    outcome = run("late", 2, max_steps=9, **keys)
     assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
     assert outcome.error(1)["type"] == "ValueError"
     assert [one.step for one in committed(run.folder / "late" / "checkpoints")] == [3]

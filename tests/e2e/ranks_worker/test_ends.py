@@ -42,8 +42,8 @@ def test_what_is_asked_for_after_a_validation_stops_at_that_step_on_any_number_o
 
 
 def test_a_backoff_ends_on_all_ranks_when_one_is_asked_to_stop(run: Run) -> None:
-    """Rank 0 gets the signal in step 2, after which both want to wait for a minute."""
-    outcome = run("backoff", 2, max_steps=9, hyperparams={"backoff": 60, "does": "sigterm:0:2"}, seconds=30)
+    """Rank 0 gets the signal in step 2, after which both want to wait for ten minutes."""
+    outcome = run("backoff", 2, max_steps=9, hyperparams={"backoff": 600, "does": "sigterm:0:2"})
     assert outcome.codes == [0, 0], outcome.output()
     assert [outcome.end(rank)["step"] for rank in (0, 1)] == [2, 2]
 
@@ -55,7 +55,7 @@ def test_a_short_backoff_is_over_on_all_ranks(run: Run) -> None:
 
 
 def test_an_exception_on_one_rank_ends_the_others_who_say_that_it_is_not_theirs(run: Run) -> None:
-    outcome = run("raise", 3, max_steps=9, hyperparams={"does": "raise:1:3"}, seconds=40)
+    outcome = run("raise", 3, max_steps=9, hyperparams={"does": "raise:1:3"})
     assert (outcome.codes, outcome.hung) == ([1, 1, 1], []), outcome.output()
     assert outcome.error(1)["type"] == "ValueError"
     assert "the loss has exploded" in outcome.error(1)["traceback"]
@@ -65,7 +65,7 @@ def test_an_exception_on_one_rank_ends_the_others_who_say_that_it_is_not_theirs(
 
 
 def test_a_rank_that_dies_ends_the_others(run: Run) -> None:
-    outcome = run("die", 2, max_steps=9, hyperparams={"does": "die:0:3"}, seconds=40)
+    outcome = run("die", 2, max_steps=9, hyperparams={"does": "die:0:3"})
     assert (outcome.codes, outcome.hung) == ([7, 1], []), outcome.output()
     assert outcome.error(1)["type"] == "DistributedError"
 
@@ -73,7 +73,7 @@ def test_a_rank_that_dies_ends_the_others(run: Run) -> None:
 def test_ranks_that_ask_for_different_things_are_told_so(run: Run) -> None:
     keys = {"max_steps": 8, "validate_every": 4, "checkpoint_every": 2, "validation": {}}
     callbacks = [{"use": "rank_trainer:Told", "does": "restore:1:4"}]
-    outcome = run("disagree", 2, callbacks=callbacks, seconds=40, **keys)
+    outcome = run("disagree", 2, callbacks=callbacks, **keys)
     assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
     for rank in (0, 1):
         assert outcome.error(rank)["type"] == "RanksDisagree"

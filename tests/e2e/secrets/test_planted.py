@@ -138,7 +138,7 @@ class TestInTheMiddle:
         leaks.require_none(done)
         output = leaks.run_dir("slow") / "logs" / "rank-0.attempt-1.log"
         # What it printed after the supervisor's death has arrived.
-        wait_until(lambda: "trainer.teardown" in output.read_text(), "its last words", seconds=20)
+        wait_until(lambda: "trainer.teardown" in output.read_text(), "its last words")
         leaks.require_none(leaks.command("resume", "slow", "--set", "max_steps=6", "-v"))
 
 
@@ -146,7 +146,9 @@ def test_of_a_detached_run(leaks: Any) -> None:
     done = leaks.command("run", leaks.job("apart"), "--detach", "-v")
     assert done.code == 0, done.err
     wait_until((leaks.run_dir("apart") / "result.json").exists, "the end of the run")
-    wait_until(lambda: leaks.command("status", "apart", "--json").out and True, "its status")
+    assert leaks.command("status", "apart", "--json").out
+    # Before that it still writes, and removes, what is searched.
+    wait_until(lambda: not (leaks.run_dir("apart") / "lease.json").exists(), "the supervisor to give the run up")
     leaks.require_none(done)
     log = next((leaks.run_dir("apart") / "logs").glob("supervisor*"))
     assert f"reporter.open ['{HIDDEN}'" in log.read_text()

@@ -9,17 +9,19 @@ from typing import Any
 
 import urllib3
 
+#: At most: on a machine on which the service takes long to start, it would hardly ever be there.
+MOST_KILLS = 40
 JOB = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "reporters": []}
 
 
 @contextmanager
 def killed_at_random(server: Any, rng: random.Random, *, seconds: float) -> Iterator[None]:
-    """Kill a service and start it again, until the block is left."""
+    """Kill a service and start it again, many times or until the block is left."""
     over = threading.Event()
     kills = []
 
     def kill() -> None:
-        while not over.wait(rng.uniform(0, seconds)):
+        while not over.wait(rng.uniform(0, seconds)) and len(kills) < MOST_KILLS:
             server.kill()
             kills.append(1)
             server.start(wait=rng.random() < 0.7)

@@ -56,7 +56,8 @@ class Submitted:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         file = self.path / "logs" / "events.jsonl"
-        lines = file.read_bytes().splitlines() if file.exists() else []
+        lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+        lines = [line for line in lines if line.endswith(b"\n")]  # the last may be being written
         return [event for line in lines if (event := orjson.loads(line))["event"] == name]
 
     def poll(self) -> LaunchStatus:

@@ -40,7 +40,7 @@ def test_two_nodes_train_as_the_ranks_of_one_run(folder: Any) -> None:
 def test_the_signal_before_the_limit_makes_a_checkpoint_and_the_job_goes_on_from_it(
     slurm: Any, folder: Any, until: Callable
 ) -> None:
-    run = folder.submit("limited", max_steps=30, hyperparams={"seconds": 0.1}, **TWO_NODES)
+    run = folder.submit("limited", max_steps=120, hyperparams={"seconds": 0.1}, **TWO_NODES)
     until((folder.path / "limited.rank-0.pid").exists, "the third step")
     # As the controller does when the limit is near.
     slurm.ask("scancel", "--signal=USR1", "--batch", run.job)
@@ -51,21 +51,21 @@ def test_the_signal_before_the_limit_makes_a_checkpoint_and_the_job_goes_on_from
     run.until("succeeded")
     preempted, resumed = run.events("run_preempted")[0], run.events("run_started")[-1]
     assert preempted["reason"] == "received SIGUSR1"
-    assert (run.result["attempt"], run.result["step"]) == (2, 30)
+    assert (run.result["attempt"], run.result["step"]) == (2, 120)
     assert resumed["step"] == preempted["step"] > 0
-    assert run.result["metrics"]["total"] == 90
+    assert run.result["metrics"]["total"] == 360
 
 
 def test_a_job_that_slurm_takes_off_its_node_goes_on_from_its_checkpoint(
     slurm: Any, folder: Any, until: Callable
 ) -> None:
-    run = folder.submit("displaced", trainer="small_trainer:Slow", max_steps=100)
+    run = folder.submit("displaced", trainer="small_trainer:Slow", max_steps=500)
     until((folder.path / "displaced.pid").exists, "the third step")
     slurm.ask("scontrol", "requeue", run.job)  # as preemption does
     until(lambda: run.events("run_preempted"), "the run to write a checkpoint and end")
     start_again_now(slurm, run, until)
     run.until("succeeded")
-    assert (run.result["attempt"], run.result["step"]) == (2, 100)
+    assert (run.result["attempt"], run.result["step"]) == (2, 500)
     assert run.events("run_started")[-1]["step"] == run.events("run_preempted")[0]["step"] >= 3
 
 

@@ -128,7 +128,7 @@ def test_a_signal_ends_it_at_once_with_everything_it_has_started(
 def lives(process: int) -> bool:
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second, when it goes between opening and reading
         return False
 
 

@@ -45,7 +45,8 @@ class RunFiles:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        return [orjson.loads(line) for line in (self.path / "logs" / "events.jsonl").read_bytes().splitlines()]
+        lines = (self.path / "logs" / "events.jsonl").read_bytes().splitlines(keepends=True)
+        return [orjson.loads(line) for line in lines if line.endswith(b"\n")]  # the last may be being written
 
     def names(self, *, attempt: int | None = None) -> list[str]:
         return [event["event"] for event in self.events if attempt in (None, event["attempt"])]

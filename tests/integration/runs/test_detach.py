@@ -69,11 +69,12 @@ class TestARunThatWasDetached:
             said = project.command(*command, "--detach", "--json")
             assert (said.code, said.json["errors"][0]["code"]) == (2, "run.conflict")
 
-    def test_is_cancelled_like_any_other(self, submitted: Any, project: Any) -> None:
+    def test_is_cancelled_like_any_other(self, submitted: Any, project: Any, until: Callable) -> None:
         said = project.command("cancel", "apart", "--json")
         assert (said.code, said.json["status"], said.json["attempt"]) == (0, "cancelled", 1)
         assert project.run("apart").names()[-1] == "run_cancelled"
-        assert "cancelled  apart" in (project.run("apart").path / "logs" / "supervisor.log").read_text()
+        log = project.run("apart").path / "logs" / "supervisor.log"
+        until(lambda: "cancelled  apart" in log.read_text(), "the last words of its supervisor")
 
     def test_is_gone_on_with_apart_again(self, submitted: Any, project: Any, until: Callable) -> None:
         project.command("cancel", "apart")
@@ -82,6 +83,7 @@ class TestARunThatWasDetached:
         assert (said.code, said.out.splitlines()[0]) == (0, "submitted  apart")
         assert "hostcore logs -f apart" in said.out
         until(lambda: project.run("apart").result["attempt"] == 2, "the end of the second attempt")
+        until(lambda: not (project.run("apart").path / "lease.json").exists(), "its supervisor to let go of it")
         result = project.run("apart").result
         assert (result["status"], result["step"]) == ("succeeded", step + 3)
         assert launch_of(project, "apart")["attempt"] == 2

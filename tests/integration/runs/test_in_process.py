@@ -79,7 +79,7 @@ def test_every_event_is_told_in_the_order_of_the_log(here: Path, job: Callable) 
     lines = (here / result.run_id / "logs" / "events.jsonl").read_bytes().splitlines()
     assert [orjson.loads(orjson.dumps(event.as_dict())) for event in events] == [orjson.loads(line) for line in lines]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    names = [event.name for event in events]
+    names = [event.name for event in events if event.name != "progress"]  # every few seconds
     saved = names.index("checkpoint_saved")
     assert saved > names.index("metrics"), "it comes when the disk is done, while the training goes on"
     assert [*names[:saved], *names[saved + 1 :]] == [
@@ -175,7 +175,6 @@ def test_leaves_no_thread_and_no_open_file(job: Callable, until: Callable) -> No
     until(
         lambda: all(now <= then for now, then in zip(count(), before, strict=True)),
         f"no more threads and files than before: {before}",
-        seconds=10,
     )
 
 

@@ -1,6 +1,5 @@
 """What a plugin leaves running, and what a run must not pick up or leave behind."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -30,11 +29,10 @@ class WithAChild(Trainer):
 
 def is_gone(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        # Z: killed, and not yet waited for by whoever has inherited it.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):  # the second, when it goes between opening and reading
         return True
-    # Killed, and not yet waited for by whoever has inherited it.
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -237,11 +236,6 @@ def _is_a_run(pid: int) -> bool:
 def tiny_job(**keys: Any) -> dict[str, Any]:
     """A job that the service of the tests takes."""
     return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "reporters": [], **keys}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 @pytest.fixture

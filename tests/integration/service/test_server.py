@@ -42,7 +42,9 @@ def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: A
     server.submit(run_id="a", max_steps=10_000, hyperparams={"seconds": 0.02})
     job = server.wait_for("a", "running")
     supervisor = int(next(server.runs.glob("a/config/started.*")).read_text())
-    processes = [supervisor, *until(lambda: _children(supervisor), "a worker")]
+    until(lambda: list(server.runs.glob("a/logs/rank-*.jsonl")), "a worker that trains")
+    processes = [supervisor, *_children(supervisor)]
+    assert len(processes) > 1
     for pid in processes:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         assert b"HOSTCORE_RUNS_DIR" in environment

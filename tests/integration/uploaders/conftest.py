@@ -69,7 +69,7 @@ class RunningStore:
     @contextmanager
     def opened(self, *, options: dict[str, Any] | None = None, **more: Any) -> Iterator[FsspecUploader]:
         changes = {name: more.pop(name) for name in ("is_canceled", "prefix") if name in more}
-        settings = {"uri": self.uri, "storage_options": {**self.options, **(options or {})}, "timeout_seconds": 20.0}
+        settings = {"uri": self.uri, "storage_options": {**self.options, **(options or {})}, "timeout_seconds": 60.0}
         uploader = FsspecUploader(settings=FsspecUploader.Settings(**{**settings, **more}))
         uploader.open(context(**changes))
         yield uploader

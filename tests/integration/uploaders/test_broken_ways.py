@@ -139,11 +139,12 @@ def test_a_store_that_never_answers_is_given_up_after_the_timeout(way: Any, s3_p
 
 
 def test_a_store_that_is_not_there_is_tried_again_later(s3: Any, gcs: Any, artifact: Make) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        nowhere = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    for store in (s3, gcs):
-        with store.opened(options={"endpoint_url": nowhere}) as uploader, pytest.raises(TransientError):
-            uploader.upload_artifact(artifact("a.bin", b"content"))
+    with socket.socket() as taken:  # nobody listens there
+        taken.bind(("127.0.0.1", 0))
+        nowhere = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        for store in (s3, gcs):
+            with store.opened(options={"endpoint_url": nowhere}) as uploader, pytest.raises(TransientError):
+                uploader.upload_artifact(artifact("a.bin", b"content"))
 
 
 @pytest.mark.parametrize("what", ["reset", "answer"])

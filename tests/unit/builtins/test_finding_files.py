@@ -160,9 +160,10 @@ def test_options_that_a_file_system_does_not_take_are_refused() -> None:
 
 
 def test_a_store_that_does_not_answer_is_one_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    assert "cannot be read" in error_of(f"ftp://127.0.0.1:{port}/a.parquet").message
+    with socket.socket() as bound:  # nobody else gets its port, and it does not listen
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        assert "cannot be read" in error_of(f"ftp://127.0.0.1:{port}/a.parquet").message
 
 
 def test_a_missing_object_is_refused_with_the_names_close_to_it() -> None:

@@ -277,7 +277,7 @@ def on_terminal(*args: str, columns: int = 100, **environment: str) -> str:
         withexitstatus=True,
         env={**inherited, "TERM": "xterm-256color", **environment},
         dimensions=(24, columns),
-        timeout=60,
+        timeout=180,
     )
     assert status == 0, shown
     return str(shown.decode())
@@ -326,6 +326,7 @@ def test_standard_output_is_left_alone(tmp_path: Path) -> None:
         shlex.join(["/bin/sh", "-c", '"$0" "$1" 100 succeeds > "$2"', sys.executable, str(program), f"{tmp_path}/out"]),
         withexitstatus=True,
         env={**os.environ, "TERM": "xterm"},
+        timeout=180,
     )
     assert status == 0, shown
     assert (tmp_path / "out").read_text() == "the result\n"

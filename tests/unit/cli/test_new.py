@@ -264,8 +264,9 @@ def licence(folder: Path) -> str:
 
 
 def test_the_licence_has_this_year_and_the_author_that_was_given(new: New, tmp_path: Path) -> None:
+    before = date.today().year
     new("trainer", "mine", "--author", ' Ada "A" O\'Lovelace ')
-    assert licence(tmp_path) == f'Copyright (c) {date.today().year} Ada "A" O\'Lovelace'
+    assert licence(tmp_path) in {f'Copyright (c) {year} Ada "A" O\'Lovelace' for year in (before, date.today().year)}
     assert PLACEHOLDER not in (tmp_path / "mine/README.md").read_text()
 
 

@@ -21,7 +21,7 @@ from hostcore.worker.feed.readahead import ReadAhead
 from hostcore.worker.feed.reading import never
 from hostcore_hookspecs import KINDS, Capabilities, DataContext, PluginRef, Shard
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 120.0
 
 
 def feed_of(dataset: object, **keys: object) -> DatasetFeed:
@@ -165,6 +165,11 @@ class TestStopping:
 
 
 class TestClosing:
+    @pytest.fixture(autouse=True)
+    def patient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A busy machine may take longer than a second to end a thread."""
+        monkeypatch.setattr(readahead, "_CLOSE_SECONDS", DEADLINE_SECONDS)
+
     @pytest.mark.parametrize("taken", [0, 1, 5])
     @pytest.mark.parametrize("ahead", [1, 2, 4])
     def test_leaves_no_thread(self, memory: Callable, ahead: int, taken: int) -> None:
@@ -202,7 +207,7 @@ class TestClosing:
         feed = feed_of(dataset, batch_size=10, shuffle=True, shuffle_window=100)
         dataset.pieces, dataset.before_piece = 0, wait
         stream = feed.stream(Cursor())
-        begun.wait(DEADLINE_SECONDS)
+        assert begun.wait(DEADLINE_SECONDS)
         closer = threading.Thread(target=stream.close)
         closer.start()
         wait_until(stream._closing.is_set, "the stream to be closed")
@@ -215,9 +220,14 @@ class TestClosing:
         self, memory: Callable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(readahead, "_CLOSE_SECONDS", 0.05)
-        release = threading.Event()
-        dataset = memory([8], before_piece=lambda count: release.wait(DEADLINE_SECONDS))
-        stream = feed_of(dataset, batch_size=4).stream(Cursor())
+        begun, release = threading.Event(), threading.Event()
+
+        def hang(count: int) -> None:
+            begun.set()
+            release.wait(DEADLINE_SECONDS)
+
+        stream = feed_of(memory([8], before_piece=hang), batch_size=4).stream(Cursor())
+        assert begun.wait(DEADLINE_SECONDS)
         stream.close()
         (hanging,) = reading_threads()
         assert hanging.daemon

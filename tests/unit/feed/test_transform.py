@@ -60,7 +60,7 @@ def processes(*, of: int | None = None) -> set[int]:
     lines = [line.split(None, 3) for line in table.splitlines()]
     return {
         int(pid)
-        for pid, parent, state, args in lines
+        for pid, parent, state, args in (line for line in lines if len(line) == 4)
         if "hostcore.worker.feed.transform_process" in args and "Z" not in state and of in (None, int(parent))
     }
 
@@ -70,7 +70,7 @@ def mine() -> set[int]:
     return processes(of=os.getpid())
 
 
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 60) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 180) -> Any:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hostcore import scrubbing
 from hostcore.service.settings import Settings, read_settings
 
 URL = "postgresql+psycopg://hostcore:pass-of-db@db/hostcore"
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     (tmp_path / "hostcore.toml").write_text('[service]\ndatabase = "sqlite:////of/the/file"\n')
-    return {"TRAINER_API_TOKEN": "x" * 32, "HOSTCORE_CONFIG": str(tmp_path / "hostcore.toml")}
+    yield {"TRAINER_API_TOKEN": "x" * 32, "HOSTCORE_CONFIG": str(tmp_path / "hostcore.toml")}
+    scrubbing.forget_all()  # the token, which would be hidden in whatever the next tests write
 
 
 def _read(environment: dict[str, str]) -> Settings:

@@ -73,4 +73,5 @@ def test_a_database_that_is_shared_with_jobs_elsewhere_is_told(
         warn_of_shared_database(settings, installed)
 
     told = [one.getMessage().partition(f"{tmp_path}/runs, which is shared with what ")[2] for one in caplog.records]
-    assert [text.partition(" starts: ")[0] for text in told] == warned
+    # A thread of an earlier test may have something else to say.
+    assert [text.partition(" starts: ")[0] for text in told if text] == warned

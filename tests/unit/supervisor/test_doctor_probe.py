@@ -2,12 +2,12 @@
 
 import os
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from hostcore.supervisor.doctor.probe import Probe
 
@@ -49,25 +49,27 @@ def test_a_death_is_told_with_its_signal_and_last_words(ask: Ask) -> None:
     assert answer.output == "oh\n"
 
 
-def test_one_that_hangs_is_killed_with_what_it_started(ask: Ask) -> None:
+def test_one_that_hangs_is_killed_with_what_it_started(ask: Ask, tmp_path: Path) -> None:
     source = """
-        import subprocess, sys, threading
+        import pathlib, subprocess, sys, threading
         child = subprocess.Popen([sys.executable, "-c", "import threading; threading.Event().wait()"])
         print('{"child": %d}\\n{"doing": "waiting"}' % child.pid, flush=True)
+        pathlib.Path(__file__).with_name("waits").touch()
         threading.Event().wait()
     """
-    answer = ask(source).answer(2)
+    probe = ask(source)
+    wait_until((tmp_path / "waits").exists, "it to wait")
+    answer = probe.answer(2)
     assert answer.trouble == "no answer within 2 s (while waiting)"
     assert answer.hung
     child = answer.last("child")
-    while _runs(child):  # killed, and perhaps not yet reaped
-        time.sleep(0.01)
+    wait_until(lambda: not _runs(child), "what it started to end")  # killed, and perhaps not yet reaped
 
 
 def _runs(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter: between opening and reading
         return False
 
 

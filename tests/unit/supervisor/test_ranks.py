@@ -140,7 +140,11 @@ class TestAFailure:
         assert (error.type, error.rank, error.plugin) == ("ValueError", 1, "mine")
         assert written(pair())[-1].src[:2] == (1, 1)
 
-    def test_counts_before_what_follows_from_it_whoever_is_heard_first(self, pair: Callable) -> None:
+    def test_counts_before_what_follows_from_it_whoever_is_heard_first(
+        self, pair: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("hostcore.supervisor.supervise.SETTLE_SECONDS", 60.0)  # both have their say
+
         def act(first: Actor, second: Actor) -> None:
             first.fail(GONE)
             second.fail(EXPLODED)
@@ -232,9 +236,10 @@ class TestStopping:
     def test_one_that_does_not_follow_has_its_grace_and_the_others_word_does_not_count(self, pair: Callable) -> None:
         with staged(pair(grace_seconds=0.2)) as stage:
             first, second = stage.begin()
-            stage.interrupts.first, stage.interrupts.hurried = TERM, True
+            stage.interrupts.first = TERM
             first.hear()
             first.end(RunPreempted(reason=TERM.reason), step=4)
+            stage.interrupts.hurried = True  # from now on the other one has its grace
             result = stage.result()
             assert (first.done, second.done) == ([], ["kill"])
         assert (result.status, result.reason) == ("preempted", "received SIGTERM; killed after 0.2 s")

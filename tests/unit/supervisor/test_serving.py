@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -112,7 +113,7 @@ def play(plan: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]
 
         monkeypatch.setattr(serving, "Deliveries", lambda *_, **__: reporters)
         monkeypatch.setattr(serving, "Uploads", lambda *_, **__: uploaders)
-        monkeypatch.setattr(serving.time, "sleep", sleep)
+        monkeypatch.setattr(serving, "time", SimpleNamespace(sleep=sleep))  # of this module alone
         made = Serving(
             plan(),
             open_run(plan()),

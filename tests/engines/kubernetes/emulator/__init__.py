@@ -53,7 +53,7 @@ class EmulatedCluster:
         async def there() -> _T:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(120)
 
     def objects(self, plural: str, namespace: str = "default") -> list[dict[str, Any]]:
         """What there is of a kind: ``pytorchjobs``, ``pods``, ``configmaps``."""
@@ -144,7 +144,7 @@ def cluster(folder: Path, *, crds: Path | None = None) -> Iterator[EmulatedClust
 
     thread = threading.Thread(target=run, name="emulated cluster", daemon=True)
     thread.start()
-    ready.wait(30)
+    ready.wait(120)
     try:
         if isinstance(started[0], BaseException):
             raise started[0]

@@ -118,10 +118,10 @@ class Forgetful:
         return f"http://127.0.0.1:{self.listening.getsockname()[1]}"
 
     def run(self) -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # it was closed
             while True:
                 client, _ = self.listening.accept()
-                with client, socket.create_connection(("127.0.0.1", self.port_behind)) as behind:
+                with client, suppress(OSError), socket.create_connection(("127.0.0.1", self.port_behind)) as behind:
                     self._pass_on(client, behind)
 
     def _pass_on(self, client: socket.socket, behind: socket.socket) -> None:
@@ -137,12 +137,18 @@ def _message(source: socket.socket) -> bytes:
     """One message of HTTP/1.1 whose length is in its head."""
     data = b""
     while b"\r\n\r\n" not in data:
-        data += source.recv(65536)
+        data += _received(source)
     head, _, body = data.partition(b"\r\n\r\n")
     lengths = [line.split(b":")[1] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     while len(body) < int(lengths[0] if lengths else 0):
-        body += source.recv(65536)
+        body += _received(source)
     return head + b"\r\n\r\n" + body
+
+
+def _received(source: socket.socket) -> bytes:
+    if not (piece := source.recv(65536)):
+        raise ConnectionResetError("it was left in the middle of a message")
+    return piece
 
 
 @pytest.fixture

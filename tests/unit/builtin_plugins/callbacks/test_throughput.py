@@ -135,10 +135,12 @@ def test_the_clock_of_a_gpu_measures_its_work_and_marks_without_waiting() -> Non
     matrix = torch.ones(4096, 4096, device="cuda")
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
-    begin = clock.mark()
-    for _ in range(20):
-        matrix = matrix @ matrix
-    end = clock.mark()
-    torch.cuda.set_sync_debug_mode("default")
+    try:
+        begin = clock.mark()
+        for _ in range(20):
+            matrix = matrix @ matrix
+        end = clock.mark()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
     (seconds,) = clock.seconds([(begin, end)])
     assert 1e-4 < seconds < 60

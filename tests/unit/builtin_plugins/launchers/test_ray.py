@@ -367,10 +367,11 @@ class TestADashboard:
         assert caught.value.pointer == pointer
 
     def test_that_does_not_answer_may_later(self, ctx: LaunchContext) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            address = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(TransientError, match="does not answer") as caught:
-            RayLauncher(settings=RaySettings(address=address, token=Secret("x"))).launch(ctx)
+        with socket.socket() as bound:  # nobody else gets its port, and it does not listen
+            bound.bind(("127.0.0.1", 0))
+            address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+            with pytest.raises(TransientError, match="does not answer") as caught:
+                RayLauncher(settings=RaySettings(address=address, token=Secret("x"))).launch(ctx)
         assert caught.value.pointer == "/launcher/address"
 
 

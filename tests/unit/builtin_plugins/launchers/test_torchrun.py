@@ -165,7 +165,7 @@ class TestALaunch:
         launcher = place.launcher(max_restarts=5)
         handle = place.launch(launcher, place.context())
         wait_until(lambda: place.ranks(0), "the rank")
-        launcher.cancel(handle, 30.0)
+        launcher.cancel(handle, 120.0)
         assert launcher.poll(handle).status == "cancelled"
         assert len(place.ranks(0)) == 1
 
@@ -327,7 +327,7 @@ class TestAKeeper:
         """The command of a keeper as an engine starts it: its child, that prints what is printed."""
         folder = LaunchFolder.of(str(place.run_dir), "kept")
         command = [sys.executable, "-u", "-c", code]
-        folder.prepare(Errand(command=command, env={}, cwd=str(place.path), earlier_result=None, grace_seconds=20))
+        folder.prepare(Errand(command=command, env={}, cwd=str(place.path), earlier_result=None, grace_seconds=120))
         module = "hostcore_builtin_plugins.launchers.keeper"
         return [sys.executable, "-P", "-m", module, str(folder.path), "0", "--tee", str(place.path / "kept.log")]
 
@@ -338,18 +338,18 @@ class TestAKeeper:
         keeper = self.start(
             place, r"import os; os.write(1, b'\xff\xe6\x97'); os.write(2, b'\xa5!\n'); raise SystemExit(7)"
         )
-        said, _ = keeper.communicate(timeout=30)
+        said, _ = keeper.communicate(timeout=180)
         assert (keeper.returncode, said.decode()) == (7, "\ufffd日!\n")
         assert (place.path / "kept.log").read_bytes() == b"\xff\xe6\x97\xa5!\n"
 
     def test_ends_as_shells_do_when_a_signal_ended_the_command(self, place: Place) -> None:
         keeper = self.start(place, "import os; os.kill(os.getpid(), 9)")
-        keeper.communicate(timeout=30)
+        keeper.communicate(timeout=180)
         assert keeper.returncode == 137
 
     def test_lets_a_command_be_interrupted_where_the_engine_blocks_that(self, place: Place) -> None:
         """Ray blocks SIGINT in all that it starts."""
-        code = "import time; print('here')\ntry: time.sleep(60)\nexcept KeyboardInterrupt: raise SystemExit(130)"
+        code = "import time; print('here')\ntry: time.sleep(600)\nexcept KeyboardInterrupt: raise SystemExit(130)"
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             keeper = self.start(place, code)
@@ -357,21 +357,21 @@ class TestAKeeper:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         assert keeper.stdout is not None
         assert keeper.stdout.readline() == b"here\n"
-        LaunchFolder.of(str(place.run_dir), "kept").cancel(20.0)
-        keeper.communicate(timeout=30)
+        LaunchFolder.of(str(place.run_dir), "kept").cancel(120.0)
+        keeper.communicate(timeout=180)
         assert keeper.returncode == 130
 
     def test_stops_the_command_when_the_engine_is_gone(self, place: Place) -> None:
         asked = place.notes / "asked"
         code = f"import signal, time; signal.signal(15, lambda *_: open({str(asked)!r}, 'w').close() or exit(75))"
-        keep = self.prepared(place, f"{code}; print('here'); time.sleep(60)")
+        keep = self.prepared(place, f"{code}; print('here'); time.sleep(600)")
         engine = subprocess.Popen(
             [sys.executable, "-c", "import subprocess, sys; subprocess.Popen(sys.argv[1:]); input()", *keep],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         wait_until(lambda: (log := place.path / "kept.log").exists() and log.read_text() == "here\n", "the command")
-        engine.communicate(timeout=30)
+        engine.communicate(timeout=180)
         folder = LaunchFolder.of(str(place.run_dir), "kept")
         wait_until(lambda: folder.ended(0) is not None, "the command's end")
         assert (folder.ended(0), asked.exists()) == (75, True)
@@ -389,7 +389,7 @@ class TestAKeeper:
         assert folder.ended(0) is None
         folder.cancel(0.0)
         folder.cancel(3600.0)
-        keeper.communicate(timeout=30)
+        keeper.communicate(timeout=180)
         assert keeper.returncode == 137
 
     def test_leaves_its_node_to_another_try_when_the_others_are_not_started(self, place: Place) -> None:
@@ -399,5 +399,5 @@ class TestAKeeper:
         program = "import sys; from hostcore_builtin_plugins.launchers.keeper import __main__, keeping"
         program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
         given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
-        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=60)
+        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=180)
         assert (keeper.returncode, folder.claimed(0), folder.ended(0)) == (1, None, None)

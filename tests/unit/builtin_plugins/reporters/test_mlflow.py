@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from waiting import wait_until
 
 from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
 from hostcore_builtin_plugins.reporters.mlflow_run import safe_name
@@ -89,6 +90,7 @@ def test_no_answer_is_transient_after_the_timeout(course: MakeCourse, receiver: 
     receiver.may_answer.clear()
     with pytest.raises(TransientError, match="cannot reach the MLflow server"):
         opened(run, receiver, timeout_seconds=0.2).report_event(run.tell(Metrics(metrics={"a": 1.0}), step=1))
+    wait_until(lambda: receiver.requests, "the server to have read it")
     assert len(receiver.requests) == 1
 
 

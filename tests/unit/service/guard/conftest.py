@@ -66,9 +66,11 @@ def addresses() -> list[str]:
 def hostile_uris(chance: random.Random, ground: Ground) -> Iterator[str]:
     """Endless spellings of a file that is not open and of a listener that is not."""
     while True:
-        text = chance.choice((_file, _server))(chance, ground)
-        for _ in range(chance.choice((0, 0, 1, 1, 2))):
-            text = chance.choice(_DISGUISES)(chance, text)
+        # A disguise draws for every letter: the next text must not depend on how long the paths of the ground are.
+        own = random.Random(chance.getrandbits(64))
+        text = own.choice((_file, _server))(own, ground)
+        for _ in range(own.choice((0, 0, 1, 1, 2))):
+            text = own.choice(_DISGUISES)(own, text)
         yield text
 
 

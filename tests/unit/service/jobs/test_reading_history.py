@@ -235,5 +235,5 @@ def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any
             wait_until(lambda: app.state.streams.open == 0, "their end")
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(120)
     assert not thread.is_alive()

@@ -58,7 +58,7 @@ class Ear:
 
 def eventually(condition: Callable[[], object], what: str = "") -> None:
     """Wait until something holds."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end, f"did not happen: {what or condition}"
         time.sleep(0.002)

@@ -186,7 +186,8 @@ class TestAFailure:
         eventually(lambda: ear.heard == list(range(1, 101)))
         eventually(lambda: desk.hear(deliveries))
         deliveries.finish()
-        eventually(lambda: ear.calls[-1] == ("close", 0))
+        eventually(lambda: deliveries._couriers[1].is_over)
+        assert ear.calls[-1] == ("close", 0)
         assert not deliveries.is_finished()
         assert deliveries.abandon() == ["broken (dist 1.0)"]
         assert [one.message for one in desk.hear(deliveries)] == ["ConnectionError: down"]
@@ -402,7 +403,7 @@ class TestDeliveries:
     def test_leave_the_folder_of_a_run_that_was_withdrawn_alone(self, desk: Desk) -> None:
         import shutil
 
-        deliveries = desk.deliver(Ear())
+        deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
         desk.write()
         shutil.rmtree(desk.directory.path)
         desk.finish(deliveries)

@@ -16,7 +16,7 @@ class Room:
     """Where the threads meet: everybody leaves a value and takes those of all."""
 
     def __init__(self, count: int) -> None:
-        self._barrier = threading.Barrier(count, timeout=10)
+        self._barrier = threading.Barrier(count, timeout=120)
         self._values: list[Any] = [None] * count
         #: How often they have met.
         self.meetings = 0
