@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostcore_builtin_plugins.jsonl import JsonlReporter
 
 from hostcore.conformance import check_plugin
 from hostcore.conformance.course import BARE, FULL
+from hostcore_builtin_plugins.jsonl import JsonlReporter
 from hostcore_hookspecs import TransientError
 from hostcore_hookspecs.events import PAYLOADS, Event
 
