@@ -90,7 +90,7 @@ class Watcher:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.05):
+        while not self._stop.wait(0.1):
             try:
                 self.look()
             except Exception as error:  # noqa: BLE001 - of a thread, where nobody would see it

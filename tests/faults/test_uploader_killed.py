@@ -23,8 +23,8 @@ from waiting import wait_until
 KILLS = 84
 #: Of the supervisor of ``hostcore run``, started from nothing.
 SUPERVISOR_KILLS = 16
-#: Beside each other. They mostly wait for a slow line.
-LANES = 4
+#: Beside each other; there are two cores.
+LANES = 2
 #: Of one upload, at most: on a machine that has become slow, none would ever come to its end.
 KILLS_OF_A_RUN = 12
 
@@ -137,7 +137,8 @@ def kill_until_it_ends(
         code = -signal.SIGKILL
         while counts["kills"] < at_most:
             before = len(lane.proxy.exchanges)
-            code = lane.nursery.upload(run, kill_after_seconds=rng.uniform(0, life))
+            # What was uploaded before a kill is not uploaded again: half a life is often enough for the rest.
+            code = lane.nursery.upload(run, kill_after_seconds=rng.uniform(0, life / 2))
             if code == 0:
                 break
             assert code == -signal.SIGKILL, lane.nursery.output.read_text()
