@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +11,11 @@ import attrs
 import pytest
 
 from hostcore.conformance.check import checks_for, table
+from hostcore.conformance.checks.trainer import surroundings
+from hostcore.conformance.checks.trainer.surroundings import run_alone
 from hostcore.conformance.example import Example, declared_example
 from hostcore.conformance.session import Session
-from hostcore.conformance.subject import find_plugin
+from hostcore.conformance.subject import Subject, find_plugin
 from hostcore_hookspecs.kinds import KINDS
 
 HERE = Path(__file__).resolve().parent
@@ -95,6 +98,26 @@ def test_a_broken_plugin_fails_the_check_that_it_breaks(
         assert one.message
         assert "no answer, since" not in one.message
         assert one.fix or one.traceback or "\n" in one.message, "it does not say what to do"
+
+
+def test_a_leak_is_found_although_somebody_else_ends_a_thread_meanwhile(
+    installed_plugins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    theirs = threading.Thread(target=over.wait, name="somebody else's")
+    theirs.start()
+
+    def run(subject: Subject) -> object:
+        over.set()
+        theirs.join()
+        return run_alone(subject)
+
+    monkeypatch.setattr(surroundings, "run_alone", run)
+    name, kind = "trainer.leaves_nothing_running--thread", "trainer"
+    ref = find_plugin(f"hostcore-broken-trainers/{name}", kind)
+    with Session(ref, _example(name, kind, HERE / "broken/trainers")) as session:
+        (result,) = session.run(["trainer.leaves_nothing_running"])
+    assert (result.status, "prefetch" in result.message) == ("failed", True), result
 
 
 def test_every_check_is_broken_by_somebody() -> None:
