@@ -129,7 +129,7 @@ def step_time(folder: Path, callbacks: list[Any], *, steps: int, run_id: str, **
         "validation": {"source": "mock", "num_rows": 32},
         "validate_every": steps,
         "callbacks": callbacks,
-        "reporters": [],
+        "terminal": False,
     }
     ended = hostcore.run(job)
     assert ended.status == "succeeded", ended.error

@@ -254,7 +254,7 @@ def hostcore_step(folder: Path, far: FarSide, row: str, *, steps: int, width: in
         "max_steps": steps,
         "checkpoint_every": 250,
         "grace_seconds": 1,
-        "reporters": [],
+        "terminal": False,
     }
     if row != "silent":
         job["reporters"] = [{"use": "webhook", "url": f"{far.url}/events", "timeout_seconds": 1}]

@@ -141,7 +141,7 @@ def hostcore(place: Path, asked: argparse.Namespace) -> dict[str, Any]:
     }
     command = [sys.executable, "-m", "hostcore", "serve", "--insecure-no-auth", "--port", str(port)]
     command += ["--log-level", "warning"]
-    job = {"trainer": "nothing", "max_steps": 3, "reporters": [], "labels": {"team": "maps"}}
+    job = {"trainer": "nothing", "max_steps": 3, "terminal": False, "labels": {"team": "maps"}}
 
     def create(client: Client, number: int) -> None:
         client.ask("POST", "/v1/jobs", {**job, "run_id": f"job-{number}"})

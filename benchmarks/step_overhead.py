@@ -235,7 +235,7 @@ def lightning(steps: int) -> Source:
 PEERS = {"ignite": (ignite, "ignite"), "lightning": (lightning, "lightning")}
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
     "hostcore": hostcore,
-    "hostcore_silent": lambda steps: hostcore(steps, metric_every=0, reporters=[]),
+    "hostcore_silent": lambda steps: hostcore(steps, metric_every=0, terminal=False),
     "hostcore_callback": lambda steps: hostcore(steps, callbacks=["step_overhead:BatchEnd"]),
     "hostcore_wrapped": lambda steps: hostcore(steps, callbacks=["step_overhead:Wrapping"]),
     "ignite": lambda steps: peer("ignite", steps),

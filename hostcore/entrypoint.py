@@ -27,7 +27,7 @@ from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.leaving import leave
 from hostcore.cli.output import fail
-from hostcore.cli.own_output import hide_secrets
+from hostcore.cli.own_output import hide_secrets, open_closed_streams
 from hostcore.cli.run import run_plan
 from hostcore.job.spec import DeliveryUse
 from hostcore.supervisor.interrupts import Interrupts
@@ -75,11 +75,12 @@ def plan_from(environment: Mapping[str, str], *, world_size: int | None = None) 
                 f"{name} is set, but this version of hostcore does not act on it", hint=f"unset {name}"
             )
     trainer, seconds = environment.get("TRAINER_PLUGIN"), environment.get("TRAINER_MAX_RUNTIME_SECONDS")
-    overrides = [f"trainer={json.dumps(trainer)}"] if trainer else []
-    overrides += [f"max_runtime_seconds={seconds}"] if seconds else []
+    names = {f"trainer={json.dumps(trainer)}": "$TRAINER_PLUGIN"} if trainer else {}
+    names |= {f"max_runtime_seconds={seconds}": "$TRAINER_MAX_RUNTIME_SECONDS"} if seconds else {}
     plan = make_plan(
         Path(environment.get("TRAINER_JOB_SPEC_PATH") or DEFAULT_JOB),
-        overrides=overrides,
+        overrides=list(names),
+        override_names=names,
         extra_reporters=_reporters(environment),
         runs=_folder(environment, "TRAINER_ARTIFACTS_DIR"),
         world_size=world_size,
@@ -114,6 +115,7 @@ def run_described(
     :param runs: The folder of all runs; None for the usual one.
     :param as_said: Turns an error of the job into one of what has described it.
     """
+    open_closed_streams()
     hide_secrets()
     with Interrupts() as interrupts:
         try:

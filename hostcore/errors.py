@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -22,17 +23,18 @@ class Errors(HostcoreError):
         return "\n".join(described(error) for error in self.errors)
 
 
-#: An error of an option's value says so in ``file``: ``--set seed``.
-_OPTION = "--"
+#: An error of the value of an option or a variable says so in ``file``: ``--set seed``, ``$TRAINER_PLUGIN``.
+_OPTIONS = ("--", "$")
 
 
 def described(error: HostcoreError) -> str:
     """The message of a single error; under it, a line each, the plugin, the place in the job, the file and the hint."""
-    origin = "from" if error.file and error.file.startswith(_OPTION) else "file"
+    origin = "from" if error.file and error.file.startswith(_OPTIONS) else "file"
+    # A key of a job and the name of a file may hold line breaks: what follows one must not look like a hint.
     details = {
         "plugin": error.plugin if error.plugin and error.plugin not in error.message else None,
-        "at": error.pointer,
-        origin: error.file,
+        "at": visible(error.pointer or "", one_line=True),
+        origin: visible(error.file or "", one_line=True),
         "hint": error.hint,
     }
     return "\n".join([error.message, *(f"{label:>8}: {text}" for label, text in details.items() if text)])

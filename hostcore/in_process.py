@@ -28,6 +28,7 @@ from hostcore.supervisor.restarting import Restart, run_attempts
 from hostcore.supervisor.spawn import WorkerExit
 from hostcore.supervisor.submit import require_no_engine
 from hostcore.supervisor.supervise import supervise
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Event
 
@@ -57,7 +58,7 @@ def run(
     require_one_rank(plan)
     require_no_engine(plan)
     with Interrupts() as interrupts:
-        plan = bring_here(plan, lambda line: print(line, file=sys.stderr))
+        plan = bring_here(plan, lambda line: print(visible(line), file=sys.stderr))
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return opened

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
 import attrs
 from annotated_types import Ge
 
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_builtin_plugins.lowest_losses import LowestLosses
 from hostcore_builtin_plugins.messages import message_of
 from hostcore_builtin_plugins.progress import RunProgress
@@ -70,7 +71,8 @@ class TerminalReporter:
             log, self._log = self._log, None
             self._losses.read(log, before=event.seq)
         try:
-            self._view.show(event, message_of(event, best=self._losses.note(event)))
+            message = message_of(event, best=self._losses.note(event))
+            self._view.show(event, message and visible(message))
         except (OSError, ValueError) as error:  # ValueError: it was closed
             if isinstance(error, OSError) and error.errno not in _GONE:
                 raise
@@ -118,7 +120,7 @@ class _LineView:
         return is_first or self._clock() - self._shown_at >= self._every_seconds
 
     def _show_progress(self) -> None:
-        text = " ".join(self._progress.parts().values())
+        text = visible(" ".join(self._progress.parts().values()), one_line=True)
         if text != self._shown:
             self._write(text)
         self._shown, self._shown_at = text, self._clock()
@@ -170,7 +172,7 @@ class _BarView:
         from rich.text import Text
 
         width = options.max_width - 1  # a full line would wrap on some terminals
-        parts = self._progress.parts()
+        parts = {name: visible(part, one_line=True) for name, part in self._progress.parts().items()}
         for name in ("rate", "validated", "nonfinite", "eta", "metric"):
             if cell_len("  ".join(parts.values())) > width:
                 parts.pop(name, None)

@@ -98,7 +98,8 @@ def launch(ctx: LaunchContext) -> LaunchHandle:
 
     :param ctx: What is to be started.
     :raises TransientError: The engine did not answer; it may be tried again.
-    :raises FatalError: The engine refused.
+    :raises FatalError: The engine refused. With the code ``launch.not_started`` it is certain that no call for this
+        ``ctx.launch_id`` has started anything, so that the job ends even if an earlier call was cut short.
     """
 
 

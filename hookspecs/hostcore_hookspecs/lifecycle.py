@@ -27,7 +27,8 @@ def select_device(job: Job, available: Sequence[str], local_rank: int) -> str | 
     Stops at the first non-None result; the host's own choice (the best of ``available``) comes last.
 
     :param job: The job.
-    :param available: The devices that work here, best first: ``cuda:0``, …, ``mps``, ``cpu``.
+    :param available: The devices that the run may use here, best first: ``cuda:0``, …, ``mps``, ``cpu``. The GPUs are
+        those that it holds, as this process numbers them.
     :param local_rank: The rank on this machine.
     :return: One of ``available``, or None for no opinion.
     """

@@ -87,6 +87,21 @@ def encode_state(value: object) -> Encoded:
     return Encoded(document=document, leaves=list(encoder.leaves.values()), sharded=encoder.sharded)
 
 
+def encode_whole(value: object) -> Encoded:
+    """Encode a tree of values none of which is spread over ranks.
+
+    :raises UnstorableState: As :func:`encode_state` does, and when there is such a tensor.
+    """
+    encoded = encode_state(value)
+    for key in encoded.sharded:
+        raise UnstorableState(
+            key,
+            "a tensor that is spread over ranks",
+            hint="Only a trainer's state_dict may return one; here, store what its .full_tensor() returns.",
+        )
+    return encoded
+
+
 def tensors_by_key(value: object) -> dict[str, torch.Tensor]:
     """All tensors of a tree of values, by the keys that they are stored under.
 

@@ -38,7 +38,7 @@ def seal(folder: Path, sealed: Iterable[CommittedFile]) -> tuple[CommittedFile, 
     listed: dict[str, CommittedFile] = {}
     with _hashing() as thread:
         hashing: dict[str, Future[CommittedFile]] = {}
-        for relative, path in _files(folder):
+        for relative, path in files_below(folder):
             if relative in known:
                 listed[relative] = _checked(path, known[relative])
             else:
@@ -69,7 +69,7 @@ def _hash_file(path: Path, relative: str) -> CommittedFile:
         return CommittedFile(path=relative, size=os.fstat(file.fileno()).st_size, sha256=digest)
 
 
-def _files(folder: Path, above: str = "") -> Iterator[tuple[str, Path]]:
+def files_below(folder: Path, above: str = "") -> Iterator[tuple[str, Path]]:
     """All files below a folder with their paths in it, in an order that depends on their names alone.
 
     :raises CheckpointError: When something is neither a file nor a folder, or has a name that JSON cannot carry.
@@ -79,7 +79,7 @@ def _files(folder: Path, above: str = "") -> Iterator[tuple[str, Path]]:
         if path.is_symlink() or not (path.is_file() or path.is_dir()) or not _is_unicode(path.name):
             raise _not_a_file(relative)
         if path.is_dir():
-            yield from _files(path, f"{relative}/")
+            yield from files_below(path, f"{relative}/")
         else:
             yield relative, path
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from hostcore.checkpoints.encoding import Encoded, allocate, copy_leaves, encode_state
-from hostcore.checkpoints.errors import UnstorableState, writing
+from hostcore.checkpoints.encoding import Encoded, allocate, copy_leaves, encode_whole
+from hostcore.checkpoints.errors import writing
 from hostcore.checkpoints.layout import Layout, lay_out
 from hostcore.checkpoints.record import CommittedFile
 from hostcore.checkpoints.sealing import write_sealed
@@ -35,14 +35,7 @@ class StateBuffer:
         :raises UnstorableState: When the tree holds a value that would not come back equal; ``pointer`` says which.
         :raises CheckpointError: When there is no memory for it.
         """
-        encoded = encode_state(value)
-        for key in encoded.sharded:
-            raise UnstorableState(
-                key,
-                "a tensor that is spread over ranks",
-                hint="Only a trainer's state_dict may return one; here, store what its .full_tensor() returns.",
-            )
-        return self.copy(encoded)
+        return self.copy(encode_whole(value))
 
     def copy(self, encoded: Encoded) -> "StateSnapshot":
         """The same of a state that is encoded already; without its tensors that are spread over ranks.

@@ -1,6 +1,7 @@
 """The command line. Each command group is a module, imported when it is used: ``hostcore --help`` stays quick."""
 
 import importlib
+import io
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -8,7 +9,7 @@ from typing import Final, NamedTuple
 import click
 
 from hostcore import __version__
-from hostcore.cli.own_output import hide_secrets
+from hostcore.cli.own_output import hide_secrets, open_closed_streams
 
 #: 128 + SIGINT, as shells have it.
 _INTERRUPTED: Final = 130
@@ -62,6 +63,9 @@ class _Commands(click.Group):
         """Find the command and call it. A Ctrl-C that it does not hear ends it without a word."""
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:
+            _show(error)
+            sys.exit(error.exit_code)
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
 
@@ -83,6 +87,15 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+def _show(error: click.ClickException) -> None:
+    """Print what is wrong with a command line, which may name files of others."""
+    from hostcore.cli.output import echo
+
+    text = io.StringIO()
+    error.show(text)
+    echo(text.getvalue(), nl=False, err=True)
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, "-V", "--version", prog_name="hostcore")
 def cli() -> None:
@@ -96,6 +109,7 @@ def cli() -> None:
 
 def main() -> None:
     """The ``hostcore`` command."""
+    open_closed_streams()
     try:
         Path.cwd()
     except FileNotFoundError:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hostcore.cli.leaving import leave
+from hostcore.cli.output import tell_aside
 from hostcore.runs.directory import runs_dir
 from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Interrupts
@@ -39,6 +40,6 @@ def ranks_of_engine(
     if engine.rank:
         from hostcore.supervisor.attending import attend
 
-        leave(interrupts, attend(engine, runs, interrupts))
+        leave(interrupts, attend(engine, runs, interrupts, tell_aside))
     with Muster(engine, runs, interrupts) as muster:
         yield muster

@@ -1,12 +1,14 @@
 """``hostcore cancel``."""
 
+from pathlib import Path
+
 import click
 
 from hostcore.cli.cancellation import Waiting, report_cancellation
 from hostcore.cli.output import json_option, reports_errors, verbose_option
 from hostcore.cli.report import report_result
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.server_option import server_option
-from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.supervisor.cancelling import REASON, cancel
 
@@ -16,6 +18,7 @@ from hostcore.supervisor.cancelling import REASON, cancel
 @click.option("--reason", metavar="TEXT", default=REASON, show_default=True, help="Recorded with the end of the run.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended, and say how.")
 @click.option("--force", is_flag=True, help="Kill the worker at once: what came after the last checkpoint is lost.")
+@runs_dir_option
 @server_option
 @json_option
 @verbose_option
@@ -26,6 +29,7 @@ def cancel_command(
     reason: str,
     wait: bool,
     force: bool,
+    runs: Path,
     server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
@@ -43,7 +47,7 @@ def cancel_command(
             raise click.UsageError("a service ends by force what does not end by itself: leave --force out")
         cancel_remote(server, run, reason=reason, wait=wait, as_json=as_json)
         return
-    directory = find_run(run, runs_dir())
+    directory = find_run(run, runs)
     with Waiting(directory.run_id) as waiting:
         done = cancel(directory, reason=reason, force=force, wait=wait, watch=waiting.show)
     report_cancellation(

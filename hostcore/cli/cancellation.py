@@ -4,9 +4,7 @@ import sys
 import time
 from collections.abc import Callable
 
-import click
-
-from hostcore.cli.output import print_json
+from hostcore.cli.output import echo, print_json, redraw
 from hostcore.cli.report import in_color
 from hostcore.runs.result import CANCELLED, RunResult
 from hostcore.runs.summary import RunSummary
@@ -27,7 +25,7 @@ def report_cancellation(
     elif done.result:
         report(done.result, "" if done.requested else "ended before: nothing to do")
     else:
-        click.echo(f"{in_color(done.status)}  {done.run_id}  ({_without_result(done, waited=waited)})")
+        echo(f"{in_color(done.status)}  {done.run_id}  ({_without_result(done, waited=waited)})")
 
 
 def _without_result(done: Cancellation, *, waited: bool) -> str:
@@ -53,9 +51,9 @@ class Waiting:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._live and self._due > self._since:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            redraw("")
         if kind is KeyboardInterrupt:
-            click.echo(f"{self._run_id} is still asked to stop; `hostcore status` shows when it has", err=True)
+            echo(f"{self._run_id} is still asked to stop; `hostcore status` shows when it has", err=True)
             sys.exit(CANCELLED)
 
     def show(self, summary: RunSummary) -> None:
@@ -66,6 +64,6 @@ class Waiting:
         self._due = now + _REDRAW_SECONDS if self._live else float("inf")
         line = f"{summary.run_id}  {summary.status}, asked to stop; Ctrl-C ends the waiting, not the request"
         if self._live:
-            click.echo(f"\r\x1b[K{line}, {now - self._since:.0f} s", nl=False, err=True)
+            redraw(f"{line}, {now - self._since:.0f} s")
         else:
-            click.echo(line, err=True)
+            echo(line, err=True)

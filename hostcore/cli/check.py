@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
-from hostcore.cli.output import fail
+from hostcore.cli.output import echo, echo_json, fail
 from hostcore.errors import Errors, all_errors
 from hostcore.runs.result import FAILED
 from hostcore_hookspecs.errors import HostcoreError
@@ -90,6 +90,9 @@ def _settings(_: click.Context, __: click.Parameter, value: str | None) -> dict[
 @click.option(
     "--certified", is_flag=True, help="Exit 1 unless the plugin is certified: nothing failed, or was left out."
 )
+@click.option(
+    "--partial", is_flag=True, help="Exit 0 though checks could not be asked, because there is no example of its use."
+)
 @click.option("--list", "listing", is_flag=True, help="List the checks, of the kind or the plugin NAME; make none.")
 @click.option("--explain", metavar="ID", help="Say what a check is about, and how to come to pass it; make none.")
 @click.option(
@@ -109,6 +112,7 @@ def check_command(
     junit: Path | None,
     badge: Path | None,
     certified: bool,
+    partial: bool,
     listing: bool,
     explain: str | None,
     verbose: bool,
@@ -121,8 +125,11 @@ def check_command(
     [tool.hostcore.conformance.NAME].
 
     Without NAME, all plugins that the nearest pyproject.toml registers. NAME may be distribution/name, or an import
-    path with --kind. Exits 0 if the plugin conforms, 1 if it does not, 2 if it cannot be checked.
+    path with --kind. Exits 0 if the plugin conforms, 1 if it does not, or if much could not be asked because there is
+    no example of its use (--partial accepts that), and 2 if it cannot be checked.
     """
+    if certified and partial:
+        raise click.UsageError("--certified and --partial exclude each other")
     files = _Files(json=json_file, junit=junit, badge=badge)
     try:
         _require_writable(files)
@@ -134,11 +141,15 @@ def check_command(
             return
         with _ending_on_sigterm():
             reports = _check(_requests(name, kind, options), files, verbose=verbose, certified=certified)
-        _write(reports, files)
+        _write(reports, files, partial=partial)
     except HostcoreError as error:
         fail(error, as_json=files.as_json, verbose=verbose)
-    if not all(report.certified if certified else report.ok for report in reports):
+    if not all(_passes(report, certified=certified, partial=partial) for report in reports):
         sys.exit(FAILED)
+
+
+def _passes(report: "Report", *, certified: bool, partial: bool) -> bool:
+    return report.certified if certified else report.ok and (partial or report.is_fully_checked)
 
 
 def _requests(name: str | None, kind: str | None, options: dict[str, Any]) -> list["Request"]:
@@ -236,18 +247,18 @@ def _require_writable(files: _Files) -> None:
             require_writable(Path(file), option)
 
 
-def _write(reports: Sequence["Report"], files: _Files) -> None:
+def _write(reports: Sequence["Report"], files: _Files, *, partial: bool) -> None:
     from hostcore.conformance.report.badge import as_endpoint, as_svg
     from hostcore.conformance.report.files import write_whole
     from hostcore.conformance.report.json import as_json
     from hostcore.conformance.report.junit import as_junit
 
     if files.as_json:
-        click.echo(as_json(reports), nl=False)
+        echo_json(as_json(reports))
     elif files.json:
         write_whole(Path(files.json), as_json(reports))
     if files.junit:
-        write_whole(files.junit, as_junit(reports))
+        write_whole(files.junit, as_junit(reports, partial=partial))
     if files.badge:
         write_whole(files.badge, as_endpoint(reports) if files.badge.suffix == ".json" else as_svg(reports))
 
@@ -257,8 +268,8 @@ def _write_or_print(document: Any, files: _Files, text: str) -> None:
 
     written = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if files.as_json:
-        click.echo(written, nl=False)
+        echo_json(written)
         return
     if files.json:
         write_whole(Path(files.json), written)
-    click.echo(text)
+    echo(text)

@@ -7,21 +7,29 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-import click
-
+from hostcore.cli.output import OutputEcho, echo, shown, style
 from hostcore.conformance.exchange import Begun, Ended, Event, Opened, Printed
 from hostcore.conformance.result import CheckResult, Report
 from hostcore.scrubbing import scrub
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.kinds import KINDS
 
-#: The mark and its colour, by status; a SHOULD that failed has one of its own.
+#: The mark and its colour, by status; a SHOULD that failed, and what needs an example, have their own.
 _MARKS: Final = {
     "passed": ("ok", "green"),
     "failed": ("FAIL", "red"),
     "should": ("should", "yellow"),
     "blocked": ("blocked", "yellow"),
     "skipped": ("skip", "cyan"),
+    "unasked": ("unasked", "yellow"),
     "expected_failure": ("known", "cyan"),
+}
+_VERDICT_COLOURS: Final = {
+    "certified": "green",
+    "conforms": "cyan",
+    "passes what was asked": "cyan",
+    "not fully checked": "yellow",
+    "fails": "red",
 }
 _MARK_WIDTH: Final = 7
 _LEAST_WIDTH: Final = 40
@@ -47,6 +55,7 @@ class Lines:
         #: The line at the bottom of a terminal that says what is being done.
         self._status: Any = None
         self._printed = ""
+        self._output = OutputEcho(err=True)
         #: The last of what was printed, by check.
         self._tails: dict[str, str] = {}
 
@@ -76,23 +85,25 @@ class Lines:
         elif isinstance(event, Begun):
             self._printed = ""
             if self._status is not None:
-                self._status.update(event.id)
+                from rich.text import Text
+
+                self._status.update(Text(event.id))
         elif isinstance(event, Printed):
             self._printed += event.text
             if self._verbose:
-                click.echo(scrub(event.text), nl=False, err=True)
+                self._output.show(scrub(event.text))
         elif isinstance(event, Ended):
             self._tails[event.result.id] = self._printed
             if event.wanted or event.result.status != "passed":
                 self._say(self._line(event.result))
 
     def _line(self, result: CheckResult) -> str:
-        word, colour = _MARKS["should" if _is_should(result) else result.status]
+        word, colour = _MARKS["unasked" if result.no_example else "should" if _is_should(result) else result.status]
         start = f"{result.id:<{self._id_width}}  {result.seconds:6.2f} s"
         about = "" if result.status == "passed" else _one_line(result)
         left = max(_LEAST_WIDTH, self._width - _MARK_WIDTH - len(start) - 4)
         about = textwrap.shorten(about, left, placeholder=" …") if about else ""
-        return f"{click.style(f'{word:<{_MARK_WIDTH}}', fg=colour)} {start}  {about}".rstrip()
+        return f"{style(f'{word:<{_MARK_WIDTH}}', fg=colour)} {start}  {about}".rstrip()
 
     def sum_up(self, report: Report, *, certified: bool) -> None:
         """Show what failed, and what became of the whole.
@@ -101,11 +112,14 @@ class Lines:
         """
         for same in _alike(report.results):
             self._say("\n" + "\n".join(self._failure(same)))
-        for result in report.results:
-            if result.wants_example and not result.message.startswith("not asked"):
-                self._say("\n" + "\n".join(self._indented("skipped", result.message)))  # in full: it says what to give
-        colour = "green" if report.certified else "cyan" if report.ok else "red"
-        self._say("\n" + click.style(report.line, fg=colour, bold=True))
+        wanting = [result for result in report.results if result.wants_example and not result.is_followup]
+        for reason, word in {one.message: "not asked" if one.no_example else "skipped" for one in wanting}.items():
+            self._say("\n" + "\n".join(self._indented(word, reason)))  # in full: it says what to give
+        self._say("\n" + style(report.line, fg=_VERDICT_COLOURS[report.verdict], bold=True))
+        if not report.is_fully_checked:
+            unasked = dict.fromkeys(_family(result) for result in report.results if result.no_example)
+            self._say("\n".join(self._indented("not asked", ", ".join(unasked))))
+            self._say("\n".join(self._indented("hint", "give an example as said above; --partial does without")))
         if certified and not report.certified:
             for line in _missing(report):
                 self._say(f"  not certified: {line}")
@@ -113,10 +127,10 @@ class Lines:
     def _failure(self, same: Sequence[CheckResult]) -> Iterator[str]:
         result, *others = same
         word, colour = _MARKS["should" if _is_should(result) else "failed"]
-        name = click.style(result.id, bold=True)
-        yield f"{click.style(word, fg=colour, bold=True)}  {name}  {result.level.upper()}"
+        name = style(result.id, bold=True)
+        yield f"{style(word, fg=colour, bold=True)}  {name}  {result.level.upper()}"
         for other in others:
-            yield f"{' ' * len(word)}  {click.style(other.id, bold=True)}"
+            yield f"{' ' * len(word)}  {style(other.id, bold=True)}"
         parts = {"expected": result.expected, "got": result.got, "fix": result.fix}
         if not result.got:
             parts = {"got": result.message}
@@ -126,7 +140,7 @@ class Lines:
         if tail and not self._verbose:
             yield from self._indented("printed", "\n".join(tail.splitlines()[-_LAST_LINES:]), keep=True)
         if result.traceback and self._verbose:
-            yield textwrap.indent(result.traceback.rstrip(), "      ")
+            yield textwrap.indent(visible(result.traceback.rstrip()), "      ")
         more = "" if self._verbose or not result.traceback else "; -v shows the traceback"
         yield from self._indented("more", f"hostcore check --explain {_family(result)}{more}", keep=True)
 
@@ -137,24 +151,23 @@ class Lines:
         """
         head, indent = f"  {label:<10}", " " * 12
         width = max(_LEAST_WIDTH, min(self._width, 120) - len(indent))
-        for line in text.splitlines():
+        for line in visible(text).splitlines():
             for piece in [line] if keep else textwrap.wrap(line.strip(), width, break_on_hyphens=False):
                 yield f"{head}{piece}".rstrip()
                 head = indent
 
     def _say(self, line: str) -> None:
-        line = line.encode(errors="backslashreplace").decode()
         if self._status is None:
-            click.echo(line, err=self._aside)
+            echo(line, err=self._aside)
             return
         from rich.text import Text
 
         # Above the line at the bottom; click would write into it.
-        self._status.console.print(Text.from_ansi(scrub(line)), soft_wrap=True)
+        self._status.console.print(Text.from_ansi(shown(scrub(line))), soft_wrap=True)
 
 
 def _is_should(result: CheckResult) -> bool:
-    return result.status == "failed" and result.level == "should"
+    return result.outcome == "warning"
 
 
 def _family(result: CheckResult) -> str:
@@ -178,7 +191,8 @@ def _missing(report: Report) -> Sequence[str]:
     """Why a plugin is not certified, a line for each thing to do."""
     lines = []
     for words, found in {
-        "failed": [one for one in report.results if one.status == "failed"],
+        "failed": [one for one in report.results if one.outcome == "failed"],
+        "should pass, and does not": [one for one in report.results if one.outcome == "warning"],
         "not asked, because another has not passed": [one for one in report.results if one.status == "blocked"],
         "known to fail": [one for one in report.results if one.status == "expected_failure"],
     }.items():

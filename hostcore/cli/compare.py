@@ -9,7 +9,8 @@ import attrs
 import click
 import orjson
 
-from hostcore.cli.output import json_option, print_json, reports_errors
+from hostcore.cli.output import echo, json_option, print_json, reports_errors, style
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.wording import NOTHING, figure, in_columns, lasting, steps_of
 from hostcore.events.writer import now_ms
 from hostcore.runs.comparison import (
@@ -21,7 +22,7 @@ from hostcore.runs.comparison import (
     metric_pairs,
     plugin_differences,
 )
-from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.history import History, total_seconds
 from hostcore.runs.record import RunRecord
@@ -62,10 +63,11 @@ class _Side:
     help="Where the picture goes; compare-A-B.png in the working directory, if not given.",
 )
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
+@runs_dir_option
 @json_option
 @reports_errors
 def compare_command(
-    a: str, b: str, *, metrics: tuple[str, ...], picture: Path | None, no_plot: bool, as_json: bool
+    a: str, b: str, *, metrics: tuple[str, ...], picture: Path | None, no_plot: bool, runs: Path, as_json: bool
 ) -> None:
     """Show in what the runs A and B differ: job, plugins, environment, what came of them, and their curves as a PNG.
 
@@ -73,7 +75,7 @@ def compare_command(
     """
     if no_plot and (picture or metrics):
         raise click.UsageError("--no-plot draws nothing: leave --plot and --metric out")
-    one, other = _sides(find_run(a, runs_dir()), find_run(b, runs_dir()))
+    one, other = _sides(find_run(a, runs), find_run(b, runs))
     curves = {} if no_plot else _curves(one, other, metrics)
     drawn = _draw(curves, picture or Path(f"compare-{one.summary.run_id}-{other.summary.run_id}.png"))
     if as_json:
@@ -81,7 +83,7 @@ def compare_command(
         return
     _tell(one, other)
     if not no_plot:
-        click.echo(f"\ncurves of {', '.join(curves)}: {drawn}" if drawn else "\nthere are no curves to draw")
+        echo(f"\ncurves of {', '.join(curves)}: {drawn}" if drawn else "\nthere are no curves to draw")
 
 
 def _as_dict(one: _Side, other: _Side) -> dict[str, Any]:
@@ -108,7 +110,7 @@ def _tell(one: _Side, other: _Side) -> None:
         tables.append(_table([head, *sides], map(_row, differences), otherwise=f"the {what} are the same"))
     pairs = metric_pairs(one.metrics, other.metrics)
     tables.append(_table(["METRIC", *sides, "DIFFERENCE"], map(_metric_row, pairs), otherwise="there are no metrics"))
-    click.echo("\n\n".join(tables))
+    echo("\n\n".join(tables))
 
 
 def _sides(a: RunDirectory, b: RunDirectory) -> tuple[_Side, _Side]:
@@ -177,7 +179,7 @@ def _draw(curves: dict[str, dict[str, Points]], picture: Path) -> Path | None:
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, otherwise: str = "") -> str:
     """A table, or what stands for one without rows."""
     lines = in_columns(head, list(rows))
-    return "\n".join([click.style(lines[0], bold=True), *lines[1:]]) if len(lines) > 1 else otherwise
+    return "\n".join([style(lines[0], bold=True), *lines[1:]]) if len(lines) > 1 else otherwise
 
 
 def _outcome(one: _Side, other: _Side) -> Iterator[Sequence[str]]:

@@ -8,14 +8,16 @@ import click
 
 from hostcore.cli.job_options import JobCommand, job_options, plan_of
 from hostcore.cli.output import (
+    echo,
     json_option,
     plugins_print_aside,
     print_error,
     print_json,
     reports_errors,
+    style,
     verbose_option,
 )
-from hostcore.runs.directory import runs_dir
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.runs.result import FAILED, INVALID
 from hostcore.supervisor.doctor.finding import Finding, is_ok
 from hostcore.supervisor.doctor.job import JobReport, examine_job, for_job, may_be_needless
@@ -39,10 +41,13 @@ _MARK_WIDTH, _NAME_WIDTH = 6, 14
     metavar="SECONDS",
     help="How long each thing that may hang is waited for.",
 )
+@runs_dir_option
 @json_option
 @verbose_option
 @reports_errors
-def doctor_command(job: Path | None, timeout_seconds: float, as_json: bool, verbose: bool, **options: object) -> None:
+def doctor_command(
+    job: Path | None, *, timeout_seconds: float, runs: Path, as_json: bool, verbose: bool, **options: object
+) -> None:
     """Check this machine: Python, torch, devices, ranks, disk, memory, plugins.
 
     Has every device multiply matrices and compares the results with the CPU's, has several processes add up a vector,
@@ -55,8 +60,8 @@ def doctor_command(job: Path | None, timeout_seconds: float, as_json: bool, verb
     plan = None
     if job is not None:
         with plugins_print_aside(as_json):
-            plan = plan_of(job, options)
-    findings, report = _examine(plan, timeout_seconds, telling=not as_json)
+            plan = plan_of(job, options, runs=runs)
+    findings, report = _examine(plan, runs, timeout_seconds, telling=not as_json)
     ok = is_ok(findings)
     if as_json:
         print_json({"checks": [one.as_dict() for one in findings], "ok": ok})
@@ -71,12 +76,12 @@ def doctor_command(job: Path | None, timeout_seconds: float, as_json: bool, verb
 
 
 def _examine(
-    plan: RunPlan | None, timeout_seconds: float, *, telling: bool
+    plan: RunPlan | None, runs: Path, timeout_seconds: float, *, telling: bool
 ) -> tuple[Sequence[Finding], JobReport | None]:
     """Look at everything, and tell it as it comes in, if it is to be told."""
     machine: list[Finding] = []
     known = 0  # from the first on: what they come to, with this job
-    for one in examine_machine(plan.directory.path.parent if plan else runs_dir(), timeout_seconds=timeout_seconds):
+    for one in examine_machine(runs, timeout_seconds=timeout_seconds):
         machine.append(one)
         known += plan is None or not may_be_needless(one)
         if telling and known == len(machine):
@@ -91,10 +96,10 @@ def _examine(
 
 
 def _tell(finding: Finding) -> None:
-    mark = click.style(_MARKS[finding.status].ljust(_MARK_WIDTH), fg=_COLORS[finding.status])
-    click.echo(f"{mark}  {finding.name.ljust(_NAME_WIDTH)}  {finding.finding}")
+    mark = style(_MARKS[finding.status].ljust(_MARK_WIDTH), fg=_COLORS[finding.status])
+    echo(f"{mark}  {finding.name.ljust(_NAME_WIDTH)}  {finding.finding}")
     if finding.hint and finding.status != "ok":
-        click.echo(f"{'':{_MARK_WIDTH}}  {'':{_NAME_WIDTH}}  {click.style('do:', bold=True)} {finding.hint}")
+        echo(f"{'':{_MARK_WIDTH}}  {'':{_NAME_WIDTH}}  {style('do:', bold=True)} {finding.hint}")
 
 
 def _sum_up(findings: Sequence[Finding]) -> None:
@@ -104,4 +109,4 @@ def _sum_up(findings: Sequence[Finding]) -> None:
         verdict = f"{failed} of {len(findings)} checks FAILED{warnings}"
     else:
         verdict = f"nothing is broken: {len(findings)} checks{warnings}"
-    click.echo(f"\n{click.style(verdict, fg='red' if failed else 'green', bold=True)}")
+    echo(f"\n{style(verdict, fg='red' if failed else 'green', bold=True)}")

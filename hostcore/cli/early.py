@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final
 
-import click
-
-from hostcore.cli.output import print_json
+from hostcore.cli.output import echo, print_json
+from hostcore.interruption import Interruption
 from hostcore.runs.result import EXIT_CODES
 from hostcore.supervisor.interrupts import Interrupts
 
@@ -53,13 +52,13 @@ def leave_if_asked(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT
         error = {"code": "run.not_started", "message": message, "pointer": None, "file": None, "hint": None}
         print_json({"errors": [error]})
     else:
-        click.echo(message, err=True)
+        echo(message, err=True)
     sys.exit(EXIT_CODES[asked.status])
 
 
 def _then_interrupt(note: Any) -> Callable[[int, FrameType | None], None]:
     def handler(number: int, frame: FrameType | None) -> None:
         note(number, frame)
-        raise KeyboardInterrupt
+        raise Interruption
 
     return handler

@@ -19,19 +19,22 @@ from hostcore.cli.job_options import (
     set_option,
 )
 from hostcore.cli.output import (
+    OutputEcho,
+    echo,
     json_option,
     plugins_print_aside,
     print_json,
     print_table,
     reports_errors,
+    style,
     tell_aside,
     verbose_option,
     warn,
 )
 from hostcore.cli.report import shown_path
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.wording import figure
 from hostcore.runs.attempts import newest_attempt
-from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.supervisor.evaluate import SPLITS, Evaluation, EvaluationFailed, chosen_split, evaluate
 from hostcore.supervisor.inputs.fetched import Fetched
@@ -54,6 +57,7 @@ _STOPPED = "before the end; nothing was evaluated"
 @set_option
 @profile_option
 @devices_option
+@runs_dir_option
 @json_option
 @verbose_option
 @reports_errors
@@ -62,6 +66,7 @@ def evaluate_command(
     *,
     checkpoint: str,
     split: str | None,
+    runs: Path,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
     **options: Any,
@@ -75,26 +80,30 @@ def evaluate_command(
     """
     with Interrupts() as interrupts, stoppable_at_once(interrupts, as_json=as_json, so_that=_STOPPED):
         with plugins_print_aside(as_json):
-            plan = planned(job, options, profile=options["profile"])
+            plan = planned(job, options, profile=options["profile"], runs=runs)
             inputs = fetch_inputs(plan.spec, plan.resolvers, tell_aside)
             plan = attrs.evolve(plan, fetched=Fetched(inputs=inputs))
         chosen = chosen_split(plan.spec, split)
-        where = _checkpoint_of(checkpoint)
+        where = _checkpoint_of(checkpoint, runs)
         if sys.stderr.isatty():
-            click.echo(f"evaluating the {chosen} data", err=True)  # importing torch takes seconds
+            echo(f"evaluating the {chosen} data", err=True)  # importing torch takes seconds
+        printed = OutputEcho(err=True)
         try:
-            found = evaluate(plan, chosen, where, relay=_print_aside, tell=warn)
+            found = evaluate(plan, chosen, where, relay=printed.show, tell=warn)
         except EvaluationFailed as failed:
+            printed.end()
             if failed.error.traceback:
-                click.echo(failed.error.traceback.rstrip("\n"), err=True)
+                echo(failed.error.traceback.rstrip("\n"), err=True)
             raise
+        finally:
+            printed.end()
     if as_json:
         print_json(found.as_dict())
     else:
         _tell(found)
 
 
-def _checkpoint_of(text: str) -> Path:
+def _checkpoint_of(text: str, runs: Path) -> Path:
     """What a checkpoint is meant by: a commit record; or the folder of the checkpoints of a run.
 
     :raises CheckpointError: When there is no such checkpoint.
@@ -104,18 +113,14 @@ def _checkpoint_of(text: str) -> Path:
     if names_checkpoint(text) or ("/" in text and step_of_folder(path.name) is not None):
         found = load_record(path.absolute())
         return found.folder.with_name(record_name(found.record.step))
-    directory = find_run(text, runs_dir())
+    directory = find_run(text, runs)
     return checkpoints_dir(directory, newest_attempt(directory.attempts))
-
-
-def _print_aside(text: bytes) -> None:
-    click.echo(text, nl=False, err=True)
 
 
 def _tell(found: Evaluation) -> None:
     """Print the metrics for people."""
     of = f"step {found.step:,} of {found.run_id} ({shown_path(found.checkpoint)})"
-    click.echo(f"{click.style(found.split, fg='green', bold=True)}  {of}")
+    echo(f"{style(found.split, fg='green', bold=True)}  {of}")
     print_table(
         ["METRIC", "VALUE"],
         [*((name, figure(value)) for name, value in found.metrics.items()), ("weight", figure(found.weight))],

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import click
 import orjson
 
+from hostcore.cli.output import style
 from hostcore.cli.wording import NOTHING
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.times import moment
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_builtin_plugins.messages import message_of
 from hostcore_builtin_plugins.progress import format_devices, format_rate, format_value
 from hostcore_hookspecs.events import (
@@ -40,9 +41,9 @@ def line_of(line: bytes) -> str:
     except CorruptLog:
         return _unknown(line)
     head = _head(event.time_ms, event.step, event.name)
-    first, *more = _message(event).splitlines() or [""]
+    first, *more = visible(_message(event)).splitlines() or [""]
     shown, color = f"{head}  {first}".rstrip(), _color(event.name)
-    shown = click.style(shown, fg=color, bold=event.name in ENDS) if color else shown
+    shown = style(shown, fg=color, bold=event.name in ENDS) if color else shown
     return "\n".join([shown, *(f"{'':{len(head)}}  {text}" for text in more)])
 
 

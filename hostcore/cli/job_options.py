@@ -2,32 +2,47 @@
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from hostcore.errors import all_errors
 from hostcore.job.forms import object_form
 from hostcore.job.load import load_job
 from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.supervisor.plan import RunPlan, make_plan
-from hostcore_hookspecs.errors import HostcoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-job_argument = click.argument("job", type=click.Path(path_type=Path))
+
+def job_argument(command: F) -> F:
+    """Give a command the job file as ``job``: as its argument, or by ``--config``."""
+
+    @functools.wraps(command)
+    def with_job(*args: Any, job: Path | None, config: Path | None, **kwargs: Any) -> Any:
+        if job and config:
+            raise click.UsageError("JOB and --config exclude each other: each of them is the job file")
+        if not (job or config):
+            raise click.UsageError("Missing argument 'JOB', the job file; --config FILE gives it as well.")
+        return command(*args, job=job or config, **kwargs)
+
+    file = click.Path(path_type=Path)
+    with_config = click.option("--config", type=file, metavar="FILE", help="The job file, in place of JOB.")(with_job)
+    return cast(F, click.argument("job", required=False, type=file)(with_config))
+
 
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the job; repeatable."
 )
 profile_option = click.option("--profile", metavar="NAME", help="Apply one of the job's profiles.")
 devices_option = click.option(
-    "--devices", metavar="LIST", help="The devices, comma separated, a rank on each: cuda:0,cuda:1."
+    "--devices",
+    metavar="LIST",
+    help="The devices, comma separated, a rank on each: cuda:0,cuda:1. Or auto:2, for two that are free.",
 )
+quiet_option = click.option("-q", "--quiet", is_flag=True, help='Show no progress: `"terminal": false` in the job.')
 _in_process = click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
 _detach = click.option("--detach", is_flag=True, help="Have the job's launcher run it, apart from this terminal.")
 
@@ -111,8 +126,7 @@ def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **wher
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
     """
-    with _options_named(options) as overrides:
-        return make_plan(source, overrides=overrides, **where)
+    return make_plan(source, **_overriding(options), **where)
 
 
 def job_of(job: Path, options: Mapping[str, Any]) -> JobSpec:
@@ -121,8 +135,7 @@ def job_of(job: Path, options: Mapping[str, Any]) -> JobSpec:
     :raises HostcoreError: See :func:`planned`.
     """
     _require_one_beginning(options)
-    with _options_named(options) as overrides:
-        return load_job(job, overrides=overrides, profile=options["profile"])
+    return load_job(job, **_overriding(options), profile=options["profile"])
 
 
 def _require_one_beginning(options: Mapping[str, Any]) -> None:
@@ -132,19 +145,10 @@ def _require_one_beginning(options: Mapping[str, Any]) -> None:
         )
 
 
-@contextmanager
-def _options_named(options: Mapping[str, Any]) -> Iterator[list[str]]:
-    """The overrides that options stand for. Errors in what one has brought name the option."""
-    overrides, origins = list(options["overrides"]), {}
-    for option, (key, value) in _shorthands(options).items():
-        overrides.append(f"{key}={json.dumps(value)}")
-        origins[f"--set {key}"] = option
-    try:
-        yield overrides
-    except HostcoreError as error:
-        for single in all_errors(error):
-            single.file = origins.get(single.file or "", single.file)
-        raise
+def _overriding(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides that options stand for, and the names of those options, for :func:`load_job`."""
+    names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
+    return {"overrides": [*options["overrides"], *names], "override_names": names}
 
 
 def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -156,6 +160,8 @@ def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
         given["--resume"] = ("resume_from_checkpoint", True)
     if options.get("from_checkpoint"):
         given["--from"] = ("resume_from_checkpoint", options["from_checkpoint"])
+    if options.get("quiet"):
+        given["--quiet"] = ("terminal", False)
     if options.get("weights"):
         given["--weights"] = ("weights", options["weights"])
     return given

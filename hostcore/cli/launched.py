@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import attrs
-import click
 
-from hostcore.cli.output import tell_aside
+from hostcore.cli.output import OutputEcho, tell_aside
 from hostcore.cli.report import name_of
 from hostcore.cli.watching import Screen, Wishes
 from hostcore.events.reader import GrowingLog
@@ -51,6 +50,7 @@ class _Watch:
         self._directory = plan.directory
         self._launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
         self._log = GrowingLog(self._directory.events)
+        self._printed = OutputEcho(err=True)
         #: How far what the launched process printed was read.
         self._read_to = ""
         self._status = LaunchStatus(status="submitted")
@@ -68,6 +68,7 @@ class _Watch:
         if not self._launcher.sees_run_dir:
             while not self._is_over_afar():
                 self._rest()
+            self._printed.end()
             refresh(self._plan.spec, self._directory, at_once=True)
             return self._result()
         screen = Screen(
@@ -110,7 +111,7 @@ class _Watch:
         try:
             while chunk := self._launcher.read_logs(self._submission.handle, self._read_to):
                 self._read_to = chunk.next
-                click.echo(chunk.text, err=True, nl=False)
+                self._printed.show(chunk.text)
                 if not chunk.text:
                     break
         except HostcoreError as error:

@@ -2,17 +2,21 @@
 
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import click
 
 from hostcore.cli.event_lines import is_wanted, line_of
-from hostcore.cli.output import reports_errors
+from hostcore.cli.output import OutputEcho, echo, echo_json, reports_errors, style
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.server_option import server_option
 from hostcore.events.codec import CorruptLog
 from hostcore.events.reader import GrowingLog
 from hostcore.runs.attempts import newest_attempt
-from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.following import follow, is_over, wait
 from hostcore.runs.output import RankOutput, require_attempt, require_rank
@@ -29,8 +33,9 @@ from hostcore.supervisor.standing import last_sign
 @click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Show the events after this number alone.")
 @click.option("--output", is_flag=True, help="Show what the worker printed, of the newest attempt, instead.")
 @click.option("--rank", type=click.IntRange(min=0), metavar="N", help="With --output: of this rank, in place of 0.")
+@runs_dir_option
 @server_option
-@click.option("--json", "as_json", is_flag=True, help="Print the lines of events.jsonl as they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print the lines of events.jsonl.")
 @reports_errors
 def logs_command(
     run: str,
@@ -41,6 +46,7 @@ def logs_command(
     since: int | None,
     output: bool,
     rank: int | None,
+    runs: Path,
     server: str | None,
     as_json: bool,
 ) -> None:
@@ -68,7 +74,7 @@ def logs_command(
             as_json=as_json,
         )
         return
-    directory = find_run(run, runs_dir())
+    directory = find_run(run, runs)
     _refresh(directory)
     require_attempt(directory, attempt)
     require_rank(directory, attempt, rank)
@@ -77,13 +83,16 @@ def logs_command(
         if output
         else _Events(directory, attempt, since=since, as_json=as_json)
     )
+    printed = OutputEcho()
+    show: Callable[[Any], None] = printed.show if output else echo_json if as_json else partial(echo, nl=False)
     for text in source.read() if lines is None else deque(source.read(), maxlen=lines):
-        click.echo(text, nl=False)
+        show(text)
     if follows:
         for text in follow(source.read, is_over=lambda: _is_over(directory, attempt), wait=wait):
-            click.echo(text, nl=False)
+            show(text)
     if rest := source.rest():
-        click.echo(rest)
+        show(rest)
+    printed.end()
     if follows and attempt in (None, newest_attempt(directory.attempts)):
         _fail_if_lost(directory)
 
@@ -106,7 +115,7 @@ def _fail_if_lost(directory: RunDirectory) -> None:
     summary = summarize(directory)
     if summary.status == "lost":
         lost = f"{summary.run_id} is lost: {last_sign(directory, summary)}"
-        click.echo(f"{click.style('error:', fg='red', bold=True)} {lost}", err=True)
+        echo(f"{style('error:', fg='red', bold=True)} {lost}", err=True)
         sys.exit(FAILED)
 
 

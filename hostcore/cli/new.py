@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from hostcore.cli.output import json_option, print_json, reports_errors, warn
+from hostcore.cli.output import echo, json_option, print_json, reports_errors, warn
 from hostcore.plugins.discover import canonical, discover
 from hostcore.scaffold.authorship import author_named, author_of_git
 from hostcore.scaffold.naming import Names, choose_names, kind_named
@@ -59,14 +59,14 @@ def new_command(*, kind: str, name: str, into: Path, package: str | None, author
             }
         )
         return
-    click.echo(f"{target}{os.sep} is a {names.kind.label} in a pip package of its own:")
+    echo(f"{target}{os.sep} is a {names.kind.label} in a pip package of its own:")
     for file in sorted(files):
-        click.echo(f"    {file}")
+        echo(f"    {file}")
     for warning in warnings:
         warn(warning)
-    click.echo("Next:")
+    echo("Next:")
     for step in steps:
-        click.echo(f"    {step}")
+        echo(f"    {step}")
 
 
 def _next_steps(names: Names, target: Path, *, has_job: bool) -> list[str]:

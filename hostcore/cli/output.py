@@ -1,19 +1,27 @@
-"""What commands print: results on standard output, everything else on standard error."""
+"""What commands print: results on standard output, everything else on standard error.
 
+All of it goes through :func:`echo`, :func:`echo_json` or :class:`OutputEcho`. What they print may come from a job, a
+plugin, a file or a server: its control characters are shown, so that it cannot steer the terminal.
+"""
+
+import codecs
 import functools
+import re
+import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, Final, NoReturn, ParamSpec
 
 import click
 
 from hostcore import scrubbing
 from hostcore.cli.own_output import scrub_streams
+from hostcore.cli.wording import in_columns
 from hostcore.errors import all_errors, described
 from hostcore.events.strict_json import dump
-from hostcore.runs.result import FAILED, INVALID, REFUSED
 from hostcore.scrubbing import scrub
+from hostcore_builtin_plugins.control_characters import OutputFilter, visible
 from hostcore_hookspecs.errors import HostcoreError
 
 P = ParamSpec("P")
@@ -24,7 +32,7 @@ verbose_option = click.option("-v", "--verbose", is_flag=True, help="Show the tr
 #: Errors that say how something ended, not that it was asked for wrongly.
 _FAILURES = frozenset(
     {
-        *("worker.died", "run.taken_over", "evaluation.failed"),
+        *("worker.died", "run.taken_over", "run.gone", "evaluation.failed"),
         *("service.unreachable", "service.full", "service.database", "service.defect", "request.too_many"),
         "plugin.transient",  # an engine that did not answer
     }
@@ -34,19 +42,95 @@ _FAILURES = frozenset(
 _REFUSAL = "policy.denied"
 
 
+#: Begins a colour of the host's own until it is printed; random, so that no text of others can hold it.
+_OWN: Final = f"\x1b{secrets.token_hex(8)}["
+#: Characters that JSON may hold as they are, and a terminal obeys or reorders text for.
+_IN_JSON: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def style(text: str, *, fg: str | None = None, bold: bool | None = None) -> str:
+    """A text in colour, for :func:`echo`; other escape sequences are shown, and not obeyed."""
+    return click.style(visible(text), fg=fg, bold=bold).replace("\x1b[", _OWN)
+
+
+def shown(text: str) -> str:
+    """What :func:`echo` prints: the host's own colours, and every control character of others escaped."""
+    return "\x1b[".join(map(visible, text.split(_OWN)))
+
+
+def echo(text: str = "", *, nl: bool = True, err: bool = False) -> None:
+    """Print text for people, which may hold anything that a job, a plugin, a file or a server says."""
+    _write(shown(text) + "\n" * nl, err=err)
+
+
+def redraw(line: str) -> None:
+    """Print a line on standard error, which is a terminal, in place of the one that is there."""
+    _write(f"\r\x1b[K{visible(line, one_line=True)}", err=True)
+
+
+def shown_json(text: str | bytes) -> bytes:
+    """JSON, as it is but for characters that a terminal obeys: they become escapes of the same meaning."""
+    text = text if isinstance(text, str) else text.decode(errors="backslashreplace")
+    text = _IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text.encode(errors="backslashreplace")  # UTF-8, whatever the terminal's encoding
+
+
+def echo_json(text: str | bytes) -> None:
+    """Print JSON; see :func:`shown_json`."""
+    click.echo(shown_json(text), nl=False)
+
+
+class OutputEcho:
+    """Prints what a program printed, piece by piece: see :class:`OutputFilter`. A last line without an end gets one.
+
+    :param err: On standard error.
+    """
+
+    def __init__(self, *, err: bool = False) -> None:
+        self._err = err
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+        self._filter = OutputFilter(terminal=_stream(err).isatty())
+        self._last = "\n"
+
+    def show(self, piece: str | bytes) -> None:
+        """Print a piece."""
+        self._print(self._filter.feed(piece if isinstance(piece, str) else self._decoder.decode(piece)))
+
+    def end(self) -> None:
+        """Print what was held back."""
+        self._print(self._filter.feed(self._decoder.decode(b"", final=True)) + self._filter.finish())
+        if not self._last.endswith("\n"):
+            self._print("\n")
+
+    def _print(self, text: str) -> None:
+        if text:
+            _write(text, err=self._err)
+            self._last = text
+
+
+def _stream(err: bool) -> Any:
+    return sys.stderr if err else sys.stdout
+
+
+def _write(text: str, *, err: bool = False) -> None:
+    encoding = getattr(_stream(err), "encoding", None) or "utf-8"
+    # click drops colours where there is no terminal.
+    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, err=err)
+
+
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
-    click.echo(dump(document, indent=True), nl=False)
+    echo_json(dump(document, indent=True))
 
 
 def tell_aside(line: str) -> None:
     """Print a line about what people should know, on standard error."""
-    click.echo(line, err=True)
+    echo(line, err=True)
 
 
 def warn(text: str) -> None:
     """Print a warning, on standard error."""
-    click.echo(f"{click.style('warning:', fg='yellow', bold=True)} {text}", err=True)
+    echo(f"{style('warning:', fg='yellow', bold=True)} {text}", err=True)
 
 
 @contextmanager
@@ -65,14 +149,16 @@ def plugins_print_aside(as_json: bool) -> Iterator[None]:
 
 def print_error(error: HostcoreError, *, verbose: bool = False) -> None:
     """Print one error for people, on standard error."""
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {scrub(described(error))}", err=True)
+    echo(f"{style('error:', fg='red', bold=True)} {scrub(described(error))}", err=True)
     traceback = getattr(error, "traceback", "")
     if verbose and traceback:
-        click.echo(scrub(traceback), err=True)
+        echo(scrub(traceback), err=True)
 
 
 def fail(error: HostcoreError, *, as_json: bool, verbose: bool = False) -> NoReturn:
     """Print what was wrong, and exit."""
+    from hostcore.runs.result import FAILED, INVALID, REFUSED  # it needs cattrs, which a wrong option does not wait for
+
     errors = all_errors(error)
     if as_json:
         keys = ("code", "message", "pointer", "file", "hint")
@@ -102,8 +188,5 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print aligned columns on standard output."""
-    cells = [[str(cell) for cell in row] for row in [head, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    for number, row in enumerate(cells):
-        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        click.echo(click.style(line, bold=True) if number == 0 else line)
+    first, *lines = in_columns(head, rows)
+    echo("\n".join([style(first, bold=True), *lines]))

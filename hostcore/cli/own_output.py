@@ -10,6 +10,23 @@ from typing import Any, BinaryIO, TextIO, cast
 from hostcore import scrubbing
 
 
+def open_closed_streams() -> None:
+    """Open ``/dev/null`` for the standard streams that this process was started without. To be called first of all.
+
+    A file opened later would get the number of a closed stream, and receive what is printed to it. What has nowhere
+    to be printed is lost; the run's logs and ``result.json`` have it.
+    """
+    for descriptor, mode in enumerate("rww"):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDONLY if mode == "r" else os.O_WRONLY)  # gets the lowest number that is free
+            os.set_inheritable(descriptor, True)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+
 def hide_secrets() -> None:
     """Scrub what Python code prints in this process, as soon as it knows a secret."""
     scrubbing.when_known(scrub_streams)

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
-from hostcore.cli.output import warn
+from hostcore.cli.output import echo, style, warn
+from hostcore.cli.wording import named_values
 from hostcore.job.spec import JobSpec, job_view
 from hostcore_builtin_plugins.progress import format_devices
 from hostcore_hookspecs.launcher import LaunchPlan
@@ -24,14 +23,16 @@ def print_plan(spec: JobSpec, checked: Mapping[str, Any], fate: str, *, serving:
     lines += serving
     if checked["num_rows"] and spec.dataset:
         order = "shuffled" if spec.dataset.shuffle else "in file order"
+        shards = "1 shard" if checked["num_shards"] == 1 else f"{checked['num_shards']:,} shards"
         lines.append(
             (
                 "data",
-                f"{checked['num_rows']:,} rows in {checked['num_shards']:,} shards, {order}, "
-                f"batches of {spec.dataset.batch_size:,}",
+                f"{checked['num_rows']:,} rows in {shards}, {order}, batches of {spec.dataset.batch_size:,}",
             )
         )
         lines.append(("columns", ", ".join(checked["data"]["columns"])))
+    if left_out := spec.rows_left_out(checked["num_rows"]):
+        lines.append(("left out", _left_out(left_out, spec)))
     if checked["feed_bytes"]:
         lines.append(("memory", f"about {checked['feed_bytes'] / 1e6:,.0f} MB for the feed, beside the trainer's own"))
     per_epoch = f" ({checked['steps_per_epoch']:,} an epoch)" if checked["steps_per_epoch"] else ""
@@ -44,14 +45,14 @@ def print_plan(spec: JobSpec, checked: Mapping[str, Any], fate: str, *, serving:
 
 def print_valid(run_id: str, lines: Sequence[tuple[str, str]]) -> None:
     """Say that a job is valid, and print names and values below that."""
-    click.echo(f"{click.style('valid', fg='green', bold=True)}  {run_id}")
-    for name, value in lines:
-        click.echo(f"  {name:<12}{value}")
+    echo(f"{style('valid', fg='green', bold=True)}  {run_id}")
+    for line in named_values(lines):
+        echo(line)
 
 
 def print_launch(launch: LaunchPlan) -> None:
     """Print what a launcher would do."""
-    click.echo(f"\n{click.style('launch', bold=True)}  {launch.summary}\n\n{launch.document.rstrip()}")
+    echo(f"\n{style('launch', bold=True)}  {launch.summary}\n\n{launch.document.rstrip()}")
 
 
 def _devices(devices: Sequence[str], precision: str) -> tuple[str, str]:
@@ -63,6 +64,15 @@ def named(plugin: Mapping[str, Any]) -> str:
     """A plugin with where it comes from: ``flight_delay (hostcore-flight-delay 0.1.0)``."""
     origin = f" ({plugin['distribution']} {plugin['version']})" if plugin["distribution"] else ""
     return f"{plugin['name']}{origin}"
+
+
+def _left_out(count: int, spec: JobSpec) -> str:
+    """``1 row of each epoch, which does not fill a step of 16: always the last of the data``."""
+    what, shuffled = ("row", spec.dataset.shuffle) if spec.dataset else ("mock batch", False)
+    many = "" if count == 1 else "es" if what.endswith("ch") else "s"
+    which = "those that come last in its order" if shuffled else "always the last of the data"
+    fill = "does not fill" if count == 1 else "do not fill"
+    return f"{count:,} {what}{many} of each epoch, which {fill} a step of {spec.rows_per_step:,}: {which}"
 
 
 def _cadence(spec: JobSpec) -> str:

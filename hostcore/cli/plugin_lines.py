@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import click
-
-from hostcore.cli.output import print_table
+from hostcore.cli.output import echo, print_table, style
 from hostcore_hookspecs.kinds import KINDS
 
 
@@ -22,23 +20,23 @@ def print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None:
     ref = plugin["ref"]
     assert isinstance(ref, dict)
     origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
-    click.echo(f"{click.style(str(plugin['name']), bold=True)}  {KINDS[str(plugin['kind'])].label}, {origin}")
+    echo(f"{style(str(plugin['name']), bold=True)}  {KINDS[str(plugin['kind'])].label}, {origin}")
     if plugin["doc"]:
-        click.echo(f"  {plugin['doc']}")
-    click.echo(f"  {'value':<12}{ref['value']}")
+        echo(f"  {plugin['doc']}")
+    echo(f"  {'value':<12}{ref['value']}")
     for key in ("hooks", "wraps"):
         names = plugin[key]
         if names:
             assert isinstance(names, tuple)
-            click.echo(f"  {key:<12}{', '.join(names)}")
+            echo(f"  {key:<12}{', '.join(names)}")
     for line in conformance:
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     schema = plugin["settings_schema"]
     if isinstance(schema, dict):
-        click.echo("  settings")
+        echo("  settings")
         for name, about in schema["properties"].items():
             default = f" = {about['default']!r}" if "default" in about else ""
-            click.echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
+            echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
 
 
 def _type(schema: Mapping[str, Any]) -> str:

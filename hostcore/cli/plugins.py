@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from hostcore.cli.conformance_lines import conformance_cell, conformance_lines
-from hostcore.cli.output import json_option, print_error, print_json, reports_errors, verbose_option, warn
+from hostcore.cli.output import echo, json_option, print_error, print_json, reports_errors, style, verbose_option, warn
 from hostcore.cli.plugin_lines import print_plugin, print_plugins
 from hostcore.cli.server_option import server_option
 from hostcore.plugins.discover import Discovered, discover
@@ -144,10 +144,8 @@ def show_hooks(kind: str, as_json: bool) -> None:
     if as_json:
         print_json({"kind": found.name, "group": found.group, "hooks": hooks})
         return
-    click.echo(f"{found.label}: entry-point group {found.group}, settings class {found.settings_class}\n")
+    echo(f"{found.label}: entry-point group {found.group}, settings class {found.settings_class}\n")
     for hook in hooks:
         needed = "required" if hook["required"] else "optional"
-        click.echo(
-            f"{click.style(str(hook['name']), bold=True)}({', '.join(found.arguments(str(hook['name'])))})  {needed}"
-        )
-        click.echo(textwrap.indent(str(hook["doc"]), "    ") + "\n")
+        echo(f"{style(str(hook['name']), bold=True)}({', '.join(found.arguments(str(hook['name'])))})  {needed}")
+        echo(textwrap.indent(str(hook["doc"]), "    ") + "\n")

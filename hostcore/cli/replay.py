@@ -3,23 +3,28 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from hostcore.cli.output import (
+    echo,
     json_option,
     plugins_print_aside,
     print_error,
     print_json,
     reports_errors,
+    style,
     verbose_option,
     warn,
 )
-from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.cli.runs_dir_option import runs_dir_option
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.result import FAILED
 from hostcore.runs.summary import summarize
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
@@ -39,11 +44,12 @@ class ReplayError(HostcoreError):
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting of the reporter; repeatable."
 )
 @click.option("--pending", is_flag=True, help="Only what it has not been told yet.")
+@runs_dir_option
 @json_option
 @verbose_option
 @reports_errors
 def replay_command(
-    run: str, *, name: str, settings: tuple[str, ...], pending: bool, as_json: bool, verbose: bool
+    run: str, *, name: str, settings: tuple[str, ...], pending: bool, runs: Path, as_json: bool, verbose: bool
 ) -> None:
     """Tell a reporter the events of RUN, from the first one on.
 
@@ -52,7 +58,7 @@ def replay_command(
     run's own is told what it has missed. Nothing else of the run changes. Exits 0 if the reporter has taken everything,
     1 if it fails, and 2 if there is no such run or reporter.
     """
-    directory = find_run(run, runs_dir())
+    directory = find_run(run, runs)
     with plugins_print_aside(as_json):
         replay, label = _prepared(directory, name, settings, pending=pending)
         outcome = _carried_out(replay, label)
@@ -60,7 +66,7 @@ def replay_command(
         print_json(_document(directory, label, outcome))
     elif outcome.problem is None:
         told = f"{label} was told {outcome.told:,} events" if outcome.told else f"there was nothing to tell {label}"
-        click.echo(f"{click.style('replayed', fg='green', bold=True)}  {directory.run_id}  ({told})")
+        echo(f"{style('replayed', fg='green', bold=True)}  {directory.run_id}  ({told})")
     if outcome.problem is not None:
         print_error(_Failed(directory, label, outcome), verbose=verbose)
         sys.exit(FAILED)
@@ -127,5 +133,5 @@ def _bar(label: str, events: int) -> Iterator[_Bar]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, redirect_stdout=False) as progress:
-        task = progress.add_task(label, total=events)
+        task = progress.add_task(visible(label, one_line=True), total=events)
         yield lambda told: progress.update(task, completed=told, refresh=True)

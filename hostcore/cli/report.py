@@ -5,18 +5,14 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import click
-
-from hostcore.cli.output import print_json, warn
-from hostcore.cli.wording import best_of, by_phase, figure
+from hostcore.cli.output import echo, print_json, style, warn
+from hostcore.cli.wording import best_of, by_phase, figure, named_values, warnings_of
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
 from hostcore.supervisor.submit import Submission
 
 _COLORS = {"succeeded": "green", "failed": "red"}
-#: The least room for a name in front of its value.
-_NAME_WIDTH = 12
 
 
 def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, note: str = "") -> None:
@@ -28,7 +24,7 @@ def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, 
         warn(one.message)
         if one.command:
             command = shlex.join([*one.command[:2], name_of(directory), *one.command[2:]])
-            click.echo(f"    hint: {command}", err=True)
+            echo(f"    hint: {command}", err=True)
     print_result(result, lambda: _places(result, directory), as_json=as_json, note=note)
 
 
@@ -45,7 +41,7 @@ def print_result(
         return
     if result.error:
         _print_error(result)
-    click.echo(f"{in_color(result.status)}  {result.run_id}{f'  ({note})' if note else ''}")
+    echo(f"{in_color(result.status)}  {result.run_id}{f'  ({note})' if note else ''}")
     print_lines([*_facts(result), *places()])
 
 
@@ -64,26 +60,28 @@ def print_submission(run_id: str, name: Sequence[str], place: str) -> None:
     :param name: The words that commands call it by.
     :param place: Where to find everything.
     """
-    click.echo(f"{in_color('submitted')}  {run_id}")
+    echo(f"{in_color('submitted')}  {run_id}")
     commands = (["logs", "-f"], ["status"], ["cancel"])
     print_lines([*((words[0], shlex.join(["hostcore", *words, *name])) for words in commands), ("everything", place)])
 
 
 def in_color(status: str) -> str:
     """A status as it heads a report."""
-    return click.style(status, fg=_COLORS.get(status, "yellow"), bold=True)
+    return style(status, fg=_COLORS.get(status, "yellow"), bold=True)
 
 
 def print_lines(lines: Sequence[tuple[str, str]]) -> None:
     """Print names and values below a head."""
-    width = max(_NAME_WIDTH, *(len(name) + 2 for name, _ in lines))
-    for name, value in lines:
-        click.echo(scrub(f"  {name:<{width}}{shown_path(value)}"))
+    for line in named_values([(name, shown_path(value)) for name, value in lines]):
+        echo(scrub(line))
 
 
 def name_of(directory: RunDirectory) -> str:
     """What to call a run on the command line: its run_id, or its path if it is not where runs are looked for."""
-    return directory.run_id if directory.path.parent == runs_dir() else shown_path(str(directory.path))
+    if directory.path.parent == runs_dir():
+        return directory.run_id
+    path = shown_path(str(directory.path))
+    return path if "/" in path else f"./{path}"  # without a slash it would be an id
 
 
 def go_on(directory: RunDirectory) -> tuple[str, str]:
@@ -95,13 +93,13 @@ def _print_error(result: RunResult) -> None:
     error = result.error
     assert error is not None
     if error.traceback:
-        click.echo(scrub(error.traceback.rstrip("\n")), err=True)
+        echo(scrub(error.traceback.rstrip("\n")), err=True)
     where = [f"in {error.plugin}"] if error.plugin else []
     where += [f"on rank {error.rank}"] if error.rank else []
     told = f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {scrub(told)}", err=True)
+    echo(f"{style('error:', fg='red', bold=True)} {scrub(told)}", err=True)
     if error.hint:
-        click.echo(f"    hint: {scrub(error.hint)}", err=True)
+        echo(f"    hint: {scrub(error.hint)}", err=True)
 
 
 def _facts(result: RunResult) -> list[tuple[str, str]]:
@@ -109,6 +107,7 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
         lines.insert(0, ("reason", result.reason))
+    lines = [*warnings_of(result.warnings), *lines]
     lines += [(name, figure(value)) for name, value in by_phase(result.metrics).items()]
     if result.best:
         lines.append(("best", best_of(result.best)))
@@ -129,7 +128,8 @@ def _places(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]
     output = directory.rank_output(result.attempt, (result.error.rank if result.error else None) or 0)
     if output.exists() and output.stat().st_size:
         lines.append(("output", str(output)))
-    lines.append(("everything", str(directory.path)))
+    if directory.record.exists():
+        lines.append(("everything", str(directory.path)))
     if result.status != "succeeded" and result.final_checkpoint:
         lines.append(go_on(directory))
     return lines

@@ -3,22 +3,26 @@
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
 
 from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.early import stoppable_at_once
-from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, where_options
+from hostcore.cli.event_options import EventOptions, event_options
+from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of, quiet_option, where_options
 from hostcore.cli.leaving import leave
-from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option, warn
+from hostcore.cli.output import echo, json_option, plugins_print_aside, reports_errors, tell_aside, verbose_option, warn
 from hostcore.cli.report import report_result, report_submission, shown_path
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.server_option import server_option
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.runs.result import SUCCEEDED, RunResult
 from hostcore.supervisor.authorizing import authorize_here
 from hostcore.supervisor.bringing import bring_here
+from hostcore.supervisor.device_leases import hold_devices
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.muster import Muster
 from hostcore.supervisor.opening import Opening, examine_run, open_run
@@ -35,6 +39,9 @@ _FINISHED_BEFORE = "finished before: nothing to do"
 @job_argument
 @job_options
 @where_options
+@quiet_option
+@runs_dir_option
+@event_options
 @click.option("--trace-hooks", is_flag=True, help="Write down every call of a hook, in the run's logs.")
 @server_option
 @json_option
@@ -46,10 +53,12 @@ def run_command(
     in_process: bool,
     detach: bool,
     trace_hooks: bool,
+    runs: Path,
+    events: EventOptions,
     server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
-    **options: object,
+    **options: Any,
 ) -> None:
     """Run the job in the file JOB (JSON or YAML), watch it, and report how it ended.
 
@@ -64,15 +73,23 @@ def run_command(
 
         run_remote(server, job, options, detach=detach, as_json=as_json)
         return
-    with Interrupts() as interrupts, ranks_of_engine(interrupts, in_process=in_process, detach=detach) as ranks:
+    with (
+        Interrupts() as interrupts,
+        plugins_print_aside(events.on_standard_output),
+        ranks_of_engine(interrupts, runs=runs, in_process=in_process, detach=detach) as ranks,
+    ):
+        events = events.about(job, profile=options["profile"])
         with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
-            plan = plan_of(job, options, world_size=ranks.world_size if ranks else None)
+            world_size = ranks.world_size if ranks else None
+            plan = plan_of(job, options, world_size=world_size, runs=runs, extra_reporters=events.reporters)
             plan = attrs.evolve(plan, trace_hooks=trace_hooks)
         if detach:
             sys.exit(submit_plan(plan, interrupts, as_json=as_json))
         if ranks is None and not in_process and is_launched(plan.spec):
+            events.refuse_standard_output(f"the launcher {plan.spec.launcher.use}")
             leave(interrupts, run_launched(plan, interrupts, as_json=as_json))
-        leave(interrupts, run_plan(plan, interrupts, ranks=ranks, in_process=in_process, as_json=as_json))
+        code = run_plan(plan, interrupts, ranks=ranks, in_process=in_process, events=events, as_json=as_json)
+        leave(interrupts, code)
 
 
 def run_plan(
@@ -82,6 +99,7 @@ def run_plan(
     ranks: Muster | None = None,
     in_process: bool = False,
     launched: bool = False,
+    events: EventOptions | None = None,
     as_json: bool = False,
 ) -> int:
     """Run a plan to its end and report it.
@@ -89,30 +107,35 @@ def run_plan(
     :param interrupts: Entered before the plan was made.
     :param ranks: Those that an engine has started; None if none has.
     :param launched: Whether a launcher has started this process for it.
+    :param events: Whether the events are printed.
     :return: The exit code.
     """
-    if sys.stderr.isatty():
-        click.echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
+    if plan.spec.terminal and sys.stderr.isatty():
+        echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
     if in_process:
         _require_one_rank(plan)
     if ranks is not None:
         _warn_of_restarts(plan)
         ranks.gather()
+        ranks.require_storage(plan.spec)
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
         if not launched:  # whoever submitted it has asked
             require_no_engine(plan)
             authorize_here(plan)
         plan = bring_here(plan, tell_aside, launched=launched)
-    with plugins_print_aside(as_json):
+        if ranks is None and not in_process and examine_run(plan, launched=launched) is None:
+            plan = attrs.evolve(plan, devices=hold_devices(plan.spec))
+    with plan.devices, plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched)
         if isinstance(opened, RunResult):
             result = opened
         else:
             if plan.trace_hooks:
                 hooks = shown_path(str(plan.directory.rank_hooks(opened.attempt, 0)))
-                click.echo(f"{plan.spec.run_id}  every call of a hook goes to {hooks}", err=True)
+                echo(f"{plan.spec.run_id}  every call of a hook goes to {hooks}", err=True)
             start = _start_here(interrupts) if in_process else _start(interrupts, ranks)
-            result = run_attempts(plan, opened, start, may_restart=ranks is None)
+            with (events or EventOptions()).printed(plan, interrupts):
+                result = run_attempts(plan, opened, start, may_restart=ranks is None)
     finished_before = result is opened
     if finished_before:
         result = attrs.evolve(result, left=never_told(plan))
@@ -199,5 +222,7 @@ def _submitted(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> Submi
         plan = bring_here(plan, tell_aside)
         finished = examine_run(plan)
         checked = check_job(plan) if finished is None else {}
+        if finished is None and not is_launched(plan.spec):
+            hold_devices(plan.spec).close()  # the supervisor takes them; told here that it could not, while it can be
     with plugins_print_aside(as_json):
         return finished or submit(plan, total_steps=checked["total_steps"], tell=tell_aside)

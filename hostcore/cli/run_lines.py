@@ -3,9 +3,7 @@
 import time
 from collections.abc import Sequence
 
-import click
-
-from hostcore.cli.output import print_json, print_table
+from hostcore.cli.output import echo, print_json, print_table
 from hostcore.cli.wording import ago, lasting, steps_of
 from hostcore.runs.summary import RunSummary
 
@@ -30,7 +28,7 @@ def print_runs(runs: Sequence[RunSummary], *, as_json: bool, nothing: str) -> No
             ],
         )
     else:
-        click.echo(nothing, err=True)
+        echo(nothing, err=True)
 
 
 def is_of(run: RunSummary, trainer: str | None) -> bool:

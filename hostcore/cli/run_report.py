@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from hostcore.cli.output import json_option, print_json, reports_errors
+from hostcore.cli.output import echo, json_option, print_json, reports_errors
 from hostcore.cli.report_page.page import GENERATOR, write_page
 from hostcore.cli.report_page.recording import Recording
+from hostcore.cli.runs_dir_option import runs_dir_option
+from hostcore.events.regular_file import NotRegular, open_regular
 from hostcore.events.writer import now_ms
-from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.history import History
 from hostcore.runs.record import RunRecord
@@ -34,9 +35,10 @@ _HEAD_BYTES = 2_000
 )
 @click.option("--force", is_flag=True, help="Replace a file that is there and is not a report.")
 @click.option("--open", "show", is_flag=True, help="Open the report in a browser.")
+@runs_dir_option
 @json_option
 @reports_errors
-def report_command(run: str, *, output: Path | None, force: bool, show: bool, as_json: bool) -> None:
+def report_command(run: str, *, output: Path | None, force: bool, show: bool, runs: Path, as_json: bool) -> None:
     """Write a report of RUN: one HTML file with its curves, events, checkpoints, samples, plugins, and its failure.
 
     The file needs nothing else, so it can be sent to somebody or kept. Works while the run goes on, too. An older
@@ -44,7 +46,7 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, as
 
     RUN is a run id, the beginning of one, or a run directory. An unknown run exits 2.
     """
-    directory = find_run(run, runs_dir())
+    directory = find_run(run, runs)
     path = output or Path(f"{directory.run_id}.html")
     _check(path, force=force)
     standing = look(directory, History(directory))
@@ -55,9 +57,9 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, as
         told = {"run_id": directory.run_id, "status": standing.summary.status, "report": str(path.absolute())}
         print_json({**told, "bytes": len(page), "events": recording.count, "metrics": len(recording.curves)})
     else:
-        click.echo(f"report of {directory.run_id} ({standing.summary.status}): {path} ({format_bytes(len(page))})")
+        echo(f"report of {directory.run_id} ({standing.summary.status}): {path} ({format_bytes(len(page))})")
     if show and not webbrowser.open(path.absolute().as_uri()):
-        click.echo("there is no browser to open it in", err=True)
+        echo("there is no browser to open it in", err=True)
 
 
 def _check(path: Path, *, force: bool) -> None:
@@ -71,8 +73,10 @@ def _check(path: Path, *, force: bool) -> None:
     if force:
         return
     try:
-        with path.open("rb") as file:
+        with open_regular(path, follow_links=True) as file:
             is_report = f'content="{GENERATOR}"'.encode() in file.read(_HEAD_BYTES)
+    except NotRegular:
+        is_report = False
     except FileNotFoundError:
         return
     except OSError as error:

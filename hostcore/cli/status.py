@@ -1,14 +1,15 @@
 """``hostcore status``."""
 
 import sys
+from pathlib import Path
 
 import click
 
-from hostcore.cli.output import json_option, print_json, reports_errors, verbose_option
+from hostcore.cli.output import echo, json_option, print_json, reports_errors, verbose_option
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.server_option import server_option
 from hostcore.cli.status_following import follow_status
 from hostcore.cli.status_lines import page_of, sight_of
-from hostcore.runs.directory import runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import is_over, wait
 from hostcore.runs.history import History
@@ -18,11 +19,12 @@ from hostcore.supervisor.standing import look
 @click.command("status")
 @click.argument("run")
 @click.option("-f", "--follow", is_flag=True, help="Wait until the run is over; on a terminal, show it meanwhile.")
+@runs_dir_option
 @server_option
 @json_option
 @verbose_option
 @reports_errors
-def status_command(run: str, follow: bool, server: str | None, as_json: bool, verbose: bool) -> None:
+def status_command(run: str, *, follow: bool, runs: Path, server: str | None, as_json: bool, verbose: bool) -> None:
     """Show how RUN is doing, or how it ended.
 
     RUN is a run id, the beginning of one, or a run directory. Exits 0 however the run ended, and 2 if there is no such
@@ -33,7 +35,7 @@ def status_command(run: str, follow: bool, server: str | None, as_json: bool, ve
 
         show_remote_status(server, run, follow=follow, as_json=as_json, verbose=verbose)
         return
-    directory = find_run(run, runs_dir())
+    directory = find_run(run, runs)
     history = History(directory)
     if follow:
         follow_status(
@@ -46,4 +48,4 @@ def status_command(run: str, follow: bool, server: str | None, as_json: bool, ve
     if as_json:
         print_json(standing.as_dict())
     else:
-        click.echo(page_of(sight_of(standing), verbose=verbose))
+        echo(page_of(sight_of(standing), verbose=verbose))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from hostcore.cli.output import shown
 from hostcore.cli.status_lines import Sight, head_of
 
 
@@ -24,5 +25,5 @@ def follow_status(
     with Live(auto_refresh=False, transient=True) as live:
         while not is_over():
             text = "\n".join(head_of(look(), verbose=False))
-            live.update(Text.from_ansi(text, no_wrap=True, overflow="ellipsis"), refresh=True)
+            live.update(Text.from_ansi(shown(text), no_wrap=True, overflow="ellipsis"), refresh=True)
             wait()

@@ -5,21 +5,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
-import click
 
-from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, in_columns, lasting, steps_of
+from hostcore.cli.output import style
+from hostcore.cli.wording import (
+    NOTHING,
+    ago,
+    best_of,
+    by_phase,
+    figure,
+    in_columns,
+    lasting,
+    named_values,
+    steps_of,
+    warnings_of,
+)
+from hostcore.events.bounds import bounded
 from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.history import AttemptHistory
+from hostcore.runs.result import RunWarning
 from hostcore.runs.summary import RunSummary
 from hostcore.supervisor.standing import Standing, can_go_on
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
 _COLORS = {"running": "cyan", "succeeded": "green", "failed": "red", "lost": "red"}
-#: The least room for a name in front of its value.
-_NAME_WIDTH = 12
+#: In the table of attempts, in bytes; the newest error stands above it as a whole.
+_LONGEST_WHY = 300
 
 
 @attrs.frozen(kw_only=True)
@@ -57,6 +70,7 @@ class Sight:
     best: Mapping[str, Any] | None
     samples_per_second: float | None
     eta_seconds: float | None
+    warnings: Sequence[RunWarning] = ()
     #: The words of the command that continues it.
     resume: Sequence[str]
     #: Where to look for more, by what is there.
@@ -92,6 +106,7 @@ def sight_of(standing: Standing) -> Sight:
         parent=standing.parent,
         lost=standing.lost,
         reason=standing.reason,
+        warnings=standing.warnings,
         error=standing.error,
         best=standing.result.best if standing.result else None,
         samples_per_second=standing.progress.samples_per_second,
@@ -109,13 +124,9 @@ def page_of(sight: Sight, *, verbose: bool) -> str:
 def head_of(sight: Sight, *, verbose: bool) -> Iterator[str]:
     """What it is, how far it is, and what became of it."""
     summary = sight.summary
-    yield f"{click.style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
+    yield f"{style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
     lines = [*_facts(sight), *((name, figure(value)) for name, value in by_phase(sight.metrics).items())]
-    width = max(_NAME_WIDTH, *(len(name) + 2 for name, _ in lines))
-    for name, value in lines:
-        first, *more = value.splitlines() or [""]
-        yield f"  {name:<{width}}{first}"
-        yield from (f"  {'':<{width}}{line}" for line in more)
+    yield from named_values(lines)
     if verbose and sight.error and sight.error.traceback:
         yield ""
         yield sight.error.traceback.rstrip("\n")
@@ -142,6 +153,7 @@ def _facts(sight: Sight) -> Iterator[tuple[str, str]]:
             "ended",
             f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)}), after {lasting(summary.seconds(now))}",
         )
+    yield from warnings_of(sight.warnings)
     if sight.best:
         yield "best", best_of(sight.best)
     if sight.lost:
@@ -162,6 +174,10 @@ def _error(error: RunError) -> Iterator[tuple[str, str]]:
         yield "hint", error.hint
     if error.traceback:
         yield "traceback", "shown with -v"
+
+
+def _why(attempt: AttemptHistory) -> str:
+    return f"{attempt.error.type}: {attempt.error.message}" if attempt.error else attempt.reason or ""
 
 
 def _pace(sight: Sight) -> Iterator[str]:
@@ -186,7 +202,7 @@ def _tables(sight: Sight) -> Iterator[str]:
                 (
                     *(one.attempt, one.status, moment(one.started_ms) if one.started_ms else NOTHING),
                     *(lasting(one.seconds(now)), _range(one.first_step, one.last_step)),
-                    (f"{one.error.type}: {one.error.message}" if one.error else one.reason or "").partition("\n")[0],
+                    bounded(_why(one).partition("\n")[0], _LONGEST_WHY),
                 )
                 for one in sight.attempts
             ],
@@ -222,4 +238,4 @@ def _range(first: int | None, last: int | None) -> str:
 
 def _places(sight: Sight) -> Iterator[str]:
     yield ""
-    yield from (f"  {name:<{_NAME_WIDTH}}{path}" for name, path in sight.places.items())
+    yield from named_values(list(sight.places.items()))

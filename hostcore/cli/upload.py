@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, verbose_option, warn
+from hostcore.cli.output import (
+    echo,
+    json_option,
+    plugins_print_aside,
+    print_json,
+    reports_errors,
+    style,
+    verbose_option,
+    warn,
+)
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.errors import described
-from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.result import CANCELLED, FAILED
 from hostcore.runs.summary import summarize
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
@@ -45,6 +56,7 @@ class UploadRefused(HostcoreError):
     metavar="SECONDS",
     help="How long everything may fail before the rest is left.",
 )
+@runs_dir_option
 @json_option
 @verbose_option
 @reports_errors
@@ -54,6 +66,7 @@ def upload_command(
     names: Sequence[str],
     to: str | None,
     patience: float,
+    runs: Path,
     as_json: bool,
     verbose: bool,  # noqa: ARG001
 ) -> None:
@@ -67,7 +80,7 @@ def upload_command(
         raise UploadRefused("--to is a place of its own: none of the run's uploaders copies to it", file="--uploader")
     if to is not None and "://" not in to:
         to = str(Path(to).absolute())
-    directory = find_run(run, runs_dir())
+    directory = find_run(run, runs)
     if summarize(directory).status == "running":
         raise UploadRefused(
             f"{directory.run_id} is running, and uploads by itself",
@@ -169,7 +182,7 @@ def _tell(directory: RunDirectory, pending: "Pending", *, interrupted: bool, as_
     for name, one in pending.by_uploader.items():
         problems = {**one.failing, **one.given_up} if one.unusable is None else {"everything": one.unusable}
         for path, message in problems.items():
-            click.echo(f"{click.style('not uploaded', fg='red')}  {path}  {name}: {message}", err=True)
+            echo(f"{style('not uploaded', fg='red')}  {path}  {name}: {message}", err=True)
     units = sum(len(one.copied) for one in pending.by_uploader.values())
     known = sum(len(one.known) for one in pending.by_uploader.values())
     what = f"{pending.uploaded_files:,} files, {pending.uploaded_bytes / 1e6:,.1f} MB" if units else "nothing new"
@@ -179,7 +192,7 @@ def _tell(directory: RunDirectory, pending: "Pending", *, interrupted: bool, as_
         before += f"; left: {pending.files:,} files. The same command goes on"
     else:
         word, color = ("uploaded", "green") if pending.is_complete else ("incomplete", "red")
-    click.echo(f"{click.style(word, fg=color, bold=True)}  {directory.run_id}  ({what}{before})", err=as_json)
+    echo(f"{style(word, fg=color, bold=True)}  {directory.run_id}  ({what}{before})", err=as_json)
 
 
 @contextmanager
@@ -189,7 +202,7 @@ def _progress(*, in_lines: bool) -> "Iterator[Callable[[Uploads, Pending], objec
 
         def print_lines(uploads: "Uploads", _: "Pending") -> None:
             for line in _lines(uploads) if in_lines else ():
-                click.echo(line, err=True)
+                echo(line, err=True)
 
         yield print_lines
         return
@@ -205,7 +218,7 @@ def _progress(*, in_lines: bool) -> "Iterator[Callable[[Uploads, Pending], objec
 
         def show(uploads: "Uploads", pending: "Pending") -> None:
             for line in _lines(uploads):
-                progress.console.print(line, markup=False, highlight=False)
+                progress.console.print(visible(line, one_line=True), markup=False, highlight=False, emoji=False)
             done = pending.uploaded_bytes
             progress.update(task, completed=done, total=done + pending.bytes)
 

@@ -8,6 +8,7 @@ import click
 from hostcore.cli.job_options import JobCommand, job_argument, job_options, plan_of
 from hostcore.cli.output import json_option, plugins_print_aside, print_json, reports_errors, tell_aside, verbose_option
 from hostcore.cli.plan_lines import print_launch, print_plan
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.server_option import server_option
 from hostcore.job.names import is_builtin
 from hostcore.runs.result import RunResult
@@ -23,12 +24,14 @@ from hostcore.supervisor.submit import dry_run, require_no_engine
 @click.command("validate", cls=JobCommand)
 @job_argument
 @job_options
+@runs_dir_option
 @server_option
 @json_option
 @verbose_option
 @reports_errors
 def validate_command(
     job: Path,
+    runs: Path,
     server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
@@ -44,7 +47,7 @@ def validate_command(
         validate_remote(server, job, options, as_json=as_json)
         return
     with plugins_print_aside(as_json):
-        plan = plan_of(job, options)
+        plan = plan_of(job, options, runs=runs)
         require_no_engine(plan)
         authorize_here(plan)
         plan = examine_surroundings(plan, tell_aside)

@@ -2,20 +2,23 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
 from hostcore.cli.checkpoint_checks import check_story, examine_checkpoints
 from hostcore.cli.order_checks import check_order
-from hostcore.cli.output import json_option, print_json, reports_errors
+from hostcore.cli.output import echo, json_option, print_json, reports_errors, style
+from hostcore.cli.runs_dir_option import runs_dir_option
 from hostcore.cli.wording import NOTHING, in_columns
+from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.checks import Check, judged
-from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.log_checks import check_log
 from hostcore.runs.log_record import LogRecord
 from hostcore.runs.record import RunRecord
-from hostcore.runs.result import FAILED
+from hostcore.runs.result import FAILED, RunResult
 from hostcore.runs.summary import RunSummary, summarize
 from hostcore.supervisor.standing import checkpoints_dir
 
@@ -25,9 +28,10 @@ _COLORS = {"failed": "red", "warning": "yellow", "ok": "green"}
 
 @click.command("verify")
 @click.argument("run")
+@runs_dir_option
 @json_option
 @reports_errors
-def verify_command(run: str, as_json: bool) -> None:
+def verify_command(run: str, runs: Path, as_json: bool) -> None:
     """Prove that RUN has lost, skipped and repeated nothing.
 
     Reads every byte of its checkpoints and compares it with the commit records; recomputes which rows of the data it
@@ -36,9 +40,8 @@ def verify_command(run: str, as_json: bool) -> None:
     RUN is a run id, the beginning of one, or a run directory. Exits 0 if everything is as it should be, 1 if something
     is not, and 2 if there is no such run.
     """
-    directory = find_run(run, runs_dir())
-    summary = summarize(directory)
-    checks = list(_checks(directory, summary))
+    directory = find_run(run, runs)
+    summary, checks = _examined(directory)
     ok = all(check.status != "failed" for check in checks)
     if as_json:
         print_json({"run_id": directory.run_id, "ok": ok, "checks": [check.as_dict() for check in checks]})
@@ -48,18 +51,30 @@ def verify_command(run: str, as_json: bool) -> None:
         sys.exit(FAILED)
 
 
+def _examined(directory: RunDirectory) -> tuple[RunSummary, list[Check]]:
+    """The run and its checks; made again if an attempt has begun meanwhile, since they would be of two attempts."""
+    while True:
+        summary = summarize(directory)
+        checks = list(_checks(directory, summary))
+        if newest_attempt(directory.attempts) == summary.attempt:
+            return summary, checks
+
+
 def _checks(directory: RunDirectory, summary: RunSummary) -> Iterator[Check]:
     running = summary.status == "running"
-    # The log first: what is saved after it was read is more than it says, never less.
+    # The result before the log, which has its end by then, and the log before the checkpoints: what is saved after it
+    # was read is more than it says, never less.
+    result = RunResult.read(directory.result)
     log = _log_of(directory)
     examined = examine_checkpoints(checkpoints_dir(directory, summary.attempt), root=directory.path, running=running)
     yield from examined.checks
     yield from check_order(examined.whole, root=directory.path)
     if log is None:
-        problems = ["there is none"] if examined.whole or _has_written(directory) else []
+        should_be = bool(examined.whole) or (not running and _has_written(directory))
+        problems = ["there is none"] if should_be else []
         yield judged("log.sequence", problems, otherwise="nothing has happened yet", path="logs/events.jsonl")
         return
-    yield from check_log(directory, log, running=running)
+    yield from check_log(directory, log, result, newest_attempt=summary.attempt, running=running)
     keep = RunRecord.read(directory.record).job.get("keep_checkpoints", 1)
     yield from check_story(examined, log, keep=keep, newest_attempt=summary.attempt, running=running)
 
@@ -80,10 +95,10 @@ def _tell(checks: list[Check], directory: RunDirectory, *, ok: bool, running: bo
     """Print the checks for people, and what they come to."""
     rows = [(_SHOWN.get(one.status, one.status), one.id, one.path or NOTHING, one.message) for one in checks]
     head, *lines = in_columns(["", "CHECK", "WHERE", "FOUND"], rows)
-    click.echo(click.style(head, bold=True))
+    echo(style(head, bold=True))
     for check, line in zip(checks, lines, strict=True):
-        click.echo(click.style(line, fg=_COLORS["failed"]) if check.status == "failed" else line)
+        echo(style(line, fg=_COLORS["failed"]) if check.status == "failed" else line)
     failed = sum(check.status == "failed" for check in checks)
     so_far = " so far; it runs" if running else ""
     verdict = f"nothing lost, skipped or repeated{so_far}" if ok else f"{failed} of {len(checks)} checks FAILED"
-    click.echo(f"\n{click.style(verdict, fg='green' if ok else 'red', bold=True)}  {directory.run_id}")
+    echo(f"\n{style(verdict, fg='green' if ok else 'red', bold=True)}  {directory.run_id}")

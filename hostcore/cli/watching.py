@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-import click
-
+from hostcore.cli.output import echo
 from hostcore.events.codec import CorruptLog, decode_event
-from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.runs.result import CANCELLED
 from hostcore.supervisor.interrupts import Interrupts
@@ -25,17 +23,17 @@ _ASK_SECONDS: Final = 2.0
 
 
 class Screen:
-    """Shows events as the job's own reporter ``terminal`` would; nothing, if the job has none.
+    """Shows events as the job's own reporter ``terminal`` would; nothing, if the job wants none.
 
     :param run_dir: Of the run, if it is seen from here.
     :param after_attempt: Events of this attempt and earlier ones are not shown.
     """
 
     def __init__(self, spec: JobSpec, *, run_id: str, run_dir: Path | None = None, after_attempt: int = 0) -> None:
-        uses = [one for one in spec.reporters if is_builtin(one.use, "terminal")]
-        every = uses[0].settings.get("every_seconds") if uses else None
+        use = spec.terminal_use
+        every = use.settings.get("every_seconds") if use else None
         settings = TerminalReporter.Settings(every_seconds=every) if isinstance(every, int | float) else None
-        self._reporter = TerminalReporter(settings=settings) if uses else None
+        self._reporter = TerminalReporter(settings=settings) if use else None
         # Without a directory, the reporter does without what was before.
         self._context = ReporterContext(
             run_id=run_id, attempt=after_attempt + 1, job=job_view(spec), run_dir=str(run_dir or "/dev/null")
@@ -115,15 +113,15 @@ class Wishes:
             self._cancel(reason)
         except self._not_now as error:
             if self._due is None:
-                click.echo(f"{self._run_id}  cannot be asked to stop yet: {error.message}; trying again", err=True)
+                echo(f"{self._run_id}  cannot be asked to stop yet: {error.message}; trying again", err=True)
             self._due = self._clock() + _ASK_SECONDS
             return
         self.are_to_cancel = True
-        click.echo(f"{self._run_id}  {_ASKED}", err=True)
+        echo(f"{self._run_id}  {_ASKED}", err=True)
 
     def _leave(self, requested_by: str) -> None:
         state = "goes on without being watched" if self._due is None else "could not be asked to stop, and goes on"
         state = "is still asked to stop" if self.are_to_cancel else state
-        click.echo(f"{self._run_id}  {state}; `{shlex.join(self._watch)}` shows how it goes", err=True)
+        echo(f"{self._run_id}  {state}; `{shlex.join(self._watch)}` shows how it goes", err=True)
         name = requested_by.removeprefix("signal:")
         sys.exit(128 + signal.Signals[name] if requested_by != name else CANCELLED)

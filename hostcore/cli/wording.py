@@ -1,10 +1,18 @@
 """Numbers and times as commands show them to people."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from hostcore_builtin_plugins.control_characters import visible
+
+if TYPE_CHECKING:  # commands that show no run do not wait for cattrs
+    from hostcore.runs.result import RunWarning
 
 #: Stands for what is not there.
 NOTHING: Final = "-"
+
+#: The least room for a name in front of its value.
+_NAME_WIDTH: Final = 12
 
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 
@@ -55,8 +63,28 @@ def best_of(best: Mapping[str, Any]) -> str:
     return f"{best['metric']} {figure(best['value'])} at step {best['step']:,}"
 
 
+def warnings_of(warnings: "Sequence[RunWarning]") -> list[tuple[str, str]]:
+    """The warnings of a run as lines with a name each; what to do follows those that it is for."""
+    lines: list[tuple[str, str]] = []
+    for at, one in enumerate(warnings):
+        lines.append(("warning", one.message))
+        if one.hint and [other.hint for other in warnings[at + 1 : at + 2]] != [one.hint]:
+            lines.append(("hint", one.hint))
+    return lines
+
+
 def in_columns(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """Aligned columns, a line each."""
-    cells = [[str(cell) for cell in row] for row in [head, *rows]]
+    cells = [[visible(str(cell), one_line=True) for cell in row] for row in [head, *rows]]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+
+
+def named_values(lines: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Names and their values below a head; the lines of a value stand under each other."""
+    shown = [(visible(name, one_line=True), value) for name, value in lines]
+    width = max([_NAME_WIDTH, *(len(name) + 2 for name, _ in shown)])
+    for name, value in shown:
+        first, *more = visible(value).splitlines() or [""]
+        yield f"  {name:<{width}}{first}"
+        yield from (f"  {'':<{width}}{line}" for line in more)

@@ -38,6 +38,16 @@ class NotApplicable(Exception):
         self.wants_example = wants_example
 
 
+class NoExample(NotApplicable):
+    """There is no example of the plugin's use at all, without which it cannot be made or run.
+
+    :param reason: What there is not, and how to give it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason, wants_example=True)
+
+
 class InvalidExample(HostcoreError):
     """What the kit was told about a plugin (example, harness, known failures) cannot be used."""
 

@@ -26,6 +26,8 @@ class BoundCheck:
         self.check = check
         #: Whether all counts as failed that keeps a plugin from being certified; set by ``--conformance-certified``.
         self.certified = False
+        #: Whether it is accepted that there is no example; set by ``--conformance-partial``.
+        self.partial = False
 
     def __repr__(self) -> str:
         return self.check.id
@@ -38,6 +40,8 @@ class BoundCheck:
 
     def __call__(self) -> None:
         """Ask. Blocked and inapplicable checks are skipped, known failures are xfailed; a SHOULD is a warning.
+
+        Without the example that it needs it fails, and what builds on it is skipped.
 
         :raises ConformanceError: The plugin does not hold.
         """
@@ -55,6 +59,8 @@ class BoundCheck:
             ) from _of_plugin(self._session.error(self.check))
         elif result.status == "expected_failure":
             pytest.xfail(result.message)
+        elif result.no_example and not result.is_followup and not self.partial:
+            pytest.fail(f"not asked: {result.message}; --conformance-partial accepts that", pytrace=False)
         elif result.status in ("blocked", "skipped"):
             pytest.skip(result.message)
 

@@ -14,6 +14,7 @@ import pytest
 _ATTRIBUTE: Final = "hostcore_conformance"
 _OPTION: Final = "--conformance-report"
 _CERTIFIED: Final = "--conformance-certified"
+_PARTIAL: Final = "--conformance-partial"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         _CERTIFIED,
         action="store_true",
         help="fail whatever keeps a plugin from being certified: a SHOULD, a known failure",
+    )
+    group.addoption(
+        _PARTIAL, action="store_true", help="skip the conformance checks that need an example of the plugin's use"
     )
 
 
@@ -42,6 +46,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Called by pytest before each test: how strict a check is to be."""
     if (bound := _bound(item)) is not None:
         bound.certified = item.config.getoption(_CERTIFIED)
+        bound.partial = item.config.getoption(_PARTIAL)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.conformance.errors import NotApplicable
+from hostcore.conformance.errors import NoExample
 from hostcore.conformance.process_kept import process_kept
 from hostcore.conformance.subject import Subject
 from hostcore.events.codec import decode_event
@@ -29,6 +29,7 @@ _SMALL: Final[Mapping[str, Any]] = {
     "checkpoint_every": 0,
     "keep_checkpoints": 100,
     "reporters": [],
+    "terminal": False,
     "uploaders": [],
 }
 
@@ -58,15 +59,14 @@ class Rehearsal:
 def require_job(subject: Subject) -> None:
     """See that there is an example job to run.
 
-    :raises NotApplicable: There is none.
+    :raises NoExample: There is none.
     """
     if not subject.has_job:
-        raise NotApplicable(
+        raise NoExample(
             "there is no example job to run. Write a small one, tests/job.json:"
             f' {{"trainer_api_version": "v1", "trainer": "{subject.name}", "dataset": {{"parquet_paths":'
             ' ["tests/data.parquet"], "batch_size": 4}}, and put into pyproject.toml:'
-            f' [tool.hostcore.conformance.{subject.name}] job = "tests/job.json" (or give --job tests/job.json)',
-            wants_example=True,
+            f' [tool.hostcore.conformance.{subject.name}] job = "tests/job.json" (or give --job tests/job.json)'
         )
 
 
@@ -80,7 +80,7 @@ def rehearse(subject: Subject, *, runs: Path | None = None, **changes: Any) -> R
         ``run_id`` are two attempts of a run.
     :param changes: Keys of the job to set; None removes one. ``callbacks`` replaces the example's.
     :return: The run; one that failed, too.
-    :raises NotApplicable: The author gave no example job.
+    :raises NoExample: The author gave no example job.
     :raises HostcoreError: The job is invalid.
     """
     require_job(subject)

@@ -8,7 +8,18 @@ import attrs
 from hostcore.conformance.check import Level
 
 Status = Literal["passed", "failed", "blocked", "skipped", "expected_failure"]
-STATUSES: Final[tuple[Status, ...]] = ("passed", "failed", "blocked", "skipped", "expected_failure")
+#: How the message of a check begins that was not asked because of another.
+NOT_ASKED: Final = "not asked, because "
+_OUTCOMES: Final = ("passed", "failed", "warning", "blocked", "skipped", "expected_failure")
+
+Verdict = Literal["certified", "conforms", "passes what was asked", "not fully checked", "fails"]
+_VERDICTS: Final[Mapping[Verdict, str]] = {
+    "certified": "is certified",
+    "conforms": "conforms",
+    "passes what was asked": "passes what was asked",
+    "not fully checked": "is NOT fully checked",
+    "fails": "does NOT conform",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -29,12 +40,24 @@ class CheckResult:
     traceback: str = ""
     #: Whether it was skipped for want of an example or a harness.
     wants_example: bool = False
+    #: Whether it was skipped because there is no example of the plugin's use at all.
+    no_example: bool = False
     seconds: float = 0.0
 
     @property
     def ok(self) -> bool:
         """Whether the plugin keeps the contract, as far as this check goes."""
         return self.status != "failed" or self.level == "should"
+
+    @property
+    def outcome(self) -> str:
+        """The status; ``warning`` for a SHOULD that failed, which does not make a plugin wrong."""
+        return "warning" if self.status == "failed" and self.level == "should" else self.status
+
+    @property
+    def is_followup(self) -> bool:
+        """Whether it was not asked because another was not, whose message says why."""
+        return self.message.startswith(NOT_ASKED)
 
     @property
     def certifies(self) -> bool:
@@ -79,17 +102,33 @@ class Report:
         return self.complete and bool(self.results) and all(result.certifies for result in self.results)
 
     @property
-    def summary(self) -> Mapping[Status, int]:
-        """The number of results by status."""
-        return {status: sum(result.status == status for result in self.results) for status in STATUSES}
+    def is_fully_checked(self) -> bool:
+        """Whether there was an example of its use, so that it could be asked everything that needs one."""
+        return not any(result.no_example for result in self.results)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What can be said of it."""
+        if not self.ok:
+            return "fails"
+        if not self.is_fully_checked:
+            return "not fully checked"
+        if self.certified:
+            return "certified"
+        return "conforms" if self.complete else "passes what was asked"
+
+    @property
+    def summary(self) -> Mapping[str, int]:
+        """The number of results by status. ``failed`` are MUSTs; a SHOULD that failed is a ``warning``."""
+        return {outcome: sum(result.outcome == outcome for result in self.results) for outcome in _OUTCOMES}
 
     @property
     def line(self) -> str:
         """The whole in a line: ``the trainer digits (hostcore-digits 0.1.0) is certified: 61 passed``."""
-        counts = ", ".join(f"{number} {status.replace('_', ' ')}" for status, number in self.summary.items() if number)
-        verdict = "is certified" if self.certified else "conforms" if self.ok else "does NOT conform"
-        if self.ok and not self.complete:
-            verdict = "passes what was asked"
+        unasked = sum(result.no_example for result in self.results)
+        numbers = {**self.summary, "skipped": self.summary["skipped"] - unasked, "not asked": unasked}
+        counts = ", ".join(f"{number} {outcome.replace('_', ' ')}" for outcome, number in numbers.items() if number)
+        verdict = _VERDICTS[self.verdict]
         origin = f" ({self.distribution} {self.version})" if self.distribution else ""
         return f"the {self.kind.replace('_', ' ')} {self.name}{origin} {verdict}: {counts}"
 
@@ -107,6 +146,7 @@ class Report:
             "python": self.python,
             "created_ms": self.created_ms,
             "certified": self.certified,
+            "verdict": self.verdict,
             "summary": dict(self.summary),
             "results": [result.as_dict() for result in self.results],
         }

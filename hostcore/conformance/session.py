@@ -8,14 +8,14 @@ import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from hostcore.conformance.check import Check, checks_for, table
-from hostcore.conformance.errors import ConformanceError, InvalidExample, NotApplicable
+from hostcore.conformance.errors import ConformanceError, InvalidExample, NoExample, NotApplicable
 from hostcore.conformance.example import Example
-from hostcore.conformance.result import CheckResult
+from hostcore.conformance.result import NOT_ASKED, CheckResult
 from hostcore.conformance.subject import Subject
 from hostcore.errors import all_errors, described
 from hostcore.job.wording import did_you_mean, near
@@ -23,8 +23,6 @@ from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import one_line
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
-
-_NOT_ASKED: Final = "not asked, because "
 
 
 class Session:
@@ -135,7 +133,8 @@ class Session:
                 return _result(check, "blocked", _because(required, found, "has not passed"))
             if found.status == "skipped":
                 reason = _because(required, found, "was not")
-                return _result(check, "skipped", reason, wants_example=found.wants_example)
+                why = {"wants_example": found.wants_example, "no_example": found.no_example}
+                return _result(check, "skipped", reason, **why)
         started = time.perf_counter()
         result = self._outcome(check)
         return attrs.evolve(result, seconds=round(time.perf_counter() - started, 3))
@@ -159,7 +158,8 @@ class Session:
                 traceback=traceback,
             )
         except NotApplicable as error:
-            return _result(check, "skipped", error.reason, wants_example=error.wants_example)
+            why = {"wants_example": error.wants_example, "no_example": isinstance(error, NoExample)}
+            return _result(check, "skipped", error.reason, **why)
         except HostcoreError as error:
             self._errors[check.id] = error
             message = "; ".join(described(one) for one in all_errors(error))
@@ -227,9 +227,9 @@ class Session:
 
 def _because(required: Check, found: CheckResult, became: str) -> str:
     """Why a check is not asked: what stands at the beginning of the chain, not all of its links."""
-    if found.message.startswith(_NOT_ASKED):
+    if found.is_followup:
         return found.message
-    return f"{_NOT_ASKED}{required.id} {became}: {found.message}"
+    return f"{NOT_ASKED}{required.id} {became}: {found.message}"
 
 
 def _named(check: Check, wanted: str) -> bool:

@@ -8,6 +8,7 @@ import attrs
 import cattrs
 import orjson
 
+from hostcore.events.bounds import MOST_NAME, MOST_TEXT, bounded_record
 from hostcore.events.strict_json import dump
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import NAMES, PAYLOADS, SCHEMA, Event, Payload
@@ -23,13 +24,41 @@ class CorruptLog(HostcoreError):
 
 def encode_payload(payload: Payload, *, time_ms: int, step: int | None, epoch: int | None) -> bytes:
     """A line of a rank log: an event without the envelope that the supervisor adds."""
-    line = {"time_ms": time_ms, "event": NAMES[type(payload)], "step": step, "epoch": epoch, **attrs.asdict(payload)}
-    return dump(line)
+    return _line(
+        {"time_ms": time_ms, "event": NAMES[type(payload)], "step": step, "epoch": epoch, **attrs.asdict(payload)}
+    )
 
 
 def encode_event(event: Event) -> bytes:
     """A line of ``events.jsonl``."""
-    return dump(event.as_dict())
+    return _line(event.as_dict())
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    """A record as a line, its texts bounded."""
+    line = dump(record)
+    return line if _is_short(line, record) else dump(bounded_record(record))
+
+
+def _is_short(line: bytes, record: Any) -> bool:
+    """Whether none of its texts can be too long. Most are short, and bounding them would take as long as the rest.
+
+    :param record: What the line says, which may be anything where another program has written it.
+    """
+    if len(line) <= MOST_NAME or not isinstance(record, dict):
+        return len(line) <= MOST_TEXT
+    longest = MOST_NAME // 4  # in characters
+    names = (name for value in record.values() if isinstance(value, dict) for name in value)
+    return len(line) <= MOST_TEXT and all(len(name) <= longest for name in names)
+
+
+def parse_line(line: bytes) -> dict[str, Any]:
+    """The JSON of a line of either log; its texts are bounded, also where an older version has not bounded them.
+
+    :raises orjson.JSONDecodeError: When it is none.
+    """
+    found: dict[str, Any] = orjson.loads(line)
+    return found if _is_short(line, found) else bounded_record(found)
 
 
 def decode_payload(line: Mapping[str, Any]) -> Payload:
@@ -51,7 +80,7 @@ def decode_event(line: bytes) -> Event:
     :raises CorruptLog: When the line is no event.
     """
     try:
-        found = orjson.loads(line)
+        found = parse_line(line)
         if found["schema"] != SCHEMA:
             raise CorruptLog(f"unknown event schema {found['schema']!r}; this hostcore reads {SCHEMA!r}")
         return Event(

@@ -7,7 +7,7 @@ from pathlib import Path
 import attrs
 import orjson
 
-from hostcore.events.codec import CorruptLog, decode_payload, encode_event
+from hostcore.events.codec import CorruptLog, decode_payload, encode_event, parse_line
 from hostcore.events.reader import read_events
 from hostcore.events.writer import append_line, now_ms, sync_folder
 from hostcore_hookspecs.events import ENDS, Event, Payload
@@ -34,9 +34,18 @@ class EventLog:
     """``logs/events.jsonl``, written by the supervisor alone. ``seq`` goes on where the attempt before ended.
 
     :param path: The log; made if it does not exist. A torn last line of a dead supervisor is cut off.
+    :param see: Called with every event of the log, those of earlier attempts first.
     """
 
-    def __init__(self, path: Path, *, run_id: str, attempt: int, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        run_id: str,
+        attempt: int,
+        see: Callable[[Event], object] = lambda _: None,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
         self.run_id = run_id
         self.attempt = attempt
         self.last_seq = 0
@@ -44,6 +53,7 @@ class EventLog:
         self.merged: dict[Source, int] = {}
         #: The attempts that have ended.
         self.ended: set[int] = set()
+        self._see = see
         self._clock = clock
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         sync_folder(path.parent)
@@ -76,6 +86,7 @@ class EventLog:
             self.merged[rank, attempt] = offset
         if event.name in ENDS:
             self.ended.add(event.attempt)
+        self._see(event)
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""
@@ -125,7 +136,7 @@ class RankTail:
         :raises CorruptLog: When it is none.
         """
         try:
-            found = orjson.loads(line)
+            found = parse_line(line)
             return Entry(
                 payload=decode_payload(found),
                 step=found["step"],

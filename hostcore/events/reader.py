@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from hostcore.events.bounds import TextCutter
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.regular_file import open_regular
 from hostcore_hookspecs.events import Event
@@ -65,6 +66,8 @@ class GrowingLog:
     def __init__(self, path: Path, *, offset: int = 0) -> None:
         self.path = path
         self._offset = offset
+        #: Of a line that is too long, while it is read.
+        self._cutter: TextCutter | None = None
 
     @property
     def offset(self) -> int:
@@ -89,6 +92,25 @@ class GrowingLog:
                     yield line
         except _NO_LOG:
             return
+
+    def records(self, *, longest: int) -> Iterator[bytes]:
+        """The whole lines since the last time, of a log of JSON records.
+
+        The texts of a record that is longer are cut, and what is too long even so is left out. In place of each piece
+        of such a line comes an empty one, so that a caller can go on later.
+
+        :param longest: In bytes.
+        """
+        for piece in self.read(longest=longest):
+            if self._cutter is None and piece.endswith(b"\n"):
+                yield piece
+                continue
+            self._cutter = self._cutter or TextCutter(longest)
+            self._cutter.feed(piece)
+            line = b""
+            if piece.endswith(b"\n"):
+                line, self._cutter = self._cutter.record or b"", None
+            yield line
 
     def rest(self) -> bytes:
         """What stands behind the last whole line; empty if nothing does. Does not count as read."""

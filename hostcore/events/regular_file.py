@@ -1,4 +1,4 @@
-"""Files of a run directory as they may be read: whoever writes there need not be trusted by whoever reads."""
+"""Files that are read only if they are regular: the writer of a run directory, or of a pipe, need not be trusted."""
 
 import errno
 import os
@@ -7,22 +7,28 @@ from pathlib import Path
 from typing import BinaryIO
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read it, without following a link in its place and without waiting for whoever writes a pipe.
+class NotRegular(FileNotFoundError):
+    """There is something else than a regular file: a pipe, a device, a socket, a link."""
 
-    :raises FileNotFoundError: When there is no regular file.
+
+def open_regular(path: Path, *, follow_links: bool = False) -> BinaryIO:
+    """Open a file to read it, without waiting for the writer of a pipe.
+
+    :param follow_links: Whether a link in its place is followed.
+    :raises NotRegular: When there is something that is no regular file.
     :raises OSError: When it cannot be opened.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        link = 0 if follow_links else os.O_NOFOLLOW
+        descriptor = os.open(path, os.O_RDONLY | link | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
-            raise FileNotFoundError(*error.args, str(path)) from error
+            raise NotRegular(*error.args, str(path)) from error
         raise
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        raise FileNotFoundError(f"{path} is no regular file")
+        raise NotRegular(f"{path} is no regular file")
     return os.fdopen(descriptor, "rb")

@@ -3,9 +3,11 @@
 import difflib
 import json
 import re
+import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from hostcore.events.regular_file import NotRegular, open_regular
 from hostcore.job.json_values import Pairs, checked
 from hostcore.job.names import as_import_path
 from hostcore.job.wording import found, one_of
@@ -82,9 +84,12 @@ def _read_text(path: Path, limit: int) -> str:
     try:
         size = path.stat().st_size  # before reading, so that a huge file costs nothing
         if size <= limit:
-            with path.open("rb") as file:
+            with _open(path) as file:
                 data = file.read(limit + 1)  # a pipe has no size
             size = len(data)
+    except NotRegular:
+        hint = "save the job to a file, or pipe it in: … | hostcore run /dev/stdin"
+        raise HostcoreError("this is not a regular file", code="job.unreadable", hint=hint) from None
     except FileNotFoundError:
         raise HostcoreError("there is no such job file", code="job.not_found", hint=_neighbours(path)) from None
     except IsADirectoryError:
@@ -104,6 +109,25 @@ def _read_text(path: Path, limit: int) -> str:
     except UnicodeDecodeError as error:
         message = f"the job file is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}"
         raise HostcoreError(message, code="job.encoding", hint="save it as UTF-8") from None
+
+
+def _open(path: Path) -> BinaryIO:
+    if _is_piped_in(path) and stat.S_ISFIFO(path.stat().st_mode):
+        return path.open("rb")
+    return open_regular(path, follow_links=True)  # a named pipe may have no writer, and would be waited for without end
+
+
+def _is_piped_in(path: Path) -> bool:
+    """Whether a path names a descriptor that this process was started with, as ``<(…)`` of a shell does."""
+    return str(path) == "/dev/stdin" or str(path.parent) in ("/dev/fd", "/proc/self/fd")
+
+
+def folder_of(path: Path) -> Path:
+    """The folder that the relative paths and import paths of a job file start at; absolute.
+
+    The file's own; the working directory for a job that is piped in.
+    """
+    return Path.cwd() if _is_piped_in(path) else path.absolute().parent
 
 
 def _python(path: Path) -> HostcoreError:

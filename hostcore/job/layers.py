@@ -41,15 +41,21 @@ def apply_profile(document: Mapping[str, Any], name: str) -> dict[str, Any]:
     return merged
 
 
-def apply_override(document: Mapping[str, Any], override: str) -> dict[str, Any]:
+def override_name(override: str) -> str:
+    """What errors call an override that nothing else is known of: ``--set KEY``."""
+    return f"--set {override.partition('=')[0]}"
+
+
+def apply_override(document: Mapping[str, Any], override: str, *, name: str) -> dict[str, Any]:
     """The job with one ``key=value`` set.
 
     The key is dotted (``dataset.batch_size``, ``callbacks.0.patience``) or a JSON pointer (``/labels/a.b``;
     ``/callbacks/-`` appends). The value is JSON, or else a string, unless it begins like JSON.
 
-    :raises HostcoreError: ``job.override``; its ``file`` is ``--set KEY``.
+    :param name: What errors call it.
+    :raises HostcoreError: ``job.override``; its ``file`` is the name.
     """
-    key, equals, text = override.partition("=")
+    _, equals, text = override.partition("=")
     path = override_path(override)
     try:
         if not equals or not all(path):
@@ -62,7 +68,7 @@ def apply_override(document: Mapping[str, Any], override: str) -> dict[str, Any]
         changed: dict[str, Any] = _set(_without_replaced(document, path[:1]), path, value)
     except HostcoreError as error:
         for single in all_errors(error):
-            single.file = f"--set {key}"
+            single.file = name
         raise
     return changed
 

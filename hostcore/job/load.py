@@ -4,18 +4,19 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import read_document
+from hostcore.job.document import folder_of, read_document
 from hostcore.job.json_values import checked
 from hostcore.job.later import not_yet
-from hostcore.job.layers import apply_override, apply_profile
+from hostcore.job.layers import apply_override, apply_profile, override_name
 from hostcore.job.misplaced import point_to_sections
 from hostcore.job.names import make_run_id
-from hostcore.job.origins import Origins, mark, with_origin
+from hostcore.job.origins import Origins, mark, origins_of_profile, with_origin
 from hostcore.job.path_keys import with_absolute_paths
 from hostcore.job.pointers import Problems
 from hostcore.job.rules import check_global_batch
@@ -23,6 +24,9 @@ from hostcore.job.secrets import with_absolute_files, wrong_references
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
 from hostcore_hookspecs.errors import HostcoreError
+
+#: Every override is called ``--set KEY``.
+_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def _utc_now() -> datetime:
@@ -37,6 +41,7 @@ def load_job(
     source: Path | Mapping[str, Any],
     *,
     overrides: Sequence[str] = (),
+    override_names: Mapping[str, str] = _NO_NAMES,
     profile: str | None = None,
     base_dir: Path | None = None,
     world_size: int | None = None,
@@ -49,6 +54,7 @@ def load_job(
 
     :param source: A file (JSON, or YAML if it ends in ``.yaml`` or ``.yml``), or the job itself.
     :param overrides: ``key=value``, as ``--set`` takes them; their relative paths start at the working directory.
+    :param override_names: What errors call an override that is no ``--set``: ``--devices``, ``$TRAINER_PLUGIN``.
     :param profile: One of the job's ``profiles``.
     :param base_dir: Where other relative paths start. None: the file's folder; for a mapping the working directory.
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
@@ -59,9 +65,9 @@ def load_job(
     file = None if isinstance(source, Mapping) else Path(source)
     origins: Origins = {}
     try:
-        folder = (base_dir or (file.parent if file else Path.cwd())).absolute()
-        document = _document(source, folder, profile)
-        document, origins = _overridden(document, overrides)
+        folder = (base_dir or (folder_of(file) if file else Path.cwd())).absolute()
+        document, origins = _document(source, folder, profile)
+        document, origins = _overridden(document, origins, overrides, override_names)
         spec = attrs.evolve(_spec(document), base_dir=folder, origins=origins, world_size=world_size)
         check_global_batch(spec)
     except HostcoreError as error:
@@ -75,23 +81,30 @@ def load_job(
     return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token), generated_run_id=True)
 
 
-def _document(source: Path | Mapping[str, Any], folder: Path, profile: str | None) -> dict[str, Any]:
+def _document(source: Path | Mapping[str, Any], folder: Path, profile: str | None) -> tuple[dict[str, Any], Origins]:
     document = checked(source) if isinstance(source, Mapping) else read_document(Path(source))
-    if profile is not None:
-        document = apply_profile(document, profile)
-    return _with_absolute_places(document, folder)
-
-
-def _overridden(document: dict[str, Any], overrides: Sequence[str]) -> tuple[dict[str, Any], Origins]:
-    problems = Problems()
     origins: Origins = {}
+    if profile is not None:
+        before, document = document, apply_profile(document, profile)
+        patch = before["profiles"][profile]
+        origins = origins_of_profile(profile, patch, before) if isinstance(patch, Mapping) else {}
+    return _with_absolute_places(document, folder), origins
+
+
+def _overridden(
+    document: dict[str, Any], origins: Origins, overrides: Sequence[str], names: Mapping[str, str]
+) -> tuple[dict[str, Any], Origins]:
+    if not overrides:
+        return document, origins  # its places are absolute, and the working directory may have been deleted
+    problems = Problems()
     for override in overrides:
+        name = names.get(override) or override_name(override)
         try:
-            changed = apply_override(document, override)
+            changed = apply_override(document, override, name=name)
         except HostcoreError as error:
             problems.extend(all_errors(error))
         else:
-            origins = with_origin(origins, override, document, changed)
+            origins = with_origin(origins, override, document, changed, name=name)
             document = changed
     problems.check()
     return _with_absolute_places(document, Path.cwd()), origins  # what is still relative came from an override

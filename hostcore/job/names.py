@@ -53,6 +53,16 @@ DeviceName = Annotated[
     Pattern(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", 'a device: "auto", "cpu", "mps", "cuda" or "cuda:N"', _cuda),
 ]
 
+#: ``auto:2`` stands for two devices, which the host chooses.
+RankDevices = Annotated[
+    str,
+    Pattern(
+        r"auto(:[1-9][0-9]{0,3})?|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?",
+        'devices: "auto", "auto:N", "cpu", "mps", "cuda" or "cuda:N"',
+        _cuda,
+    ),
+]
+
 #: The host's own defaults are written qualified, so that no other distribution can stand in their way.
 BUILTIN: Final = "hostcore-builtin-plugins/"
 

@@ -9,6 +9,12 @@ def is_uri(path: str) -> bool:
     return "://" in path
 
 
+def is_object_store(uri: str) -> bool:
+    """Whether a URI names a store that every machine reaches, and no folder or memory of one machine."""
+    scheme, separator, _ = uri.partition("://")
+    return bool(separator) and scheme.rpartition("::")[2] not in ("file", "local", "memory")
+
+
 def absolute(path: str, base_dir: Path | None) -> str:
     """The path, absolute. ``~`` is the home folder; ``..`` stays, since it may follow a link.
 

@@ -26,6 +26,19 @@ def check_rules(spec: "JobSpec") -> None:
         raise Errors(errors)
 
 
+def job_warnings(spec: "JobSpec") -> list[HostcoreError]:
+    """What a job may say, and is probably not meant; pointers start at the job."""
+    warnings = []
+    if spec.validation is not None and not spec.validate_every:
+        message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
+        warnings.append(HostcoreError(message, code="validation.unused", pointer="/validation"))
+    if spec.sample_every and not spec.samples:
+        message = f'"sample_every" is {spec.sample_every:,}, but there are no "samples": nothing is generated'
+        hint = 'list what to generate in "samples", or remove "sample_every"'
+        warnings.append(HostcoreError(message, code="samples.none", pointer="/sample_every", hint=hint))
+    return warnings
+
+
 def _version_rules(spec: "JobSpec") -> list[HostcoreError]:
     asked = spec.trainer_api_version
     if asked == TRAINER_API_VERSION:
@@ -58,8 +71,10 @@ def _device_rules(spec: "JobSpec") -> list[HostcoreError]:
     errors = []
     if spec.devices is not None and spec.device != "auto":
         errors.append(_conflict("/devices", '"device" and "devices" are both given', "remove one of them"))
-    if len(spec.requested_devices) > 1 and "auto" in spec.requested_devices:
-        errors.append(_conflict("/devices", '"auto" stands for one device; it cannot be in a list', "name the devices"))
+    listed = spec.devices if isinstance(spec.devices, tuple) else ()
+    if len(listed) > 1 and any(one.startswith("auto") for one in listed):
+        hint = f'name all devices, or write "auto:{len(listed)}"'
+        errors.append(_conflict("/devices", '"auto" leaves all devices to the host; it cannot be in a list', hint))
     return errors
 
 

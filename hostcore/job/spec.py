@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Ge, Le, MinLen
 
-from hostcore.job.names import BUILTIN, DeviceName, PluginName, RunId, is_builtin
+from hostcore.job.names import BUILTIN, DeviceName, PluginName, RankDevices, RunId, is_builtin
 from hostcore.job.plain import to_plain
 from hostcore.job.rules import check_rules
 from hostcore.job.sections import (
@@ -97,8 +97,15 @@ class JobSpec:
     device: DeviceName = attrs.field(
         default="auto", metadata={"help": "`cpu`, `mps`, `cuda` or `cuda:1`; `auto` takes the best that works."}
     )
-    devices: DeviceName | Annotated[tuple[DeviceName, ...], MinLen(1)] | None = attrs.field(
-        default=None, metadata={"help": "A list of devices in place of `device`; one rank each."}
+    devices: RankDevices | Annotated[tuple[RankDevices, ...], MinLen(1)] | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "A list of devices in place of `device`; one rank each. `auto:2` takes two free GPUs, and "
+            "starts two ranks on the CPU where there is no GPU."
+        },
+    )
+    share_devices: bool = attrs.field(
+        default=False, metadata={"help": "Whether the run may use GPUs that other runs hold, and they may use its."}
     )
     precision: Literal["fp32", "bf16", "fp16"] = attrs.field(
         default="fp32", metadata={"help": "The precision of `ctx.autocast()`."}
@@ -110,8 +117,15 @@ class JobSpec:
         default=(), metadata={"help": "Callbacks, in the order in which they are called."}
     )
     reporters: tuple[DeliveryUse, ...] = attrs.field(
-        default=(DeliveryUse(use=f"{BUILTIN}terminal"),),
-        metadata={"help": "What is told of every event. The event log is always written."},
+        default=(),
+        metadata={"help": "What is told of every event, besides `terminal`. The event log is always written."},
+    )
+    terminal: bool = attrs.field(
+        default=True,
+        metadata={
+            "help": "Show the progress on standard error, with the reporter `terminal`; `reporters` may have it with "
+            "settings. `false`: not at all."
+        },
     )
     uploaders: tuple[DeliveryUse, ...] = attrs.field(default=(), metadata={"help": "What copies artifacts elsewhere."})
     spool_bytes: Annotated[int, Ge(0)] = attrs.field(
@@ -191,7 +205,7 @@ class JobSpec:
     generated_run_id: bool = attrs.field(default=False, eq=False, metadata={"key": False})
     #: Ranks, when an engine has started them; None: one for each device.
     world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})
-    #: Where values came from that are not the file's: ``--set KEY`` by pointer; see :mod:`hostcore.job.origins`.
+    #: Where values came from that are not the file's, by pointer; see :mod:`hostcore.job.origins`.
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, metadata={"key": False})
 
     def __attrs_post_init__(self) -> None:
@@ -207,9 +221,11 @@ class JobSpec:
     @property
     def requested_devices(self) -> tuple[str, ...]:
         """One device per rank, as the job asks for them: ``("auto",)``."""
-        if self.devices is None:
-            return (self.device,)
-        return (self.devices,) if isinstance(self.devices, str) else self.devices
+        given = self.device if self.devices is None else self.devices
+        listed = (given,) if isinstance(given, str) else given
+        if len(listed) == 1 and listed[0].startswith("auto:"):
+            return ("auto",) * int(listed[0].removeprefix("auto:"))
+        return listed
 
     @property
     def batch_size(self) -> int:
@@ -244,6 +260,19 @@ class JobSpec:
     def rows_per_step(self) -> int:
         """The global batch: rows per step, over all ranks and micro-batches."""
         return self.batch_size * self.ranks * self.micro_batches
+
+    def rows_left_out(self, num_rows: int) -> int:
+        """Rows that an epoch leaves out, because they do not fill a step.
+
+        :param num_rows: Of the data; of mock batches, their number.
+        """
+        return num_rows % self.rows_per_step
+
+    @property
+    def terminal_use(self) -> DeliveryUse | None:
+        """The reporter ``terminal``, as ``reporters`` has it or with its defaults; None if the job wants none."""
+        named = [one for one in self.reporters if is_builtin(one.use, "terminal")]
+        return (named or [DeliveryUse(use=f"{BUILTIN}terminal")])[0] if self.terminal else None
 
     @property
     def begins_from(self) -> str | None:

@@ -1,11 +1,13 @@
 """Which component an exception came from, and the part of its traceback that its author can do something about."""
 
+import inspect
 import sys
 import traceback as tracebacks
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING
+from types import CodeType, FrameType, TracebackType
+from typing import TYPE_CHECKING, Final
 
+from hostcore.events.bounds import MOST_TRACEBACK, bounded
 from hostcore.scrubbing import scrub
 
 if TYPE_CHECKING:
@@ -13,6 +15,10 @@ if TYPE_CHECKING:
 
 #: Code in these packages is never the plugin's own, though a component's class may come from there.
 _HOSTS = frozenset({"builtins", "hostcore", "hostcore_hookspecs"})
+
+
+#: Of a traceback's beginning, and of its end: a recursion may have a hundred thousand.
+_MOST_FRAMES: Final = 100
 
 
 def attribute(error: BaseException, components: "Sequence[Component]") -> "Component | None":
@@ -57,6 +63,13 @@ def plugin_place(error: BaseException, component: "Component") -> str | None:
     return f"{found[0]}:{found[1]}" if found else None
 
 
+def defined_at(component: "Component", method: str) -> str | None:
+    """File and line of a component's method, ``trainer.py:30``; None if it is not one of Python's own functions."""
+    found = getattr(component.instance, method, None)
+    code = getattr(inspect.unwrap(getattr(found, "__func__", found)), "__code__", None) if callable(found) else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if isinstance(code, CodeType) else None
+
+
 def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -> str:
     """The exception's traceback as text, from the first frame that belongs on; all of it if none does."""
     start = error.__traceback__
@@ -64,7 +77,30 @@ def traceback_from(error: BaseException, belongs: Callable[[FrameType], bool]) -
         if belongs(frame):
             start = traceback
             break
-    return scrub("".join(tracebacks.format_exception(type(error), error, start)))
+    return _formatted(error, start)
+
+
+def whole_traceback(error: BaseException) -> str:
+    """The exception's traceback as text, with the host's frames."""
+    return _formatted(error, error.__traceback__)
+
+
+def _formatted(error: BaseException, start: TracebackType | None) -> str:
+    """A traceback as Python prints it; of very many frames, and of very long messages, head and tail."""
+    told = tracebacks.TracebackException(type(error), error, start, lookup_lines=False, compact=True)
+    waiting, seen = [told], set()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        left_out = len(one.stack) - 2 * _MOST_FRAMES
+        if left_out > 0:
+            words = tracebacks.FrameSummary(f"[… {left_out:,} frames left out …]", 0, "…", lookup_line=False, line="")
+            one.stack[_MOST_FRAMES:-_MOST_FRAMES] = [words]
+        waiting += [other for other in (one.__cause__, one.__context__, *(one.exceptions or ())) if other is not None]
+    # Piece by piece: one of them is the message.
+    return bounded(scrub("".join(bounded(piece) for piece in told.format())), MOST_TRACEBACK)
 
 
 def place(error: BaseException, belongs: Callable[[FrameType], bool]) -> tuple[str, int] | None:

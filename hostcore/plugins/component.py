@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.implementations import implementations
 from hostcore.plugins.importing import from_exception, import_plugin
@@ -178,8 +179,6 @@ def construct(owner: type, settings: Any, selected: Selected) -> Any:
     _check_constructor(owner, passes, selected)
     try:
         return owner(**passes)
-    except KeyboardInterrupt:
-        raise
     except InvalidSettings as error:
         inner = error.pointer or ""
         raise InvalidSettings(
@@ -189,6 +188,8 @@ def construct(owner: type, settings: Any, selected: Selected) -> Any:
         error.pointer, error.plugin = error.pointer or selected.named_at, error.plugin or ref.provenance
         raise
     except BaseException as error:
+        if is_by_signal(error):
+            raise
         raise from_exception(
             "constructed", error, code="plugin.construct", ref=ref, pointer=selected.named_at
         ) from error

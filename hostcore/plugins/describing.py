@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from hostcore.errors import all_errors
 from hostcore.events.strict_json import dump
+from hostcore.interruption import interrupt
 from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.component import (
     component_class,
@@ -35,6 +37,7 @@ _T = TypeVar("_T")
 def main() -> None:
     """Answer the JSON request on standard input with one JSON document on standard output, and end the process."""
     answer = _only_ours()
+    signal.signal(signal.SIGINT, interrupt)
     request = json.load(sys.stdin)
     with open(os.devnull) as nothing:  # noqa: PTH123 - a plugin that asks for input gets none
         os.dup2(nothing.fileno(), 0)

@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from hostcore.events.bounds import bounded_record
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.resolve import Selected
 from hostcore_hookspecs.errors import HostcoreError
@@ -63,7 +64,7 @@ class Description:
         """Plain JSON."""
         answer = attrs.asdict(self, filter=attrs.filters.exclude("errors"))
         answer["errors"] = [
-            {**error.as_dict(), "traceback": getattr(error, "traceback", None)} for error in self.errors
+            bounded_record({**error.as_dict(), "traceback": getattr(error, "traceback", None)}) for error in self.errors
         ]
         return answer
 

@@ -9,6 +9,8 @@ from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
 _LONGEST_MESSAGE = 500
+#: What may be behind this, in characters, is not looked at: to split gigabytes into words takes as much memory again.
+_LONGEST_LOOKED_AT = 1 << 16
 
 
 class PluginError(HostcoreError):
@@ -39,5 +41,7 @@ def one_line(error: BaseException) -> str:
     else:
         # The first entry only: notes that were added to the exception follow it.
         text = tracebacks.format_exception_only(error)[0]
+    if len(text) > _LONGEST_LOOKED_AT:
+        text = scrub(text)[:_LONGEST_LOOKED_AT]
     text = scrub(" ".join(text.split()))  # before it is cut: a part of a secret would not be recognized
     return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from hostcore.interruption import is_by_signal
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
+from hostcore.plugins.former_imports import import_to_write
 from hostcore.plugins.requirements import check_contract_version
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
@@ -35,7 +37,9 @@ def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) 
     for part in symbol.split("."):
         try:
             found = getattr(found, part)
-        except Exception as error:
+        except BaseException as error:
+            if is_by_signal(error):
+                raise
             if not isinstance(error, AttributeError):  # a module's own __getattr__, as lazy packages have it
                 raise from_exception("imported", error, code="plugin.import", ref=ref, pointer=pointer) from error
             raise _no_symbol(module, symbol, ref, pointer=pointer) from None
@@ -66,18 +70,18 @@ def from_exception(
 def _import(module: str, ref: PluginRef, *, job_dir: Path, pointer: str | None) -> ModuleType:
     try:
         return importlib.import_module(module)
-    except KeyboardInterrupt:
-        raise
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(error.name + ".")):
             raise _no_module(error.name, ref, job_dir=job_dir, pointer=pointer) from None
-        hint = f"It needs the module {error.name!r}, which is not installed here."
+        hint = import_to_write(error) or f"It needs the module {error.name!r}, which is not installed here."
         raise from_exception("imported", error, code="plugin.import", ref=ref, pointer=pointer, hint=hint) from error
     except HostcoreError as error:
         raise from_exception(
             "imported", error, code="plugin.import", ref=ref, pointer=pointer, hint=error.hint
         ) from error
     except BaseException as error:  # SystemExit too: a script without a main guard must not end the host
+        if is_by_signal(error):
+            raise
         raise from_exception("imported", error, code="plugin.import", ref=ref, pointer=pointer) from error
 
 

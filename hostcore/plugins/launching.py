@@ -4,6 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
+
+from hostcore.events.bounds import bounded
+from hostcore.interruption import is_by_signal
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.hooks import Hooks
@@ -52,7 +56,7 @@ class Launcher:
         :raises HostcoreError: When that cannot be told.
         """
         status: LaunchStatus = self._guarded("asked how it goes", self._poll, handle)
-        return status
+        return attrs.evolve(status, message=bounded(status.message)) if isinstance(status, LaunchStatus) else status
 
     def cancel(self, handle: LaunchHandle, grace_seconds: float) -> None:
         """Stop it.
@@ -79,7 +83,9 @@ class Launcher:
         except HostcoreError as error:
             error.plugin = error.plugin or ref.provenance
             raise
-        except Exception as error:
+        except BaseException as error:
+            if is_by_signal(error):
+                raise
             raise from_exception(done, error, code="plugin.launcher", ref=ref, pointer="/launcher") from error
 
 

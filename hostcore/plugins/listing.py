@@ -37,6 +37,7 @@ def conformance_document(ref: PluginRef, report: ShippedReport | None) -> dict[s
         return None
     return {
         "certified": report.certified,
+        "is_partial": report.is_partial,
         "summary": dict(report.summary),
         "failures": [attrs.asdict(one) for one in report.failures],
         "version": report.version,

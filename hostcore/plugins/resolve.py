@@ -8,7 +8,6 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.names import as_import_path
-from hostcore.job.origins import mark
 from hostcore.plugins.discover import BrokenDistribution, Discovered, canonical
 from hostcore.plugins.entry_points import import_path
 from hostcore.plugins.errors import PluginError
@@ -97,7 +96,6 @@ def select(spec: Any, discovered: Discovered) -> tuple[Selected, ...]:
             label = use.format(ref.name)
             selected.append(Selected(ref=ref, settings=settings, pointer=pointer, use=label, named_at=named_at))
     if errors:
-        mark(errors, spec.origins)
         raise Errors(errors)
     return tuple(selected)
 

@@ -52,16 +52,20 @@ class ShippedReport:
     #: In milliseconds since 1970, UTC.
     created_ms: int
     certified: bool
-    #: The number of results by status.
+    #: The number of results by status; ``failed`` are MUSTs, a SHOULD that failed is a ``warning``.
     summary: Mapping[str, int]
     failures: Sequence[FailedCheck]
+    #: Whether checks could not be asked, because there was no example of the plugin's use.
+    is_partial: bool = False
 
     @property
     def verdict(self) -> str:
-        """In a word or two: ``certified``, ``2 failed``, ``61 passed``."""
+        """In a word or two: ``certified``, ``2 failed``, ``not fully checked``, ``61 passed``."""
         if self.certified:
             return "certified"
-        return f"{self.summary['failed']} failed" if self.summary["failed"] else f"{self.summary['passed']} passed"
+        if self.summary["failed"]:
+            return f"{self.summary['failed']} failed"
+        return "not fully checked" if self.is_partial else f"{self.summary['passed']} passed"
 
     def is_of(self, ref: PluginRef) -> bool:
         """Whether the version that was checked is the one that is installed."""
@@ -128,13 +132,15 @@ def _report(document: object) -> ShippedReport:
     plugin = _object(report.get("plugin"), '"plugin"')
     results = [_object(one, "a result") for one in _list(report.get("results"), "results")]
     statuses = [_one_of(_STATUSES, one.get("status")) for one in results]
-    summary = {**dict.fromkeys(_STATUSES, 0), **Counter(statuses)}
+    should = sum(one.get("level") == "should" and one["status"] == "failed" for one in results)
+    summary = {**dict.fromkeys(_STATUSES, 0), **Counter(statuses), "warning": should}
+    summary["failed"] -= should
     certified, created_ms = report.get("certified"), report.get("created_ms")
     if not isinstance(certified, bool):
         raise MalformedReport(f'"certified" is to be true or false, found {_told(certified)}')
     if not isinstance(created_ms, int) or not 0 <= created_ms < _YEAR_10000_MS:
         raise MalformedReport(f'"created_ms" is to be milliseconds since 1970, found {_told(created_ms)}')
-    if certified and (summary["failed"] or summary["blocked"] or not results):
+    if certified and (summary["failed"] or summary["warning"] or summary["blocked"] or not results):
         raise MalformedReport("it says that it is certified, and its results say otherwise")
     return ShippedReport(
         kind=_text(plugin, "kind"),
@@ -152,6 +158,7 @@ def _report(document: object) -> ShippedReport:
             for one, status in zip(results, statuses, strict=True)
             if status == "failed"
         ),
+        is_partial=any(one.get("no_example") is True for one in results),
     )
 
 

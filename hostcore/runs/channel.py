@@ -13,19 +13,28 @@ from typing import Any
 import orjson
 
 from hostcore.errors import Errors, all_errors
+from hostcore.events.bounds import bounded_record
 from hostcore.events.strict_json import dump
+from hostcore.job.origins import Origins, mark
 from hostcore.plugins.errors import PluginError
 from hostcore_hookspecs.errors import HostcoreError
 
 
 def errors_as_content(error: HostcoreError) -> list[dict[str, Any]]:
     """What "invalid" says: every error, with the traceback of a plugin's own exception."""
-    return [{**one.as_dict(), "traceback": getattr(one, "traceback", None)} for one in all_errors(error)]
+    return [
+        bounded_record({**one.as_dict(), "traceback": getattr(one, "traceback", None)}) for one in all_errors(error)
+    ]
 
 
-def errors_of_content(content: list[dict[str, Any]]) -> Errors:
-    """The reverse of :func:`errors_as_content`."""
-    return Errors([PluginError(**one) for one in content])
+def errors_of_content(content: list[dict[str, Any]], origins: Origins) -> Errors:
+    """The reverse of :func:`errors_as_content`.
+
+    :param origins: Of the values in the job: its errors name the options that are to blame, which a worker cannot know.
+    """
+    errors = [PluginError(**one) for one in content]
+    mark(errors, origins)
+    return Errors(errors)
 
 
 class Channel:
@@ -56,16 +65,20 @@ class Channel:
         except (BrokenPipeError, ConnectionResetError):
             return  # the reader of this end sees the end of the line
 
-    def receive(self, timeout_seconds: float | None = None) -> tuple[str, Any]:
+    def receive(self, timeout_seconds: float | None = None, *, longest: int | None = None) -> tuple[str, Any]:
         """The next message.
 
-        :param timeout_seconds: How long to wait for it; None for as long as it takes, 0 not at all.
+        :param timeout_seconds: How long to wait for some of it; None for as long as it takes, 0 not at all.
+        :param longest: How many bytes it may have, about, of one who is not known yet; None for any number.
         :return: Kind and content.
         :raises TimeoutError: When none came in time.
         :raises EOFError: When the other side is gone.
+        :raises ValueError: When it is none.
         """
         self._socket.settimeout(timeout_seconds)
         while b"\n" not in self._buffer:
+            if longest is not None and len(self._buffer) > longest:
+                raise ValueError(f"a message of more than {longest} bytes")
             try:
                 received = self._socket.recv(65536)
             except BlockingIOError:
@@ -76,7 +89,10 @@ class Channel:
                 raise EOFError("the other side has closed the line")
             self._buffer += received
         line, _, self._buffer = self._buffer.partition(b"\n")
-        ((kind, content),) = orjson.loads(line).items()
+        message = orjson.loads(line)
+        if not isinstance(message, dict):
+            raise ValueError("a message is an object with one key")
+        ((kind, content),) = message.items()
         return kind, content
 
     def hang_up(self) -> None:

@@ -1,11 +1,12 @@
 """The file that a worker is started with: the versioned contract between the supervisor's process and the worker's."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import attrs
 
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -28,12 +29,13 @@ class WorkerContract:
     trainer_plugin: str
     #: The run record (``config/run.json``), or a plain job file.
     job_spec_path: str
-    #: A place to hand over batches as Arrow IPC; empty: the worker reads the data itself.
+    #: A place to hand over batches as Arrow IPC, which is not done yet; empty: the worker reads the data itself.
     arrow_ipc_path: str = ""
     checkpoints_dir: str
     samples_dir: str
     #: The rank's own event log, which the worker appends to.
     events_path: str
+    #: The folder of the run. Where a file does not say it, as version 1 began, it is the one of ``events_path``.
     run_dir: str
     attempt: int = 1
     #: The newest attempt's number decides who may commit checkpoints: the folder of claims.
@@ -47,8 +49,13 @@ class WorkerContract:
     evaluate: str = ""
     #: The fetched ``inputs`` and ``weights`` of the job: absolute paths by name, for ``ctx.model_handles``.
     inputs: Mapping[str, str] = attrs.field(factory=dict)
+    #: What the supervisor calls the GPUs that the worker sees: ``cuda:3`` for its ``cuda:0``. Empty: the same.
+    devices: Sequence[str] = ()
     #: Where to write down every call of a hook or of the trainer; empty: nowhere.
     trace_path: str = ""
+    #: Whether the machine of this rank does not see rank 0's run directory: ``run_dir`` and what lies in it are then of
+    #: this machine alone, and what the ranks need of each other's files goes through their process group.
+    apart: bool = False
 
     def write(self, path: Path) -> None:
         """Write the contract file."""
@@ -72,7 +79,24 @@ class WorkerContract:
                 file=str(path),
                 hint="supervisor and worker must come from compatible versions of hostcore",
             )
+        if found.get("arrow_ipc_path"):
+            raise InvalidContract(
+                "arrow_ipc_path is given, and batches cannot be handed over as Arrow IPC yet",
+                pointer="/arrow_ipc_path",
+                file=str(path),
+                hint="leave it empty: the worker reads the data that the job names",
+            )
+        if "run_dir" not in found:
+            found |= _around(found.get("events_path"))
         return cls(**{field.name: _value(found, field, path) for field in attrs.fields(cls)})
+
+
+def _around(events_path: Any) -> dict[str, str]:
+    """The folders of a run whose contract has the seven fields of version 1 alone: those around its event log."""
+    if not isinstance(events_path, str):
+        return {}
+    directory = RunDirectory(Path(events_path).parent)
+    return {"run_dir": str(directory.path), "attempts_dir": str(directory.attempts)}
 
 
 def _value(found: dict[str, Any], field: "attrs.Attribute[Any]", path: Path) -> Any:
@@ -81,6 +105,8 @@ def _value(found: dict[str, Any], field: "attrs.Attribute[Any]", path: Path) -> 
         raise InvalidContract(f"{field.name} is missing", pointer=f"/{field.name}", file=str(path))
     if field.name == "inputs":
         return _handles(found.get("inputs", {}), path)
+    if field.name == "devices":
+        return _devices(found.get("devices", []), path)
     if type(value) is not field.type:
         raise InvalidContract(
             f"{field.name} must be {field.type.__name__ if field.type else ''}, not {value!r}",
@@ -88,6 +114,12 @@ def _value(found: dict[str, Any], field: "attrs.Attribute[Any]", path: Path) -> 
             file=str(path),
         )
     return value
+
+
+def _devices(value: Any, path: Path) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise InvalidContract(f"devices must be a list of names, not {value!r}", pointer="/devices", file=str(path))
+    return tuple(value)
 
 
 def _handles(value: Any, path: Path) -> dict[str, str]:

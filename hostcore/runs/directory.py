@@ -1,6 +1,7 @@
 """Where everything of a run lies."""
 
 import os
+import shutil
 from pathlib import Path
 
 import attrs
@@ -130,15 +131,34 @@ class RunDirectory:
         """The folder of what waits for its upload and may be gone from its own place by then."""
         return self.path / "spool"
 
+    @property
+    def is_free(self) -> bool:
+        """Whether a run can be made here: there is nothing, or a link to an empty folder (on a larger disk)."""
+        if self.path.is_symlink():
+            return self.path.is_dir() and not any(self.path.iterdir())
+        return not self.path.exists()
+
     def make(self) -> None:
-        """Make the folders, on the disk.
+        """Make the folders, on the disk. If the run directory is a link to a folder, they are made there.
 
         :raises FileExistsError: When the run exists already.
         """
         made = [folder for folder in self.path.parents if not folder.exists()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.mkdir()
+        if not self.path.is_symlink():
+            self.path.mkdir()
         for folder in (self.record.parent, self.attempts, self.logs, self.checkpoints, self.samples):
             folder.mkdir()
         for folder in (self.path, self.path.parent, *(folder.parent for folder in made)):
             sync_folder(folder)
+
+    def remove(self) -> None:
+        """Remove what :meth:`make` has made, with all that is in it, and ignore errors. A link and its folder stay."""
+        if not self.path.is_symlink():
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
+        for path in self.path.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)

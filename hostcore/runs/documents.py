@@ -4,11 +4,12 @@ import os
 import threading
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, BinaryIO, Final, TypeVar, get_args
 
 import attrs
 import orjson
 
+from hostcore.events.bounds import TextCutter
 from hostcore.events.regular_file import open_regular
 from hostcore.events.strict_json import dump
 from hostcore.events.writer import sync_folder
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 #: Of a document, in bytes: more than any that hostcore writes.
 _MOST: Final = 64 << 20
+#: Of one that is longer, read at once.
+_PIECE: Final = 1 << 20
 
 
 class CorruptDocument(HostcoreError):
@@ -69,17 +72,20 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_document(path: Path, *, cut_texts: bool = False) -> dict[str, Any]:
     """A JSON document.
 
+    :param cut_texts: Whether the texts of one that is too long are cut, so that the rest of it can be read.
     :raises FileNotFoundError: When there is none, or something that is no regular file.
     :raises CorruptDocument: When it is not a JSON object.
     :raises UnreadableDocument: When it is there and cannot be read.
     """
     try:
         with open_regular(path) as file:
-            content = file.read(_MOST + 1)
-        if len(content) > _MOST:
+            content: bytes | None = file.read(_MOST + 1)
+            if content and len(content) > _MOST:
+                content = _cut(content, file) if cut_texts else None
+        if content is None:
             raise CorruptDocument(f"longer than {_MOST:,} bytes", file=str(path))
         found = orjson.loads(content)
     except NotADirectoryError as error:  # a file lies where one of its folders should be
@@ -93,6 +99,16 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise CorruptDocument("not a JSON object", file=str(path))
     return found
+
+
+def _cut(begin: bytes, rest: BinaryIO) -> bytes | None:
+    """A document with its texts cut; None if it is too long even so."""
+    cutter = TextCutter(_MOST)
+    piece = begin
+    while piece and cutter.record is not None:
+        cutter.feed(piece)
+        piece = rest.read(_PIECE)
+    return cutter.record
 
 
 def construct(cls: type[T], found: Any, *, file: Path) -> T:

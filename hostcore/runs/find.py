@@ -1,6 +1,7 @@
 """Finding the run that somebody means: by its run_id, by the beginning of it, or by its directory."""
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hostcore.runs.summary import UnknownRun
 from hostcore_hookspecs.errors import HostcoreError
 
 _MOST_NAMED = 8
-_LIST = "`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR says where they are looked for"
+_LIST = "`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR or --runs-dir says where they are looked for"
 
 
 class AmbiguousRun(HostcoreError):
@@ -27,7 +28,7 @@ def find_run(name: str, runs: Path) -> RunDirectory:
     :raises AmbiguousRun: When several begin so.
     """
     if "/" in name or name in ("", ".", ".."):
-        path = Path(name).absolute().resolve()
+        path = Path(os.path.abspath(name))  # noqa: PTH100 - without "..", and with the name of a link as it is
         if name and _is_run(path):
             return RunDirectory(path)
         raise UnknownRun(f"{name!r} is neither a run id nor a run directory", hint=_LIST)

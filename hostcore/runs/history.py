@@ -12,6 +12,8 @@ from hostcore.events.reader import GrowingLog, name_of
 from hostcore.runs.attempts import claimed_attempts, newest_attempt
 from hostcore.runs.claims import read_claim
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.nonfinite import NonfiniteMetrics
+from hostcore.runs.result import RunWarning
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, Validation
 
@@ -21,10 +23,12 @@ _PACE: Final = frozenset({"metrics", "progress"})
 _MEASURED: Final = frozenset({"metrics", "validation", "test"})
 #: The newest attempts that are told of.
 _MOST_ATTEMPTS: Final = 10_000
-#: Of a line, in bytes: what is longer is no event of ours.
+#: Of a line, in bytes: the texts of a longer one, which an older version may have written, are cut.
 _LONGEST: Final = 16 << 20
 #: What is kept of the life of a run, in bytes of the log: more than any run tells.
 _MOST_KEPT: Final = 64 << 20
+#: What an event says that measured finite values alone, as it is written.
+_ALL_FINITE: Final = b'"nonfinite":[]'
 _LIFE: Final = frozenset({"run_submitted", "run_resumed", "run_started", *ENDS})
 
 
@@ -78,6 +82,7 @@ class History:
         self._pace: deque[bytes] = deque(maxlen=_RECENT)
         #: The newest line of every event that measures.
         self._measured: dict[str, bytes] = {}
+        self._nonfinite = NonfiniteMetrics()
 
     @property
     def offset(self) -> int:
@@ -90,18 +95,19 @@ class History:
         :raises CorruptLog: When a line that matters is no event, or more of them matter than any run has.
         """
         until = self._log.offset + self._most
-        for line in self._log.read(longest=_LONGEST):
-            if not line.endswith(b"\n"):
-                raise CorruptLog(f"a line has more than {_LONGEST:,} bytes", file=str(self._log.path))
+        for line in self._log.records(longest=_LONGEST):
             name = name_of(line)
             if name in _MEASURED:
                 self._measured[name] = line
+                if self._nonfinite.has_open or _ALL_FINITE not in line:
+                    self._nonfinite.note(decode_event(line))
             if name in _PACE:
                 self._pace.append(line)
             elif name in _LIFE:
                 for event in (*self._newest_progress(), decode_event(line)):
                     self._told.setdefault(event.attempt, []).append(event)
                     self._kept += len(line)
+                self._nonfinite.note(event)
                 if self._kept > _MOST_KEPT:
                     message = f"more than {_MOST_KEPT:,} bytes say how it began and ended"
                     raise CorruptLog(message, file=str(self._log.path))
@@ -137,6 +143,11 @@ class History:
             assert isinstance(payload, Metrics | Validation | Test)
             measured |= payload.metrics
         return measured
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What the user should know of the run, as far as the log was read."""
+        return self._nonfinite.warnings()
 
     def attempts(self, *, running: bool) -> list[AttemptHistory]:
         """All attempts, oldest first: those that were claimed, with what the log says of them.

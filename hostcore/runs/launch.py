@@ -1,5 +1,6 @@
 """``config/launch.json``: a supervisor that was started apart from the terminal, and may not have begun yet."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ class Launch:
     sees_run_dir: bool = True
     #: What the launcher gave; None until it has.
     handle: LaunchHandle | None = None
+    #: What a service has recorded of the job, for itself: it finds the run again by this.
+    recorded: Mapping[str, Any] | None = None
 
     def write(self, path: Path) -> None:
         """Write ``launch.json``."""

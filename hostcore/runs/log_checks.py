@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hostcore.events.reader import name_of
-from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.checks import MOST_NAMED, Check, judged
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.log_record import LogRecord
@@ -13,10 +12,14 @@ from hostcore.runs.result import RunResult
 from hostcore_hookspecs.events import ENDS
 
 
-def check_log(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
+def check_log(
+    directory: RunDirectory, record: LogRecord, result: RunResult | None, *, newest_attempt: int, running: bool
+) -> Iterator[Check]:
     """Check what the event log says against itself, the ranks' logs and the result.
 
     :param record: What the log was found to say.
+    :param result: Read before the log, which tells an end before there is a result of it.
+    :param newest_attempt: The highest attempt claimed when the log was read.
     :param running: Whether the newest attempt runs now: then it needs no end yet.
     """
     path = str(directory.events.relative_to(directory.path))
@@ -25,9 +28,9 @@ def check_log(directory: RunDirectory, record: LogRecord, *, running: bool) -> I
         torn = f"its last line is not whole ({record.torn_bytes:,} bytes): its writer died, and nobody was told of it"
         yield Check(id="log.torn", status="warning", message=torn, path=path)
     yield _check_steps(record, path)
-    yield _check_ends(directory, record, running=running)
-    yield from _check_result(directory, record, running=running)
-    yield from _check_sources(directory, record, running=running)
+    yield _check_ends(record, newest_attempt, running=running)
+    yield from _check_result(directory, record, result, newest_attempt, running=running)
+    yield from _check_sources(directory, record, newest_attempt, running=running)
 
 
 def _check_steps(record: LogRecord, path: str) -> Check:
@@ -35,16 +38,17 @@ def _check_steps(record: LogRecord, path: str) -> Check:
     return judged("log.steps", record.disorder, otherwise=f"{count:,} measurements, in the order of steps", path=path)
 
 
-def _check_ends(directory: RunDirectory, record: LogRecord, *, running: bool) -> Check:
+def _check_ends(record: LogRecord, newest: int, *, running: bool) -> Check:
     """Every attempt ends once. One whose supervisor was killed has no end, and says so by that."""
-    newest = newest_attempt(directory.attempts)
     problems, told = list(record.after_end), []
     for attempt in range(1, newest + 1):
         ends = [end for end in record.ends if end.attempt == attempt]
         if len(ends) > 1:
             numbers = ", ".join(str(end.seq) for end in ends)
             problems.append(f"attempt {attempt} ended {len(ends)} times (events {numbers})")
-        state = "runs" if running and attempt == newest else "was lost with its supervisor"
+        state = "was lost with its supervisor"
+        if running and attempt == newest:
+            state = "runs" if attempt in record.started else "is starting"
         told.append(f"attempt {attempt} {ends[0].status if ends else state}")
     problems += [
         f"attempt {end.attempt} has an end, but was never claimed" for end in record.ends if end.attempt > newest
@@ -54,11 +58,11 @@ def _check_ends(directory: RunDirectory, record: LogRecord, *, running: bool) ->
     return judged("log.ends", problems, otherwise=", ".join(told) or "no attempt has begun")
 
 
-def _check_result(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
+def _check_result(
+    directory: RunDirectory, record: LogRecord, result: RunResult | None, newest: int, *, running: bool
+) -> Iterator[Check]:
     """``result.json`` says of its attempt what the log says."""
-    result = RunResult.read(directory.result)
     if result is None:
-        newest = newest_attempt(directory.attempts)
         if not running and record.end_of(newest):
             told = f"the log says how attempt {newest} ended, and there is no result.json"
             yield Check(id="log.result", status="failed", message=told, path=directory.result.name)
@@ -76,9 +80,8 @@ def _check_result(directory: RunDirectory, record: LogRecord, *, running: bool) 
     yield judged("log.result", problems, otherwise=told, path=directory.result.name)
 
 
-def _check_sources(directory: RunDirectory, record: LogRecord, *, running: bool) -> Iterator[Check]:
+def _check_sources(directory: RunDirectory, record: LogRecord, newest: int, *, running: bool) -> Iterator[Check]:
     """Every event that a rank wrote is in the log, once."""
-    newest = newest_attempt(directory.attempts)
     for path in sorted(directory.logs.glob("rank-*.attempt-*.jsonl")):
         source = _source_of(path)
         if source is None:

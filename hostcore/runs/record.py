@@ -29,6 +29,8 @@ class RunRecord:
     submitted_ms: int = 0
     #: Steps after which the run is complete; 0 while that is not known.
     total_steps: int = 0
+    #: Rows of the data that each epoch leaves out, because they do not fill a step.
+    rows_left_out: int = 0
     #: Ranks of the newest attempt; 0 while that is not known.
     world_size: int = 0
 

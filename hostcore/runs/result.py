@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.runs.documents import construct, read_document, write_document
+from hostcore.events.bounds import bounded_record
+from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
 from hostcore_hookspecs.errors import RunError
 
 SUCCEEDED: Final = 0
@@ -42,6 +43,25 @@ class Left:
 
 
 @attrs.frozen(kw_only=True)
+class RunWarning:
+    """Something that the user should know of a run, whatever its status."""
+
+    #: ``metrics.nonfinite``: a metric was not finite.
+    code: str
+    #: One line.
+    message: str
+    #: What to do about it.
+    hint: str | None = None
+    #: The metric that it is about.
+    metric: str | None = None
+    #: Finished steps when that was recorded first and last.
+    first_step: int | None = None
+    last_step: int | None = None
+    #: Whether the metric was as it should be when it was recorded last.
+    is_over: bool = False
+
+
+@attrs.frozen(kw_only=True)
 class RunResult:
     """The honest end of an attempt."""
 
@@ -66,6 +86,8 @@ class RunResult:
     #: Milliseconds since 1970.
     started_ms: int
     ended_ms: int
+    #: What the user should know although the status does not say it.
+    warnings: Sequence[RunWarning] = ()
     #: Not part of ``result.json``: it can be delivered later.
     left: Sequence[Left] = attrs.field(default=(), eq=False)
 
@@ -73,7 +95,7 @@ class RunResult:
         """The result as plain JSON."""
         plain = attrs.asdict(self)
         del plain["left"]
-        return plain
+        return {**plain, "warnings": list(plain["warnings"])}
 
     def write(self, path: Path) -> None:
         """Write ``result.json``."""
@@ -83,11 +105,21 @@ class RunResult:
     def read(cls, path: Path) -> "RunResult | None":
         """The result of a run's newest ended attempt; None if none has ended.
 
+        Its texts are bounded, also where the version that wrote it has not bounded them.
+
         :raises CorruptDocument: When the file is not a result.
         """
         try:
-            found = read_document(path)
+            found = bounded_record(read_document(path, cut_texts=True))
         except FileNotFoundError:
             return None
         error = construct(RunError, found["error"], file=path) if found.get("error") else None
-        return construct(cls, {**found, "error": error}, file=path)
+        return construct(cls, {**found, "error": error, "warnings": _warnings(found, path)}, file=path)
+
+
+def _warnings(found: Mapping[str, Any], path: Path) -> Sequence[RunWarning]:
+    """Those of a document; there are none in that of an earlier version."""
+    listed = found.get("warnings", [])
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise CorruptDocument(f"not a RunResult: warnings is {listed!r:.100}", file=str(path))
+    return tuple(construct(RunWarning, one, file=path) for one in listed)

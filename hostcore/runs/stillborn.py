@@ -1,7 +1,5 @@
 """Runs that never were: their first supervisor was killed between making the folders and writing the record."""
 
-import shutil
-
 from hostcore.runs.claims import read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import Lease
@@ -26,4 +24,4 @@ def is_stillborn(directory: RunDirectory) -> bool:
 def remove_stillborn(directory: RunDirectory) -> None:
     """Remove a run directory that :func:`is_stillborn`, so that the run can begin."""
     if is_stillborn(directory):
-        shutil.rmtree(directory.path, ignore_errors=True)
+        directory.remove()

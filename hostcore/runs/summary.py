@@ -110,7 +110,7 @@ def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> R
         raise UnknownRun(
             f"there is no run {directory.run_id!r} in {directory.path.parent}",
             file=str(directory.path),
-            hint="`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR says where they are looked for",
+            hint="`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR or --runs-dir says where",
         ) from error
     if (launch := _far_launch(directory)) is not None:
         return _summary_from_afar(directory, record, launch, told)
@@ -120,8 +120,8 @@ def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> R
     attempt = newest_attempt(directory.attempts)
     newest = read_claim(directory.attempts, attempt)
     of_newest = result if result and result.attempt == attempt else None
-    without_lease = newest if not of_newest and (lease is None or lease.attempt < attempt) else None
-    lives = (lease is not None and lease.is_live) or (without_lease is not None and _is_opening(without_lease))
+    is_without_lease = not of_newest and (lease is None or lease.attempt < attempt)
+    lives = (lease is not None and lease.is_live) or (is_without_lease and _is_opening(directory, attempt, newest))
     awaited = not lives and _is_awaited(directory, attempt, told)
     ended = None if lives or awaited else of_newest
     return RunSummary(
@@ -175,8 +175,17 @@ def _summary_from_afar(
     )
 
 
-def _is_opening(claim: Claim) -> bool:
-    """Whether an attempt without a lease may be about to get it."""
+def _is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> bool:
+    """Whether an attempt without a lease may be about to get it.
+
+    :param claim: None if there is none, or if it has not been written yet: its file comes first.
+    """
+    if claim is None:
+        try:
+            made = (directory.attempts / f"{attempt}.json").stat().st_mtime
+        except FileNotFoundError:
+            return False
+        return (time.time() - made) * 1000 < _OPENING_MS
     return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.is_here and claim.process.runs
 
 

@@ -14,7 +14,7 @@ from hostcore.events.writer import now_ms
 from hostcore.job.names import BUILTIN, engine_name, make_run_id
 from hostcore.job.plain import to_plain
 from hostcore.job.pointers import escaped
-from hostcore.job.spec import JobSpec
+from hostcore.job.spec import DeliveryUse, JobSpec
 from hostcore.plugins.component import Component
 from hostcore.plugins.discover import Discovered
 from hostcore.service.guard.from_others import require_allowed
@@ -33,8 +33,8 @@ from hostcore_hookspecs.policy import Principal
 
 #: Of a trainer's name, an owner, a label's key, in characters: what the database's columns hold.
 _LONGEST: Final = 256
-#: The reporters of a job that names none.
-_REPORTERS: Final = to_plain(attrs.fields(JobSpec).reporters.default)
+#: The reporter that a job has without naming it.
+_TERMINAL: Final = to_plain(DeliveryUse(use=f"{BUILTIN}terminal"))
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +78,9 @@ class Admission:
         """What a document asks for.
 
         :raises HostcoreError: Everything that is wrong with it, not allowed in it, or denied.
+        :raises SQLAlchemyError: The database is gone, which is said before anything is said of the job.
         """
+        self.jobs.require_there()
         operator = self.settings.operator
         document = _with_run_id(document)
         require_allowed(document, operator.http)
@@ -199,7 +201,9 @@ def _same_request(job: StoredJob, origin: Origin) -> StoredJob:
 
 def _as_asked(job: StoredJob, operator: OperatorFile) -> dict[str, Any]:
     """A recorded job without what the host has put into it, which nobody asked for: it is put in again."""
-    asked = {key: value for key, value in job.job.items() if (key, value) != ("reporters", _REPORTERS)}
+    asked = dict(job.job)
+    if asked.get("reporters", [])[-1:] == [_TERMINAL]:
+        asked["reporters"] = asked["reporters"][:-1]
     if asked.get("checkpoint_base_uri") is not None and asked.get("uploaders", [])[-1:] == [FSSPEC]:
         asked["uploaders"] = asked["uploaders"][:-1]
     for key in ("dataset", "validation", "test"):

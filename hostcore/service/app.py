@@ -2,16 +2,18 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Annotated, Final
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from hostcore import __version__
-from hostcore.service.http import problems
+from hostcore.service.guard.server_paths import hide_places
+from hostcore.service.http import connections, problems
 from hostcore.service.http.openapi import answer, describe
+from hostcore.service.http.openapi import problems as openapi_problems
 from hostcore.service.http.rate import Limited, RateLimit
 from hostcore.service.jobs.checking import Checks
 from hostcore.service.jobs.files import ROUTER as FILES
@@ -21,7 +23,7 @@ from hostcore.service.jobs.streams import Streams
 from hostcore.service.jobs.validate import ROUTER as VALIDATE
 from hostcore.service.page.router import ROUTER as PAGE
 from hostcore.service.plugins import ROUTER as PLUGINS
-from hostcore.service.services import Service
+from hostcore.service.services import Service, the_service
 from hostcore.service.settings import Settings
 from hostcore.service.train.router import ROUTER as TRAIN
 from hostcore.service.train.trainers import Trainers
@@ -30,10 +32,11 @@ from hostcore_hookspecs.errors import HostcoreError
 _ALIVE: Final = answer("It does.", {"status": "ok"})
 
 
-def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
+def make_app(settings: Settings, opened: Service | None = None, *, most: int = connections.MOST) -> FastAPI:
     """The service as an ASGI application. Its lifespan starts the dispatcher, and closes the service.
 
     :param opened: The service; its lifespan opens it if not given.
+    :param most: How many connections there may be.
     """
 
     @asynccontextmanager
@@ -55,9 +58,11 @@ def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
         redirect_slashes=False,  # to where the header Host says
     )
     app.state.settings = settings
+    hide_places(settings)
     app.state.trainers = Trainers()
-    app.state.streams = Streams()
+    app.state.streams = Streams(most=most // 2)
     app.state.checks = Checks()
+    app.add_middleware(connections.AtOnce, connections=most)
     app.add_middleware(Limited, limit=RateLimit(settings.operator.http.requests_per_minute))
     app.add_exception_handler(HostcoreError, problems.on_hostcore_error)
     app.add_exception_handler(RequestValidationError, problems.on_validation_error)
@@ -70,6 +75,18 @@ def make_app(settings: Settings, opened: Service | None = None) -> FastAPI:
     async def healthz() -> dict[str, str]:
         """Needs no token: for load balancers and probes."""
         return {"status": "ok"}
+
+    @app.head("/readyz", include_in_schema=False)
+    @app.get(
+        "/readyz",
+        tags=["service"],
+        summary="Whether the service can take jobs",
+        responses={200: answer("It can.", {"status": "ready"}), **openapi_problems(503)},
+    )
+    def readyz(service: Annotated[Service, Depends(the_service)]) -> dict[str, str]:
+        """Needs no token: for load balancers and probes. 503 when its database is gone, or cannot be written."""
+        service.readiness.require()
+        return {"status": "ready"}
 
     describe(app)
     app.include_router(JOBS)

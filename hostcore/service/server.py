@@ -1,5 +1,6 @@
 """The process of ``hostcore serve``: uvicorn, and what it says when it starts."""
 
+import asyncio
 import logging
 import os
 import signal
@@ -13,8 +14,16 @@ import uvicorn
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.scrubbing import scrub
 from hostcore.service.app import make_app
+from hostcore.service.http.connections import (
+    BACKLOG,
+    TAKEN_AT_ONCE,
+    Connections,
+    connections_allowed,
+    quiet_about_full_tables,
+)
 from hostcore.service.services import Service
 from hostcore.service.settings import DATABASE_VARIABLE, TOKEN_VARIABLE, InvalidService, Settings, read_settings
+from hostcore_builtin_plugins.control_characters import visible
 
 #: How long what is being answered may take when the service ends.
 _ANSWER_SECONDS: Final = 4
@@ -31,13 +40,18 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
     for name in (TOKEN_VARIABLE, DATABASE_VARIABLE):
         os.environ.pop(name, None)  # what is launched here inherits the rest
     _log_to_stderr(log_level)
+    most = connections_allowed(settings.operator.service.launches_at_once)
     with closing(_listen(host, port)) as listening:
-        app = make_app(settings, Service.open(settings))
+        app = make_app(settings, Service.open(settings), most=most)
         _work_in_an_empty_folder(settings)
         address = f"[{host}]" if ":" in host else host
         print(f"hostcore serves http://{address}:{listening.getsockname()[1]}", flush=True)
         config = uvicorn.Config(
             app,
+            http=Connections(most).protocol(),
+            ws="none",
+            loop="asyncio",  # of others, the number of sockets that are taken in one go is not known
+            backlog=TAKEN_AT_ONCE,
             log_level=log_level,
             log_config=None,
             server_header=False,
@@ -62,6 +76,12 @@ def _work_in_an_empty_folder(settings: Settings) -> None:
 class _Server(uvicorn.Server):
     """Waits for what is being answered when it is told to end, but not for streams, which have no end of their own."""
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(quiet_about_full_tables())
+        await super().startup(sockets)
+        for one in sockets or ():  # asyncio has one number for what waits in the system and what it takes in one go
+            one.listen(BACKLOG)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         app: Any = self.config.app
         app.state.streams.leave()
@@ -69,10 +89,13 @@ class _Server(uvicorn.Server):
 
 
 class _Scrubbed(logging.Formatter):
-    """Shows no secret: whatever a client writes into a URL stands in the log of requests."""
+    """Shows no secret and no control character: whatever a client writes into a URL stands in the log of requests."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return visible(super().formatMessage(record).strip(), one_line=True)  # a line break would begin a false entry
 
     def format(self, record: logging.LogRecord) -> str:
-        return scrub(super().format(record))
+        return visible(scrub(super().format(record)))
 
 
 def _log_to_stderr(level: str) -> None:
@@ -85,7 +108,7 @@ def _log_to_stderr(level: str) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=2048)
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
         # The sockets of clients inherit it. asyncio sets it only where the protocol is named, and without it the second
         # packet of an answer waits for 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

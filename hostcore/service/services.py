@@ -14,8 +14,9 @@ from hostcore.service.admission import Admission
 from hostcore.service.dispatch.dispatcher import Dispatcher
 from hostcore.service.jobs.histories import Histories
 from hostcore.service.launchers import warn_of_shared_database
+from hostcore.service.recovery import recover
 from hostcore.service.settings import InvalidService, Settings
-from hostcore.service.store.database import open_database
+from hostcore.service.store.database import Readiness, open_database
 from hostcore.service.store.job import StoredJob
 from hostcore.service.store.jobs import Jobs
 
@@ -30,6 +31,7 @@ class Service:
     jobs: Jobs
     admission: Admission
     dispatcher: Dispatcher
+    readiness: Readiness
     histories: Histories = attrs.field(factory=Histories)
 
     @cached_property
@@ -57,6 +59,7 @@ class Service:
         jobs = Jobs(engine)
         admission = Admission.of(settings, jobs, discovered)
         warn_of_shared_database(settings, discovered)
+        recover(admission)
         return cls(
             settings=settings,
             discovered=discovered,
@@ -64,6 +67,7 @@ class Service:
             jobs=jobs,
             admission=admission,
             dispatcher=Dispatcher(jobs, settings, discovered),
+            readiness=Readiness(engine),
         )
 
     def close(self) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from hostcore.errors import Errors
+from hostcore.events.bounds import bounded
+from hostcore.interruption import is_by_signal
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import Discovered, discover
@@ -111,7 +113,7 @@ def authorize(plan: RunPlan, principal: Principal, *, over_http: bool, policies:
             refused.append(_failed(policy, error))
         else:
             if denial is not None:
-                reason = f"{denial.reason.rstrip('.')} (policy {policy.ref.provenance})"
+                reason = f"{bounded(denial.reason).rstrip('.')} (policy {policy.ref.provenance})"
                 refused.append(Denied(reason, hint=denial.hint, plugin=policy.ref.provenance))
     if refused:
         raise Errors(refused)
@@ -124,7 +126,9 @@ def _ask(policy: Component, plan: Plan, principal: Principal, context: PolicyCon
         answer = call(plan, principal, context)
     except HostcoreError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if is_by_signal(error):
+            raise
         raise from_exception(
             "asked about the job", error, code="plugin.policy", ref=policy.ref, pointer=None
         ) from error

@@ -29,6 +29,7 @@ def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: M
         parent=opening.parent or None,
         submitted_ms=before.get("submitted_ms") or started_ms,
         total_steps=found.get("total_steps") or before.get("total_steps") or 0,
+        rows_left_out=plan.spec.rows_left_out(found["num_rows"]) if found else before.get("rows_left_out", 0),
         world_size=plan.spec.ranks,
     ).write(opening.directory.record)
 
@@ -54,6 +55,7 @@ def write_contracts(plan: RunPlan, opening: Opening) -> None:
             attempts_dir=str(directory.attempts),
             start_from=plan.fetched.parent or opening.parent,
             inputs=plan.fetched.inputs,
+            devices=plan.devices.names,
             must_resume=plan.spec.resume_from_checkpoint is True,
             trace_path=str(directory.rank_hooks(attempt, rank)) if plan.trace_hooks else "",
         ).write(directory.contract(attempt, rank))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore.errors import Errors
+from hostcore.job.origins import Origins
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
@@ -31,7 +32,8 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
     """Have a worker for each rank check a job: import plugins, structure their settings, open the data, try the device.
 
     :param timeout_seconds: How long it may take; None for as long as it takes.
-    :return: What rank 0 found: ``device``, ``total_steps``, ``num_rows``, …; and the ``devices`` of all ranks.
+    :return: What rank 0 found: ``device``, ``total_steps``, ``num_rows``, …; the ``devices`` of all ranks; and the
+        ``rows_left_out`` of each epoch.
     :raises Errors: Everything that is wrong with the job, as the first rank says that finds anything.
     :raises CheckFailed: When a worker dies of it, or is not done in time.
     """
@@ -54,10 +56,10 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
         workers = WorkerGroup()
         try:
             workers.start(LocalRanks(ranks), [(contract, output) for output in outputs])
-            found = _found(workers, outputs, timeout_seconds)
+            found = _found(workers, outputs, timeout_seconds, plan.spec.origins)
             if error := shared_device(plan.spec, found["devices"]):
                 raise Errors([error])
-            return found
+            return {**found, "rows_left_out": plan.spec.rows_left_out(found["num_rows"])}
         finally:
             workers.close()  # they have said all there is to say; a thread that a plugin started could keep them
 
@@ -71,12 +73,14 @@ def _checked_here(spec: JobSpec) -> dict[str, Any]:
     return job
 
 
-def _found(workers: WorkerGroup, outputs: list[Path], timeout_seconds: float | None) -> Mapping[str, Any]:
+def _found(
+    workers: WorkerGroup, outputs: list[Path], timeout_seconds: float | None, origins: Origins
+) -> Mapping[str, Any]:
     due = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     while any(member.summary is None for member in workers.members):
         for member, kind, content in workers.listen(_TICK_SECONDS):
             if kind == "invalid":
-                raise errors_of_content(content)
+                raise errors_of_content(content, origins)
             member.summary = content
         for member in workers.members:
             if member.exit is not None and member.summary is None:

@@ -17,14 +17,12 @@ def require_clear_devices(spec: JobSpec) -> None:
     gpus = [device for device in asked if device.startswith("cuda")]
     if len(gpus) < 2 or "cuda" not in gpus:
         return
-    error = HostcoreError(
+    raise HostcoreError(
         '"cuda" in a list of devices does not say which GPU is meant',
         code="job.conflict",
         pointer="/devices",
         hint=f"name them: {', '.join(f'cuda:{index}' for index in range(len(gpus)))}",
     )
-    mark([error], spec.origins)
-    raise error
 
 
 def shared_device(spec: JobSpec, devices: Sequence[str]) -> HostcoreError | None:

@@ -13,6 +13,12 @@ from hostcore_hookspecs.errors import HostcoreError
 SUPERVISOR_VARIABLE: Final = "HOSTCORE_SUPERVISOR"
 #: Set for the workers of ranks that an engine has started: the same for all of one start, and for no other.
 START_VARIABLE: Final = "HOSTCORE_START"
+#: A secret that all ranks of a launch share, so that they can meet without a folder that all of them see.
+ADMISSION_VARIABLE: Final = "HOSTCORE_RANKS_SECRET"
+#: Characters; a shorter secret could be guessed.
+_SHORTEST_SECRET: Final = 16
+#: How many ports behind the engine's own rank 0 may listen at, for ranks that share a secret.
+_DOORS: Final = 8
 _LOOPBACK: Final = re.compile(r"localhost|127\.[0-9.]+|::1")
 
 
@@ -37,6 +43,8 @@ class Engine:
     #: What torchrun calls the launch, over all its starts. How often it has started the ranks again is nothing to meet
     #: by: every agent counts for itself, and only what failed on its own machine.
     launch: str
+    #: What only the ranks of the launch have been given; empty for nothing.
+    secret: str = attrs.field(default="", repr=False)
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Engine | None":
@@ -60,6 +68,7 @@ class Engine:
             master_addr=_given(environment, "MASTER_ADDR"),
             master_port=_number(environment, "MASTER_PORT", None, below=1 << 16),
             launch=environment.get("TORCHELASTIC_RUN_ID", "none"),
+            secret=_secret(environment),
         )
 
     @staticmethod
@@ -77,17 +86,29 @@ class Engine:
         """The name of a file, the same for all ranks of a launch and for no others at the same time."""
         return re.sub(r"[^A-Za-z0-9._-]", "-", f"{self.master_addr}-{self.master_port}-{self.launch}")[:200]
 
+    @property
+    def meeting(self) -> str:
+        """What a rank proves to belong to. An operator may call the address ``localhost`` on its own machine."""
+        return f"{self.master_port}-{self.launch}"
+
+    @property
+    def doors(self) -> list[int]:
+        """The ports that rank 0 listens at one of, if the ranks share a secret; alike on all of them."""
+        first = min(self.master_port + 1, (1 << 16) - _DOORS)
+        return [port for port in range(first, first + _DOORS) if port != self.master_port]
+
     def environment(self, start: str) -> dict[str, str]:
-        """The environment of the worker of this rank: that of this process, completed.
+        """The environment of the worker of this rank: that of this process, completed, and without the secret.
 
         :param start: What rank 0 calls this start of the ranks.
         """
+        around = {name: value for name, value in os.environ.items() if name != ADMISSION_VARIABLE}
         own = {
             "LOCAL_RANK": str(self.local_rank),
             "LOCAL_WORLD_SIZE": str(self.local_world_size),
             START_VARIABLE: start,
         }
-        return {**threads_for(self.local_world_size), **os.environ, **own}
+        return {**threads_for(self.local_world_size), **around, **own}
 
 
 def threads_for(local_ranks: int) -> dict[str, str]:
@@ -103,6 +124,16 @@ def _given(environment: Mapping[str, str], name: str) -> str:
     if not value:
         raise _invalid(f"RANK and WORLD_SIZE are set, but {name} is not")
     return value
+
+
+def _secret(environment: Mapping[str, str]) -> str:
+    secret = environment.get(ADMISSION_VARIABLE, "")
+    if secret and len(secret) < _SHORTEST_SECRET:
+        raise InvalidRanks(
+            f"{ADMISSION_VARIABLE} has {len(secret)} characters; a secret this short can be guessed",
+            hint=f"give it at least {_SHORTEST_SECRET} random characters, the same for all ranks: openssl rand -hex 32",
+        )
+    return secret
 
 
 def _number(environment: Mapping[str, str], name: str, default: int | None, *, below: int | None = None) -> int:

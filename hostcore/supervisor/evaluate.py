@@ -10,12 +10,14 @@ import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.job.differences import ABSENT, Difference, in_words
+from hostcore.job.origins import Origins
 from hostcore.job.plain import to_plain
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.device_leases import hold_devices
 from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.spawn import LocalRanks, Worker
@@ -129,10 +131,11 @@ def evaluate(
     record_of_run = _record_beside(checkpoint)
     if record_of_run is not None:
         _refuse_another_trainer(plan, record_of_run)
-    with tempfile.TemporaryDirectory(prefix="hostcore-evaluate-") as folder:
+    spec = _alone(plan.spec, split)
+    with hold_devices(spec) as devices, tempfile.TemporaryDirectory(prefix="hostcore-evaluate-") as folder:
         place = Path(folder)
         record, contract, output = place / "run.json", place / "contract.json", place / "worker.log"
-        RunRecord(job=_alone(plan.spec, split).to_json(), job_dir=str(plan.job_dir)).write(record)
+        RunRecord(job=spec.to_json(), job_dir=str(plan.job_dir)).write(record)
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
             job_spec_path=str(record),
@@ -143,10 +146,11 @@ def evaluate(
             start_from=str(checkpoint),
             evaluate=split,
             inputs=plan.fetched.inputs,
+            devices=devices.names,
         ).write(contract)
-        worker = LocalRanks(1)(0, contract, output)
+        worker = LocalRanks(1, devices)(0, contract, output)
         try:
-            content = _Listener(worker, output, relay).listen()
+            content = _Listener(worker, output, relay, spec.origins).listen()
         except EvaluationFailed as failed:
             failed.hint = failed.hint or _other_hyperparams(plan, record_of_run)
             raise
@@ -173,7 +177,13 @@ def _alone(spec: JobSpec, split: str) -> JobSpec:
         samples=(),
         sample_every=0,
         resume_from_checkpoint="auto",
+        origins=_origins_alone(spec),
     )
+
+
+def _origins_alone(spec: JobSpec) -> Origins:
+    """Where the values of the job came from: its one device is the first of its devices."""
+    return {place.replace("/devices", "/device"): origin for place, origin in spec.origins.items()}
 
 
 def _record_beside(checkpoint: Path) -> RunRecord | None:
@@ -214,10 +224,11 @@ def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
 class _Listener:
     """Hears a worker out, and passes on what it prints meanwhile."""
 
-    def __init__(self, worker: Worker, output: Path, relay: Callable[[bytes], object]) -> None:
+    def __init__(self, worker: Worker, output: Path, relay: Callable[[bytes], object], origins: Origins) -> None:
         self._worker = worker
         self._output = output
         self._relay = relay
+        self._origins = origins
         self._read = 0
 
     def listen(self) -> dict[str, Any]:
@@ -226,7 +237,7 @@ class _Listener:
             while True:
                 kind, content = self._next()
                 if kind == "invalid":
-                    raise errors_of_content(content)
+                    raise errors_of_content(content, self._origins)
                 if kind == "failed":
                     raise EvaluationFailed(RunError(**content))
                 if kind == "evaluated":

@@ -8,7 +8,8 @@ import attrs
 from hostcore.events.codec import CorruptLog
 from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
-from hostcore.runs.result import RunResult
+from hostcore.runs.nonfinite import NonfiniteMetrics
+from hostcore.runs.result import RunResult, RunWarning
 from hostcore.supervisor.ending import is_end
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.reporting import Audience, Failure
@@ -88,6 +89,12 @@ class Journal:
         #: Who of the audience failed at the end: nothing comes after the terminal event, so the log does not have it.
         self.failures: list[Failure] = []
         self._has_ended = False
+        self._nonfinite = NonfiniteMetrics()
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What the user should know of the run, by all events of its log."""
+        return self._nonfinite.warnings()
 
     @property
     def is_open(self) -> bool:
@@ -100,6 +107,7 @@ class Journal:
             self._opening.directory.events,
             run_id=self._opening.directory.run_id,
             attempt=self._opening.attempt,
+            see=self._nonfinite.note,
         )
         self._log = log
         context = ReporterContext(

@@ -3,34 +3,51 @@
 ::
 
     rank 0                                                the supervisor of another rank
-    listens, and says where in <runs>/.ranks/…json  ◀──── waits for that file, connects, says which rank it is
+    listens, and says where in <runs>/.ranks/…json  ◀──── waits for that file, connects
+    "challenge", with a random number               ────▶
+    proves that it knows the token as well         ◀──── "join": which rank it is, and a proof that it knows the token
     "welcome", with a name for this start           ────▶
     opens the run; "start" with contract and output ────▶ starts its worker
     hears and tells that worker over this line     ◀────▶ passes on what either says, "kill", "abort"; signals
                                                    ◀──── "exited"
     writes result.json; "end" with the exit code    ────▶ ends with that code
 
-So for everything that follows, a worker elsewhere is a worker like any other. The file is the only thing that must be
-seen by all ranks before there is a run; the run directory, which they need as well, lies beside it.
+So for everything that follows, a worker elsewhere is a worker like any other.
+
+Machines that share no folder find rank 0 by what their engine tells all of them, ``MASTER_ADDR`` and ``MASTER_PORT``:
+rank 0 listens at one of the ports right behind the latter, and ``HOSTCORE_RANKS_SECRET``, which all ranks have in their
+environment, takes the place of the token. Without that secret nothing listens there, and only the file leads to rank 0.
+
+A rank that has come by the port may see the folder all the same: it leaves a file of a random name there, and rank 0
+says in its welcome whether it sees that one. If it does not, contract, logs and checkpoints do not go through the run
+directory: see :mod:`hostcore.supervisor.rank_files` and :mod:`hostcore.worker.ranks.nodes`.
 """
 
+import errno
+import hmac
 import json
 import os
+import re
 import secrets
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from hostcore.job.paths import is_object_store
+from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import Channel
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.documents import read_document
 from hostcore.runs.result import FAILED, INVALID
-from hostcore.supervisor.engine import Engine
+from hostcore.supervisor.engine import ADMISSION_VARIABLE, Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
+from hostcore.supervisor.rank_files import Received, files_of
 from hostcore.supervisor.spawn import Worker, WorkerExit, WorkerProcess
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -40,10 +57,22 @@ FOLDER: Final = ".ranks"
 JOIN_SECONDS: Final = 300.0
 #: How long rank 0 waits for the others when it has nothing for them but its end.
 _LATE_SECONDS: Final = 10.0
+#: How long one who has connected may take to prove that it is a rank; of more strangers than these the first must go.
 _HELLO_SECONDS: Final = 5.0
+_MOST_STRANGERS: Final = 64
+#: In bytes, of what is heard before that proof.
+LONGEST_HELLO: Final = 4096
 #: How long another rank may take to kill its worker.
 _KILL_SECONDS: Final = 10.0
 _TICK_SECONDS: Final = 0.1
+#: The file by which a rank shows that it sees the folder of the runs.
+_PROBE: Final = re.compile(r"[0-9a-f]{32}\.probe")
+
+
+class NoSharedStorage(HostcoreError):
+    """Machines that share neither the folder of the runs nor a store have nowhere to keep checkpoints."""
+
+    code = "ranks.storage"
 
 
 class RanksMissing(HostcoreError):
@@ -67,8 +96,8 @@ class Place:
 
     host: str
     port: int
-    #: Both sides know it from the file alone.
-    token: str
+    #: Both sides know it from the file alone, or it is the secret that they share.
+    token: str = attrs.field(repr=False)
 
     def write(self, path: Path) -> None:
         """Replace the file of an earlier start. Nobody but this user may read it."""
@@ -88,14 +117,40 @@ class Place:
             return None
 
 
-def _listen(*, on_loopback: bool) -> socket.socket:
-    """A socket that listens on the loopback device, or on all; there the token keeps strangers out."""
+def proof(token: str, *said: object) -> str:
+    """Shows that who says something knows the token, which is not sent itself."""
+    return hmac.new(token.encode(), json.dumps(said).encode(), "sha256").hexdigest()
+
+
+def _listen(ports: Sequence[int], *, on_loopback: bool) -> socket.socket:
+    """A socket that listens on the loopback device, or on all; there the token keeps strangers out.
+
+    :param ports: The first of them that is free is taken; none for any.
+    :raises RanksMissing: When none is free.
+    """
+    for port in ports or [0]:
+        try:
+            return _listen_at(port, on_loopback=on_loopback)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+    raise RanksMissing(
+        f"none of the ports {ports[0]} to {ports[-1]} is free, where the other ranks look for rank 0",
+        hint=f"they follow MASTER_PORT: choose another one; or unset {ADMISSION_VARIABLE} where all ranks see one "
+        "folder of runs",
+    )
+
+
+def _listen_at(port: int, *, on_loopback: bool) -> socket.socket:
     if on_loopback:
-        return socket.create_server(("127.0.0.1", 0), backlog=128)
-    with suppress(OSError):  # no version 6 here
+        return socket.create_server(("127.0.0.1", port), backlog=128)
+    try:
         if socket.has_dualstack_ipv6():
-            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
-    return socket.create_server(("", 0), backlog=128)
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise  # else there is no version 6 here
+    return socket.create_server(("", port), backlog=128)
 
 
 class Muster:
@@ -111,6 +166,10 @@ class Muster:
         self._interrupts = interrupts
         self._file = runs / FOLDER / f"{engine.name}.json"
         self._lines: dict[int, _Line] = {}
+        #: Those who have connected, and have not proved to be ranks: the random number that each was given, until when.
+        self._strangers: dict[_Line, tuple[str, float]] = {}
+        #: The ranks that do not see the folder of the runs.
+        self._apart: set[int] = set()
         #: The engine may start the ranks again, and keeps its store: there, each start needs a place of its own.
         self._start = secrets.token_hex(8)
         self._token = secrets.token_hex(16)
@@ -122,7 +181,10 @@ class Muster:
         return self.engine.world_size
 
     def __enter__(self) -> "Muster":
-        self._listening = _listen(on_loopback=self.engine.is_local)
+        ports = self.engine.doors if self.engine.secret else []
+        # Who shares a secret comes from another machine, whatever this one is called here.
+        on_loopback = self.engine.is_local if not ports else self.engine.world_size == self.engine.local_world_size
+        self._listening = _listen(ports, on_loopback=on_loopback)
         port = self._listening.getsockname()[1]
         Place(host=socket.gethostname(), port=port, token=self._token).write(self._file)
         return self
@@ -143,11 +205,35 @@ class Muster:
         """
         self._wait_for_all(seconds, unless=lambda: self._interrupts.first is not None)
 
+    def require_storage(self, spec: JobSpec) -> None:
+        """See that checkpoints outlive this machine, if it is the only one that sees the folder of the runs.
+
+        :raises NoSharedStorage: When the job says nowhere where they are to go, or a place of one machine.
+        """
+        base = spec.checkpoint_base_uri
+        if not self._apart or (base is not None and is_object_store(base)):
+            return
+        apart = ", ".join(map(str, sorted(self._apart)))
+        where = "no checkpoint_base_uri" if base is None else f"a folder as its checkpoint_base_uri, {base}"
+        raise NoSharedStorage(
+            f"the machines do not share the folder of the runs (rank {apart} sees another one than rank 0), and the "
+            f"job has {where}",
+            pointer="/checkpoint_base_uri",
+            hint="have HOSTCORE_RUNS_DIR name a folder that all machines share (on Kubernetes a ReadWriteMany volume), "
+            'or set "checkpoint_base_uri" to an object store: "s3://bucket/runs"',
+        )
+
     def _wait_for_all(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> None:
         due = time.monotonic() + seconds
         while self._listening is not None and not unless():
-            if select.select([self._listening], [], [], _TICK_SECONDS)[0]:
-                self._admit(self._listening.accept()[0])
+            watched: list[socket.socket | _Line] = [self._listening, *self._strangers]
+            ready = select.select(watched, [], [], _TICK_SECONDS)[0]
+            for line in [one for one in self._strangers if one in ready]:
+                self._hear(line)
+            if self._listening in ready:
+                self._challenge(self._listening.accept()[0])
+            for line in [one for one, (_, until) in self._strangers.items() if time.monotonic() >= until]:
+                self._turn_away(line)
             missing = [rank for rank in range(1, self.engine.world_size) if rank not in self._lines]
             if not missing:
                 self._close_door()
@@ -155,26 +241,55 @@ class Muster:
                 raise RanksMissing(
                     f"rank {', '.join(map(str, missing))} did not come within {seconds:g} s",
                     file=str(self._file),
-                    hint="HOSTCORE_RUNS_DIR must name the same folder for all ranks, on all machines",
+                    hint="HOSTCORE_RUNS_DIR must name the same folder for all ranks, on all machines; or all of them "
+                    f"need the same {ADMISSION_VARIABLE}, and reach rank 0 at MASTER_ADDR",
                 )
 
-    def _admit(self, connection: socket.socket) -> None:
-        line = _Line(keep_alive(connection), self._interrupts)
+    def _challenge(self, connection: socket.socket) -> None:
+        """Ask one who has connected for a proof; it is not waited for."""
+        while len(self._strangers) >= _MOST_STRANGERS:
+            self._turn_away(next(iter(self._strangers)))
+        line, nonce = _Line(keep_alive(connection), self._interrupts), secrets.token_hex(16)
+        self._strangers[line] = nonce, time.monotonic() + _HELLO_SECONDS
+        line.send("challenge", {"nonce": nonce})
+
+    def _turn_away(self, stranger: "_Line") -> None:
+        self._strangers.pop(stranger)
+        stranger.close()
+
+    def _hear(self, line: "_Line") -> None:
+        """Admit one who proves to be a rank that is missing, and turn any other away."""
+        nonce, _ = self._strangers[line]
         try:
-            kind, content = line.receive(_HELLO_SECONDS)
-            rank = content["rank"]
-            right = kind == "join" and secrets.compare_digest(content["token"], self._token)
+            kind, content = line.receive_hello()
+            rank, theirs, probe = content["rank"], content["nonce"], content["probe"]
             # One that a dead agent has left behind belongs to an earlier start, of more ranks most likely.
-            right = right and content["world_size"] == self.engine.world_size
-        except (EOFError, TimeoutError, ValueError, KeyError, TypeError):
+            said = ("join", nonce, theirs, rank, self.engine.world_size, self.engine.meeting, probe)
+            tokens = [one for one in (self._token, self.engine.secret) if one]
+            known = [one for one in tokens if secrets.compare_digest(content["proof"], proof(one, *said))]
+            right = kind == "join" and bool(known) and isinstance(rank, int)
+        except TimeoutError:
+            return  # there is more to come
+        except (EOFError, OSError, ValueError, KeyError, TypeError, RecursionError):
             right = False
+        del self._strangers[line]
         if right and rank in range(1, self.engine.world_size) and rank not in self._lines:
             self._lines[rank] = line
-            line.send("welcome", {"start": self._start})
+            shared = known[0] == self._token or self._sees(probe)
+            if not shared:
+                self._apart.add(rank)
+            answer = proof(known[0], "welcome", theirs, nonce, self._start, shared)
+            line.send("welcome", {"start": self._start, "shared": shared, "proof": answer})
         else:
             line.close()
 
+    def _sees(self, probe: object) -> bool:
+        """Whether a file that a rank has left where it sees the folder of the runs is there."""
+        return isinstance(probe, str) and bool(_PROBE.fullmatch(probe)) and (self._file.parent / probe).exists()
+
     def _close_door(self) -> None:
+        for stranger in list(self._strangers):
+            self._turn_away(stranger)
         if self._listening is not None:
             self._listening.close()
             self._listening = None
@@ -189,7 +304,12 @@ class Muster:
         if rank == self.engine.rank:
             return WorkerProcess(contract, output, self.engine.environment(self._start))
         line = self._lines[rank]
-        line.send("start", {"contract": str(contract), "output": str(output)})
+        told: dict[str, Any] = {"contract": str(contract), "output": str(output)}
+        if rank in self._apart:
+            written = WorkerContract.read(contract)
+            line.received = Received(files_of(written, output))
+            told = {"contract": attrs.asdict(written), "record": read_document(Path(written.job_spec_path))}
+        line.send("start", told)
         return _WorkerElsewhere(line)
 
 
@@ -203,15 +323,21 @@ class _Line(Channel):
         super().__init__(connection)
         self._interrupts = interrupts
         self.exit: WorkerExit | None = None
+        #: Takes what the worker writes, if its machine does not see the run directory.
+        self.received: Received | None = None
 
     def send(self, kind: str, content: Any) -> None:
         with suppress(OSError):  # the reader of this end sees that the other is gone
             super().send(kind, content)
 
-    def receive(self, timeout_seconds: float | None = None) -> tuple[str, Any]:
+    def receive_hello(self) -> tuple[str, Any]:
+        """What the other side says before it is known to be a rank: none of it is acted upon."""
+        return super().receive(0, longest=LONGEST_HELLO)
+
+    def receive(self, timeout_seconds: float | None = None, *, longest: int | None = None) -> tuple[str, Any]:
         while True:
             try:
-                kind, content = super().receive(timeout_seconds)
+                kind, content = super().receive(timeout_seconds, longest=longest)
             except TimeoutError:
                 raise
             except (EOFError, OSError) as error:
@@ -220,6 +346,10 @@ class _Line(Channel):
             if kind == "exited":
                 self.exit = WorkerExit(**content)
                 raise EOFError("the worker has ended")
+            if kind == "wrote" and self.received is not None:
+                self.received.write(content)
+                self.send("took", {})
+                continue
             if kind != "asked":
                 return kind, content
             self._interrupts.hear(Asked(**content["first"]), hurried=content["hurried"], forced=content["forced"])
@@ -240,7 +370,7 @@ class _WorkerElsewhere:
         """Wait for its end, but no longer than a supervisor that listens needs to kill it."""
         due = time.monotonic() + _KILL_SECONDS
         while self._line.exit is None and (left := due - time.monotonic()) > 0:
-            with suppress(EOFError, TimeoutError):
+            with suppress(EOFError, OSError):
                 self._line.receive(left)
         return self._line.exit or WorkerExit(FAILED, lost=True)
 

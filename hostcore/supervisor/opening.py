@@ -1,7 +1,6 @@
 """Opening a run: a new run directory, or the next attempt of a run that exists. A run is never overwritten."""
 
 import math
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from hostcore.runs.result import RunResult
 from hostcore.runs.stillborn import is_stillborn, remove_stillborn
 from hostcore.runs.summary import summarize
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.writable import file_errors, require_writable
+from hostcore.supervisor.writable import RunUnwritable, file_errors, require_writable
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -56,7 +55,7 @@ class Opening:
     def withdraw(self) -> None:
         """Leave no trace of an attempt that never started: the run is as it was before, or gone if it is new."""
         if self.is_new:
-            shutil.rmtree(self.directory.path, ignore_errors=True)
+            self.directory.remove()
             return
         ranks = self.directory.ranks(self.attempt)
         for path in (
@@ -69,7 +68,8 @@ class Opening:
             self.directory.cancel_request(self.attempt),  # it would hit the next attempt of this number
         ):
             path.unlink(missing_ok=True)
-        write_document(self.directory.record, self.record_before)
+        if self.directory.record.parent.is_dir():  # else the run directory was removed meanwhile
+            write_document(self.directory.record, self.record_before)
 
 
 def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
@@ -88,6 +88,7 @@ def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
 
 def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
+    _refuse_dangling(directory)
     if not directory.path.exists() or is_stillborn(directory):
         if resume is True:
             raise RunConflict(
@@ -133,7 +134,7 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
     if finished is not None:
         return finished
     remove_stillborn(directory)
-    if not directory.path.exists():
+    if directory.is_free:
         return _open_new(directory, parent=plan.spec.begins_from or "")
     with file_errors(directory):
         record = read_document(directory.record)
@@ -188,6 +189,17 @@ def _just_started(directory: RunDirectory, attempt: int) -> RunConflict:
         f"attempt {attempt} of run {directory.run_id!r} was just started by somebody else",
         file=str(directory.attempts / f"{attempt}.json"),
     )
+
+
+def _refuse_dangling(directory: RunDirectory) -> None:
+    """See that a run directory that is a link leads somewhere."""
+    if directory.path.is_symlink() and not directory.path.exists():
+        target = directory.path.readlink()
+        raise RunUnwritable(
+            f"the run directory is a link to {target}, which does not exist",
+            file=str(directory.path),
+            hint="make that folder, or remove the link",
+        )
 
 
 def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:

@@ -13,6 +13,7 @@ import attrs
 from annotated_types import Ge, Gt, Le
 
 from hostcore.errors import all_errors
+from hostcore.events.regular_file import open_regular
 from hostcore.job.names import BUILTIN
 from hostcore.job.sections import ComponentUse, Text
 from hostcore.job.structure import structure
@@ -152,7 +153,8 @@ def read_operator_file(environment: Mapping[str, str] = os.environ) -> OperatorF
         return OperatorFile()
     path = Path(named).absolute()
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path, follow_links=True) as file:
+            document = tomllib.load(file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InvalidOperatorFile(

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from hostcore.checkpoints.find import committed
+from hostcore.events.bounds import bounded_error
 from hostcore.events.writer import now_ms
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore.supervisor.ending import STATUS, End
@@ -35,9 +36,10 @@ def result_of(
         metrics=journal.metrics,
         best=journal.best,
         final_checkpoint=os.path.relpath(newest, opening.directory.path) if newest else None,
-        error=payload.error if isinstance(payload, events.RunFailed) else None,
+        error=bounded_error(payload.error) if isinstance(payload, events.RunFailed) else None,
         started_ms=started_ms,
         ended_ms=now_ms(),
+        warnings=tuple(journal.warnings),
     )
 
 

@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.document import folder_of
 from hostcore.job.load import load_job
+from hostcore.job.names import is_builtin
+from hostcore.job.origins import mark
 from hostcore.job.secrets import keep_secrets, remember_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
@@ -15,6 +19,7 @@ from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.devices import require_clear_devices
 from hostcore.supervisor.inputs.fetched import Fetched
 from hostcore.supervisor.uploads.destination import mirroring
@@ -23,6 +28,8 @@ from hostcore_hookspecs.job import Job
 
 #: The kinds whose components serve a run in this process.
 SERVING: Final = ("reporter", "uploader", "resolver")
+#: Every override is called ``--set KEY``.
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +51,8 @@ class RunPlan:
     samples_dir: Path
     #: What was brought here for the run; nothing before it is to begin.
     fetched: Fetched = attrs.field(factory=Fetched)
+    #: The GPUs that the workers get.
+    devices: HeldDevices = attrs.field(factory=HeldDevices, eq=False)
     #: Whether the workers write down every call of a hook.
     trace_hooks: bool = False
     #: Whether the loss curve is drawn at the end.
@@ -61,6 +70,7 @@ def make_plan(
     source: Path | Mapping[str, Any],
     *,
     overrides: Sequence[str] = (),
+    override_names: Mapping[str, str] = _NO_NAMES,
     profile: str | None = None,
     extra_reporters: Sequence[DeliveryUse] = (),
     runs: Path | None = None,
@@ -73,8 +83,10 @@ def make_plan(
 
     :param source: The job file, or the job itself.
     :param overrides: ``key=value``, applied last.
+    :param override_names: What errors call an override that is no ``--set``: ``--devices``, ``$TRAINER_PLUGIN``.
     :param profile: One of the job's ``profiles``.
-    :param extra_reporters: Reporters beside the job's.
+    :param extra_reporters: Reporters beside the job's. One that writes a file that the same reporter of the job writes
+        takes its place.
     :param runs: The folder of all runs; None for the usual one.
     :param job_dir: The folder that import paths and relative paths start at; None for the job file's folder, or for a
         mapping the working directory.
@@ -83,18 +95,47 @@ def make_plan(
     :param discovered: The plugins that are installed; they are looked for if not given.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
-    spec = load_job(source, overrides=overrides, profile=profile, base_dir=job_dir, world_size=world_size)
+    spec = load_job(
+        source,
+        overrides=overrides,
+        override_names=override_names,
+        profile=profile,
+        base_dir=job_dir,
+        world_size=world_size,
+    )
+    try:
+        return _planned(
+            spec,
+            extra_reporters=extra_reporters,
+            runs=runs or runs_dir(),
+            job_dir=job_dir or (Path.cwd() if isinstance(source, Mapping) else folder_of(source)),
+            load=load,
+            discovered=discovered,
+        )
+    except HostcoreError as error:
+        mark(all_errors(error), spec.origins)
+        raise
+
+
+def _planned(
+    spec: JobSpec,
+    *,
+    extra_reporters: Sequence[DeliveryUse],
+    runs: Path,
+    job_dir: Path,
+    load: bool,
+    discovered: Discovered | None,
+) -> RunPlan:
     require_clear_devices(spec)
     spec = attrs.evolve(
         spec,
-        reporters=(*spec.reporters, *extra_reporters),
+        reporters=_with_extra(_with_terminal(spec), extra_reporters),
         uploaders=mirroring(spec.uploaders, spec.checkpoint_base_uri),
     )
-    job_dir = job_dir or (Path.cwd() if isinstance(source, Mapping) else source.absolute().parent)
-    keep_secrets(spec, job_dir, runs or runs_dir())
-    selected = select(spec, discovered or discover())
+    keep_secrets(spec, job_dir, runs)
+    spec, selected = _without_unwanted(spec, select(spec, discovered or discover()))
     here = load_here(selected if load else (), job_dir=job_dir)
-    directory = RunDirectory((runs or runs_dir()) / spec.run_id)
+    directory = RunDirectory(runs / spec.run_id)
     return RunPlan(
         spec=spec,
         job=job_view(spec),
@@ -107,6 +148,40 @@ def make_plan(
         checkpoints_dir=directory.checkpoints,
         samples_dir=directory.samples,
     )
+
+
+def _with_terminal(spec: JobSpec) -> tuple[DeliveryUse, ...]:
+    """The job's reporters; behind them ``terminal``, if it is not one of them and the job does not turn it off."""
+    terminal = spec.terminal_use
+    return spec.reporters if terminal is None or terminal in spec.reporters else (*spec.reporters, terminal)
+
+
+def _without_unwanted(spec: JobSpec, selected: Sequence[Selected]) -> tuple[JobSpec, Sequence[Selected]]:
+    """Without the reporter ``terminal`` if the job turns it off, as ``--quiet`` does, although it names it.
+
+    Once all are selected: the pointers of the others are those of the job as it was written.
+    """
+    if spec.terminal:
+        return spec, selected
+    unwanted = {at for at, one in enumerate(spec.reporters) if is_builtin(one.use, "terminal")}
+    kept = tuple(one for at, one in enumerate(spec.reporters) if at not in unwanted)
+    pointers = {f"/reporters/{at}" for at in unwanted}
+    return attrs.evolve(spec, reporters=kept), [one for one in selected if one.named_at not in pointers]
+
+
+def _with_extra(reporters: Sequence[DeliveryUse], extra: Sequence[DeliveryUse]) -> tuple[DeliveryUse, ...]:
+    joined = list(reporters)
+    for one in extra:
+        at = next((at for at, use in enumerate(joined) if _writes_the_file_of(use, one)), len(joined))
+        known = joined[at : at + 1] or [one]
+        joined[at : at + 1] = [attrs.evolve(use, settings={**use.settings, **one.settings}) for use in known]
+    return tuple(joined)
+
+
+def _writes_the_file_of(use: DeliveryUse, other: DeliveryUse) -> bool:
+    path = other.settings.get("path")
+    same = use.use.rpartition("/")[2] == other.use.rpartition("/")[2]
+    return same and path is not None and use.settings.get("path") == path
 
 
 def load_here(selected: Sequence[Selected], *, job_dir: Path) -> dict[str, list[Component]]:

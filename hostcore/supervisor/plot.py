@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from hostcore.events.reader import name_of
+from hostcore_builtin_plugins.control_characters import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +103,9 @@ def plot_curves(curves: Mapping[str, Mapping[str, Points]], picture: Path) -> No
             else:
                 _draw_curve(axes, points, color=f"C{number}", label=None)
                 _draw_smoothed(axes, points, color=f"C{number}", label=f"{run} (smoothed)")
-        axes.set(xlabel="step", ylabel=metric)
+        axes.set(xlabel="step")
+        # Fonts have no control characters, and matplotlib warns of each; what stands between two $ is no formula.
+        axes.set_ylabel(visible(metric, one_line=True), parse_math=False)
         axes.grid(alpha=0.3)
         axes.legend()
     _save(figure, picture)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
 from hostcore_hookspecs.events import Event
 
@@ -42,7 +43,9 @@ class Audience:
         for listener in list(self._listeners):
             try:
                 listener.report_event(event)
-            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a listener raises, the run goes on
+            except BaseException as error:
+                if is_by_signal(error):
+                    raise
                 self._listeners.remove(listener)
                 failures.append(Failure(listener.label, error))
         return failures

@@ -51,6 +51,8 @@ def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: 
     for number in range(most):
         if result.status != "failed" or result.requested_by is not None or _is_trained(result):
             break
+        if not plan.directory.record.exists():
+            break  # it was removed while the run was going on: there is nothing to go on from
         wait_seconds = min(FIRST_WAIT_SECONDS * 2**number, LONGEST_WAIT_SECONDS)
         try:
             plan = attrs.evolve(_renewed(plan), restarts_left=most - number - 1)

@@ -14,6 +14,7 @@ import attrs
 
 from hostcore import scrubbing
 from hostcore.runs.channel import Channel
+from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.engine import SUPERVISOR_VARIABLE, threads_for
 from hostcore.supervisor.memory import oom_kills
 from hostcore.supervisor.scrubbed_output import ScrubbedOutput
@@ -21,6 +22,9 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: Where rank 0 finds the number of the listening socket that it has inherited.
 MASTER_SOCKET_VARIABLE: Final = "HOSTCORE_MASTER_FD"
+#: What torchrun sets for each rank. Of several ranks each has all of them, a single rank has none: libraries such as
+#: accelerate take one of them for the promise that there is a process group to join.
+RANK_VARIABLES: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class WorkerNotStarted(HostcoreError):
@@ -101,33 +105,36 @@ class LocalRanks:
     Nobody can take its port in between, because it is never free.
 
     :param ranks: How many there will be.
+    :param devices: The GPUs that they get, all of them the same.
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, devices: HeldDevices | None = None) -> None:
         self._ranks = ranks
+        self._devices = devices or HeldDevices()
         self._port = 0
 
     def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
         """See :class:`Spawn`."""
-        if self._ranks == 1:
-            return WorkerProcess(contract, output, self._environment(0))
-        if rank > 0:
-            return WorkerProcess(contract, output, self._environment(rank))
+        leases = self._devices.inherited
+        if rank > 0 or self._ranks == 1:
+            return WorkerProcess(contract, output, self._environment(rank), inherited=leases)
         with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as listening:
             self._port = listening.getsockname()[1]
             environment = {**self._environment(0), MASTER_SOCKET_VARIABLE: str(listening.fileno())}
-            return WorkerProcess(contract, output, environment, inherited=[listening.fileno()])
+            return WorkerProcess(contract, output, environment, inherited=[listening.fileno(), *leases])
 
     def _environment(self, rank: int) -> dict[str, str]:
-        """That of this process, but with this rank's place in place of what an engine or supervisor around it said."""
+        """That of this process, without the ranks that something around it has; of several ranks, with their own."""
         around = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("TORCHELASTIC_") and name != MASTER_SOCKET_VARIABLE
+            if not name.startswith("TORCHELASTIC_") and name not in (MASTER_SOCKET_VARIABLE, *RANK_VARIABLES)
         }
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": self._ranks, "LOCAL_WORLD_SIZE": self._ranks}
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": self._port} if self._ranks > 1 else {}
-        own = {name: str(value) for name, value in (place | meeting).items()}
+        around |= self._devices.environment
+        if self._ranks == 1:
+            return around
+        values = (rank, rank, self._ranks, self._ranks, "127.0.0.1", self._port)
+        own = dict(zip(RANK_VARIABLES, map(str, values), strict=True))
         return {**threads_for(self._ranks), **around, **own}
 
 

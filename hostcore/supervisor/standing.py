@@ -16,7 +16,7 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import AttemptHistory, History
 from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
-from hostcore.runs.result import RunResult
+from hostcore.runs.result import RunResult, RunWarning
 from hostcore.runs.summary import RunSummary, summarize
 from hostcore_builtin_plugins.progress import RunProgress
 from hostcore_hookspecs.errors import RunError
@@ -67,6 +67,8 @@ class Standing:
     parent: str | None
     #: What is known of the end of a lost run.
     lost: str | None
+    #: What the user should know although the status does not say it.
+    warnings: Sequence[RunWarning] = ()
 
     @property
     def reason(self) -> str | None:
@@ -116,6 +118,7 @@ class Standing:
             "plugins": [dict(one) for one in self.plugins],
             "parent": self.parent,
             "directory": str(self.directory.path),
+            "warnings": [attrs.asdict(one) for one in self.warnings],
         }
 
 
@@ -160,6 +163,8 @@ def look(
         devices=history.devices,
         parent=record.parent,
         lost=last_sign(directory, summary) if summary.status == "lost" else None,
+        # The log of a run that goes on elsewhere may not be here, nor what an earlier hostcore has not written.
+        warnings=(result.warnings if result else ()) or history.warnings,
     )
 
 

@@ -10,7 +10,6 @@ directory here then only says what was submitted, and what the launcher and the 
 """
 
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -65,6 +64,7 @@ def submit(
     launch_id: str | None = None,
     discovered: Discovered | None = None,
     launcher: Launcher | None = None,
+    recorded: Mapping[str, Any] | None = None,
 ) -> Submission | RunResult:
     """Record a run, and have its launcher start a supervisor for it.
 
@@ -77,6 +77,7 @@ def submit(
     :param discovered: The plugins that are installed; they are looked for if not given.
     :param launcher: The job's, if somebody has loaded it. What it started under the same id before is asked of it then,
         since what a run directory says of that is the job's to write.
+    :param recorded: See :class:`~hostcore.runs.launch.Launch`.
     :return: The submission; or the result of the run, if it is finished already.
     :raises RunConflict, CheckpointError, RunUnwritable: See :func:`hostcore.supervisor.opening.examine_run`.
     :raises TransientError: The launcher's engine did not answer. With a ``launch_id``, what was recorded stays, for the
@@ -101,6 +102,7 @@ def submit(
             submitted_ms=now_ms(),
             launch_id=launch_id or f"{directory.run_id}.{secrets.token_hex(8)}",
             sees_run_dir=launcher.sees_run_dir,
+            recorded=recorded,
         )
         try:
             if cut_short is None:
@@ -203,7 +205,7 @@ class _Before:
     @classmethod
     def of(cls, directory: RunDirectory) -> "_Before":
         """Read what there is; make the directory if there is nothing."""
-        if not directory.path.exists():
+        if directory.is_free:
             try:
                 directory.make()
             except FileExistsError as error:
@@ -217,7 +219,7 @@ class _Before:
     def restore(self) -> None:
         """Undo the submission."""
         if self.record is None:
-            shutil.rmtree(self.directory.path, ignore_errors=True)
+            self.directory.remove()
             return
         write_document(self.directory.record, self.record)
         if self.launch is None:

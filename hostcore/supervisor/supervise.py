@@ -29,6 +29,7 @@ from hostcore.runs.result import Left, RunResult
 from hostcore.supervisor.account import Account
 from hostcore.supervisor.briefing import write_contracts, write_record
 from hostcore.supervisor.devices import shared_device
+from hostcore.supervisor.doctor.quick import quick_warnings
 from hostcore.supervisor.ending import End
 from hostcore.supervisor.group import Member, WorkerGroup
 from hostcore.supervisor.interrupts import Interrupts
@@ -42,7 +43,7 @@ from hostcore.supervisor.restarting import Restart
 from hostcore.supervisor.serving import IMPATIENT, Patience, Serving, fails_for
 from hostcore.supervisor.spawn import LocalRanks, Spawn
 from hostcore.supervisor.stopping import LEAVE_SECONDS, Limits, Stopping
-from hostcore.supervisor.tenure import RunTakenOver, Tenure
+from hostcore.supervisor.tenure import RunDirectoryGone, RunTakenOver, Tenure
 from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
@@ -75,13 +76,14 @@ def supervise(
     """
     attempt = _Attempt(plan, opening, interrupts, restart=restart, listeners=listeners, clock=clock)
     try:
-        return attempt.run(spawn or LocalRanks(plan.spec.ranks))
+        return attempt.run(spawn or LocalRanks(plan.spec.ranks, plan.devices))
     except OSError as error:
         if attempt.submitted:
             return attempt.break_off(error)
         attempt.workers.end()
+        told = attempt.explained(error)
         opening.withdraw()
-        raise unwritable(plan.directory.path, error) from error
+        raise told from error
     except (Errors, RunTakenOver):  # the job was refused, and the attempt withdrawn; or the run is another's now
         raise
     except HostcoreError as error:
@@ -118,6 +120,8 @@ class _Attempt:
         self.workers = WorkerGroup()
         #: Whether the workers have been told to go.
         self.submitted = False
+        #: What may hurt the attempt, as far as could be seen before it.
+        self._doubts: Sequence[events.Warning] = ()
         #: Whether the run directory is of no use any more.
         self._is_broken_off = False
         spec = plan.spec
@@ -141,6 +145,7 @@ class _Attempt:
     def run(self, spawn: Spawn) -> RunResult:
         """Start the workers and watch them to their end."""
         attempt, ranks = self._opening.attempt, range(self._plan.spec.ranks)
+        self._doubts = list(quick_warnings(self._plan))
         write_record(self._plan, self._opening, started_ms=self._started_ms)
         write_contracts(self._plan, self._opening)
         if self._restart is not None and self._is_stopped_within(self._restart.wait_seconds):
@@ -190,7 +195,7 @@ class _Attempt:
     def _hear(self, member: Member, kind: str, content: Any) -> None:
         """Act on what a worker says over the line."""
         if kind == "invalid":
-            self._refuse(member.rank, errors_of_content(content))
+            self._refuse(member.rank, errors_of_content(content, self._plan.spec.origins))
         elif kind == "ready":
             member.summary = content
             summaries = [one.summary for one in self.workers.members if one.summary is not None]
@@ -227,6 +232,8 @@ class _Attempt:
         if on_one_machine and (error := shared_device(self._plan.spec, devices)):
             self._refuse(0, Errors([error]))
             return
+        if not self._plan.restarts_left:  # the next attempt may choose another one of them
+            self._plan.devices.keep(devices)
         write_record(self._plan, self._opening, started_ms=self._started_ms, summary=summary)
         self._journal.open()
         job = self._plan.job
@@ -242,6 +249,11 @@ class _Attempt:
         self._journal.write(Entry(payload=submitted, step=None, epoch=None))
         if self._restart is not None:
             self._journal.note(events.Warning(code="run.restarted", message=self._restart.message))
+        if (trouble := self._plan.devices.trouble) and any(one.startswith("cuda") for one in devices):
+            message = f"other runs may use the same GPUs: {trouble}"
+            self._journal.note(events.Warning(code="device.unleased", message=message))
+        for doubt in self._doubts:
+            self._journal.note(doubt)
         for message in (*summary["deprecated"], *self._plan.deprecated):
             self._journal.note(events.Warning(code="plugin.deprecated", message=message))
         self.submitted = True
@@ -253,6 +265,8 @@ class _Attempt:
             self._journal.open()
         self._draw()
         said, rank = self._account.end(submitted=self.submitted)
+        if not self._will_restart(said):
+            self._plan.devices.close()  # the workers have ended; what is left to deliver needs no GPU
         patience = IMPATIENT if self._will_restart(said) else Patience()
         payload = fails_for(said, self.serving.settle(patience))
         self._journal.note_news()
@@ -284,7 +298,7 @@ class _Attempt:
     def break_off(self, error: OSError | HostcoreError) -> RunResult:
         """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
         self.workers.end()
-        told = unwritable(self._directory.path, error) if isinstance(error, OSError) else error
+        told = self.explained(error)
         own = RunError(type=type(told).__name__, message=told.message, hint=told.hint)
         payload = events.RunFailed(error=self._account.failure or own)
         result = self._result(payload)
@@ -292,11 +306,18 @@ class _Attempt:
             self._tenure.give_up()  # on a full disk, its block is the one for the result
             result.write(self._directory.result)
         self._is_broken_off = True
-        with suppress(OSError):
+        with suppress(OSError, RunDirectoryGone):
             if self._journal.is_open:
                 self._journal.end(payload)
                 self.serving.finish(IMPATIENT)
         return attrs.evolve(result, left=self.serving.left)
+
+    def explained(self, error: OSError | HostcoreError) -> HostcoreError:
+        """What an error says about the run directory. To be asked before anything of it is withdrawn."""
+        if not isinstance(error, OSError):
+            return error
+        is_gone = not self._directory.record.exists()
+        return RunDirectoryGone(self._directory) if is_gone else unwritable(self._directory.path, error)
 
     def _result(self, payload: End) -> RunResult:
         return result_of(

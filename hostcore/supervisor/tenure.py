@@ -26,6 +26,24 @@ class RunTakenOver(HostcoreError):
     code = "run.taken_over"
 
 
+class RunDirectoryGone(HostcoreError):
+    """The run directory was removed while an attempt was using it.
+
+    :param directory: What there was.
+    """
+
+    code = "run.gone"
+
+    def __init__(self, directory: RunDirectory) -> None:
+        what = "files of the run directory were" if directory.record.exists() else "the run directory was"
+        super().__init__(
+            f"{what} removed while the run was going on: {directory.path}",
+            file=str(directory.path),
+            hint="it was not hostcore: look into the code of the job's trainer and plugins, and at what cleans up old "
+            "files on this machine; or its disk was unmounted",
+        )
+
+
 class Tenure:
     """One attempt's right to write into a run directory."""
 
@@ -63,9 +81,10 @@ class Tenure:
             self.require()
 
     def require(self) -> None:
-        """See that no newer attempt has started.
+        """See that no newer attempt has started, and that this one's claim is still there.
 
         :raises RunTakenOver: When one has.
+        :raises RunDirectoryGone: When it is not.
         """
         newest = newest_attempt(self._directory.attempts)
         if newest > self._attempt:
@@ -74,6 +93,8 @@ class Tenure:
                 f"{self._attempt}, which has stopped",
                 file=str(self._directory.lease),
             )
+        if newest < self._attempt:
+            raise RunDirectoryGone(self._directory)
         self._looked = self._clock()
 
     def give_up(self) -> None:

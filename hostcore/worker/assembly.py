@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore.events.writer import RankLog
+from hostcore.job.rules import job_warnings
 from hostcore.plugins.attribution import calling
 from hostcore.runs.contract import WorkerContract
 from hostcore.worker.checkpointing import Checkpointer, stateful
@@ -15,6 +16,7 @@ from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
 from hostcore.worker.precision import DTYPES, make_scaler
 from hostcore.worker.progress import Progress
 from hostcore.worker.ranks.meeting import convene, in_words
+from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.requests import Requests
 from hostcore.worker.sampling import Sampling
@@ -100,8 +102,9 @@ class Assembly:
         :param state: What the trainer's ``configure`` returned.
         """
         contract, prepared = self._contract, self.prepared
+        folder = Path(contract.checkpoints_dir)
         saver = Checkpointer(
-            folder=Path(contract.checkpoints_dir),
+            folder=folder,
             attempts=Path(contract.attempts_dir),
             attempt=contract.attempt,
             keep=prepared.spec.keep_checkpoints,
@@ -111,14 +114,16 @@ class Assembly:
                 ctx=self.ctx,
                 state=state,
                 trainer=TrainerCalls(
+                    component=prepared.trainer,
                     state_dict=self.of_trainer("state_dict"),
                     load_state_dict=self.of_trainer("load_state_dict"),
                     save_checkpoint=self.of_trainer("save_checkpoint"),
                     load_checkpoint=self.of_trainer("load_checkpoint"),
                 ),
-                callbacks=stateful((one.use, one.instance) for one in prepared.callbacks),
+                callbacks=stateful(prepared.callbacks),
                 feed=prepared.feed,
                 progress=self.progress,
+                nodes=Nodes.of(self.ranks, folder, is_apart=contract.apart),
             ),
             on_checkpoint_saved=prepared.hooks.bind("on_checkpoint_saved"),
             emit=self.emit,
@@ -158,9 +163,8 @@ class Assembly:
             emit=self.emit,
             meter=self.meter,
         )
-        if prepared.spec.validation is not None and not training.validate_every:
-            message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
-            self.emit(events.Warning(code="validation.unused", message=message))
+        for one in job_warnings(prepared.spec):
+            self.emit(events.Warning(code=one.code, message="; ".join(filter(None, (one.message, one.hint)))))
         return training
 
     def _hooks(self) -> Hooks:
@@ -217,6 +221,7 @@ class Assembly:
         return Sampling(
             requests=self.prepared.spec.samples,
             folder=Path(self._contract.samples_dir),
+            is_apart=self._contract.apart,
             generate_sample=self.of_trainer("generate_sample"),
             on_sample_saved=self.hook("on_sample_saved"),
             state=state,

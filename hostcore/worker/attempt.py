@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from hostcore.events.writer import RankLog
+from hostcore.interruption import is_by_signal
 from hostcore.runs.channel import errors_as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
@@ -66,7 +67,7 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
         return FAILED
     parts = Assembly(contract, prepared, stop, log, ranks)
     try:
-        return _evaluate(parts, contract.evaluate, line) if contract.evaluate else _train(parts, line)
+        return _evaluate(parts, contract.evaluate, line) if contract.evaluate else _train(parts, line, stop)
     finally:
         ranks.close()
         log.close()
@@ -74,13 +75,14 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
             prepared.trace.close()
 
 
-def _train(parts: Assembly, line: SupervisorLine) -> int:
-    attempt = _Attempt(parts)
+def _train(parts: Assembly, line: SupervisorLine, stop: StopSwitch) -> int:
+    attempt = _Attempt(parts, stop)
     try:
         attempt.run()
-    except KeyboardInterrupt:
-        attempt.interrupted()
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the run has to end in its log
+        if attempt.is_forced_by(error):
+            attempt.interrupted()
+            return SUCCEEDED
         if attempt.made_no_step and isinstance(error, INVALID_BEFORE_FIRST_STEP):
             _report_invalid(line, located(error, parts.prepared))
             return INVALID
@@ -109,13 +111,19 @@ def _report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
 class _Attempt:
     """Runs the loop, and writes the end into the log."""
 
-    def __init__(self, parts: Assembly) -> None:
+    def __init__(self, parts: Assembly, stop: StopSwitch) -> None:
         self._parts = parts
+        #: This rank's own.
+        self._stop = stop
         self._started_at = 0
 
     @property
     def made_no_step(self) -> bool:
         return self._parts.progress.state.step == self._started_at
+
+    def is_forced_by(self, error: BaseException) -> bool:
+        """Whether a signal asks for the run to end at once. A plugin's own KeyboardInterrupt is a failure of it."""
+        return isinstance(error, KeyboardInterrupt) and (self._stop.signalled or is_by_signal(error))
 
     def run(self) -> None:
         """Set the trainer up, train, tear down, and write the end, once all ranks have come that far."""
@@ -131,15 +139,15 @@ class _Attempt:
         parts, saver = self._parts, self._parts.checkpointer(state)
         restore_randomness = saver.restore(parts.prepared.resume) or nothing
         self._started_at = parts.progress.state.step
-        parts.emit(events.RunStarted(device=str(parts.prepared.device), world_size=parts.ctx.world_size))
+        parts.emit(events.RunStarted(device=parts.prepared.device_name, world_size=parts.ctx.world_size))
         with ExitStack() as open_ones:
             try:
                 complete = train(parts.training(state, saver, open_ones), restore_randomness)
-            except (Exception, SystemExit):
-                guarded(parts, "the checkpoint that was being written", saver.finish_alone)
-                raise
-            except BaseException:
-                saver.abandon()  # nobody waits any more
+            except BaseException as error:
+                if self.is_forced_by(error):
+                    saver.abandon()  # nobody waits any more
+                else:
+                    guarded(parts, "the checkpoint that was being written", saver.finish_alone)
                 raise
         first = parts.stop.first
         if complete:

@@ -6,7 +6,8 @@ old ones. One write is in flight at a time; callbacks hear of it in the loop, af
 
 On several ranks all of them call the same methods of the trainer and of the callbacks, at the same step. The first one
 writes what they return, the random states of all, and commits; of tensors that are spread over the ranks, each one
-writes its part. What goes wrong on one of them goes wrong on all.
+writes its part. What goes wrong on one of them goes wrong on all. Where their machines do not share the folder, what
+each machine has written is brought to the first rank's before it commits, and a checkpoint to all before a restore.
 """
 
 import errno
@@ -20,9 +21,10 @@ from hostcore.checkpoints.commit import Draft
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, verify
 from hostcore.checkpoints.prune import prune
-from hostcore.checkpoints.record import CommitRecord
+from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
+from hostcore.plugins.component import Component
 from hostcore.runs.attempts import newest_attempt
 from hostcore.worker import randomness
 from hostcore.worker.ranks.outcome import DistributedError, on_all, on_first
@@ -88,6 +90,14 @@ class Checkpointer:
     def __attrs_post_init__(self) -> None:
         self._taker = Taker(self.subject)
 
+    def rehearse(self) -> None:
+        """See, before the first step, that a checkpoint could hold the state. Copies and writes nothing.
+
+        :raises CheckpointError: When what a component gave cannot be stored.
+        :raises DistributedError: When that is so on another rank.
+        """
+        self._taker.rehearse()
+
     def save(self, *, final: bool) -> None:
         """Begin a checkpoint of the present state; returns as soon as training may go on.
 
@@ -103,19 +113,25 @@ class Checkpointer:
             return
         self.finish()
         begun: list[Draft] = []
+        folder: Path | None = None
+        own = [OWN] if self.subject.trainer.save_checkpoint is not None else []
         try:
             folder = Path(on_first(self.subject.ranks, lambda: self._begin(begun)))
+            folder = self.subject.nodes.prepare(folder, own)
             taken = self._taker.take(folder, final=final)
         except BaseException as error:  # noqa: BLE001 - raised again, unless it is the disk's
             for draft in begun:
                 draft.discard()
+            if folder is not None:
+                self.subject.nodes.discard(folder.name)
             self._note_failure(error, step=run_state.step, final=final)
             return
         self._begun = (run_state.step, final)
+        written_to = folder
         epoch = run_state.epoch  # by now: the thread comes to it later
         group = self.subject.ranks.for_writing if taken.shards is not None else None
         self._in_flight = BackgroundWrite(
-            lambda: self._write(begun[0] if begun else None, folder, taken, group, epoch=epoch, final=final),
+            lambda: self._write(begun[0] if begun else None, written_to, taken, group, epoch=epoch, final=final),
             step=run_state.step,
             final=final,
             when_ended=self._note_news,
@@ -179,6 +195,8 @@ class Checkpointer:
 
     def _begin(self, begun: list[Draft]) -> str:
         """Make the folder of a checkpoint; its path."""
+        if not Path(self.subject.ctx.run_dir).is_dir():  # else it would be made anew, with nothing but the checkpoint
+            raise CheckpointError("the run directory was removed", code="run.gone", file=self.subject.ctx.run_dir)
         begun.append(Draft.begin(self.folder, step=self.subject.progress.state.step, attempt=self.attempt))
         if self.subject.trainer.save_checkpoint is not None:
             (begun[0].folder / OWN).mkdir()
@@ -194,10 +212,9 @@ class Checkpointer:
         try:
             if taken.shards is not None:  # first, as the other ranks do: they wait for one another here
                 taken.shards.write(shards_folder(folder, STATE), group)
+            sealed = self.subject.nodes.collect(folder, lambda: self._write_snapshots(folder, taken))
             if draft is None:
                 return None
-            sealed = [file for name, snapshot in taken.snapshots.items() for file in snapshot.write(folder, name)]
-            self.sync_log()
         except BaseException:
             if draft is not None:
                 draft.discard()
@@ -211,6 +228,13 @@ class Checkpointer:
         except OSError as error:  # of the log; the checkpoint is there
             self._log_error = error
         return record
+
+    def _write_snapshots(self, folder: Path, taken: Taken) -> list[CommittedFile]:
+        """Write what this rank writes alone; nothing but on the first."""
+        sealed = [file for name, snapshot in taken.snapshots.items() for file in snapshot.write(folder, name)]
+        if self.subject.commits:
+            self.sync_log()
+        return sealed
 
     def _prune(self, newest: CommitRecord) -> None:
         try:
@@ -245,7 +269,7 @@ class Checkpointer:
         existing = on_first(self.subject.ranks, self._existing)
         self.subject.progress.note_checkpoints(existing)
         restore_randomness = random_states(self.subject, folder, emit=self.emit)
-        own = folder.parent == self.folder
+        own = on_first(self.subject.ranks, lambda: folder.parent == self.folder)
         step = self.subject.progress.state.step
         if own and any(one.step == step and one.final for one in existing):
             # It was killed before it could say that it was done: what it has committed, and uploaded, stays as it is.
@@ -259,7 +283,8 @@ class Checkpointer:
         :raises CheckpointError: When there is none of this step that verifies.
         """
         self.finish()
-        folder = Path(on_first(self.subject.ranks, lambda: str(self._verified(step))))
+        found = Path(on_first(self.subject.ranks, lambda: str(self._verified(step))))
+        folder = self.subject.nodes.bring(found)
         host: Any = read_state(folder, "host")
         self.subject.trainer.load(self.subject.state, folder, host, self.subject.ctx)
         self._begun = None  # a checkpoint of this step would hold another state
@@ -298,6 +323,6 @@ def _is_the_disks(error: BaseException) -> bool:
     return getattr(error, "code", None) == _NOT_WRITTEN
 
 
-def stateful(callbacks: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def stateful(callbacks: Iterable[Component]) -> dict[str, Component]:
     """The callbacks that keep a state, by the label of their use."""
-    return {use: callback for use, callback in callbacks if hasattr(callback, "callback_state")}
+    return {one.use: one for one in callbacks if hasattr(one.instance, "callback_state")}

@@ -2,12 +2,12 @@
 
 import errno
 import re
-import traceback
 from typing import Final
 
 import torch.distributed
 
-from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
+from hostcore.events.bounds import bounded, bounded_error
+from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback, whole_traceback
 from hostcore.scrubbing import scrub
 from hostcore.worker.feed.transform_failure import TransformFailed
 from hostcore.worker.ranks.outcome import DistributedError
@@ -51,7 +51,7 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
     failure of a run.
     """
     if isinstance(error, TransformFailed):
-        return error.as_run_error(rank=rank)
+        return bounded_error(error.as_run_error(rank=rank))
     culprit = attribute(error, prepared.components)
     if culprit is None and isinstance(error, OSError) and error.errno in _NO_ROOM:
         error = DiskFull(
@@ -62,10 +62,10 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
     elif culprit is not None:
         shown = plugin_traceback(error, culprit)
     else:
-        shown = scrub("".join(traceback.format_exception(error)))
+        shown = whole_traceback(error)
     broken_off = has_lost_touch(error)
     message = _message(error)
-    return RunError(
+    failure = RunError(
         type=DistributedError.__name__ if broken_off else type(error).__name__,
         message=f"a collective of the ranks broke off: {message}" if broken_off else message,
         traceback=shown,
@@ -73,6 +73,7 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
         rank=rank,
         hint="when another rank has ended, that is why: look at its own error" if broken_off else _hint(error),
     )
+    return bounded_error(failure)
 
 
 def has_lost_touch(error: BaseException) -> bool:
@@ -90,6 +91,6 @@ def _hint(error: BaseException) -> str | None:
 
 def _message(error: BaseException) -> str:
     try:
-        return scrub(str(error))
+        return bounded(scrub(str(error)))
     except Exception:  # noqa: BLE001 - a plugin's own __str__
         return "<exception str() failed>"  # as Python's own tracebacks have it

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
 from hostcore.toolkit import seed_everything
 from hostcore.worker import randomness
@@ -48,6 +49,8 @@ def guarded(parts: Assembly, name: str, call: Callable[..., Any], *arguments: An
     """Call something after an error; what it raises is a warning."""
     try:
         call(*arguments)
-    except Exception as error:  # noqa: BLE001 - an earlier error is the one to show
+    except BaseException as error:
+        if is_by_signal(error):
+            raise
         with suppress(OSError):
             parts.emit(events.Warning(code="plugin.failed", message=f"{name} raised {one_line(error)}"))

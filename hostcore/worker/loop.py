@@ -3,6 +3,7 @@
 What is called, in this order::
 
     on_train_begin
+    state_dict                                          to see that a checkpoint can hold what it returns
     for each epoch:
         on_epoch_begin                                  not when a run resumes inside the epoch
         for each batch of the feed:
@@ -49,6 +50,8 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     hooks.on_train_begin(run_state, ctx)
+    if run_state.step < training.total_steps:
+        training.saver.rehearse()
     restore_randomness()
     training.meeting.meet()  # who has been asked to stop by now stops all before the first step
     training.meter.start(run_state.step, run_state.samples_seen)

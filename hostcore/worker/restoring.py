@@ -23,12 +23,12 @@ def restore(subject: Subject, search: Search, *, emit: Callable[[events.Payload]
             lost = f"none of the {len(search.skipped)} checkpoints verifies: the run starts again at step 0"
             emit(events.Warning(code="checkpoint.none", message=lost))
         return None
-    folder = Path(found)
+    folder = subject.nodes.bring(Path(found))
     host: Mapping[str, Any] = search.point.host if search.point else read_state(folder, "host")
     subject.trainer.load(subject.state, folder, host, subject.ctx)
     for use, callback in subject.callbacks.items():
         if use in host["callbacks"]:
-            callback.load_callback_state(host["callbacks"][use])
+            callback.instance.load_callback_state(host["callbacks"][use])
     # The ranks' digests are added up; what was read before is in that of the first.
     subject.progress.load(host["progress"], digest=host["cursor"]["digest"] if subject.commits else 0)
     return folder

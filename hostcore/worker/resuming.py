@@ -44,7 +44,8 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
     if rank > 0:
         return Search(point=None)
     folder = Path(contract.checkpoints_dir)
-    if folder.parent != Path(contract.run_dir):
+    is_of_a_supervisor = Path(contract.attempts_dir).is_dir()
+    if folder.parent != Path(contract.run_dir) or not is_of_a_supervisor:
         _refuse_foreign(folder, run_id)
     with writing("what an earlier attempt left half-done", folder):
         remove_uncommitted(folder, contract.attempt)
@@ -93,7 +94,7 @@ def find_named(path: Path) -> Search:
 
 
 def _refuse_foreign(folder: Path, run_id: str) -> None:
-    """Neither continue nor remove the checkpoints of another run, where the environment chose the folder."""
+    """Neither continue nor remove the checkpoints of another run, in a folder that was chosen outside the job."""
     for record in reversed(committed(folder)):
         try:
             host = read_state(folder / record.folder_name, "host")

@@ -25,6 +25,8 @@ class Sampling:
     requests: Sequence[SampleRequest]
     #: The folder of all samples of the run; absolute.
     folder: Path
+    #: Whether it lies on another machine than the first rank's; then nothing in it is kept.
+    is_apart: bool = False
     generate_sample: Call
     on_sample_saved: Call
     #: What the trainer's ``configure`` returned.
@@ -53,6 +55,8 @@ class Sampling:
         if self.ctx.rank == 0:
             shutil.rmtree(hidden, ignore_errors=True)
             hidden.mkdir(parents=True)
+        elif self.is_apart:
+            hidden.mkdir(parents=True, exist_ok=True)  # ranks of one machine share it
         self.ranks.barrier()
         info = self.generate_sample(self.state, run_state.step, request, str(hidden), self.ctx)
         self.ranks.barrier()
@@ -65,5 +69,7 @@ class Sampling:
             shutil.rmtree(target, ignore_errors=True)  # of an attempt that got as far before
             hidden.rename(target)
             self.emit(events.SampleSaved(path=f"{self.folder.name}/{target.parent.name}/{target.name}"))
+        elif self.is_apart:
+            shutil.rmtree(hidden, ignore_errors=True)
         sample = GeneratedSample(step=run_state.step, path=str(target), request=request, info=dict(info or {}))
         self.on_sample_saved(sample, run_state, self.ctx)

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any, Final
 
+from hostcore.interruption import Interruption
 from hostcore.worker.stop import StopSwitch
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
@@ -25,7 +26,7 @@ _END: Final = 0
 def noted_by(stop: StopSwitch) -> Iterator[None]:
     """Note SIGTERM, SIGUSR1 (preempted) and SIGINT (cancelled) instead of dying from them. In the main thread only.
 
-    A Ctrl-C after any of them raises KeyboardInterrupt in the main thread.
+    A Ctrl-C after any of them raises :class:`Interruption` in the main thread.
     """
     notes, process = _Notes(stop), os.getpid()
     reader, writer = os.pipe()
@@ -98,12 +99,13 @@ class _Notes:
             self._note(number, self._handled[number])
             forces = number == signal.SIGINT and self._noted.total() > 1
         if forces:
-            raise KeyboardInterrupt
+            raise Interruption
 
     def _note(self, number: int, count: int) -> None:
         if number not in _SIGNALS or count <= self._noted[number]:
             return
         self._noted[number] = count
+        self._stop.signalled = True
         name = signal.Signals(number).name
         if number == signal.SIGINT:
             self._stop.request("interrupted by the user", "user", status="cancelled")

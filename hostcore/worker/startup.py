@@ -6,15 +6,18 @@
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 import torch
 
-from hostcore.errors import Errors, all_errors
+from hostcore.errors import Errors, all_errors, described
+from hostcore.interruption import is_by_signal
 from hostcore.job.load import load_job
 from hostcore.job.paths import is_uri
+from hostcore.job.rules import job_warnings
 from hostcore.job.secrets import remember_secrets
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import attribute
@@ -30,7 +33,7 @@ from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.worker.capabilities import missing_capabilities
-from hostcore.worker.devices import available_devices, checked_device
+from hostcore.worker.devices import available_devices, checked_device, name_of_device
 from hostcore.worker.feed.evaluation import EvaluationFeed
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import check_workers
@@ -61,6 +64,8 @@ class Prepared:
     #: Where the job has the settings of each component, by its use.
     pointers: Mapping[str, str]
     device: torch.device
+    #: What the job calls the GPUs that this process sees; empty: the same.
+    held: Sequence[str]
     dataset: Dataset | None
     feed: Feed
     #: None: the job has no data for it.
@@ -75,10 +80,15 @@ class Prepared:
     resume: Search
     total_steps: int
 
+    @property
+    def device_name(self) -> str:
+        """What the job calls the device."""
+        return name_of_device(self.device, self.held)
+
     def summary(self) -> dict[str, Any]:
         """What the supervisor and the plan tell about it; plain JSON."""
         return {
-            "device": str(self.device),
+            "device": self.device_name,
             "precision": self.job.precision,
             "world_size": self.place.world_size,
             "rows_per_step": self.feed.rows_per_step,
@@ -89,7 +99,8 @@ class Prepared:
             "test_rows": self.test.num_rows if self.test else 0,
             "data": dict(self.feed.identity()),
             "feed_bytes": self.feed.memory_bytes,
-            "warnings": list(self.feed.warnings()),
+            "warnings": [*self.feed.warnings(), *map(described, job_warnings(self.spec))],
+            "job_warnings": [one.as_dict() for one in job_warnings(self.spec)],
             "deprecated": list(deprecation_warnings(self.components)),
             "num_shards": len(self.dataset.shards()) if self.dataset else 0,
             "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],
@@ -114,8 +125,8 @@ class _Collector:
             return action()
         except HostcoreError as error:
             self.errors += all_errors(error)
-        except (Exception, SystemExit) as error:
-            culprit = attribute(error, components)
+        except BaseException as error:
+            culprit = None if is_by_signal(error) else attribute(error, components)
             if culprit is None:
                 raise
             pointer = self._named_at[culprit.use]
@@ -155,7 +166,8 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
     if trace is not None:
         components = [trace.of(component) for component in components]
     hooks = found.check(lambda: Hooks(components))
-    device = found.check(lambda: _select_device(spec, job, hooks, place), components) if hooks else None
+    select_device = partial(_select_device, spec, job, place=place, held=contract.devices)
+    device = found.check(lambda: select_device(hooks), components) if hooks else None
     if device is not None:
         found.check(lambda: check_precision(spec.precision, device))
     sources = Sources(spec, hooks, components, place) if hooks else None
@@ -188,6 +200,7 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
         job_dir=job_dir,
         pointers={one.use: one.pointer for one in selected},
         device=device,
+        held=contract.devices,
         dataset=dataset,
         feed=feed,
         validation=validation,
@@ -226,14 +239,14 @@ def _model_handles(contract: WorkerContract, spec: JobSpec) -> Mapping[str, str]
     return {**contract.inputs, "weights": spec.weights}
 
 
-def _select_device(spec: JobSpec, job: Job, hooks: Hooks, place: Place) -> torch.device:
+def _select_device(spec: JobSpec, job: Job, hooks: Hooks, *, place: Place, held: Sequence[str]) -> torch.device:
     available = available_devices()
     devices = spec.requested_devices
     asked = devices[place.local_rank % len(devices)]
     if asked == "cuda" and place.world_size > 1:
         asked = f"cuda:{place.local_rank}"
     if asked != "auto":
-        return checked_device(asked, available, pointer="/devices" if spec.devices else "/device")
+        return checked_device(asked, available, held=held, pointer="/devices" if spec.devices else "/device")
     choose = hooks.bind("select_device")
     chosen = choose and choose(job, available, place.local_rank)
     return checked_device(chosen or _best(available, place.local_rank), available)

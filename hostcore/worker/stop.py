@@ -28,6 +28,8 @@ class StopSwitch:
         self.first: StopRequest | None = None
         #: The first that does not leave the run as succeeded: nothing long is begun or gone on with any more.
         self.interrupted: StopRequest | None = None
+        #: Whether a signal has come: a KeyboardInterrupt is its doing then, whoever's handler raised it.
+        self.signalled = False
         self._unheard: deque[StopRequest] = deque()
 
     def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:

@@ -7,15 +7,18 @@ from typing import Any
 
 import attrs
 
-from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.encoding import encode_whole
+from hostcore.checkpoints.errors import CheckpointError, UnstorableState
 from hostcore.checkpoints.sharded import ShardBuffer, ShardSnapshot
 from hostcore.checkpoints.snapshot import StateBuffer, StateSnapshot
+from hostcore.plugins.component import Component
 from hostcore.worker import randomness
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.progress import Progress
+from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.outcome import on_all, on_first
 from hostcore.worker.ranks.protocol import Ranks
-from hostcore.worker.trainer_state import STATE, TrainerCalls
+from hostcore.worker.trainer_state import STATE, TrainerCalls, returned_by
 from hostcore_hookspecs.context import StepContext
 
 
@@ -29,9 +32,10 @@ class Subject:
     state: Any
     trainer: TrainerCalls
     #: Callback components that keep a state, by the label of their use.
-    callbacks: Mapping[str, Any]
+    callbacks: Mapping[str, Component]
     feed: Feed
     progress: Progress
+    nodes: Nodes
 
     @property
     def commits(self) -> bool:
@@ -83,9 +87,22 @@ class Taker:
             return own[0].part
 
         parts = on_all(self._subject.ranks, take)
-        _check_alike(parts)
+        _check_alike([part.sharded for part in parts])
         on_first(self._subject.ranks, lambda: self._copy_host(own[0], parts))
         return own[0]
+
+    def rehearse(self) -> None:
+        """See that a checkpoint could hold what components keep now. Copies and writes nothing. A collective."""
+        _check_alike(on_all(self._subject.ranks, self._encode))
+
+    def _encode(self) -> Sequence[str]:
+        """Encode what this rank's components keep; the keys of the tensors that are spread over the ranks."""
+        subject = self._subject
+        with randomness.kept():
+            encoded = subject.trainer.encoded(subject.state)
+            for callback in subject.callbacks.values():
+                _encode_alone(callback, callback.instance.callback_state())
+        return tuple(encoded.sharded)
 
     def _take_part(self, folder: Path, *, final: bool) -> Taken:
         """Copy what this rank has. The random states come last: what ran before may draw."""
@@ -94,7 +111,7 @@ class Taker:
         snapshots = {STATE: self._buffers[STATE].copy(encoded)} if subject.commits else {}
         shards = self._shards.snapshot(encoded.sharded) if encoded.sharded else None
         info = subject.trainer.save_own(subject.state, folder, final, subject.ctx)
-        callbacks = {use: callback.callback_state() for use, callback in subject.callbacks.items()}
+        callbacks = {use: callback.instance.callback_state() for use, callback in subject.callbacks.items()}
         part = _Part(
             digest=subject.progress.stored_cursor()["digest"],
             sharded=tuple(encoded.sharded),
@@ -117,16 +134,30 @@ class Taker:
             "scaler": None if subject.ctx.scaler is None else subject.ctx.scaler.state_dict(),
             "trainer_checkpoint": taken.info,
         }
-        taken.snapshots["host"] = self._buffers["host"].snapshot(host)
+        try:
+            taken.snapshots["host"] = self._buffers["host"].snapshot(host)
+        except UnstorableState:
+            for use, callback in subject.callbacks.items():  # which names the plugin
+                _encode_alone(callback, taken.callbacks[use])
+            raise
         for rank, part in enumerate(parts):
             name = f"rank-{rank}"
             taken.snapshots[name] = self._buffers[name].snapshot({"random": part.random})
 
 
-def _check_alike(parts: Sequence[_Part]) -> None:
-    for rank, part in enumerate(parts):
-        if part.sharded != parts[0].sharded:
-            one, other = set(part.sharded), set(parts[0].sharded)
+def _encode_alone(callback: Component, state: object) -> None:
+    with returned_by(callback, "callback_state"):
+        encode_whole(state)
+
+
+def _check_alike(sharded: Sequence[Sequence[str]]) -> None:
+    """See that all ranks have the same tensors that are spread over them.
+
+    :param sharded: Their keys, by rank.
+    """
+    for rank, keys in enumerate(sharded):
+        if keys != sharded[0]:
+            one, other = set(keys), set(sharded[0])
             key = min(one ^ other, default="their order")
             raise CheckpointError(
                 f"state_dict returns other tensors on rank {rank} than on rank 0: {key}",

@@ -1,6 +1,7 @@
 """The trainer's part of a checkpoint: what its methods give, and how they get it back."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -8,8 +9,11 @@ import attrs
 import orjson
 
 from hostcore.checkpoints.encoding import Encoded, encode_state
+from hostcore.checkpoints.errors import UnstorableState
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
+from hostcore.plugins.attribution import defined_at
+from hostcore.plugins.component import Component
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -33,6 +37,8 @@ class InvalidState(HostcoreError):
 class TrainerCalls:
     """The trainer's methods that a checkpoint needs; None where it has none."""
 
+    #: Whose they are.
+    component: Component
     state_dict: Call
     load_state_dict: Call
     save_checkpoint: Call | None
@@ -47,11 +53,16 @@ class TrainerCalls:
         """
         payload = self.state_dict(state)
         if not isinstance(payload, dict):
+            where = defined_at(self.component, "state_dict")
             raise InvalidState(
-                f"state_dict returned {type(payload).__name__}, not a dictionary, so nothing could be resumed from it",
+                f"state_dict returned {type(payload).__name__}, not a dictionary, so nothing could be resumed from it"
+                + (f" ({where})" if where else ""),
                 hint="return everything that is needed to continue: model, optimizer, scheduler",
+                plugin=self.component.ref.provenance,
+                file=where,
             )
-        return encode_state(payload)
+        with returned_by(self.component, "state_dict"):
+            return encode_state(payload)
 
     def save_own(self, state: Any, folder: Path, final: bool, ctx: StepContext) -> dict[str, Any] | None:
         """Let ``save_checkpoint`` write its files below a checkpoint's folder; what it returned.
@@ -77,6 +88,19 @@ class TrainerCalls:
             self.load_checkpoint(state, str(folder / OWN), payload, ctx)
         if ctx.scaler is not None and host["scaler"] is not None:
             ctx.scaler.load_state_dict(host["scaler"])
+
+
+@contextmanager
+def returned_by(component: Component, method: str) -> Iterator[None]:
+    """While the state that a component's method has returned is encoded: say of what cannot be stored whose it is."""
+    try:
+        yield
+    except UnstorableState as error:
+        where = defined_at(component, method)
+        error.message += f"; {method} returned it" + (f" ({where})" if where else "")
+        error.args = (error.message,)
+        error.plugin, error.file = component.ref.provenance, where
+        raise
 
 
 def _plain(info: object) -> dict[str, Any]:

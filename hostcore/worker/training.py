@@ -29,6 +29,9 @@ class Saver(Protocol):
 
     has_news: bool
 
+    def rehearse(self) -> None:
+        """See that a checkpoint could hold the present state."""
+
     def save(self, *, final: bool) -> None:
         """Begin a checkpoint of the present state, unless there is one."""
 

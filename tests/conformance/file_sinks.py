@@ -51,6 +51,15 @@ class JsonlFile:
         return [json.loads(line) for line in self._path.read_bytes().splitlines()]
 
 
+class JobIndexFile(JsonlFile):
+    """A file with the first and the last event of the attempts of many runs."""
+
+    keeps = ("run_submitted", "run_succeeded", "run_failed", "run_cancelled", "run_preempted")
+
+    def received(self) -> Events:
+        return [{"run_id": line["job_id"], "seq": line["seq"]} for line in super().received()]
+
+
 class EventFiles:
     """TensorBoard's files, read with its own reader."""
 

@@ -106,6 +106,29 @@ def test_certified_says_what_is_missing(tmp_path: Path) -> None:
     assert any("--only" in line for line in missing)
 
 
+def test_a_trainer_without_an_example_job_is_not_fully_checked(tmp_path: Path) -> None:
+    report, junit = tmp_path / "report.json", tmp_path / "junit.xml"
+    asked = ["digits", "--only", "trainer.t*", "--only", "plugin.r*", "--json", report, "--junit", junit]
+    said = check(*asked, cwd=tmp_path)
+    assert said.returncode == 1
+    assert "is NOT fully checked:" in said.stdout
+    assert "conforms" not in said.stdout
+    for words in (
+        "there is no example job",
+        "--job tests/job.json",
+        "  not asked trainer.trains, ",
+        "--partial",
+    ):
+        assert words in said.stdout
+    assert json.loads(report.read_text())["verdict"] == "not fully checked"
+    assert ET.parse(junit).getroot().get("errors") == "1"
+    accepted = check(*asked, "--partial", cwd=tmp_path)
+    assert accepted.returncode == 0
+    assert "is NOT fully checked:" in accepted.stdout
+    assert ET.parse(junit).getroot().get("errors") == "0"
+    assert check("digits", "--partial", "--certified", cwd=tmp_path).returncode == 2
+
+
 def test_a_check_that_is_blocked_shows_why() -> None:
     said = check("reference", "--kind", "resolver", "--only", "resolver.answers", "--settings", '{"stoer": "x"}')
     assert said.returncode == 1

@@ -106,7 +106,7 @@ def test_every_check_is_a_test_with_its_own_outcome(package: Path) -> None:
         "got job.labels is {'team': 'nobody'}, and was {}",
         "fix Read it; copy what you need",
         "hostcore: the policy reference (hostcore-reference-plugins 1.0.0) passes what was asked: 5 passed",
-        "the policy policy.same_answer (hostcore-broken-policies 1.0.0) passes what was asked: 3 passed, 1 failed,",
+        "the policy policy.same_answer (hostcore-broken-policies 1.0.0) passes what was asked: 3 passed, 1 warning,",
         "the policy policy.leaves_plan (hostcore-broken-policies 1.0.0) does NOT conform: 3 passed, 1 failed,",
     ):
         assert words in said.stdout
@@ -172,3 +172,21 @@ def test_a_report_without_a_place_is_refused_before_any_test(package: Path) -> N
     said = run_pytest(package, "--conformance-report", "nowhere/report.json")
     assert said.returncode == pytest.ExitCode.USAGE_ERROR
     assert said.stderr.strip() == f"ERROR: --conformance-report: there is no folder {package / 'nowhere'}"
+
+
+def test_a_trainer_without_an_example_job_fails_once_unless_that_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "test_digits.py").write_text(
+        "from hostcore.conformance import parametrize_with_checks\n\n"
+        '@parametrize_with_checks("digits", kind="trainer")\ndef test_conformance(check):\n    check()\n'
+    )
+    asked = ["-q", "-k", "trainer.trains or trainer.resume or trainer.reproducible"]
+    said = run_pytest(tmp_path, *asked)
+    assert said.returncode == 1
+    assert "not asked: there is no example job to run" in said.stdout
+    assert "1 failed" in said.stdout.splitlines()[-1]
+    assert "the trainer digits" in said.stdout
+    assert "is NOT fully checked" in said.stdout
+    accepted = run_pytest(tmp_path, *asked, "--conformance-partial")
+    assert accepted.returncode == 0
+    assert "is NOT fully checked" in accepted.stdout

@@ -246,6 +246,7 @@ def reusable() -> dict[str, Any]:
     [
         ({"PLUGINS": "one two"}, 0, ["check|one|", "check|two|"]),
         ({"PLUGINS": "", "CERTIFIED": "true"}, 0, ["check|--certified|"]),
+        ({"PLUGINS": "one", "PARTIAL": "true"}, 0, ["check|one|--partial|"]),
         (
             {"PLUGINS": " poor  dist/two ", "KIND": "reporter"},
             1,
@@ -287,7 +288,7 @@ def test_the_reusable_workflow_checks_every_plugin_and_runs_no_input(
 def test_the_reusable_workflow_can_only_read(reusable: dict[str, Any]) -> None:
     assert reusable["permissions"] == {"contents": "read"}
     called = reusable["on"]["workflow_call"]
-    assert {"plugins", "kind", "python-versions", "package", "extras", "certified"} <= set(called["inputs"])
+    assert {"plugins", "kind", "python-versions", "package", "extras", "certified", "partial"} <= set(called["inputs"])
     assert "secrets" not in called
     actions = [step["uses"] for step in reusable["jobs"]["check"]["steps"] if "uses" in step]
     assert all(re.fullmatch(r"actions/[a-z-]+@v[0-9]+", action) for action in actions)

@@ -48,7 +48,7 @@ class Workplace:
             "checkpoint_every": STEPS // 2,
             "samples": [{"prompt": "The ", "seed": 0}],
             "sample_every": STEPS,
-            "reporters": [],
+            "terminal": False,
         }
         path = self.folder / f"{run_id}.json"
         path.write_text(json.dumps(job))

@@ -124,7 +124,7 @@ def on_disk(tmp_path: Path) -> Any:
             "metric_every": 1,
             "checkpoint_every": 5,
             "hyperparams": {"weights": 10, **hyperparams},
-            "reporters": [],
+            "terminal": False,
         }
         (tmp_path / "job.json").write_text(json.dumps(job))
         for name in ("disk", "copies"):

@@ -47,7 +47,7 @@ JOB: dict[str, Any] = {
     "run_id": "pictured",
     "trainer": "pictured_trainer:Trainer",
     "device": "cpu",
-    "reporters": [],
+    "terminal": False,
     "mock_batches": [1, 2, 3, 4],
     "validation": {"source": "mock", "num_rows": 4, "batch_size": 2},
     "max_steps": 200,
@@ -83,7 +83,10 @@ def visit(open_tab: Callable[..., Tab], reports: dict[str, Path]) -> Callable[..
     def go(run_id: str = "pictured", *, scripts: bool = True, **how: Any) -> Tab:
         tab = open_tab(reports[run_id].as_uri(), scripts=scripts, **how)
         if scripts:
+            tab.until("document.querySelector('.plot') !== null")
+            tab.js("document.querySelector('.plot').scrollIntoView()")  # curves below the window are drawn later
             tab.until("document.querySelector('.plot clipPath') !== null")
+            tab.js("window.scrollTo(0, 0)")
         return tab
 
     return go

@@ -25,7 +25,7 @@ def job(run_id: str, **keys: Any) -> dict[str, Any]:
         "trainer": "fault_trainer:Trainer",
         "dataset": DATASET,
         "metric_every": 1,
-        "reporters": [],
+        "terminal": False,
         "device": "cpu",
         "run_id": run_id,
         **keys,

@@ -46,7 +46,7 @@ class Outage:
             "max_steps": STEPS,
             "metric_every": 1,
             "device": "cpu",
-            "reporters": [],
+            "terminal": False,
             "grace_seconds": 1,
             **keys,
         }

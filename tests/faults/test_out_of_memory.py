@@ -65,7 +65,7 @@ def killed(group: MemoryGroup, tmp_path_factory: pytest.TempPathFactory) -> Kill
     folder = tmp_path_factory.mktemp("memory")
     (folder / "mine.py").write_text(TRAINER)
     job = {"trainer": "mine:Trainer", "run_id": "a", "max_steps": 6, "checkpoint_every": 1, "metric_every": 1}
-    (folder / "job.json").write_text(json.dumps({**job, "device": "cpu", "reporters": []}))
+    (folder / "job.json").write_text(json.dumps({**job, "device": "cpu", "terminal": False}))
     done = run(folder, *group.command(COMMAND, "run", "job.json"), HUNGRY="yes")
     return Killed(folder, Ledger(folder / "runs" / "a"), done.returncode, done.stderr)
 

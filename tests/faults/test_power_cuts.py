@@ -69,7 +69,7 @@ def test_the_folders_of_a_run_are_on_the_disk_before_its_first_checkpoint_is_ack
         if event.name == "checkpoint_saved":
             at_first.append(set(synced))
 
-    job = {"trainer": "power_trainer:Trainer", "run_id": "a", "max_steps": 1, "reporters": [], "device": "cpu"}
+    job = {"trainer": "power_trainer:Trainer", "run_id": "a", "max_steps": 1, "terminal": False, "device": "cpu"}
     assert hostcore.run(job, on_event=note).status == "succeeded"
     run = tmp_path / "runs" / "a"
     needed = {run.parent.parent, run.parent, run, run / "attempts", run / "config", run / "logs", run / "checkpoints"}

@@ -36,7 +36,7 @@ def lives(pid: int) -> bool:
 
 def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path: Path) -> None:
     (tmp_path / "patient.py").write_text(PATIENT)
-    job = {"trainer": "patient:Patient", "max_steps": 100_000, "run_id": "a", "reporters": [], "metric_every": 1}
+    job = {"trainer": "patient:Patient", "max_steps": 100_000, "run_id": "a", "terminal": False, "metric_every": 1}
     (tmp_path / "job.json").write_text(json.dumps(job | {"checkpoint_every": 5}))
     run = tmp_path / "runs" / "a"
     command = [COMMAND, "run", "job.json"]

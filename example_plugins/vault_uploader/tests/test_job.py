@@ -36,7 +36,7 @@ def test_a_job_that_names_the_uploader_fills_the_vault(tmp_path: Path, monkeypat
             "trainer": "saving_trainer:Halving",
             "max_steps": 4,
             "checkpoint_every": 2,
-            "reporters": [],
+            "terminal": False,
             "uploaders": [{"use": "vault", "path": str(tmp_path / "vault"), "required": True}],
         }
     )

@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import click
-
+from hostcore.cli.output import echo
 from hostcore.cli.remote.address import words_for
 from hostcore.cli.remote.answers import NotNow
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of
@@ -106,4 +105,4 @@ class Watch:
             return  # the other thread waits for it to come back
         if job.status == "submitted" and job.detail not in ("", self._detail):
             self._detail = job.detail
-            click.echo(f"{self._run_id}  {job.status}: {job.detail}", err=True)
+            echo(f"{self._run_id}  {job.status}: {job.detail}", err=True)

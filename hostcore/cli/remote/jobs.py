@@ -13,7 +13,7 @@ from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.patience import patiently
 from hostcore.runs.find import AmbiguousRun, ambiguous
-from hostcore.runs.result import RunResult
+from hostcore.runs.result import RunResult, RunWarning
 from hostcore.runs.summary import ALIVE, RunSummary, UnknownRun, unrecorded
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
@@ -165,7 +165,8 @@ class RemoteJobs:
                 raise
             return _unrecorded(job)
         error = value_of(RunError, found["error"]) if found.get("error") else None
-        result = value_of(RunResult, {**found, "error": error})
+        warnings = [value_of(RunWarning, one) for one in found.get("warnings") or ()]
+        result = value_of(RunResult, {**found, "error": error, "warnings": warnings})
         of_this_launch = result.status == job.status and result.attempt == job.attempt
         return result if of_this_launch else _unrecorded(job)
 

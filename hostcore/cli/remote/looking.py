@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
-import click
 
 from hostcore.checkpoints.names import folder_name
-from hostcore.cli.output import print_json
+from hostcore.cli.output import echo, print_json
 from hostcore.cli.remote.address import words_for
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
@@ -16,6 +15,7 @@ from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of, value_of
 from hostcore.cli.status_following import follow_status
 from hostcore.cli.status_lines import CheckpointLine, Sight, page_of
 from hostcore.runs.history import AttemptHistory
+from hostcore.runs.result import RunWarning
 from hostcore.runs.summary import RunSummary
 from hostcore_hookspecs.errors import RunError
 
@@ -43,7 +43,7 @@ def show_remote_status(server: str, run: str, *, follow: bool, as_json: bool, ve
         if as_json:
             print_json(document_of(job))
         else:
-            click.echo(page_of(sight_of_job(job, client.url), verbose=verbose))
+            echo(page_of(sight_of_job(job, client.url), verbose=verbose))
 
 
 def document_of(job: RemoteJob) -> dict[str, Any]:
@@ -57,6 +57,7 @@ def document_of(job: RemoteJob) -> dict[str, Any]:
         "plugins": [],
         "parent": None,
         "directory": None,
+        "warnings": [],
     }
     known = {**nothing, **(job.run or {"reason": job.detail or None})}
     return {**_summary(job).as_dict(), **{key: known[key] for key in known if key not in _SUMMARY}}
@@ -100,6 +101,7 @@ def sight_of_job(job: RemoteJob, url: str) -> Sight:
         parent=told["parent"],
         lost=told["lost"] or (job.detail if summary.status == "lost" else None),
         reason=told["reason"],
+        warnings=[value_of(RunWarning, one) for one in told["warnings"]],
         error=_error(told["error"]),
         best=told["best"],
         samples_per_second=told["samples_per_second"],

@@ -3,13 +3,13 @@
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final, Protocol
 
-import click
 import orjson
 
 from hostcore.cli.event_lines import is_wanted, line_of
-from hostcore.cli.output import print_error, tell_aside
+from hostcore.cli.output import OutputEcho, echo, echo_json, print_error, tell_aside
 from hostcore.cli.remote.answers import NotNow
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs, path_of
@@ -56,7 +56,7 @@ def show_remote_logs(
         else:
             _require_attempt(job, attempt)
             source = _Events(client, job, attempt=attempt, since=since, as_json=as_json)
-        printed = _Printer()
+        printed = _Printer(output=output, as_json=as_json)
         for text in source.history() if lines is None else deque(source.history(), maxlen=lines):
             printed.show(text)
         if follows and attempt in (None, job.attempt):
@@ -72,21 +72,23 @@ def show_remote_logs(
 
 
 class _Printer:
-    """Prints pieces of text; a last line without an end gets one."""
+    """Prints pieces of text, and notes whether there were any.
 
-    def __init__(self) -> None:
-        self._last = "\n"
+    :param output: Of what workers printed; else they are the lines of events.
+    """
+
+    def __init__(self, *, output: bool, as_json: bool) -> None:
+        self._output = OutputEcho()
+        self._print = self._output.show if output else echo_json if as_json else partial(echo, nl=False)
         self.nothing = True
 
     def show(self, text: str) -> None:
         if text:
-            click.echo(text, nl=False)
-            self._last = text
+            self._print(text)
             self.nothing = False
 
     def end(self) -> None:
-        if not self._last.endswith("\n"):
-            click.echo()
+        self._output.end()
 
 
 def _say_why_nothing(job: RemoteJob, *, output: bool) -> None:

@@ -1,25 +1,28 @@
 """``hostcore run --server`` and ``hostcore resume --server``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NoReturn
-
-import click
 
 from hostcore.cli.early import stoppable_at_once
 from hostcore.cli.job_options import job_of
 from hostcore.cli.leaving import leave
+from hostcore.cli.output import echo
 from hostcore.cli.remote.address import shown
 from hostcore.cli.remote.client import Client
 from hostcore.cli.remote.following import Watch
 from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs
 from hostcore.cli.remote.telling import report_remote_result, report_remote_submission
 from hostcore.cli.watching import Screen
+from hostcore.errors import all_errors
 from hostcore.job.load import load_job
+from hostcore.job.origins import mark
 from hostcore.job.spec import JobSpec
 from hostcore.runs.summary import ALIVE
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
+from hostcore_hookspecs.errors import HostcoreError
 
 _UNKNOWN: Final = "before the service had answered; `hostcore list --server` shows whether it has the job"
 _FINISHED_BEFORE: Final = "finished before: nothing to do"
@@ -31,16 +34,20 @@ def run_remote(server: str, job: Path, options: Mapping[str, Any], *, detach: bo
         jobs = RemoteJobs(client)
         with stoppable_at_once(interrupts, as_json=as_json, so_that=_UNKNOWN):
             spec = job_of(job, options)
-            submitted = jobs.submit(document_of(spec))
+            with naming_options(spec):
+                submitted = jobs.submit(document_of(spec))
         if detach:
             report_remote_submission(submitted.run_id, client.url, as_json=as_json)
             return
-        click.echo(f"{submitted.run_id}  submitted to {client.url}", err=True)
+        echo(f"{submitted.run_id}  submitted to {client.url}", err=True)
         _watch(jobs, submitted, spec, interrupts, as_json=as_json)
 
 
-def resume_remote(server: str, run: str, *, detach: bool, as_json: bool) -> None:
-    """Have a service go on with a job that has ended, watch it, and report how it ended."""
+def resume_remote(server: str, run: str, *, detach: bool, quiet: bool, as_json: bool) -> None:
+    """Have a service go on with a job that has ended, watch it, and report how it ended.
+
+    :param quiet: Show nothing meanwhile; the job stays as it was submitted.
+    """
     with Interrupts() as interrupts, Client.of(server) as client:
         jobs = RemoteJobs(client)
         with stoppable_at_once(interrupts, as_json=as_json, so_that=_UNKNOWN):
@@ -53,7 +60,7 @@ def resume_remote(server: str, run: str, *, detach: bool, as_json: bool) -> None
             if job.status == "succeeded":
                 report_remote_result(jobs.result(job), client.url, as_json=as_json, note=_FINISHED_BEFORE)
                 return
-            spec = load_job(job.job)
+            spec = load_job(job.job, overrides=["terminal=false"] if quiet else [])
             resumed = jobs.resume(job)
         if detach:
             report_remote_submission(resumed.run_id, client.url, as_json=as_json)
@@ -76,6 +83,16 @@ def _watch(
     result = jobs.result(ended)
     report_remote_result(result, jobs.client.url, as_json=as_json)
     leave(interrupts, result.exit_code)
+
+
+@contextmanager
+def naming_options(spec: JobSpec) -> Iterator[None]:
+    """While it is entered: an error that the service finds in the job names the option that the value came from."""
+    try:
+        yield
+    except HostcoreError as error:
+        mark(all_errors(error), spec.origins)
+        raise
 
 
 def document_of(spec: JobSpec) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from hostcore.cli.output import print_json, warn
 from hostcore.cli.plan_lines import named, print_launch, print_plan, print_valid
 from hostcore.cli.remote.answers import ForeignAnswer
 from hostcore.cli.remote.client import Client
-from hostcore.cli.remote.running import document_of
+from hostcore.cli.remote.running import document_of, naming_options
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
@@ -24,7 +24,9 @@ _PATIENCE_SECONDS: Final = 300.0
 def validate_remote(server: str, job: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
     """Check a job file where a service would run it."""
     with Client.of(server) as client:
-        found = client.post("/v1/jobs:validate", document_of(job_of(job, options)), patience_seconds=_PATIENCE_SECONDS)
+        asked = job_of(job, options)
+        with naming_options(asked):
+            found = client.post("/v1/jobs:validate", document_of(asked), patience_seconds=_PATIENCE_SECONDS)
         try:
             spec, plan = load_job(found["job"]), found["plan"]
             _print(spec, plan, client.url, as_json=as_json)

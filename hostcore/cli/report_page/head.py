@@ -6,7 +6,7 @@ from typing import Final
 from hostcore.cli.report import go_on
 from hostcore.cli.report_page.markup import Html, element, facts, join, shortened
 from hostcore.cli.report_page.plots import LOSS, phase_of
-from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, lasting, steps_of
+from hostcore.cli.wording import NOTHING, ago, best_of, by_phase, figure, lasting, steps_of, warnings_of
 from hostcore.events.times import moment
 from hostcore.runs.history import total_seconds
 from hostcore.supervisor.standing import Standing
@@ -30,6 +30,7 @@ def head_section(standing: Standing, now: int) -> Html:
             element("span", summary.run_id, class_="name"),
         ),
         _verdict(standing),
+        _warnings(standing),
         _fraction(standing),
         facts(list(_facts(standing, now))),
     )
@@ -57,6 +58,17 @@ def _verdict(standing: Standing) -> Html | None:
         return element("p", told, " ", element("a", "More", href="#failure"), class_="verdict")
     why = standing.lost or standing.reason
     return element("p", shortened(why, _LONGEST_VERDICT), class_="verdict") if why else None
+
+
+def _warnings(standing: Standing) -> Html | None:
+    """What the status does not say."""
+    if not standing.warnings:
+        return None
+    lines = [
+        element("p", element("b", f"{name.capitalize()}: "), shortened(text, _LONGEST_VERDICT))
+        for name, text in warnings_of(standing.warnings)
+    ]
+    return element("div", *lines, class_="warnings", id="run-warnings")
 
 
 def _fraction(standing: Standing) -> Html | None:

@@ -16,7 +16,7 @@ _PADDING: Final = 6
 
 
 @attrs.frozen(kw_only=True)
-class Verdict:
+class Saying:
     """What the badge says."""
 
     text: str
@@ -24,26 +24,28 @@ class Verdict:
     colour: str
 
 
-def verdict(reports: Sequence[Report]) -> Verdict:
+def saying(reports: Sequence[Report]) -> Saying:
     """What can be said of all the plugins together."""
     contract = ".".join(reports[0].api_version.split(".")[:2]) if reports else ""
     if reports and all(report.certified for report in reports):
-        return Verdict(text=f"certified {contract}", colour="#1a7f37")
-    if reports and all(report.ok for report in reports):
-        return Verdict(text=f"conforms {contract}", colour="#0969da")
-    return Verdict(text="fails", colour="#cf222e")
+        return Saying(text=f"certified {contract}", colour="#1a7f37")
+    if not reports or not all(report.ok for report in reports):
+        return Saying(text="fails", colour="#cf222e")
+    if not all(report.is_fully_checked for report in reports):
+        return Saying(text="not fully checked", colour="#57606a")
+    return Saying(text=f"conforms {contract}", colour="#0969da")
 
 
 def as_endpoint(reports: Sequence[Report]) -> str:
     """The JSON that shields.io draws a badge from (https://shields.io/badges/endpoint-badge)."""
-    said = verdict(reports)
+    said = saying(reports)
     document = {"schemaVersion": 1, "label": _LABEL, "message": said.text, "color": said.colour}
     return json.dumps(document, indent=2) + "\n"
 
 
 def as_svg(reports: Sequence[Report]) -> str:
     """The badge itself; it needs no font and no server."""
-    said = verdict(reports)
+    said = saying(reports)
     left, right = _width(_LABEL), _width(said.text)
     title = escape(f"{_LABEL}: {said.text}", quote=True)
     return f"""\

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import OrderedDict
 from typing import Final
 
 import attrs
@@ -24,6 +25,11 @@ LOG: Final = logging.getLogger("hostcore.service")
 
 #: Between two looks for jobs that are due.
 _TICK_SECONDS: Final = 0.25
+#: The errors of launchers after which it is certain that this launch has started nothing, whatever came before.
+_NOT_STARTED: Final = frozenset({"launch.not_started", "launch.name_taken"})
+_MOST_REFUSALS: Final = 1000
+#: Between two lines in the log about a database that does not answer.
+_QUIET_SECONDS: Final = 60.0
 #: How long a call of a launcher may take. Until then the job stays this process's.
 LONGEST_SECONDS: Final = 600.0
 #: How long the calls that are under way have to finish when the service ends.
@@ -57,6 +63,9 @@ class Dispatcher:
         self._full = False
         self._turn = 0
         self._renewed = float("-inf")
+        self._told = float("-inf")
+        #: By launch id.
+        self._refusals: OrderedDict[str, HostcoreError] = OrderedDict()
         rooms = settings.operator.service.launches_at_once
         self._attendants = Attendants(rooms, longest_seconds=longest_seconds, when_free=self._when_free)
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
@@ -92,13 +101,20 @@ class Dispatcher:
                 self._keep_leases()
                 more = self._look_for_work()
             except SQLAlchemyError as error:
-                LOG.warning("the database does not answer: %s", _first_line(error))
+                self._tell_of_database(error)
                 more = False
             except Exception:  # whatever it is: without this thread nothing is launched any more
                 LOG.exception("looking for work failed; it is tried again")
                 more = False
             if not more:
                 self._awake.wait(_TICK_SECONDS)
+
+    def _tell_of_database(self, error: SQLAlchemyError) -> None:
+        """Once a minute: it is asked several times a second."""
+        now = time.monotonic()
+        if now - self._told >= _QUIET_SECONDS:
+            self._told = now
+            LOG.warning("the database does not answer, and is asked again: %s", _first_line(error))
 
     def _keep_leases(self) -> None:
         """Hold on to the jobs that are attended to, and take those of the dead."""
@@ -132,6 +148,8 @@ class Dispatcher:
     def _attend_and_leave(self, job: StoredJob) -> None:
         try:
             self._attend(job)
+        except SQLAlchemyError as error:
+            self._tell_of_database(error)
         except Exception:
             LOG.exception("attending to %s failed; it is looked at again in %s ms", job.run_id, self._leases.lease_ms)
 
@@ -160,11 +178,24 @@ class Dispatcher:
 
     def _after_error(self, job: StoredJob, error: HostcoreError) -> StoredJob:
         detail = detail_of(error)
+        if job.phase != "launched" and error.code in _NOT_STARTED:
+            return self._refused(job, error)
         if is_transient(error) or job.phase == "launched":
             return self._after(job, detail, final=False)
         if job.phase == "launching":  # nobody knows what came of the call before: it may have started something
             return self._after(job, f"it may run already, and its launcher is asked again: {detail}", final=False)
-        return self._after(job, detail, final=True)
+        return self._refused(job, error)
+
+    def _refused(self, job: StoredJob, error: HostcoreError) -> StoredJob:
+        """A job that its launcher has not started, and does not start."""
+        self._refusals[job.launch_id] = error
+        while len(self._refusals) > _MOST_REFUSALS:
+            self._refusals.popitem(last=False)
+        return self._after(job, detail_of(error), final=True)
+
+    def refusal(self, launch_id: str) -> HostcoreError | None:
+        """Why a job was not started, if that was found out here, not long ago."""
+        return self._refusals.get(launch_id)
 
     def _after(self, job: StoredJob, detail: str, *, final: bool) -> StoredJob:
         """What is known of a job whose launcher has failed: it is asked again, unless it never took the job."""

@@ -3,10 +3,12 @@
 import attrs
 
 from hostcore.errors import all_errors
+from hostcore.events.bounds import bounded
 from hostcore.plugins.discover import Discovered
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
 from hostcore.service.planning import launcher_for, plan_of
+from hostcore.service.recovery import record_of
 from hostcore.service.settings import Settings
 from hostcore.service.store.job import StoredJob
 from hostcore.supervisor.submit import submit
@@ -30,6 +32,7 @@ def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Stored
         launch_id=job.launch_id,
         discovered=discovered,
         launcher=launcher_for(job, settings, discovered),
+        recorded=record_of(job),
     )
     if isinstance(done, RunResult):
         return ended_as(job, done, done.reason or "finished before: nothing to do")
@@ -48,7 +51,8 @@ def is_transient(error: HostcoreError) -> bool:
 
 def detail_of(error: HostcoreError) -> str:
     """What people are told of an error, in a line."""
-    return scrub("; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in all_errors(error)))
+    told = "; ".join(f"{one.message} ({one.hint})" if one.hint else one.message for one in all_errors(error))
+    return bounded(scrub(told))
 
 
 def ended_as(job: StoredJob, result: RunResult, detail: str) -> StoredJob:

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from hostcore.errors import all_errors
 from hostcore.job.pointers import escaped
 from hostcore.scrubbing import scrub
+from hostcore.service.guard.server_paths import without_places
 from hostcore.service.http.wording import in_words
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -83,8 +84,8 @@ def problem(status: int, errors: Sequence[HostcoreError], headers: Mapping[str, 
         ProblemDetail(
             pointer=scrub(one.pointer) if one.pointer else one.pointer,
             code=one.code,
-            detail=scrub(one.message),
-            hint=scrub(one.hint) if one.hint else None,
+            detail=without_places(scrub(one.message)),
+            hint=without_places(scrub(one.hint)) if one.hint else None,
         )
         for one in errors
     ]
@@ -128,7 +129,7 @@ async def on_http_error(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def on_database_error(_request: Request, _error: Exception) -> JSONResponse:
-    """The database does not answer."""
+    """The database does not answer, or is gone: ``/readyz`` says which."""
     error = RequestError(
         "the database of the service does not answer", code="service.database", hint="try again in a moment"
     )

@@ -15,9 +15,11 @@ from hostcore.service.http.problems import RequestError, problem, status_of
 _MOST_CLIENTS: Final = 10_000
 #: The part of a minute's requests that may come at once.
 _BURST: Final = 0.25
+#: What tells whether the service lives, and whether it can take jobs.
+PROBES: Final = ("/healthz", "/readyz")
 #: Probes share an address with the clients behind the same proxy, and must not be taken for a service that is dead. The
 #: files of the page cost nothing, and a browser asks for all of them at once.
-_FREE: Final = ("/healthz", "/assets/")
+_FREE: Final = (*PROBES, "/assets/")
 
 
 class RateLimit:

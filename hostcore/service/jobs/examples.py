@@ -59,7 +59,7 @@ VALIDATED: Final = {
     "job": BODY,
     "plan": {
         "plugins": [{"kind": "trainer", "name": "digits", "distribution": "hostcore-digits", "version": "0.1.0"}],
-        "checked": {"total_steps": 32, "steps_per_epoch": 16, "num_rows": 1085, "warnings": []},
+        "checked": {"total_steps": 32, "steps_per_epoch": 16, "num_rows": 1085, "rows_left_out": 61, "warnings": []},
         "unchecked": ["the job's device, which the machine of the service has not (no GPU), and what needs it"],
         "launch": {
             "summary": "PyTorchJob digits-1 in namespace ml, 1 node with 1 GPU",

@@ -13,7 +13,7 @@ LOG: Final = logging.getLogger("hostcore.service")
 
 #: What one look brings, in bytes, or a line more.
 _LOOK_BYTES: Final = 1 << 18
-#: Of a line, in bytes: what is longer is no event of ours.
+#: Of a line, in bytes: the texts of a longer one, which an older version may have written, are cut.
 _LONGEST: Final = 16 << 20
 
 
@@ -39,7 +39,9 @@ class EventLog:
         job = self._service.job(self._run_id)  # before the log: what was written before the end is read after it
         pieces: list[Piece] = []
         size = 0
-        for line in self._log.read(longest=_LONGEST):
+        for line in self._log.records(longest=_LONGEST):
+            if not line:  # a piece of one that is too long
+                return Look(pieces=pieces, more=True)
             seq = seq_of(line)
             if seq is None:
                 LOG.warning("%s is damaged; `hostcore verify %s` says more", self._log.path, self._run_id)

@@ -135,6 +135,7 @@ async def _answer(
 ) -> StreamingResponse:
     """The stream, whose first look is made here: what cannot be read at all is a problem."""
     streams = the_streams(request)
+    streams.require_room()
     source = await streams.run(opened, far=False)
     first = await streams.look(source)
     follow = form == SSE if follow is None else follow

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from hostcore.service.guard.server_paths import without_places
 from hostcore.service.store.job import ListedJob, StoredJob
 
 _MS = "Milliseconds since 1970."
@@ -48,7 +49,7 @@ class Job(BaseModel):
     def of(cls, job: StoredJob | ListedJob) -> "Job":
         """A stored job as others see it."""
         same = {name: getattr(job, name) for name in cls.model_fields if hasattr(job, name)}
-        same["detail"] = job.detail or ("waits to be launched" if job.phase == "queued" else "")
+        same["detail"] = without_places(job.detail) or ("waits to be launched" if job.phase == "queued" else "")
         return cls(
             **same,
             engine_id=job.handle.id if job.handle else None,

@@ -6,6 +6,7 @@ from hostcore.events.codec import CorruptLog
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.summary import UnknownRun
 from hostcore.scrubbing import scrubbed
+from hostcore.service.guard.server_paths import all_without_places
 from hostcore.service.jobs.histories import Histories
 from hostcore.service.planning import directory_of
 from hostcore.service.settings import Settings
@@ -25,4 +26,5 @@ def standing_of(job: StoredJob, settings: Settings, histories: Histories) -> dic
     except (UnknownRun, CorruptDocument, UnreadableDocument, CorruptLog):
         return None
     standing.pop("directory", None)  # a place of the service's machine
-    return standing
+    shown: dict[str, Any] = all_without_places(standing)
+    return shown

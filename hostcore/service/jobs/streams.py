@@ -19,6 +19,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 from sqlalchemy.exc import SQLAlchemyError
 
+from hostcore.service.http.connections import MOST, too_busy
 from hostcore.service.jobs.whereabouts import Unseen
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -83,9 +84,13 @@ class Source(Protocol):
 
 
 class Streams:
-    """All streams of a service."""
+    """All streams of a service.
 
-    def __init__(self) -> None:
+    :param most: How many may be followed at the same time: each holds a connection for as long as its client likes.
+    """
+
+    def __init__(self, most: int = MOST // 2) -> None:
+        self._most = most
         #: How many there are.
         self.open = 0
         #: Whether the service is about to end.
@@ -96,6 +101,14 @@ class Streams:
     def leave(self) -> None:
         """End all streams at their next look, without a word: whoever reads them comes again."""
         self.leaving = True
+
+    def require_room(self) -> None:
+        """See that there may be one more.
+
+        :raises RequestError: 503, with ``Retry-After``.
+        """
+        if self.open >= self._most:
+            raise too_busy(f"{self._most} streams are open, which is as many as can be")
 
     def limiter(self, *, far: bool) -> CapacityLimiter:
         """The threads to look in.

@@ -1,20 +1,26 @@
-"""Opening the database, and bringing it to the form that this version knows."""
+"""Opening the database, bringing it to the form that this version knows, and seeing that it is still there."""
 
+import logging
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
 
 from hostcore.scrubbing import remember
+from hostcore.service.store.tables import JOBS
 from hostcore_hookspecs.errors import HostcoreError
+
+LOG: Final = logging.getLogger("hostcore.service")
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 #: How long a statement waits for others to finish writing.
@@ -27,6 +33,8 @@ class DatabaseError(HostcoreError):
     """The database cannot be used."""
 
     code = "service.database"
+    #: Of the response.
+    headers: Final = {"Retry-After": "5"}
 
 
 def open_database(url: str) -> Engine:
@@ -73,11 +81,71 @@ def _absolute(url: URL) -> URL:
     return url.set(database=str(Path(url.database).absolute())) if is_file and url.database else url
 
 
+class Readiness:
+    """Whether jobs can be recorded.
+
+    :param seconds: So long an answer holds: probes cost the database next to nothing, however many there are.
+    """
+
+    def __init__(self, engine: Engine, *, seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._engine = engine
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._asked = float("-inf")
+        self._trouble: str | None = None
+
+    def require(self) -> None:
+        """See that jobs can be recorded.
+
+        :raises DatabaseError: Why they cannot; it names no place of this machine.
+        """
+        with self._lock:
+            if self._clock() - self._asked >= self._seconds:
+                self._trouble = _trouble_of(self._engine)
+                self._asked = self._clock()
+            trouble = self._trouble
+        if trouble is not None:
+            raise DatabaseError(trouble, hint="no job is taken; those that run go on. The service's log says more")
+
+
+def _trouble_of(engine: Engine) -> str | None:
+    try:
+        with writing(engine) as connection:
+            connection.execute(select(JOBS.c.run_id).limit(1))
+            is_server = connection.dialect.name == "postgresql"
+            if is_server and connection.exec_driver_sql("SHOW transaction_read_only").scalar_one() == "on":
+                return "the database of the service can only be read"
+    except SQLAlchemyError as error:
+        file = engine.url.database if engine.dialect.name == "sqlite" else None
+        if file is not None and not Path(file).exists():
+            return "the file of the service's database is gone"
+        LOG.warning("the database cannot be used: %s", _first_line(error))
+        return "the database of the service does not answer, or cannot be written"
+    return None
+
+
 def _sqlite(url: URL) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS, "check_same_thread": False})
+    file = url.database or ""
+    # Opened, never made: a connection that is opened after the file was deleted would make an empty one in its place.
+    address = f"file:{quote(file)}?mode=rw"
+
+    def _open() -> sqlite3.Connection:
+        return sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
+
+    engine = create_engine(url, creator=_open)
+
+    @event.listens_for(engine, "checkout")
+    def _same_file(_connection: Any, record: Any, _proxy: Any) -> None:
+        _require_same_file(file, record.info)  # if not, the pool opens the file anew
+
+    @event.listens_for(engine, "commit")
+    def _still_same_file(connection: Connection) -> None:
+        _require_same_file(file, connection.info)
 
     @event.listens_for(engine, "connect")
-    def _prepare(connection: Any, _record: Any) -> None:
+    def _prepare(connection: Any, record: Any) -> None:
+        record.info["file"] = _identity(file)
         connection.isolation_level = None  # the driver would begin transactions as it likes
         _write_ahead(connection)
         # In this mode a killed process loses nothing; a power cut could, without FULL.
@@ -91,6 +159,23 @@ def _sqlite(url: URL) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _require_same_file(file: str, info: Mapping[str, Any]) -> None:
+    """See that a connection does not write into a file that was deleted, or that another has replaced.
+
+    :raises DisconnectionError: It does.
+    """
+    if _identity(file) != info["file"]:
+        raise DisconnectionError("the file of the database was deleted, or another lies in its place")
+
+
+def _identity(file: str) -> tuple[int, int] | None:
+    try:
+        found = Path(file).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _write_ahead(connection: sqlite3.Connection) -> None:
@@ -120,7 +205,10 @@ _BACKENDS: Final = {"sqlite": _sqlite, "postgresql": _server}
 
 def _make_folder(url: URL) -> None:
     if url.database and url.get_backend_name() == "sqlite":
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        file = Path(url.database)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):  # of a folder, say: SQLite tells
+            file.touch()
 
 
 def _migrate(engine: Engine) -> None:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     and_,
+    delete,
     exists,
     func,
     insert,
@@ -105,6 +106,19 @@ class Jobs:
         """The job of a run; None if there is none."""
         return self._one(JOBS.c.run_id == run_id)
 
+    def require_there(self) -> None:
+        """See that the table is there.
+
+        :raises SQLAlchemyError: It is not, or the database does not answer.
+        """
+        with self._engine.connect() as connection:
+            connection.execute(select(JOBS.c.run_id).limit(1))
+
+    def run_ids(self) -> set[str]:
+        """The runs of all jobs."""
+        with self._engine.connect() as connection:
+            return set(connection.execute(select(JOBS.c.run_id)).scalars())
+
     def by_name(self, name: str) -> StoredJob | None:
         """The job that engines know by a name; None if there is none."""
         return self._one(JOBS.c.name == name)
@@ -147,6 +161,12 @@ class Jobs:
                 .values(cancel_reason=reason, cancel_ms=now, due_ms=0, updated_ms=now)
             )
         return self.get(run_id)
+
+    def remove(self, job: StoredJob) -> None:
+        """Forget a job that has ended, unless it was queued once more."""
+        with writing(self._engine) as connection:
+            same = and_(JOBS.c.run_id == job.run_id, JOBS.c.launch_id == job.launch_id, JOBS.c.phase == "ended")
+            connection.execute(delete(JOBS).where(same))
 
     def relaunch(self, job: StoredJob, again: StoredJob, *, most_open: int = 0) -> bool:
         """Queue a job that has ended once more; whether this call did it.

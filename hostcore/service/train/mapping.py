@@ -3,7 +3,7 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -19,10 +19,15 @@ from hostcore.service.guard.refusal import NotAllowed, matches
 from hostcore.service.train.request import TrainingJobRequest
 from hostcore_hookspecs.errors import HostcoreError
 
-#: What clients of the specification call a key of a job.
-ALIASES: Final = {"num_epochs": "epochs", "save_steps": "checkpoint_every", "gradient_accumulation": "accumulate"}
-#: Keys of the dataset that may stand among ``extra_args``; all others in the object ``dataset``.
-_DATASET: Final = ("batch_size",)
+#: Where in a job the ``extra_args`` of the specification go that are called otherwise there.
+ALIASES: Final = {
+    "batch_size": "/dataset/batch_size",
+    "dataloader_workers": "/dataset/workers",
+    "eval_steps": "/validate_every",
+    "gradient_accumulation": "/accumulate",
+    "num_epochs": "/epochs",
+    "save_steps": "/checkpoint_every",
+}
 #: What ``extra_args`` cannot say, and what says it.
 RESERVED: Final = {
     "trainer": "framework",
@@ -43,6 +48,11 @@ RESERVED: Final = {
     "config_path": "config_path",
 }
 _RESOURCES: Final = ("image", "num_nodes", "gpus_per_node", "cpus_per_node", "memory_per_node_gb", "namespace", "env")
+#: A hint that names a key of a job that a request cannot say.
+_UNSAYABLE: Final = re.compile(
+    rf'"({"|".join(sorted(RESERVED.keys() - {field.name for field in attrs.fields(TrainingJobRequest)}))})"'
+)
+_OPERATORS: Final = "it is the operator's; POST /v1/jobs takes a whole job"
 #: The source that reads a file, by the end of its name; Parquet if none of them is.
 _SOURCES: Final = (
     (re.compile(r"\.(jsonl|ndjson|json)(\.\w{2,4})?$"), "json"),
@@ -63,12 +73,15 @@ class MappedJob:
     name: str
     #: Where in the request the places of the job come from, by JSON pointer.
     origins: Mapping[str, str]
+    #: What of the request counts for nothing, and why; sentences.
+    notes: Sequence[str] = ()
 
     def as_said(self, error: HostcoreError) -> list[HostcoreError]:
-        """The errors behind an error of the job, with pointers into the request."""
+        """The errors behind an error of the job, with pointers into the request, and hints that name its fields."""
         errors = list(all_errors(error))
         for one in errors:
             one.pointer = self._origin(one.pointer)
+            one.hint = one.hint and _hint_as_said(one.hint)
         return errors
 
     def noting(self, extra_args: Mapping[str, Any]) -> "MappedJob":
@@ -91,8 +104,9 @@ class MappedJob:
         if pointer is None:
             return None
         known = [place for place in self.origins if at_or_below(pointer, place)]
-        if not known:
-            return ""
+        if not known:  # what it does not say: of its own fields, it might
+            section, _, key = pointer[1:].partition("/")
+            return f"/{key}" if section == "resources" and key in _RESOURCES else ""
         longest = max(known, key=len)
         return self.origins[longest] + pointer.removeprefix(longest)
 
@@ -137,9 +151,10 @@ def to_job(request: TrainingJobRequest, allowed_args: Sequence[str]) -> MappedJo
             making.put(f"/resources/{key}", gigabytes, f"/{key}")
     making.put_extra_args(request.extra_args, allowed_args)
     making.put_dataset(request.dataset_uri)
+    notes = making.leave_out_what_counts_for_nothing()
     if making.errors:
         raise Errors(making.errors)
-    return MappedJob(document=making.document, name=job_name(request), origins=making.origins)
+    return MappedJob(document=making.document, name=job_name(request), origins=making.origins, notes=notes)
 
 
 @attrs.define(eq=False)
@@ -169,17 +184,16 @@ class _Making:
         keys = object_form(JobSpec).keys
         for name, value in extra_args.items():
             origin = f"/extra_args/{escaped(name)}"
-            key = ALIASES.get(name, name)
             if not matches(name, allowed):
                 self.errors.append(_not_allowed(name, origin))
             elif name in RESERVED:
                 self.errors.append(_reserved(name, origin))
-            elif key == "dataset":
+            elif name == "dataset":
                 self._put_dataset_keys(value, origin)
-            elif key in _DATASET:
-                self.put(f"/dataset/{key}", value, origin)
-            elif key in keys:
-                self.put(f"/{key}", value, origin)
+            elif name in ALIASES:
+                self.put(ALIASES[name], value, origin)
+            elif name in keys:
+                self.put(f"/{name}", value, origin)
             else:
                 self.put(f"/hyperparams/{escaped(name)}", value, origin)
 
@@ -191,6 +205,18 @@ class _Making:
         if "source" not in dataset:
             self.put("/dataset/source", source, "/dataset_uri")
         self.put(f"/dataset/{paths}", uri, "/dataset_uri")
+
+    def leave_out_what_counts_for_nothing(self) -> list[str]:
+        """Without validation data, ``eval_steps``, which scripts of the specification's time send always; what to say.
+
+        One that is no number of steps stays, and is an error like any other.
+        """
+        place, steps = ALIASES["eval_steps"], self.document.get("validate_every")
+        is_theirs = self.origins.get(place) == "/extra_args/eval_steps"
+        if not is_theirs or type(steps) is not int or steps < 0 or self.document.get("validation") is not None:
+            return []
+        del self.document["validate_every"], self.origins[place]
+        return ["eval_steps has no effect without validation data (extra_args.validation)"]
 
     def _put_dataset_keys(self, value: Any, origin: str) -> None:
         if not isinstance(value, Mapping):
@@ -214,7 +240,20 @@ def _not_allowed(name: str, pointer: str) -> NotAllowed:
     )
 
 
+def extra_arg_names(hyperparams: Iterable[str]) -> list[str]:
+    """Those of a trainer's hyperparameters that an ``extra_arg`` of the same name sets."""
+    keys = object_form(JobSpec).keys
+    return sorted(name for name in hyperparams if name not in RESERVED and name not in ALIASES and name not in keys)
+
+
+def _hint_as_said(hint: str) -> str:
+    """A hint of the job's, with the fields of the request for those of the job."""
+    hint = re.sub(r'"resources": \{(.*?)\}', r"\1", hint)
+    hint = re.sub(r"\bresources\.(?=\w)", "", hint)
+    return _OPERATORS if _UNSAYABLE.search(hint) else hint
+
+
 def _reserved(name: str, pointer: str) -> HostcoreError:
     instead = RESERVED[name]
-    hint = f"use {instead}" if instead else "it is the operator's; POST /v1/jobs takes a whole job"
+    hint = f"use {instead}" if instead else _OPERATORS
     return HostcoreError(f"extra_args cannot say {found(name)}", code="train.reserved", pointer=pointer, hint=hint)

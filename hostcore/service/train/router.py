@@ -1,9 +1,11 @@
 """``/train``: the HTTP surface of the unified trainer API, as its specification has it."""
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
+import anyio
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
 
@@ -20,10 +22,10 @@ from hostcore.service.http.problems import status_of as http_status
 from hostcore.service.jobs.router import IdempotencyKey
 from hostcore.service.services import Service, the_service
 from hostcore.service.store.job import StoredJob
-from hostcore.service.train.mapping import MappedJob, label, to_job
+from hostcore.service.train.mapping import MappedJob, extra_arg_names, label, to_job
 from hostcore.service.train.request import TrainingJobRequest, read_request
 from hostcore.service.train.schema import TrainingJobStatus, request_body
-from hostcore.service.train.standing import status_of
+from hostcore.service.train.standing import is_object, status_of
 from hostcore.service.train.trainers import Trainers
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
@@ -42,6 +44,9 @@ _REFUSED: Final = problem_answer(
 )
 #: What the specification answers with 400.
 _OF_THE_BODY: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT)
+#: How long a request waits until it is known whether an engine has created its job, and between two looks.
+_CREATE_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.1
 _CREATED: Final = {
     "name": "meta-meta-demo-001",
     "status": "submitted",
@@ -77,13 +82,16 @@ async def submit(
 ) -> Any:
     """Record a training job, which a launcher starts as soon as it can.
 
+    On Kubernetes the answer waits for the job's object: if it cannot be created it is 500, and no job is recorded.
     Everything that is wrong with the body is answered with 400, at once, each with its JSON pointer.
     """
     origin = Origin(principal=asker, route="train", idempotency_key=key, body=body)
     job, is_new = await run_in_threadpool(service.admission.replayed, origin), False
+    notes: Sequence[str] = ()
     if job is None:
         try:
             request, mapped = await run_in_threadpool(_read, body, service)
+            notes = mapped.notes
         except HostcoreError as error:
             return problem(HTTPStatus.BAD_REQUEST, all_errors(error))
         try:
@@ -97,12 +105,15 @@ async def submit(
             if http_status(all_errors(error)[0]) not in _OF_THE_BODY:
                 raise
             return problem(HTTPStatus.BAD_REQUEST, mapped.as_said(error))
+        if is_new:
+            service.dispatcher.wake()
+            job = await _created(job, service)
+            if job.phase == "ended" and job.status == "failed" and job.handle is None:
+                return await run_in_threadpool(_not_created, job, request, mapped, service)
     response.headers["Location"] = f"/train/{job.name}"
-    if is_new:
-        service.dispatcher.wake()
-    else:
+    if not is_new:
         response.headers["Idempotent-Replayed"] = "true"
-    return status_of(job, just_created=is_new)
+    return status_of(job, just_created=is_new, notes=notes)
 
 
 @ROUTER.get(
@@ -146,6 +157,26 @@ def _record(mapped: MappedJob, service: Service, trainers: Trainers, origin: Ori
     return service.admission.submit(_for_its_trainer(mapped, service, trainers).document, origin, name=mapped.name)
 
 
+async def _created(job: StoredJob, service: Service) -> StoredJob:
+    """A job of an engine that has objects for jobs, once it is known whether its object was created; others at once."""
+    end = time.monotonic() + (_CREATE_SECONDS if is_object(job) else 0)
+    while job.phase in ("queued", "launching") and not job.failures and time.monotonic() < end:
+        await anyio.sleep(_LOOK_SECONDS)
+        job = await run_in_threadpool(service.job, job.run_id)
+    return job
+
+
+def _not_created(job: StoredJob, request: TrainingJobRequest, mapped: MappedJob, service: Service) -> Response:
+    """The answer when its engine has not created a job, which is then as if it had never been asked for."""
+    error = service.dispatcher.refusal(job.launch_id) or HostcoreError(job.detail, code="launch.not_started")
+    service.jobs.remove(job)
+    if error.code == "launch.name_taken":
+        key = "job_name" if request.job_name is not None else "run_id"
+        taken = HostcoreError(error.message, code="job.exists", pointer=f"/{key}", hint=f"choose another {key}")
+        return problem(HTTPStatus.BAD_REQUEST, [taken])
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, mapped.as_said(error))
+
+
 def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) -> MappedJob:
     """The job with ``model_id`` where its trainer looks for it."""
     name = mapped.document["trainer"]
@@ -160,11 +191,12 @@ def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) ->
 
 
 def _unknown(key: str, names: Collection[str], trainer: str) -> HostcoreError:
+    said = extra_arg_names(names)
     return HostcoreError(
         f"the trainer {trainer!r} has no hyperparameter {found(key)}",
         code="key.unknown",
         pointer=f"/hyperparams/{escaped(key)}",
-        hint=did_you_mean(near(key, names)) or f"it has {', '.join(sorted(names)) or 'none'}",
+        hint=did_you_mean(near(key, said)) or f"extra_args may set {', '.join(said) or 'none of its hyperparameters'}",
     )
 
 

@@ -8,8 +8,9 @@ from typing import Final
 import attrs
 
 from hostcore.errors import all_errors
-from hostcore.job.layers import apply_override
+from hostcore.job.layers import apply_override, override_name
 from hostcore.job.load import load_job
+from hostcore.job.origins import Origins, mark, with_origin
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
@@ -63,14 +64,18 @@ def choose(directory: RunDirectory, name: str, settings: Sequence[str] = ()) -> 
     use = own or DeliveryUse(use=name)
     ref = _resolved(use.use, discovered, at)
     chosen: dict[str, object] = dict(use.settings)
+    origins: Origins = {}
     for override in settings:
-        chosen = apply_override(chosen, override)
+        name_of_override = override_name(override)
+        before, chosen = chosen, apply_override(chosen, override, name=name_of_override)
+        origins = with_origin(origins, override, before, chosen, name=name_of_override)
     selected = Selected(ref=ref, settings=chosen, pointer=at, use=f"reporter:{ref.name}", named_at=at)
     try:
         component = load_component(selected, job_dir=job_dir if own else Path.cwd())
     except HostcoreError as error:
+        mark(all_errors(error), {f"{at}{place}": origin for place, origin in origins.items()})
         for one in all_errors(error):
-            one.file = one.file or (str(directory.record) if own and not settings else None)
+            one.file = one.file or (str(directory.record) if own else None)
         raise
     (addressee,) = addressees_of([component], [use])
     if place is not None:

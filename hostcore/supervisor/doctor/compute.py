@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders
 from hostcore.supervisor.doctor.finding import Finding, Status, size
 from hostcore.supervisor.doctor.probe import Answer, Probe
 
@@ -88,6 +89,20 @@ def _accelerators(machine: Answer, torch: Mapping[str, Any]) -> Finding:
         hint=f"install a driver that is new enough for {torch['build']}, or a torch that is old enough for the driver",
         details=details,
     )
+
+
+def held_findings() -> Iterator[Finding]:
+    """Which runs hold the GPUs; nothing where there is none."""
+    try:
+        held = device_holders()
+    except DeviceLeasesUnusable as error:
+        finding = f"{error.message} ({error.file})"
+        yield Finding(name="accelerators.held", status="failed", finding=finding, hint=error.hint)
+        return
+    if held:
+        told = ", ".join(f"{name} by {holder}" for name, holder in held.items() if holder)
+        details = {name: holder and holder.run_id for name, holder in held.items()}
+        yield Finding(name="accelerators.held", status="ok", finding=told or "none, by any run", details=details)
 
 
 def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:

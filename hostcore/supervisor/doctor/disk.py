@@ -1,7 +1,7 @@
 """The disk under the runs folder."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,7 @@ def disk_findings(answer: Answer, folder: Path) -> Iterator[Finding]:
     yield _write(answer, folder)
     space = answer.last("space")
     if space and space["total_bytes"]:  # file systems of the kernel's own have none
-        yield _space(space)
+        yield space_finding(space)
     if kind := answer.last("kind"):
         yield _kind(kind)
 
@@ -61,7 +61,8 @@ def _write(answer: Answer, folder: Path) -> Finding:
     )
 
 
-def _space(space: dict[str, Any]) -> Finding:
+def space_finding(space: Mapping[str, Any]) -> Finding:
+    """Whether there is room; see :func:`hostcore.supervisor.doctor.disk_probe.space_of`."""
     free, names = space["free_bytes"], space["free_names"]
     status: Status = "ok"
     if free < _LITTLE_SPACE:

@@ -32,9 +32,7 @@ def _examine(folder: Path) -> None:
     nearest = next(place for place in (folder, *folder.parents) if os.path.lexists(place))
     _say(nearest=str(nearest), kind=file_system(nearest))
     _say(doing=f"asking for the free space of {nearest}")
-    disk = os.statvfs(nearest)
-    space = {"free_bytes": disk.f_bavail * disk.f_frsize, "total_bytes": disk.f_blocks * disk.f_frsize}
-    _say(space={**space, "free_names": disk.f_favail if disk.f_files else None})
+    _say(space=space_of(nearest))
     _say(doing=f"writing to {nearest}")
     place = Path(tempfile.mkdtemp(prefix=".hostcore-doctor-", dir=nearest))
     try:
@@ -47,6 +45,13 @@ def _examine(folder: Path) -> None:
         _say(written={"bytes": _LARGE_BYTES, "seconds": large, "commit_seconds": statistics.median(small)})
     finally:
         shutil.rmtree(place, ignore_errors=True)
+
+
+def space_of(folder: Path) -> dict[str, Any]:
+    """The free space of the disk of a folder, and how many more files it can have: None where that is not limited."""
+    disk = os.statvfs(folder)
+    space = {"free_bytes": disk.f_bavail * disk.f_frsize, "total_bytes": disk.f_blocks * disk.f_frsize}
+    return {**space, "free_names": disk.f_favail if disk.f_files else None}
 
 
 def _commit(place: Path, name: str) -> float:

@@ -9,7 +9,7 @@ import attrs
 from hostcore.errors import all_errors
 from hostcore.supervisor.check import check_job
 from hostcore.supervisor.doctor.finding import Finding, size
-from hostcore.supervisor.doctor.system import available_memory
+from hostcore.supervisor.doctor.system import WORKER_BYTES, available_memory
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore_hookspecs.errors import HostcoreError
@@ -18,8 +18,6 @@ from hostcore_hookspecs.errors import HostcoreError
 _OF_THE_MACHINE: Final = frozenset(
     {"device.unavailable", "precision.unavailable", "run.unwritable", "worker.died", "worker.start"}
 )
-#: Of a worker before it has a model: torch and what it brings.
-_WORKER_BYTES: Final = 500_000_000
 
 Check = Callable[..., Mapping[str, Any]]
 
@@ -99,7 +97,7 @@ def _devices(plan: RunPlan, checked: Mapping[str, Any]) -> list[str]:
     """What each rank would run on; empty if that is for the worker to choose, and it could not."""
     asked = plan.spec.requested_devices
     if "auto" in asked:
-        return [checked["device"]] if checked and len(asked) == 1 else []
+        return list(checked.get("devices", ()))
     return ["cuda:0" if name == "cuda" else name for name in asked]
 
 
@@ -162,7 +160,7 @@ def _backends(devices: Sequence[str]) -> Sequence[str]:
 
 
 def _memory(feed_bytes: int, ranks: int, available: int | None) -> Finding:
-    needed = ranks * (_WORKER_BYTES + feed_bytes)
+    needed = ranks * (WORKER_BYTES + feed_bytes)
     short = available is not None and needed > available
     has = "" if available is None else f"; {size(available)} are available"
     return Finding(

@@ -10,6 +10,7 @@ from hostcore.supervisor.doctor.compute import (
     accelerators_of,
     device_finding,
     device_probe,
+    held_findings,
     machine_findings,
     machine_probe,
 )
@@ -39,6 +40,7 @@ def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding
         yield from disk_findings(disk.answer(timeout_seconds), folder)
         answer = machine.answer(timeout_seconds)
         yield from machine_findings(answer)
+        yield from held_findings()
         yield from _together(answer, timeout_seconds)
 
 

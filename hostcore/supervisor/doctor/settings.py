@@ -2,12 +2,13 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
+from hostcore.supervisor.device_leases import DEVICES_DIR_VARIABLE
 from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.engine import START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks
+from hostcore.supervisor.engine import ADMISSION_VARIABLE, START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks
 from hostcore.supervisor.spawn import MASTER_SOCKET_VARIABLE
 
 #: Those that hostcore reads or sets.
@@ -16,8 +17,11 @@ OWN: Final = frozenset(
         "HOSTCORE_CACHE_DIR",
         "HOSTCORE_CONFIG",
         "HOSTCORE_DATABASE_URL",
+        ADMISSION_VARIABLE,
+        DEVICES_DIR_VARIABLE,
         "HOSTCORE_SERVER",
         RUNS_DIR_VARIABLE,
+        ADMISSION_VARIABLE,
         MASTER_SOCKET_VARIABLE,
         START_VARIABLE,
         SUPERVISOR_VARIABLE,
@@ -95,11 +99,17 @@ def _mistakes(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     threads = environment.get("OMP_NUM_THREADS")
     if threads is not None and not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", threads):
         found.append((f"OMP_NUM_THREADS={threads!r} is not a number of threads", "set OMP_NUM_THREADS to one"))
+    for name, near in unknown_variables(environment):
+        hint = f"did you mean {near}?" if near else f"hostcore reads {', '.join(sorted(OWN))}"
+        found.append((f"hostcore does not know {name}", hint))
+    return found
+
+
+def unknown_variables(environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The variables that look like hostcore's own and are not; each with the one that may be meant, or nothing."""
     for name in sorted(environment):
         if name.startswith(_OWN_PREFIX) and name not in OWN:
             # Without what all of them have in common, which would make any two alike.
             known = [own.removeprefix(_OWN_PREFIX) for own in OWN]
-            near = difflib.get_close_matches(name.removeprefix(_OWN_PREFIX), known, n=1)
-            hint = f"did you mean {_OWN_PREFIX}{near[0]}?" if near else f"hostcore reads {', '.join(sorted(OWN))}"
-            found.append((f"hostcore does not know {name}", hint))
-    return found
+            near = difflib.get_close_matches(name.removeprefix(_OWN_PREFIX), known, n=1, cutoff=0.75)
+            yield name, f"{_OWN_PREFIX}{near[0]}" if near else ""

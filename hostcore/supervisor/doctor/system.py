@@ -10,19 +10,21 @@ from typing import Final
 from hostcore.supervisor.doctor.finding import Finding, size
 from hostcore.supervisor.memory import memory_limit
 
+#: Of a worker before it has a model: torch and what it brings.
+WORKER_BYTES: Final = 500_000_000
 _LITTLE_MEMORY: Final = 2_000_000_000
 _FEW_FILES: Final = 1024
 _LITTLE_SHARED: Final = 512_000_000
-_SHARED: Final = Path("/dev/shm")  # noqa: S108 - what is looked at, not written to
+SHARED: Final = Path("/dev/shm")  # noqa: S108 - what is looked at, not written to
 
 
 def system_findings() -> Iterator[Finding]:
     """All of them."""
     yield _cores(usable_cores(), core_quota())
     yield _memory(available_memory(), memory_limit())
-    yield _files(*resource.getrlimit(resource.RLIMIT_NOFILE))
-    if _SHARED.is_dir():
-        yield _shared(os.statvfs(_SHARED))
+    yield files_finding(*resource.getrlimit(resource.RLIMIT_NOFILE))
+    if SHARED.is_dir():
+        yield shared_finding(os.statvfs(SHARED))
 
 
 def usable_cores() -> int:
@@ -85,7 +87,12 @@ def _memory(available: int | None, limit: int | None) -> Finding:
     )
 
 
-def _files(soft: int, hard: int) -> Finding:
+def files_finding(soft: int, hard: int) -> Finding:
+    """Whether enough files can be open at once.
+
+    :param soft: The limit.
+    :param hard: How far it can be raised.
+    """
     few = soft != resource.RLIM_INFINITY and soft < _FEW_FILES
     return Finding(
         name="system.files",
@@ -96,13 +103,14 @@ def _files(soft: int, hard: int) -> Finding:
     )
 
 
-def _shared(shared: os.statvfs_result) -> Finding:
+def shared_finding(shared: os.statvfs_result) -> Finding:
+    """Whether there is enough memory that processes can share."""
     total, free = shared.f_blocks * shared.f_frsize, shared.f_bavail * shared.f_frsize
     little = free < _LITTLE_SHARED
     return Finding(
         name="system.shared",
         status="warning" if little else "ok",
-        finding=f"{_SHARED} has {size(free)} of {size(total)} free",
+        finding=f"{SHARED} has {size(free)} of {size(total)} free",
         hint="ranks on GPUs and the processes of a DataLoader share memory there: docker run --shm-size=8g"
         if little
         else None,

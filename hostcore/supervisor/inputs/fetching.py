@@ -161,6 +161,7 @@ def _folder_has_no_sum(one: Source) -> InputMissing:
         f"{one.location} is a folder, and a SHA-256 is that of one file",
         code="input.folder",
         pointer=f"{one.pointer}/sha256",
+        file=one.location,
         hint='remove "sha256", or name a file',
     )
 
@@ -174,6 +175,8 @@ def _of_this_machine(one: Source, path: Path) -> Path:
             )
         of = f" (which {one.ref!r} was resolved to)" if one.ref else ""
         raise InputMissing(f"{path}{of} is not there", pointer=one.pointer, file=str(path))
+    if not (path.is_file() or path.is_dir()):  # a pipe may have no writer, and would be waited for without end
+        raise InputMissing(f"{path} is neither a file nor a folder", pointer=one.pointer, file=str(path))
     if not one.sha256:
         return path
     if path.is_dir():

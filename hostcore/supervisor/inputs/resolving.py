@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.interruption import is_by_signal
 from hostcore.job.origins import mark
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import escaped
@@ -138,14 +139,14 @@ class _Resolvers:
             return None
         try:
             return self._resolve(ref, context)
-        except KeyboardInterrupt:
-            raise
         except HostcoreError as error:
             culprit = attribute(error, self._components)
             error.pointer = error.pointer or pointer
             error.plugin = error.plugin or (culprit.ref.provenance if culprit else None)
             raise
         except BaseException as error:
+            if is_by_signal(error):
+                raise
             culprit = attribute(error, self._components)
             if culprit is None:
                 raise UnresolvedInput(f"{ref!r} cannot be resolved: {one_line(error)}", pointer=pointer) from error

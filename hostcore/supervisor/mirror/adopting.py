@@ -153,7 +153,8 @@ def _adopt(plan: RunPlan, mirror: "Mirror", tell: Tell) -> None:
     """Bring the run here under a hidden name, and give it its own when it is whole."""
     from hostcore.supervisor.mirror.contents import fetch_run
 
-    runs = plan.directory.path.parent
+    place = plan.directory.path.resolve()  # which may be a link to a folder on another disk
+    runs = place.parent
     outer = runs / f".adopting-{plan.spec.run_id}-{socket.gethostname()}-{os.getpid()}"
     _remove_leftovers(runs, plan.spec.run_id)
     tell(f"the run {plan.spec.run_id!r} is not on this machine, and is fetched from {mirror.uri}")
@@ -162,7 +163,7 @@ def _adopt(plan: RunPlan, mirror: "Mirror", tell: Tell) -> None:
         temporary = outer / plan.spec.run_id
         fetch_run(mirror, temporary, plan.checkpoints_dir if _is_elsewhere(plan) else None, tell)
         remove_stillborn(plan.directory)
-        _move_into_place(temporary, plan.directory.path)
+        _move_into_place(temporary, place)
     finally:
         shutil.rmtree(outer, ignore_errors=True)
 

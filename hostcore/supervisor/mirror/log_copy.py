@@ -7,12 +7,15 @@ from typing import Final
 
 from hostcore.events.reader import seq_of
 from hostcore.supervisor.remote.store import Place
+from hostcore_builtin_plugins.control_characters import visible
 
 LOG: Final = logging.getLogger("hostcore.mirror")
 
 #: Read at once, and added in one call at the most; in bytes.
 _PIECE: Final = 8 << 20
 _MOST: Final = 64 << 20
+#: Of a line, in bytes: so long only where an older version wrote what a plugin had said as a whole.
+_LONGEST: Final = 128 << 20
 #: Of a copy: whoever runs the run must not fill this machine's disk.
 _LARGEST: Final = 4 << 30
 _BLOCK: Final = 1 << 16
@@ -34,17 +37,23 @@ def add_events(log: Place, size: int, copy: Path) -> bool:
     with copy.open("a+b", buffering=0) as target:
         end, last = _end(target.fileno())
         if end >= _LARGEST:
-            LOG.warning("%s has more than %s bytes, which is all that is copied here", log.uri, f"{_LARGEST:,}")
+            LOG.warning(
+                "%s has more than %s bytes, which is all that is copied here", visible(log.uri), f"{_LARGEST:,}"
+            )
             return False
         newest = seq_of(last) or 0
         target.truncate(end)
         follows = last == (log.read(end - len(last), end) if last and end <= size else b"")
-        at, added = end if follows else 0, 0
+        at, added, length = end if follows else 0, 0, _PIECE
         while at < size:
-            piece = log.read(at, min(at + _PIECE, size)) or b""
+            piece = log.read(at, min(at + length, size)) or b""
             whole = piece[: piece.rfind(b"\n") + 1]
             if not whole:
-                return len(piece) < _PIECE  # the last line is torn; or it is none of ours
+                if len(piece) < length or length >= _LONGEST:
+                    return len(piece) < length  # the last line is torn; or it is none of ours
+                length *= 2
+                continue
+            length = _PIECE
             new = whole if follows else b"".join(_newer(whole, newest))
             target.write(new)
             at += len(whole)

@@ -28,6 +28,7 @@ from hostcore.scrubbing import scrub
 from hostcore.supervisor.mirror.log_copy import add_events
 from hostcore.supervisor.mirror.place import Mirror, mirror_of, record_of
 from hostcore.supervisor.remote.store import Place, RemoteFile
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
 LOG: Final = logging.getLogger("hostcore.mirror")
@@ -79,7 +80,7 @@ def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) ->
                 notes.write()
     except (HostcoreError, OSError) as error:
         level = logging.WARNING if at_once else logging.INFO  # else it is looked at again before it ends
-        LOG.log(level, "the mirror of %s cannot be brought here: %s", directory.run_id, scrub(str(error)))
+        LOG.log(level, "the mirror of %s cannot be brought here: %s", directory.run_id, visible(scrub(str(error))))
         return False
 
 

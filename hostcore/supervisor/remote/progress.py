@@ -4,6 +4,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from hostcore_builtin_plugins.control_characters import visible
+
 
 @contextmanager
 def shown_progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
@@ -26,5 +28,5 @@ def shown_progress(label: str, total: int | None) -> Iterator[Callable[[int], No
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(label, total=total)
+        task = progress.add_task(visible(label, one_line=True), total=total)
         yield lambda done: progress.update(task, completed=done)

@@ -123,6 +123,7 @@ class _Transfer:
     def __init__(self, filesystem: "AbstractFileSystem", wanted: Sequence[Wanted], pointer: str | None) -> None:
         self._filesystem = filesystem
         self._pointer = pointer
+        self._wanted = wanted
         self._left = deque(enumerate(wanted))
         self._count = len(wanted)
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -172,7 +173,8 @@ class _Transfer:
     def _stalled(self, seconds: float) -> Stalled:
         message = f"no byte has arrived for {seconds:g} seconds"
         hint = "look whether the store is up, and whether this machine gets there; then try again"
-        return Stalled(message, pointer=self._pointer, hint=hint)
+        waiting = next(one.uri for number, one in enumerate(self._wanted) if number not in self.digests)
+        return Stalled(message, pointer=self._pointer, file=waiting, hint=hint)
 
     def _work(self) -> None:
         while not self.cancelled.is_set():

@@ -1,12 +1,12 @@
 """An exception of ``transform_batch`` in another process, on its way to the end of the run."""
 
-import traceback as tracebacks
 from collections.abc import Sequence
 from typing import Any, Literal
 
 import attrs
 
-from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback
+from hostcore.events.bounds import bounded
+from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback, whole_traceback
 from hostcore.plugins.component import Component
 from hostcore.plugins.resolve import Selected
 from hostcore.scrubbing import scrub
@@ -86,9 +86,7 @@ class Failure:
             kind="other",
             type=type(error).__name__,
             message=_message(error),
-            traceback=plugin_traceback(error, culprit)
-            if culprit
-            else scrub("".join(tracebacks.format_exception(error))),
+            traceback=plugin_traceback(error, culprit) if culprit else whole_traceback(error),
             plugin=plugin,
             hint=_WITHOUT_SETUP if culprit and _lacks_attribute(error, culprit) else None,
         )
@@ -131,6 +129,6 @@ def _lacks_attribute(error: BaseException, component: Component) -> bool:
 
 def _message(error: BaseException) -> str:
     try:
-        return scrub(str(error))
+        return bounded(scrub(str(error)))
     except Exception:  # noqa: BLE001 - a plugin's own __str__
         return "<exception str() failed>"  # as Python's own tracebacks have it

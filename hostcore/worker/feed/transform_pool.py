@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import attrs
 
+from hostcore.interruption import is_by_signal
 from hostcore.worker.feed import transform_process
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform_call import Assignment
@@ -134,7 +135,9 @@ class _Broken:
 def _next(batches: Iterator[Any]) -> Any:
     try:
         return next(batches, _END)
-    except Exception as error:  # noqa: BLE001 - raised in its turn
+    except BaseException as error:
+        if is_by_signal(error):
+            raise
         broken = _Broken(Future())
         broken.result.set_exception(error)
         return broken

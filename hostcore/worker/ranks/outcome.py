@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from hostcore.worker.ranks.protocol import Ranks
+from hostcore.worker.ranks.protocol import Exchange
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class _Failure:
         return error
 
 
-def on_all(ranks: Ranks, action: Callable[[], T]) -> list[T]:
+def on_all(ranks: Exchange, action: Callable[[], T]) -> list[T]:
     """Do something on every rank, without a collective in it. A collective itself.
 
     :param action: Returns plain values.
@@ -67,6 +67,6 @@ def on_all(ranks: Ranks, action: Callable[[], T]) -> list[T]:
     return told
 
 
-def on_first(ranks: Ranks, action: Callable[[], T]) -> T:
+def on_first(ranks: Exchange, action: Callable[[], T]) -> T:
     """Do something on the first rank, for all; see :func:`on_all`."""
     return on_all(ranks, lambda: action() if ranks.rank == 0 else None)[0]  # type: ignore[return-value]

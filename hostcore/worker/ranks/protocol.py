@@ -7,20 +7,30 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 
-class Ranks(Protocol):
-    """The processes that train together, as one of them sees them."""
+class Exchange(Protocol):
+    """Ranks that tell each other something."""
 
     @property
     def rank(self) -> int:
         """Its place among all of them."""
 
     @property
-    def local_rank(self) -> int:
-        """Its place among those of its machine."""
-
-    @property
     def world_size(self) -> int:
         """How many there are."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Everybody's value, by rank, on every rank. A collective.
+
+        :param value: Plain values: numbers, text, bytes, None, and lists, tuples and dictionaries of them.
+        """
+
+
+class Ranks(Exchange, Protocol):
+    """The processes that train together, as one of them sees them."""
+
+    @property
+    def local_rank(self) -> int:
+        """Its place among those of its machine."""
 
     @property
     def for_writing(self) -> Any:
@@ -33,12 +43,6 @@ class Ranks(Protocol):
         """At each place the largest of all ranks' values. A collective.
 
         :param values: Integers of 64 bits; as many on every rank.
-        """
-
-    def gather(self, value: Any) -> list[Any]:
-        """Everybody's value, by rank, on every rank. A collective.
-
-        :param value: Plain values: numbers, text, bytes, None, and lists, tuples and dictionaries of them.
         """
 
     def barrier(self) -> None:

@@ -34,6 +34,7 @@ EXAMPLES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "terminal": lambda folder: {"settings": {"every_seconds": 0}},
     "prometheus": lambda folder: {},
     "jsonl": partial(_file, "JsonlFile"),
+    "job-index": partial(_file, "JobIndexFile"),
     "tensorboard": partial(_file, "EventFiles"),
     "webhook": lambda folder: {"harness": _load("server_sinks.py:webhook")},
     "redis-streams": partial(_server, "redis_server", "redis_command"),

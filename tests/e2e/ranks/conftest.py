@@ -74,7 +74,7 @@ class Folder:
 
     def job(self, run_id: str, **keys: Any) -> str:
         """Write a job file on two ranks; its name."""
-        job = {"trainer": "pair_trainer:Trainer", "run_id": run_id, "max_steps": 20, "reporters": [], **keys}
+        job = {"trainer": "pair_trainer:Trainer", "run_id": run_id, "max_steps": 20, "terminal": False, **keys}
         job = job if "device" in job else {"devices": ["cpu", "cpu"], **job}
         (self.path / f"{run_id}.json").write_text(json.dumps(job))
         return f"{run_id}.json"

@@ -106,7 +106,7 @@ class Runner:
             "devices": ["cpu"] * ranks,
             "dataset": {**data, "shuffle": True},
             "metric_every": 1,
-            "reporters": [],
+            "terminal": False,
             **keys,
         }
         for split in ("validation", "test"):

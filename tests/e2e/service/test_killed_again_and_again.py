@@ -11,7 +11,7 @@ import urllib3
 
 #: At most: on a machine on which the service takes long to start, it would hardly ever be there.
 MOST_KILLS = 40
-JOB = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "reporters": []}
+JOB = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "terminal": False}
 
 
 @contextmanager

@@ -57,7 +57,7 @@ def paced(run_id: str, **keys: Any) -> dict[str, Any]:
     usual = {
         "trainer": "paced",
         "devices": ["cpu"],
-        "reporters": [],
+        "terminal": False,
         "mock_batches": [1, 2, 3, 4],
         "max_steps": 60,
         "metric_every": 1,

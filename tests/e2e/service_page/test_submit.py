@@ -13,7 +13,7 @@ def button(name: str) -> str:
 
 
 def job(run_id: str) -> dict[str, Any]:
-    keys = {"trainer": "paced", "device": "cpu", "reporters": [], "mock_batches": [1], "max_steps": 1}
+    keys = {"trainer": "paced", "device": "cpu", "terminal": False, "mock_batches": [1], "max_steps": 1}
     return {"run_id": run_id, **keys}
 
 

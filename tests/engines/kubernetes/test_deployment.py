@@ -22,7 +22,7 @@ from hostcore.supervisor.operator_file import read_operator_file
 from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_builtin_plugins.launchers.kubernetes.trainjob import TrainJobLauncher
 from hostcore_builtin_plugins.policies.allow_list import AllowList
-from hostcore_hookspecs import LaunchContext, TransientError
+from hostcore_hookspecs import FatalError, LaunchContext, TransientError
 from hostcore_hookspecs.job import Job
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
@@ -216,6 +216,10 @@ def _whole_life(kubernetes: Any, emulator: ModuleType, launcher: Any, name: str)
     other = launcher.launch(_context(f"{name}-other")())
     kubernetes.wait(lambda: "exceeded quota" in launcher.poll(other).message)
     kubernetes.forbid_pods("")
+    kubernetes.fail(emulator.Fault(path=f"/{launcher.kind.plural}", method="POST"))
+    with pytest.raises(FatalError):  # the ConfigMap is removed again
+        launcher.launch(_context(f"{name}-failed")())
+    kubernetes.heal()
     return {_asked(one) for one in kubernetes.requests()}
 
 

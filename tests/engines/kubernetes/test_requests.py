@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -153,6 +154,61 @@ def test_what_the_server_says_is_told(
         assert raised.value.retry_after_seconds == 7.0
     kubernetes.heal()
     assert kubernetes.objects("configmaps") == []
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_server_that_fails_once_makes_one_object(
+    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context, after: bool
+) -> None:
+    kubernetes.fail(emulator.Fault(path=JOBS, method="POST", after=after))
+    healing = threading.Thread(
+        target=lambda: (kubernetes.wait(lambda: kubernetes.requests("GET", JOBS)), kubernetes.heal())
+    )
+    healing.start()
+    handle = launcher.launch(context())
+    healing.join()
+    [job] = kubernetes.objects("pytorchjobs")
+    assert handle.details["uid"] == job["metadata"]["uid"]
+    assert kubernetes.objects("configmaps")[0]["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
+
+
+def test_a_server_that_always_fails_starts_nothing_and_that_is_certain(
+    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
+) -> None:
+    kubernetes.fail(emulator.Fault(path=JOBS, method="POST", message="the webhook is down"))
+    with pytest.raises(FatalError, match="the webhook is down") as failed:
+        launcher.launch(context())
+    assert failed.value.code == "launch.not_started"
+    kubernetes.heal()
+    assert kubernetes.objects("configmaps") == []
+    launcher.launch(context(launch_id="demo_1.2"))
+
+
+def test_a_server_that_does_not_say_what_it_has_made_is_asked_again(
+    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
+) -> None:
+    kubernetes.fail(emulator.Fault(path=JOBS, after=True))
+    with pytest.raises(TransientError):
+        launcher.launch(context())
+    kubernetes.heal()
+    launcher.launch(context())
+    assert len(kubernetes.objects("pytorchjobs")) == 1
+
+
+def test_a_refusal_after_an_answer_was_lost_is_certain_only_if_nothing_was_made(
+    kubernetes: Any, emulator: ModuleType, launcher: KubernetesLauncher, context: Context
+) -> None:
+    forbidden = emulator.Fault(
+        path=JOBS, method="POST", status=403, reason="Forbidden", message="no more quota", dry_runs=True
+    )
+    kubernetes.fail(forbidden)
+    with pytest.raises(FatalError, match="no more quota") as refused:
+        launcher.launch(context())
+    assert refused.value.code == "launch.not_started"
+    kubernetes.heal()
+    made = launcher.launch(context())
+    kubernetes.fail(forbidden)
+    assert launcher.launch(context()) == made
 
 
 def test_a_cluster_without_the_operator_says_what_to_install(

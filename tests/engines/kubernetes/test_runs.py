@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import boto3
 import pytest
 from command_line import COMMAND
+from moto.server import ThreadedMotoServer
 from waiting import wait_until
 
 from hostcore_builtin_plugins.launchers.kubernetes.launching import KubernetesLauncher
@@ -23,6 +25,7 @@ TRAINER = Path(__file__).parents[1] / "curve_trainer.py"
 LAUNCHERS: dict[str, Any] = {"kubernetes-pytorchjob": PytorchJobLauncher, "kubernetes-trainjob": TrainJobLauncher}
 PLURALS = {"kubernetes-pytorchjob": "pytorchjobs", "kubernetes-trainjob": "trainjobs"}
 RATE, TARGET = 0.01, 3.0
+IN_MIRROR = ("result.json", "config/run.json", "logs/events.jsonl", "checkpoints/step-000020.json")
 
 
 def curve(steps: int) -> list[float]:
@@ -131,6 +134,35 @@ def test_two_nodes_train_one_model_in_a_volume(submit: Callable[..., Run], kuber
     assert run.losses() == pytest.approx(curve(20))
     record = json.loads((run.path / "config" / "run.json").read_text())
     assert record["world_size"] == 2
+
+
+def test_two_nodes_without_a_volume_train_one_model_that_the_store_has(
+    submit: Callable[..., Run], kubernetes: Any, use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    login = {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s", "AWS_DEFAULT_REGION": "us-east-1"}
+    environment = {**login, "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_EC2_METADATA_DISABLED": "true"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    try:
+        client = boto3.client("s3", endpoint_url=environment["AWS_ENDPOINT_URL"])
+        client.create_bucket(Bucket=use)  # the servers of a process have the same ones
+        run = submit(checkpoint_base_uri=f"s3://{use}", resources={"num_nodes": 2, "env": environment})
+        status = run.over()
+        assert status.status == "succeeded", (status, run.log())
+        prefix = "demo_1/framework=curve_trainer-Trainer"
+        read = {key: client.get_object(Bucket=use, Key=f"{prefix}/{key}")["Body"].read() for key in IN_MIRROR}
+    finally:
+        server.stop()
+    assert len(kubernetes.objects("pods")) == 2
+    assert (json.loads(read["result.json"])["status"], json.loads(read["config/run.json"])["world_size"]) == (
+        *("succeeded", 2),
+    )
+    events = [json.loads(line) for line in read["logs/events.jsonl"].splitlines()]
+    assert [one["metrics"]["train/loss"] for one in events if one["event"] == "metrics"] == pytest.approx(curve(20))
+    assert json.loads(read["checkpoints/step-000020.json"])["final"] is True
 
 
 def test_cancelling_writes_a_checkpoint(submit: Callable[..., Run], kubernetes: Any) -> None:

@@ -43,7 +43,7 @@ class Folder:
             "trainer": "curve_trainer:Trainer",
             "run_id": run_id,
             "max_steps": 20,
-            "reporters": [],
+            "terminal": False,
             "device": "cpu",
             "launcher": {**launcher, **keys.pop("launcher", {})},
             **keys,

@@ -90,7 +90,7 @@ class Folder:
             "run_id": run_id,
             "trainer": "small_trainer:Trainer",
             "device": "cpu",
-            "reporters": [],
+            "terminal": False,
             "max_steps": 10,
             "launcher": {"use": "slurm", **(launcher or {})},
             **keys,

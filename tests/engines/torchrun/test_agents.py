@@ -88,7 +88,7 @@ def submit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., R
             "run_id": run_id,
             "max_steps": 20,
             "metric_every": 1,
-            "reporters": [],
+            "terminal": False,
             "device": "cpu",
             # The same rows in a step, whatever number of ranks is left.
             "global_batch_size": 2,

@@ -115,6 +115,16 @@ CASES = {
         pointer="/trainer",
         says=("could not be imported", "SystemExit"),
     ),
+    "an import that interrupts": Case(
+        trainer=trainer(before="raise KeyboardInterrupt"),
+        pointer="/trainer",
+        says=("could not be imported", "KeyboardInterrupt"),
+    ),
+    "a constructor that interrupts": Case(
+        trainer=trainer("    def __init__(self): raise KeyboardInterrupt"),
+        pointer="/trainer",
+        says=("could not be constructed", "KeyboardInterrupt", "mine.py:"),
+    ),
     "an import path to nothing": Case(
         job={"trainer": "mine:Trainr"}, pointer="/trainer", says=("mine has no 'Trainr'", "did you mean 'Trainer'?")
     ),
@@ -202,7 +212,7 @@ CASES = {
 def prepare(case: Case, workplace: Any) -> None:
     """Write the trainer, the data and the job."""
     workplace.write(case.trainer, "mine.py")
-    job: dict[str, Any] = {"trainer": "mine:Trainer", "run_id": "new", "max_steps": 2, "reporters": []}
+    job: dict[str, Any] = {"trainer": "mine:Trainer", "run_id": "new", "max_steps": 2, "terminal": False}
     if case.data is None:
         job["mock_batches"] = [1, 2]
     else:

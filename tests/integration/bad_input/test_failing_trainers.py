@@ -27,7 +27,7 @@ JOB = {
     "max_steps": 1000,
     "metric_every": 0,
     "checkpoint_every": 100,
-    "reporters": [],
+    "terminal": False,
 }
 
 

@@ -102,7 +102,7 @@ def test_a_reporter_that_cannot_be_constructed_is_refused(site: Any, refused: An
 def test_a_malformed_entry_points_file_of_somebody_else_disturbs_nobody(site: Any, workplace: Any) -> None:
     site.install("garbage", modules={}, entry_points="no group = here\n\x00[half")
     install(site, "tides")
-    workplace.write({"trainer": "tide_table", "mock_batches": [1], "run_id": "new", "reporters": []})
+    workplace.write({"trainer": "tide_table", "mock_batches": [1], "run_id": "new", "terminal": False})
     ran = workplace.hostcore("run", "job.json")
     assert (ran.code, ran.err) == (0, "")
     listed = workplace.hostcore("plugins")

@@ -17,7 +17,7 @@ class Trainer:
     def state_dict(self, state): return state
     def load_state_dict(self, state, payload): state.update(payload)
 """
-JOB = {"trainer": "mine:Trainer", "mock_batches": [1, 2], "run_id": "first", "reporters": []}
+JOB = {"trainer": "mine:Trainer", "mock_batches": [1, 2], "run_id": "first", "terminal": False}
 
 #: Starts a command without root's power to ignore permissions.
 UNPRIVILEGED = (

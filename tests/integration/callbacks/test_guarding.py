@@ -21,7 +21,7 @@ from hostcore_hookspecs import Event
 JOB = {
     "trainer": "guarded:Trainer",
     "run_id": "a",
-    "reporters": [],
+    "terminal": False,
     "device": "cpu",
     "mock_batches": [1],
     "metric_every": 1,

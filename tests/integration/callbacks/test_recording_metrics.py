@@ -15,7 +15,7 @@ DATA = {"source": "mock", "num_rows": 8, "batch_size": 2}
 JOB = {
     "trainer": "watched:Trainer",
     "run_id": "a",
-    "reporters": [],
+    "terminal": False,
     "device": "cpu",
     "dataset": DATA,
     "metric_every": 3,

@@ -48,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
         job = {
             "trainer": "watched:Trainer",
             "run_id": "a",
-            "reporters": [],
+            "terminal": False,
             "device": "cpu",
             "dataset": data,
             "validation": data,

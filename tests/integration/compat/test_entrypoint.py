@@ -130,3 +130,17 @@ def test_a_variable_that_would_have_no_effect_is_refused(mount: Any, name: str, 
     assert caught.value.hint == f"unset {name}"
     assert plan_from({**environment, name: ""}).spec.run_id == "run_123"
     assert plan_from({**environment, name: "0"}).spec.run_id == "run_123"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("TRAINER_PLUGIN", "nope", "no trainer is called 'nope'"),
+        ("TRAINER_MAX_RUNTIME_SECONDS", "soon", 'found "soon"'),
+    ],
+)
+def test_a_wrong_value_names_the_variable_that_it_came_from(mount: Any, variable: str, value: str, says: str) -> None:
+    answer = mount.entrypoint(**{variable: value})
+    assert answer.returncode == 2
+    assert says in answer.stderr
+    assert f"from: ${variable}\n" in answer.stderr

@@ -1,7 +1,10 @@
 """Their trainer skeleton and their job file, with new names and paths, under ``hostcore run``."""
 
+import json
 from pathlib import Path
 from typing import Any
+
+SKELETON = Path(__file__).parent / "data" / "skeleton.py.txt"
 
 #: Writes into its folder what it was given, and counts on after a restart.
 COUNTING = """
@@ -63,3 +66,33 @@ def test_a_trainer_gets_their_columns_hyperparameters_and_checkpoints(mount: Any
     events = mount.lines("runs/run_123/logs/events.jsonl")
     assert [event["path"] for event in events if event["event"] == "run_resumed"] == ["checkpoints/step-000200"]
     assert Path(mount.folder / "runs/run_123/checkpoints/step-001000/trainer/weights.txt").read_text() == "1000"
+
+
+def test_the_skeleton_as_it_is_says_which_import_to_write(mount: Any) -> None:
+    (mount.folder / "skeleton.py").write_text(SKELETON.read_text())
+    for command in ("validate", "run"):
+        answer = mount.start("hostcore", command, "trainer_job.json")
+        assert answer.returncode == 2
+        assert "    hint: write: from hostcore_hookspecs import StepContext, StepResult\n" in answer.stderr
+        assert "Traceback" not in answer.stderr
+
+
+def test_their_job_generates_no_samples_and_is_told_so(mount: Any) -> None:
+    told = '"sample_every" is 200, but there are no "samples": nothing is generated'
+    hint = 'list what to generate in "samples", or remove "sample_every"'
+    answer = mount.start("hostcore", "validate", "trainer_job.json")
+    assert answer.returncode == 0
+    assert answer.stderr == f"warning: {told}\n      at: /sample_every\n    hint: {hint}\n"
+    document = json.loads(mount.start("hostcore", "validate", "trainer_job.json", "--json").stdout)
+    (warning,) = document["job_warnings"]
+    assert warning["message"] == told
+    assert (warning["code"], warning["pointer"], warning["hint"]) == ("samples.none", "/sample_every", hint)
+    assert told in document["warnings"][0]
+
+    mount.changed(max_steps=2)
+    answer = mount.start("hostcore", "run", "trainer_job.json")
+    assert answer.returncode == 0
+    assert f"run_123 warning: {told}; {hint}\n" in answer.stderr
+    events = mount.lines("runs/run_123/logs/events.jsonl")
+    codes = [event["code"] for event in events if event["event"] == "warning"]
+    assert codes.count("samples.none") == 1

@@ -33,7 +33,7 @@ class Runs:
     def run(self, run_id: str, max_steps: int, **dataset: Any) -> list[dict[str, Any]]:
         """Run a job or go on with it, and return all rows that its run was trained on, in order."""
         shuffled = {"batch_size": 40, "shuffle": True, **dataset}
-        job = {"trainer": "row_keeper:Trainer", "run_id": run_id, "reporters": [], "device": "cpu"}
+        job = {"trainer": "row_keeper:Trainer", "run_id": run_id, "terminal": False, "device": "cpu"}
         path = self.folder / "job.json"
         path.write_text(json.dumps({**job, "max_steps": max_steps, "dataset": shuffled}))
         assert hostcore.run(path).step == max_steps

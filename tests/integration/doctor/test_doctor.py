@@ -24,7 +24,7 @@ class Trainer:
     def state_dict(self): return {}
     def load_state_dict(self): pass
 """
-JOB = {"trainer": "idle:Trainer", "dataset": {"source": "mock"}, "run_id": "try", "reporters": []}
+JOB = {"trainer": "idle:Trainer", "dataset": {"source": "mock"}, "run_id": "try", "terminal": False}
 
 
 def doctor(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -13,6 +13,7 @@ import pytest
 
 import hostcore
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.doctor import quick
 from hostcore_hookspecs import Event
 
 HERE = Path(__file__).parent
@@ -36,6 +37,13 @@ def write_rows(path: Path, first: int, count: int) -> None:
     """A table of one column, ``row``, that counts."""
     table = pa.table({"row": pa.array(range(first, first + count), pa.int64())})
     pq.write_table(table, path)
+
+
+@pytest.fixture(autouse=True)
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has enough of everything, so that no run has a warning in its log."""
+    monkeypatch.setattr(quick, "space_of", lambda _: {"free_bytes": 10**12, "total_bytes": 10**13, "free_names": None})
+    monkeypatch.setattr(quick, "available_memory", lambda: None)
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def play(
         job = {
             "trainer": "recorder:Trainer",
             "run_id": "a",
-            "reporters": [],
+            "terminal": False,
             "device": "cpu",
             "callbacks": ["recorder:Callback"],
             "dataset": data["dataset"],

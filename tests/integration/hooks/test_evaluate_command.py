@@ -38,7 +38,7 @@ def trained(play: Play, exact: ModuleType, tmp_path: Path) -> Callable[..., Any]
             "trainer": "exact:Noisy",
             "run_id": "a",
             "device": "cpu",
-            "reporters": [],
+            "terminal": False,
             "callbacks": [],
             "dataset": numbers(4),
             "validation": numbers(5),
@@ -75,7 +75,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]
         threads[-1].start()
         return worker
 
-    monkeypatch.setattr(evaluate, "LocalRanks", lambda _: spawn)
+    monkeypatch.setattr(evaluate, "LocalRanks", lambda ranks, devices: spawn)
 
     def run(*arguments: str) -> Result:
         return CliRunner().invoke(cli, ["evaluate", "job.json", *arguments])
@@ -177,6 +177,19 @@ def test_several_devices_evaluate_on_the_first_with_the_same_batches(
     (tmp_path / "job.json").write_text(json.dumps(job | several))
     result = evaluated("--checkpoint", "a", "--json")
     assert json.loads(result.stdout)["metrics"] == dict(played.of("validation")[1].payload.metrics)
+
+
+def test_a_device_that_is_not_there_names_the_option_before_any_worker_starts(
+    trained: Callable[..., Any], evaluated: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained()
+    command = tmp_path / "nvidia-smi"
+    command.write_text("#!/bin/sh\necho 0, GPU-aaaa\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    result = evaluated("--checkpoint", "a", "--devices", "cuda:7")
+    assert result.exit_code == 2
+    assert "there is no device 'cuda:7' here\n      at: /device\n    from: --devices" in result.stderr
 
 
 def test_a_damaged_checkpoint_is_passed_over_with_a_run_and_refused_by_name(

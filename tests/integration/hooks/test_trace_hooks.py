@@ -17,6 +17,7 @@ ONE_STEP = """
     0  setup  trainer:recorder:Trainer
     0  configure  trainer:recorder:Trainer -> {steps: 0}
     0  on_train_begin  callback:0:recorder:Callback
+    0  state_dict  trainer:recorder:Trainer -> {steps: 0}
     0  on_epoch_begin  callback:0:recorder:Callback
     0  prepare_batch  trainer:recorder:Trainer  (raw_batch=RecordBatch[2, 1]) -> [0, 1]
     0  on_batch_begin  callback:0:recorder:Callback  (batch=[0, 1])
@@ -84,7 +85,7 @@ def test_ends_with_the_call_that_failed_and_what_came_of_it(play: Play) -> None:
 def test_the_command_says_where_the_calls_go(play: Play, tmp_path: Path) -> None:
     (tmp_path / "recorder.py").write_text((Path(__file__).parent / "recorder.py").read_text())
     job = """{
-        "trainer": "recorder:Trainer", "run_id": "a", "device": "cpu", "max_steps": 1, "reporters": [],
+        "trainer": "recorder:Trainer", "run_id": "a", "device": "cpu", "max_steps": 1, "terminal": false,
         "dataset": {"parquet_paths": "train.parquet"}
     }"""
     (tmp_path / "job.json").write_text(job.replace('"train.parquet"}', '"train.parquet", "batch_size": 2}'))

@@ -91,7 +91,7 @@ class Machine:
 
     def job(self, **keys: Any) -> Path:
         path = self.path / "job.json"
-        path.write_text(json.dumps({"device": "cpu", "reporters": [], **keys}))
+        path.write_text(json.dumps({"device": "cpu", "terminal": False, **keys}))
         return path
 
     def hostcore(self, *arguments: str | Path, **environment: str) -> Said:

@@ -59,7 +59,7 @@ def away(site_here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def _job(tmp_path: Path, **keys: Any) -> str:
-    job = {"run_id": "a", "trainer": "waiting", "device": "cpu", "max_steps": 3, "reporters": [], "launcher": "far"}
+    job = {"run_id": "a", "trainer": "waiting", "device": "cpu", "max_steps": 3, "terminal": False, "launcher": "far"}
     path = tmp_path / "job.json"
     path.write_text(json.dumps({**job, "checkpoint_base_uri": str(tmp_path / "mirror"), **keys}))
     return str(path)

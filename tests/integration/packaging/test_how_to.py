@@ -58,7 +58,7 @@ class Lab:
     environment: dict[str, str]
 
     def run(self, **job: Any) -> "subprocess.CompletedProcess[str]":
-        base = {"run_id": "guide", "trainer": "constant_trainer:Constant", "reporters": [], "metric_every": 1}
+        base = {"run_id": "guide", "trainer": "constant_trainer:Constant", "terminal": False, "metric_every": 1}
         dataset = {"source": "csv-file", "path": "rows.csv", "columns": ["a"], "batch_size": 2}
         (self.folder / "job.json").write_text(json.dumps({**base, "dataset": dataset, **job}))
         command = [sys.executable, "-c", "from hostcore.cli import main; main()", "run", "job.json"]

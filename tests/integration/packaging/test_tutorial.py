@@ -184,3 +184,12 @@ def test_the_exception_of_the_tutorial_is_shown_with_its_own_traceback(reader: R
     assert answer.returncode == 1
     assert stable(answer.stderr + answer.stdout) == stable(shown("break-step"))
     assert (reader.folder / "runs/oops/result.json").is_file()
+
+
+def test_callbacks_find_the_optimizer_of_the_tutorial(reader: Reader) -> None:
+    callbacks = json.dumps(["lr-monitor", {"use": "grad-clip", "max_norm": 1.0}])
+    answer = reader.hostcore(
+        "run", "job.json", "--set", f"callbacks={callbacks}", "--set", "max_steps=5", "--set", "run_id=lr", "--json"
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert "train/lr" in json.loads(answer.stdout)["metrics"]

@@ -108,4 +108,4 @@ def halving(site: Any) -> dict[str, Any]:
     """The trainer ``halving`` of the distribution ``halvers``, installed; and a job of four steps for it."""
     entry_points = {"hostcore.trainers": {"halving": "halvers:Halving"}}
     site.install("halvers", version="1.2", modules={"halvers.py": TRAINER}, entry_points=entry_points)
-    return {"trainer": "halving", "run_id": "try", "mock_batches": [1, 2], "epochs": 2, "reporters": []}
+    return {"trainer": "halving", "run_id": "try", "mock_batches": [1, 2], "epochs": 2, "terminal": False}

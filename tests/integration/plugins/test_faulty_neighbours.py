@@ -73,7 +73,7 @@ def test_listing_imports_nothing_and_tells_what_is_broken(environment: Any, mark
 
 
 def test_a_job_that_does_not_name_them_runs(environment: Any, halving: Any, mark: Path) -> None:
-    del halving["reporters"]  # the default reporter is one of those that have a rival
+    del halving["terminal"]  # the default reporter is one of those that have a rival
     answer = environment.run(**halving)
     assert answer.returncode == 0, answer.stderr
     assert "succeeded" in answer.stdout
@@ -106,9 +106,12 @@ def test_showing_a_faulty_plugin_tells_its_fault_in_a_line(environment: Any, mar
 def test_a_name_that_has_a_rival_must_be_qualified_where_it_is_written(
     environment: Any, halving: Any, mark: Path
 ) -> None:
-    answer = environment.run(**{**halving, "reporters": ["terminal"]})
+    answer = environment.run(**{**halving, "terminal": True, "reporters": ["terminal"]})
     assert answer.returncode == 2
     assert "at: /reporters/0" in answer.stderr
     assert "write hostcore-builtin-plugins/terminal or usurpers/terminal" in answer.stderr
     assert not mark.exists()
-    assert environment.run(**{**halving, "reporters": ["hostcore-builtin-plugins/terminal"]}).returncode == 0
+    assert (
+        environment.run(**{**halving, "terminal": True, "reporters": ["hostcore-builtin-plugins/terminal"]}).returncode
+        == 0
+    )

@@ -71,7 +71,7 @@ JOB: dict[str, Any] = {
     "mock_batches": [[[1.0, 3.0], [2.0, 6.0]], [[3.0, 9.0]]],
     "epochs": 20,
     "metric_every": 40,
-    "reporters": [],
+    "terminal": False,
 }
 
 

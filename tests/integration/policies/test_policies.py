@@ -28,6 +28,14 @@ class Lenient:
 class Failing:
     def authorize_job(self, plan, principal, ctx):
         raise RuntimeError("the directory does not answer")
+
+class Quitting:
+    def authorize_job(self, plan, principal, ctx):
+        raise SystemExit(0)
+
+class Interrupting:
+    def authorize_job(self, plan, principal, ctx):
+        raise KeyboardInterrupt
 """
 
 TRAINER = """
@@ -48,7 +56,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def hostcore(site: Any, tmp_path: Path) -> Run:
     """``hostcore("run", job={…}, operator="…")``: the installed command, where these plugins are installed."""
-    names = ("strict", "lenient", "failing")
+    names = ("strict", "lenient", "failing", "quitting", "interrupting")
     site.install(
         "policies-of-the-tests",
         modules={"some_policies.py": POLICIES, "quiet_trainer.py": TRAINER},
@@ -60,7 +68,7 @@ def hostcore(site: Any, tmp_path: Path) -> Run:
 
     def run(command: str, *arguments: str, operator: str = "", **keys: Any) -> subprocess.CompletedProcess[str]:
         (tmp_path / "operator.toml").write_text(operator)
-        job = {"trainer": "quiet", "run_id": "r", "max_steps": 2, "device": "cpu", "reporters": [], **keys}
+        job = {"trainer": "quiet", "run_id": "r", "max_steps": 2, "device": "cpu", "terminal": False, **keys}
         (tmp_path / "job.json").write_text(json.dumps(job))
         environment = {
             **site.environment,
@@ -103,10 +111,18 @@ def test_a_denial_is_an_error_among_json(hostcore: Run, command: str) -> None:
     assert error["hint"] == "come back on Monday"
 
 
-def test_a_policy_that_raises_denies(hostcore: Run, tmp_path: Path) -> None:
-    done = hostcore("run", operator='[[policies]]\nuse = "failing"\n')
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("failing", "RuntimeError: the directory does not answer"),
+        ("quitting", "SystemExit: 0"),
+        ("interrupting", "KeyboardInterrupt"),
+    ],
+)
+def test_a_policy_that_raises_denies(hostcore: Run, tmp_path: Path, policy: str, words: str) -> None:
+    done = hostcore("run", operator=f'[[policies]]\nuse = "{policy}"\n')
     assert done.returncode == REFUSED
-    assert "RuntimeError: the directory does not answer" in done.stderr
+    assert words in done.stderr
     assert not (tmp_path / "runs" / "r").exists()
 
 

@@ -83,7 +83,7 @@ class Project:
 
     def job(self, name: str = "job.json", **keys: Any) -> Path:
         """Write a job file of ``small_trainer:Trainer``."""
-        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "run_id": "a", "reporters": [], **keys}
+        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "run_id": "a", "terminal": False, **keys}
         path = self.path / name
         path.write_text(json.dumps(job))
         return path

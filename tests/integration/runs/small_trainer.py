@@ -3,6 +3,7 @@
 import ctypes
 import os
 import random
+import shutil
 import sys
 import threading
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore_hookspecs import InvalidData, StepResult, hookimpl
+from hostcore_hookspecs import Capabilities, InvalidData, StepResult, hookimpl
 
 
 class Trainer:
@@ -20,7 +21,8 @@ class Trainer:
 
     @attrs.frozen(kw_only=True)
     class Hyperparams:
-        #: What happens in step ``at``: ``raise``, ``segfault``, ``exit``, ``sys.exit``, ``hang``, ``invalid``.
+        #: What happens in step ``at``: ``raise``, ``segfault``, ``exit``, ``sys.exit``, ``interrupt``, ``long``,
+        #: ``remove``, ``hang``, ``invalid``.
         how: str = ""
         at: int = 0
         #: Of every step.
@@ -65,6 +67,12 @@ class Slow(Trainer):
         return super().train_step(prepared_batch, state, ctx)
 
 
+class SlowRanks(Slow):
+    """The same, on several ranks as well."""
+
+    CAPABILITIES = Capabilities(distributed=True)
+
+
 def _misbehave(how: str, ctx: Any) -> None:
     if how == "raise":
         _deep(3)
@@ -74,6 +82,14 @@ def _misbehave(how: str, ctx: Any) -> None:
         os._exit(3)
     elif how == "sys.exit":
         sys.exit("I have had enough")
+    elif how == "interrupt":
+        raise KeyboardInterrupt("nobody has pressed Ctrl-C")
+    elif how == "long":
+        raise ValueError("x" * 40_000_000)
+    elif how == "remove":
+        removed = Path(f"{ctx.job.run_id}.removed")  # at once: the supervisor goes on to write there
+        Path(ctx.run_dir).rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
     elif how == "hang":
         _tell(ctx, "pid", str(os.getpid()))
         while True:
@@ -92,8 +108,9 @@ def _tell(ctx: Any, what: str, text: str) -> None:
     """Write ``<run_id>.<what>`` beside the job, whole or not at all."""
     path = Path(f"{ctx.job.run_id}.{what}")
     if not path.exists():
-        path.with_suffix(".tmp").write_text(text)
-        path.with_suffix(".tmp").rename(path)
+        own = path.with_suffix(f".{os.getpid()}.tmp")  # each of several ranks writes it
+        own.write_text(text)
+        own.rename(path)
 
 
 class Unstorable(Trainer):
@@ -103,10 +120,51 @@ class Unstorable(Trainer):
         return {"model": [threading.Lock()]}
 
 
-class Forgetful(Trainer):
-    """Needs a file for its state that is not there."""
+class UnstorableCallback:
+    """Has a state that no checkpoint can hold."""
+
+    def callback_state(self) -> dict[str, Any]:
+        return {"seen": {1, 2}}
+
+    def load_callback_state(self, payload: Any) -> None: ...
+
+
+class LaterUnstorable(Trainer):
+    """Has one from the second step on."""
 
     def state_dict(self, state: Any) -> dict[str, Any]:
+        return {"x": set() if state["noise"] else 0}
+
+
+class LaterUnstorableToo:
+    """Has one from the first step on."""
+
+    state: Any = None
+
+    def on_batch_end(self) -> None:
+        self.state = {1}
+
+    def callback_state(self) -> dict[str, Any]:
+        return {"seen": self.state}
+
+    def load_callback_state(self, payload: Any) -> None: ...
+
+
+class DrawsInStateDict(Trainer):
+    """Draws from the global generators where it should not."""
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        torch.rand(3)
+        random.random()
+        return dict(state)
+
+
+class Forgetful(Trainer):
+    """Needs a file for its state that is not there once it has made a step."""
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        if not state["noise"]:
+            return dict(state)
         return {"vocabulary": Path("vocab.txt").read_text()}
 
 
@@ -118,6 +176,16 @@ class FailOnce:
         if not marker.exists():
             marker.touch()
             raise RuntimeError("only once")
+
+
+class InterruptOnce:
+    """Raises KeyboardInterrupt in the first attempt, which nobody has caused."""
+
+    def on_batch_end(self, run_state: Any, ctx: Any) -> None:
+        marker = Path(f"{ctx.job.run_id}.interrupted")
+        if not marker.exists():
+            marker.touch()
+            raise KeyboardInterrupt
 
 
 class BlockStepTwo:
@@ -159,3 +227,33 @@ class Loss:
     def train_step(self) -> Any:
         result = yield
         return StepResult(metrics={"loss": result.metrics["error"]})
+
+
+class NotFinite:
+    """The error is a loss that is not finite from step ``first`` to step ``last``, and a failure at ``fails``, once."""
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        first: int
+        last: int = 10**9
+        fails: int = 0
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._settings = settings
+
+    @hookimpl(wrapper=True)
+    def train_step(self, ctx: Any) -> Any:
+        result = yield
+        step, wishes = ctx.run_state.step + 1, self._settings
+        marker = Path(f"{ctx.job.run_id}.failed")
+        if step == wishes.fails and not marker.exists():
+            marker.touch()
+            raise RuntimeError("only once")
+        again = wishes.fails and marker.exists()
+        is_nan = wishes.first <= step <= wishes.last and not again
+        return StepResult(metrics={"loss": float("nan") if is_nan else result.metrics["error"]})
+
+    @hookimpl(wrapper=True)
+    def validate_step(self) -> Any:
+        yield
+        return StepResult(metrics={"loss": float("inf")})

@@ -38,7 +38,7 @@ def start(here: Path, request: pytest.FixtureRequest) -> Callable[..., Outcome]:
 
     def run(**keys: Any) -> Outcome:
         events: list[Event] = []
-        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "reporters": [], "metric_every": 1}
+        job = {"trainer": "small_trainer:Trainer", "device": "cpu", "terminal": False, "metric_every": 1}
         run_id = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
         return Outcome(hostcore.run({**job, "run_id": run_id, **keys}, on_event=events.append), events)
 
@@ -264,9 +264,41 @@ class TestWriting:
         assert steps() == []
 
     def test_a_state_that_cannot_be_stored_fails_the_run_with_its_place(self, start: Callable) -> None:
-        error = start(trainer="small_trainer:Unstorable", max_steps=2, checkpoint_every=1).result.error
+        outcome = start(trainer="small_trainer:Unstorable", max_steps=200, checkpoint_every=100)
+        error = outcome.result.error
         assert error.type == "UnstorableState"
         assert "/model/0" in error.message
+        assert "state_dict returned it" in error.message
+        assert "small_trainer.py:" in error.message
+        assert "small_trainer:Unstorable" in error.plugin
+        assert (outcome.result.exit_code, outcome.result.step) == (1, 0), "it was found before the first step"
+
+    def test_a_state_of_a_callback_that_cannot_be_stored_names_the_callback(self, start: Callable) -> None:
+        outcome = start(max_steps=200, callbacks=["small_trainer:UnstorableCallback"])
+        error = outcome.result.error
+        assert error.type == "UnstorableState"
+        assert "/seen" in error.message
+        assert "callback_state returned it" in error.message
+        assert "small_trainer:UnstorableCallback" in error.plugin
+        assert outcome.result.step == 0
+
+    @pytest.mark.parametrize(
+        "keys",
+        [{"trainer": "small_trainer:LaterUnstorable"}, {"callbacks": ["small_trainer:LaterUnstorableToo"]}],
+        ids=["trainer", "callback"],
+    )
+    def test_a_state_that_becomes_unstorable_later_names_its_plugin_too(
+        self, start: Callable, keys: Mapping[str, Any]
+    ) -> None:
+        outcome = start(max_steps=4, checkpoint_every=2, **keys)
+        assert outcome.result.step == 2
+        assert "small_trainer:LaterUnstorable" in outcome.result.error.plugin
+        assert "small_trainer.py:" in outcome.result.error.message
+
+    def test_looking_at_the_state_before_the_first_step_draws_nothing(self, start: Callable) -> None:
+        drawing = start(trainer="small_trainer:DrawsInStateDict", max_steps=3)
+        other = start(run_id="other", max_steps=3)
+        assert metric([drawing]) == metric([other])
 
     def test_an_attempt_that_was_overtaken_writes_nothing_more(self, start: Callable, steps: Callable) -> None:
         with pytest.raises(RunTakenOver, match=r"attempt 2 of run .* has taken it over from attempt 1"):
@@ -275,10 +307,11 @@ class TestWriting:
 
 
 class TestATrainerThat:
+    @pytest.mark.parametrize("how", ["sys.exit", "interrupt"])
     def test_leaves_while_a_checkpoint_is_being_written_does_not_lose_it(
-        self, start: Callable, steps: Callable
+        self, start: Callable, steps: Callable, how: str
     ) -> None:
-        outcome = start(max_steps=6, checkpoint_every=2, hyperparams={"how": "sys.exit", "at": 3})
+        outcome = start(max_steps=6, checkpoint_every=2, hyperparams={"how": how, "at": 3})
         assert outcome.result.status == "failed"
         assert steps() == [2]
         assert [event.path for event in outcome.of("checkpoint_saved")] == ["checkpoints/step-000002"]

@@ -2,14 +2,16 @@
 
 import json
 import signal
+import subprocess
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from command_line import COMMAND
 
 RESULT_KEYS = [
     *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "metrics", "best"),
-    *("final_checkpoint", "error", "started_ms", "ended_ms"),
+    *("final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
 ]
 STATUS_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
 
@@ -54,7 +56,7 @@ class TestARunWithReporters:
             entry_points={"hostcore.reporters": {name: f"trackers:{symbol}" for name, symbol in names.items()}},
         )
         project = own_project(site.environment)
-        job = project.job(reporters=["terminal", *names], max_steps=5, metric_every=1)
+        job = project.job(reporters=[*names], terminal=True, max_steps=5, metric_every=1)
         return project, project.command("run", job, "--json")
 
     def test_is_not_hurt_by_those_that_raise_and_names_them_and_imports_no_torch(self, told: Any) -> None:
@@ -82,9 +84,7 @@ class TestARun:
     @classmethod
     def finished(cls, project: Any) -> Any:
         """A run with the usual reporter whose metric is called loss."""
-        job = project.job(
-            "plain.json", run_id="plain", max_steps=20, reporters=["terminal"], callbacks=["small_trainer:Loss"]
-        )
+        job = project.job("plain.json", run_id="plain", max_steps=20, terminal=True, callbacks=["small_trainer:Loss"])
         return project.command("run", job, "--json")
 
     def test_prints_result_json_on_standard_output_and_nothing_else(self, finished: Any, project: Any) -> None:
@@ -183,6 +183,40 @@ def test_validate_shows_the_plan_and_starts_nothing(project: Any) -> None:
     assert not project.run("valid").path.exists()
 
 
+@pytest.mark.parametrize(
+    ("keys", "says", "count"),
+    [
+        ({}, "1 row of each epoch, which does not fill a step of 16: always the last of the data", 1),
+        (
+            {"shuffle": True},
+            "1 row of each epoch, which does not fill a step of 16: those that come last in its order",
+            1,
+        ),
+        ({"batch_size": 25}, "13 rows of each epoch, which do not fill a step of 25: always the last of the data", 13),
+        ({"num_rows": 112}, None, 0),
+    ],
+    ids=["in order", "shuffled", "several", "none"],
+)
+def test_validate_tells_of_the_rows_that_an_epoch_leaves_out(
+    project: Any, keys: dict[str, Any], says: str | None, count: int
+) -> None:
+    dataset = {"source": "mock", "num_rows": 113, "batch_size": 16, **keys}
+    said = project.command("validate", project.job("tail.json", run_id="tail", dataset=dataset))
+    told = [
+        line.partition("  left out  ")[2].strip() for line in said.out.splitlines() if line.startswith("  left out  ")
+    ]
+    assert told == ([says] if says else [])
+    assert project.command("validate", project.path / "tail.json", "--json").json["rows_left_out"] == count
+
+
+def test_the_rows_that_an_epoch_leaves_out_are_recorded(project: Any) -> None:
+    dataset = {"source": "mock", "num_rows": 113, "batch_size": 8}
+    job = project.job("left.json", run_id="left", dataset=dataset, accumulate=1, global_batch_size=8)
+    assert project.command("run", job).code == 0
+    record = json.loads((project.run("left").path / "config" / "run.json").read_text())
+    assert (project.run("left").result["step"], record["total_steps"], record["rows_left_out"]) == (14, 14, 1)
+
+
 def test_data_that_is_wrong_from_the_start_exits_2_and_leaves_no_run(project: Any) -> None:
     job = project.job("labels.json", run_id="labels", hyperparams={"how": "invalid", "at": 1}, max_steps=5)
     said = project.command("run", job, "--json")
@@ -202,3 +236,38 @@ def test_a_plugin_s_thread_does_not_keep_a_refused_job_from_ending(project: Any)
         assert said.code == 2
         assert "the constructor gave up" in said.json["errors"][0]["message"]
     assert not project.run("run-thread").path.exists()
+
+
+class TestProgress:
+    """What is shown on standard error while a run goes on."""
+
+    def test_is_shown_beside_a_tracker_and_not_with_quiet(self, project: Any) -> None:
+        tracker = {"use": "jsonl", "path": "told.jsonl"}
+        keys = {"reporters": [tracker], "terminal": True, "max_steps": 3, "metric_every": 1}
+        shown = project.command("run", project.job("shown.json", run_id="shown", **keys))
+        assert shown.code == 0
+        assert "shown step 3/3" in shown.err
+        assert "shown succeeded at step 3" in shown.err
+        quiet = project.command("run", project.job("quiet.json", run_id="quiet", **keys), "--quiet")
+        assert (quiet.code, quiet.err) == (0, "")
+        assert quiet.out.startswith("succeeded  quiet")
+        assert (project.path / "told.jsonl").read_text().count('"run_succeeded"') == 2
+
+    def test_of_a_run_that_goes_on_is_shown_unless_that_is_quiet(self, project: Any) -> None:
+        job = project.job("half.json", run_id="half", terminal=True, max_steps=2)
+        assert project.command("run", job).code == 0
+        quiet = project.command("resume", "half", "--set", "max_steps=4", "-q")
+        assert (quiet.code, quiet.err) == (0, "")
+        shown = project.command("resume", "half", "--set", "max_steps=6", "--set", "terminal=true")
+        assert "half succeeded at step 6" in shown.err
+
+
+def test_a_run_without_any_standard_stream_does_its_work(project) -> None:
+    job = project.job("closed.json", run_id="closed", max_steps=5)
+    script = 'exec "$0" run "$1" <&- >&- 2>&-'
+    done = subprocess.run(
+        ["sh", "-c", script, COMMAND, str(job)], cwd=project.path, env=dict(project.environment), check=False
+    )
+    assert done.returncode == 0
+    assert project.run("closed").result["status"] == "succeeded"
+    assert "hello from the trainer" in project.run("closed").output()

@@ -136,7 +136,7 @@ class TestASubmittedRun:
         directory = RunDirectory(project.run("submitted").path)
         if not directory.path.exists():
             directory.make()
-            job = {**SLOW, "run_id": "submitted", "device": "cpu", "reporters": []}
+            job = {**SLOW, "run_id": "submitted", "device": "cpu", "terminal": False}
             RunRecord(job=job, job_dir=str(project.path)).write(directory.record)
             Launch(attempt=1, submitted_ms=now_ms()).write(directory.launch)
         return directory

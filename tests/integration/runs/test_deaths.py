@@ -3,11 +3,13 @@
 import os
 import signal
 from collections.abc import Mapping
+from typing import Any
 
+import orjson
 import pytest
 
 ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
-DEATHS = ("raise", "segfault", "exit", "sys.exit")
+DEATHS = ("raise", "segfault", "exit", "sys.exit", "interrupt", "long")
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +110,67 @@ def test_sys_exit_is_a_failure_like_any_other(dead: Mapping, project) -> None:
     assert "in train_step" in error["traceback"]
 
 
+def test_a_keyboard_interrupt_of_the_trainer_is_a_failure_like_any_other(dead: Mapping, project) -> None:
+    result = project.run("interrupt").result
+    error = result["error"]
+    assert (error["type"], error["message"]) == ("KeyboardInterrupt", "nobody has pressed Ctrl-C")
+    assert "in train_step" in error["traceback"]
+    assert "small_trainer:Trainer" in error["plugin"]
+    assert (result["requested_by"], result["step"]) == (None, 136)
+
+
+class TestAVeryLongMessage:
+    def test_is_recorded_with_its_head_its_tail_and_what_is_left_out(self, dead: Mapping, project) -> None:
+        error = project.run("long").result["error"]
+        assert error["type"] == "ValueError"
+        assert error["message"].startswith("xxx")
+        assert error["message"].endswith("xxx")
+        assert "characters left out …]" in error["message"]
+        assert "in train_step" in error["traceback"]
+
+    def test_makes_no_file_of_the_run_long(self, dead: Mapping, project) -> None:
+        run = project.run("long").path
+        assert all(path.stat().st_size < 1 << 20 for path in run.rglob("*") if path.is_file())
+
+    def test_is_no_obstacle_to_any_command(self, dead: Mapping, project) -> None:
+        run = project.copy("long", "long-again")
+        assert project.command("status", "long-again", "--json").json["error"]["type"] == "ValueError"
+        assert project.command("report", "long-again").code == 0
+        assert "failed at step 136" in project.command("logs", "long-again").out
+        job = project.path / "long.json"
+        again = project.command("run", job, "--set", "max_steps=100", "--set", "run_id=long-again", "--json")
+        assert (again.code, again.json["attempt"]) == (0, 2)
+        assert run.names(attempt=2)[-1] == "run_succeeded"
+
+
+class TestARunOfAnOlderVersionWithAVeryLongMessage:
+    """Its result and its log are longer than any reader takes."""
+
+    @pytest.fixture
+    def old(self, dead: Mapping, project) -> Any:
+        run = project.copy("raise", "old")
+        long = "x" * 40_000_000
+        content = run.result | {"run_id": "old"}
+        content["error"] |= {"message": long, "traceback": long}
+        (run.path / "result.json").write_bytes(orjson.dumps(content))
+        *before, end = run.events
+        lines = [*before, {**end, "error": content["error"]}]
+        (run.path / "logs" / "events.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+        return run
+
+    def test_is_told_and_goes_on(self, old: Any, project) -> None:
+        status = project.command("status", "old", "--json").json
+        assert (status["status"], status["step"], status["error"]["type"]) == ("failed", 136, "ValueError")
+        assert "bytes left out …]" in status["error"]["message"]
+        assert status["attempts"][0]["error"]["type"] == "ValueError"
+        assert "unreadable" not in project.command("list").out
+        assert project.command("report", "old").code == 0
+        again = project.command(
+            "run", project.path / "raise.json", "--set", "max_steps=100", "--set", "run_id=old", "--json"
+        )
+        assert (again.code, again.json["attempt"]) == (0, 2)
+
+
 def test_what_the_worker_printed_is_in_its_log_and_not_on_the_terminal(dead: Mapping, project, how: str) -> None:
     output = project.run(how).output()
     assert "hello from the trainer\n" in output
@@ -129,3 +192,17 @@ def test_a_failed_run_is_started_again_by_the_same_command(dead: Mapping, projec
     assert (again.code, again.json["attempt"], again.json["step"]) == (0, 2, 100)
     assert run.names(attempt=1)[-1] == "run_failed"
     assert run.names(attempt=2)[-1] == "run_succeeded"
+
+
+@pytest.mark.parametrize("at", [137, 200], ids=["early", "in_the_last_step"])
+@pytest.mark.parametrize("where", ["apart", "in_process"])
+def test_a_trainer_that_removes_its_run_directory_is_told_so(project, at: int, where: str) -> None:
+    run_id = f"removed-{at}-{where}"
+    job = project.job(f"{run_id}.json", run_id=run_id, max_steps=200, hyperparams={"how": "remove", "at": at})
+    said = project.command("run", job, *(["--in-process"] if where == "in_process" else []))
+    assert said.code == 1
+    assert "error: RunDirectoryGone: the run directory was removed while the run was going on" in said.err
+    assert "Traceback" not in said.err
+    assert f"failed  {run_id}\n" in said.out
+    assert "everything" not in said.out  # there is nothing any more
+    assert not project.run(run_id).path.exists()

@@ -32,7 +32,7 @@ class TestARunThatWasDetached:
     def submitted(cls, project: Any, until: Callable) -> Any:
         """Submitted from a terminal that was closed in the middle of the run, whose shell is dead."""
         terminal, inside = os.openpty()
-        job = project.job("apart.json", run_id="apart", reporters=["terminal"], **SLOW)
+        job = project.job("apart.json", run_id="apart", terminal=True, **SLOW)
         # The first terminal that the leader of a session opens is the one whose end it is told of.
         command = f"exec <{os.ttyname(inside)}; {COMMAND} run {job} --detach --json >said.json; exec sleep 1000"
         shell = subprocess.Popen(

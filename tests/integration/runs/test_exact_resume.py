@@ -46,7 +46,7 @@ def job(run_id: str, **keys: Any) -> dict[str, Any]:
         "dataset": MOCK,
         "epochs": 3,
         "metric_every": 1,
-        "reporters": [],
+        "terminal": False,
         "device": "cpu",
         "run_id": run_id,
         **keys,

@@ -10,13 +10,14 @@ from typing import Any
 
 import orjson
 import pytest
+from waiting import wait_until
 
 import hostcore
 from hostcore.errors import Errors
 from hostcore.supervisor.opening import open_run
 from hostcore_hookspecs import Event, HostcoreError
 
-JOB = {"trainer": "small_trainer:Trainer", "device": "cpu", "reporters": [], "metric_every": 2, "max_steps": 6}
+JOB = {"trainer": "small_trainer:Trainer", "device": "cpu", "terminal": False, "metric_every": 2, "max_steps": 6}
 
 
 @pytest.fixture
@@ -121,6 +122,32 @@ def test_ctrl_c_cancels_the_run_with_a_checkpoint(job: Callable) -> None:
     result = hostcore.run(job(max_steps=10**6, metric_every=3, trainer="small_trainer:Slow"), on_event=interrupt)
     assert (result.status, result.exit_code, result.requested_by) == ("cancelled", 130, "user")
     assert result.final_checkpoint == f"checkpoints/step-{result.step:06d}"
+
+
+def test_a_second_ctrl_c_ends_the_run_as_cancelled(job: Callable) -> None:
+    hanging = job(max_steps=3, hyperparams={"how": "hang", "at": 3})
+
+    def press() -> None:
+        for what in ("pid", "canceled"):  # it hangs; it has heard of the first, and hangs all the same
+            wait_until(Path(f"{hanging['run_id']}.{what}").exists, what)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    result = hostcore.run(hanging)
+    presser.join()
+    assert (result.status, result.exit_code, result.requested_by) == ("cancelled", 130, "user")
+    assert (result.reason, result.error) == ("interrupted by the user, twice", None)
+
+
+def test_a_keyboard_interrupt_of_a_plugin_is_its_failure_and_the_run_is_started_again(job: Callable) -> None:
+    events: list[Event] = []
+    again = {"max_restarts": 1, "callbacks": ["small_trainer:InterruptOnce"]}
+    result = hostcore.run(job(max_steps=3, checkpoint_every=1, **again), on_event=events.append)
+    assert (result.status, result.attempt) == ("succeeded", 2)
+    (failed,) = [event.payload.error for event in events if event.name == "run_failed"]
+    assert failed.type == "KeyboardInterrupt"
+    assert "small_trainer:InterruptOnce" in failed.plugin
 
 
 def test_ctrl_c_right_after_the_run_was_opened_is_a_cancelled_run(

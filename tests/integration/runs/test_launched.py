@@ -100,7 +100,7 @@ def project(site: Any, own_project: Callable[..., Any]) -> Any:
 
 
 def test_a_run_is_shown_and_told_as_if_it_ran_here(project: Any) -> None:
-    keys = {"max_steps": 5, "metric_every": 1, "reporters": ["terminal"]}
+    keys = {"max_steps": 5, "metric_every": 1, "terminal": True}
     there = project.command("run", project.job("there.json", run_id="there", launcher="sees", **keys), "--json")
     assert there.code == 0, there.err
     assert there.json == project.run("there").result
@@ -148,7 +148,7 @@ def test_cancel_takes_a_detached_one_out_of_the_queue(project: Any) -> None:
 def test_where_its_directory_is_not_seen_its_launcher_tells_how_it_goes(project: Any) -> None:
     (project.path / "there").mkdir()
     (project.path / "there" / "small_trainer.py").write_bytes((project.path / "small_trainer.py").read_bytes())
-    keys = {"max_steps": 3, "launcher": "blind", "reporters": ["terminal"]}
+    keys = {"max_steps": 3, "launcher": "blind", "terminal": True}
     said = project.command("run", project.job(**keys))
     assert said.code == 0, said.err
     assert said.out.splitlines()[0] == "succeeded  a"

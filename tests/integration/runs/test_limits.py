@@ -13,7 +13,7 @@ from hostcore.runs.result import RunResult
 
 ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
 SLOW = {"trainer": "small_trainer:Slow", "max_steps": 10**6, "metric_every": 1}
-TIMED = {**SLOW, "run_id": "time", "device": "cpu", "reporters": [], "max_runtime_seconds": 5}
+TIMED = {**SLOW, "run_id": "time", "device": "cpu", "terminal": False, "max_runtime_seconds": 5}
 
 
 def hang(at: int, **keys: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from hostcore.cli import cli
 JOB: dict[str, Any] = {
     "trainer": "small_trainer:Trainer",
     "device": "cpu",
-    "reporters": [],
+    "terminal": False,
     "callbacks": ["small_trainer:Loss"],
     "metric_every": 1,
     "checkpoint_every": 5,
@@ -44,7 +44,7 @@ def runs(here: Path) -> Path:
     """``longer``: 12 steps, then 23, over the end of epochs; ``other``: another seed; ``mock``, ``bare``: no data."""
     for max_steps in (12, 23):
         hostcore.run({**JOB, "run_id": "longer", "dataset": DATA, "max_steps": max_steps})
-    hostcore.run({**JOB, "run_id": "other", "dataset": DATA, "max_steps": 12, "seed": 7, "reporters": ["terminal"]})
+    hostcore.run({**JOB, "run_id": "other", "dataset": DATA, "max_steps": 12, "seed": 7, "terminal": True})
     hostcore.run({**JOB, "run_id": "mock", "mock_batches": [1, 2, 3], "max_steps": 8, "callbacks": []})
     hostcore.run({**JOB, "run_id": "bare", "max_steps": 3, "callbacks": []})
     return here
@@ -213,7 +213,8 @@ class TestCompare:
         assert {one["pointer"]: (one["a"], one["b"]) for one in found["job"]} == {
             "/max_steps": (23, 12),
             "/seed": (0, 7),
-            "/reporters": ([], ["terminal"]),
+            "/reporters": ([], ["hostcore-builtin-plugins/terminal"]),
+            "/terminal": (False, True),
         }
         (plugin,) = found["plugins"]
         assert (plugin["plugin"], "a" in plugin) == ("reporter terminal", False)

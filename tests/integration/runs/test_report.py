@@ -16,7 +16,7 @@ from hostcore.cli import cli
 JOB: dict[str, Any] = {
     "trainer": "small_trainer:Trainer",
     "device": "cpu",
-    "reporters": [],
+    "terminal": False,
     "callbacks": ["small_trainer:Loss"],
     "metric_every": 1,
     "checkpoint_every": 5,

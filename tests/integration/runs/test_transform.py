@@ -39,7 +39,7 @@ def job(run_id: str, *, workers: int = 0, trainer: str = "Augments", **keys: Any
         "dataset": {**DATA, "workers": workers},
         "epochs": 2,
         "metric_every": 1,
-        "reporters": [],
+        "terminal": False,
         "device": "cpu",
         **keys,
     }
@@ -161,7 +161,7 @@ def test_the_trainer_of_the_guide_learns(here: Path, tmp_path: Path) -> None:
     pq.write_table(sentences, tmp_path / "texts.parquet", row_group_size=50)
     described["dataset"]["workers"] = 1
     path = tmp_path / "job.json"
-    path.write_text(json.dumps({**described, "run_id": "guide", "reporters": [], "metric_every": 1}))
+    path.write_text(json.dumps({**described, "run_id": "guide", "terminal": False, "metric_every": 1}))
     losses: list[float] = []
     result = hostcore.run(
         path, on_event=lambda event: event.name == "metrics" and losses.append(event.payload.metrics["train/loss"])

@@ -64,6 +64,8 @@ class Server:
     environment: Mapping[str, str]
     #: None: it is started with --insecure-no-auth.
     token: str | None
+    #: How many files it may have open; None: as many as this process.
+    open_files: int | None = None
     url: str = ""
     port: int = 0
     process: "subprocess.Popen[bytes] | None" = None
@@ -98,9 +100,10 @@ class Server:
     def start(self, *, wait: bool = True) -> "Server":
         """Start it and wait until it answers."""
         arguments = [] if self.token else ["--insecure-no-auth"]
+        limited = ["sh", "-c", f'ulimit -n {self.open_files} && exec "$@"', "sh"] if self.open_files else []
         with (self.folder / "serve.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [COMMAND, "serve", "--port", str(self.port), *arguments],
+                [*limited, COMMAND, "serve", "--port", str(self.port), *arguments],
                 cwd=self.folder,
                 env=dict(self.environment),
                 stdin=subprocess.DEVNULL,
@@ -235,7 +238,7 @@ def _is_a_run(pid: int) -> bool:
 
 def tiny_job(**keys: Any) -> dict[str, Any]:
     """A job that the service of the tests takes."""
-    return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "reporters": [], **keys}
+    return {"trainer": "tiny", "device": "cpu", "max_steps": 3, "terminal": False, **keys}
 
 
 @pytest.fixture
@@ -269,6 +272,7 @@ def make_server(tmp_path: Path, service_site: Any) -> Iterator[Callable[..., Ser
         token: str | None = TOKEN,
         folder: Path = tmp_path / "service",
         start: bool = True,
+        open_files: int | None = None,
         **environment: str,
     ) -> Server:
         """Make one.
@@ -290,7 +294,8 @@ def make_server(tmp_path: Path, service_site: Any) -> Iterator[Callable[..., Ser
             "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
             **({"TRAINER_API_TOKEN": token} if token else {}),
         }
-        made.append(Server(folder=folder, environment={**clean, **own, **environment}, token=token))
+        environment = {**clean, **own, **environment}
+        made.append(Server(folder=folder, environment=environment, token=token, open_files=open_files))
         return made[-1].start() if start else made[-1]
 
     yield make

@@ -1,7 +1,9 @@
 """A real service, from its start to its end."""
 
+import os
 import signal
 import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -63,6 +65,30 @@ def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: A
 
 def _children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_no_answer_names_a_place_of_the_service(make_server: Any, until: Any) -> None:
+    server = make_server()
+    asked = [
+        server.request("POST", "/v1/jobs", json={"trainer": "tiny", "dataset": {"parquet_paths": "/none/x"}}),
+        server.request("POST", "/v1/jobs", json={"trainer": "none", "max_steps": 3}),
+    ]
+    for name in ("refusing", "broken"):
+        server.submit(run_id=name, launcher=name)
+        server.wait_ended(name)
+    server.submit(run_id="killed", max_steps=10_000, hyperparams={"seconds": 0.02})
+    started = until(lambda: list(server.runs.glob("killed/config/started.*")), "the supervisor to begin")[0]
+    os.kill(int(until(started.read_text, "its number")), signal.SIGKILL)
+    killed = server.wait_ended("killed")
+    server.submit(run_id="failing", hyperparams={"no_such": 1})
+    server.wait_ended("failing")
+    for run_id in ("refusing", "broken", "killed", "failing"):
+        asked += [server.request("GET", f"/v1/jobs/{run_id}"), server.request("GET", f"/train/{run_id}")]
+    asked.append(server.request("GET", "/v1/jobs"))
+
+    assert "killed/logs/supervisor.log" in killed["detail"]
+    for place in (str(server.folder), sys.prefix):
+        assert [one.body for one in asked if place in one.body.decode()] == []
 
 
 def test_jobs_go_on_while_the_service_is_down(server: Any, until: Any) -> None:

@@ -35,7 +35,7 @@ def directory(tmp_path: Path) -> RunDirectory:
     """A run that was preempted after two checkpoints."""
     made = RunDirectory(tmp_path / "runs" / "a")
     made.make()
-    job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "reporters": []}
+    job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "terminal": False}
     RunRecord(job=job, job_dir=str(tmp_path)).write(made.record)
     (made.attempts / "1.json").write_text("{}")
     made.events.write_bytes(b"")

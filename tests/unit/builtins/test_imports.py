@@ -45,7 +45,10 @@ def test_every_entry_point_leads_to_a_class() -> None:
         ("callbacks", "profiler"),
         ("callbacks", "throughput"),
         ("reporters", "terminal"),
-        *(("reporters", name) for name in ("jsonl", "mlflow", "prometheus", "redis-streams", "tensorboard", "webhook")),
+        *(
+            ("reporters", name)
+            for name in ("job-index", "jsonl", "mlflow", "prometheus", "redis-streams", "tensorboard", "webhook")
+        ),
         *(("uploaders", name) for name in ("fsspec", "http", "mlflow-artifacts")),
         *(("launchers", name) for name in ("local", "torchrun", "slurm", "ray")),
         *(("launchers", name) for name in ("kubernetes-pytorchjob", "kubernetes-trainjob")),

@@ -12,6 +12,7 @@ import attrs
 import orjson
 import pexpect
 import pytest
+from hostile_text import HOSTILE, TITLE_SHOWN, orders_in
 
 from hostcore_builtin_plugins.terminal import TerminalReporter
 from hostcore_hookspecs import Event, FatalError, Job, ReporterContext, events
@@ -370,3 +371,16 @@ def test_a_pipe_gets_lines_without_loading_rich(tmp_path: Path) -> None:
     assert lines[0].startswith("flights-1 step 1/100 loss 1 256 samples/s")
     assert lines[-1] == "flights-1 succeeded at step 100"
     assert "\x1b" not in done.stderr
+
+
+def test_what_a_job_says_is_shown_and_not_obeyed(
+    reporter: TerminalReporter, event: MakeEvent, stderr: io.StringIO
+) -> None:
+    reporter.report_event(event(RunSubmitted(trainer=HOSTILE, max_steps=10, total_steps=10)))
+    reporter.report_event(event(Metrics(metrics={f"{HOSTILE}\nb": None}, nonfinite=(HOSTILE,)), step=1))
+    reporter.report_event(event(Warning(code="trainer", message=f"{HOSTILE}\n{HOSTILE}"), step=1))
+    error = RunError(type="ValueError", message=HOSTILE)
+    reporter.report_event(event(RunFailed(error=error), step=2))
+    assert orders_in(stderr.getvalue()) == []
+    assert stderr.getvalue().count(TITLE_SHOWN) == 7
+    assert all(line.startswith("flights-1 ") for line in stderr.getvalue().splitlines())

@@ -30,6 +30,8 @@ FAILED = CheckResult(
 SHOULD = attrs.evolve(FAILED, id="trainer.loss_falls", level="should")
 SKIPPED = CheckResult(id="trainer.accumulates", status="skipped", level="must", message="it declares no accumulate")
 BLOCKED = CheckResult(id="trainer.resumes", status="blocked", level="must", message="not asked")
+UNASKED = attrs.evolve(SKIPPED, id="trainer.trains", message="there is no job", wants_example=True, no_example=True)
+FOLLOWING = attrs.evolve(UNASKED, id="trainer.resumes", message="not asked, because trainer.trains was not: …")
 KNOWN = CheckResult(id="trainer.stops", status="expected_failure", level="must", message="it cannot")
 
 
@@ -162,6 +164,8 @@ def test_junit_has_the_shape_that_servers_read() -> None:
     [
         ([PASSED], "certified 1.2"),
         ([PASSED, SHOULD], "conforms 1.2"),
+        ([PASSED, UNASKED, FOLLOWING], "not fully checked"),
+        ([FAILED, UNASKED], "fails"),
         ([PASSED, FAILED], "fails"),
         ([], "conforms 1.2"),
     ],
@@ -189,3 +193,36 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert file.read_text() == "after"
     with pytest.raises(ReportUnwritable, match="there is no folder"):
         require_writable(tmp_path / "none" / "x", "--json")
+
+
+@pytest.mark.parametrize(
+    ("results", "line"),
+    [
+        ([PASSED], "is certified: 1 passed"),
+        ([PASSED, SHOULD], "conforms: 1 passed, 1 warning"),
+        ([PASSED, FAILED, SHOULD], "does NOT conform: 1 passed, 1 failed, 1 warning"),
+        ([PASSED, SKIPPED, UNASKED, FOLLOWING], "is NOT fully checked: 1 passed, 1 skipped, 2 not asked"),
+        ([PASSED, FAILED, UNASKED], "does NOT conform: 1 passed, 1 failed, 1 not asked"),
+    ],
+)
+def test_the_line_says_the_verdict_and_only_of_a_must_that_it_failed(results: list[CheckResult], line: str) -> None:
+    assert report_of(*results).line == f"the trainer mine (my-trainer 1.0.0) {line}"
+
+
+def test_json_has_the_verdict_and_counts_a_should_that_failed_as_a_warning() -> None:
+    report = report_of(PASSED, FAILED, SHOULD, UNASKED).as_dict()
+    assert report["verdict"] == "fails"
+    assert (report["summary"]["failed"], report["summary"]["warning"], report["summary"]["skipped"]) == (1, 1, 1)
+    assert sum(report["summary"].values()) == len(report["results"])
+    assert [result["no_example"] for result in report["results"]] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(("partial", "tags"), [(False, [[], ["error"], ["skipped"]]), (True, [[], *[["skipped"]] * 2])])
+def test_junit_has_an_error_where_there_is_no_example_unless_that_is_accepted(
+    partial: bool, tags: list[list[str]]
+) -> None:
+    (suite,) = ET.fromstring(as_junit([report_of(PASSED, UNASKED, FOLLOWING)], partial=partial).encode())
+    properties, *cases = suite
+    assert [[child.tag for child in case] for case in cases] == tags
+    assert (suite.get("errors"), suite.get("skipped")) == (("0", "2") if partial else ("1", "1"))
+    assert {one.get("name"): one.get("value") for one in properties}["verdict"] == "not fully checked"

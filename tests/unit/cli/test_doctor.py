@@ -50,6 +50,15 @@ def test_findings_are_lines_with_marks_and_what_to_do(hostcore: Callable, found:
     ]
 
 
+def test_the_disk_of_the_runs_folder_that_is_named_is_examined(
+    hostcore: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined: list[Path] = []
+    monkeypatch.setattr("hostcore.cli.doctor.examine_machine", lambda folder, **_: iter(examined.append(folder) or ()))
+    assert hostcore("doctor", "--runs-dir", str(tmp_path / "other")).code == 0
+    assert examined == [tmp_path / "other"]
+
+
 def test_what_is_broken_exits_1_and_is_counted_last(hostcore: Callable, found: Callable) -> None:
     found(FINE, SLOW, BROKEN)
     said = hostcore("doctor")

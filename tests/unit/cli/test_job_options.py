@@ -1,5 +1,6 @@
 """How ``run`` and ``validate`` let people change a job, and what they say when it is done wrongly."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_a_key_of_a_job_as_an_option_is_told_how_to_be_set(
     assert f"No such option '{typed[0].partition('=')[0]}'. Keys of the job are set so: {meant}\n" in said.err
 
 
-@pytest.mark.parametrize(("typed", "near"), [("--proflie", "--profile"), ("--wieghts", "--weights")])
+@pytest.mark.parametrize(("typed", "near"), [("--proflie", "--profile"), ("--weigths", "--weights")])
 def test_a_mistyped_option_is_told_the_nearest(hostcore: Callable, typed: str, near: str) -> None:
     said = hostcore("run", "job.json", typed, "x")
     assert said.code == 2
@@ -65,3 +66,111 @@ def test_an_error_names_the_option_that_is_to_blame(
         (tmp_path / "job.json").write_text('{"trainer": "a:B", "max_steps": -1}')
     (error,) = hostcore("validate", "job.json", *options, "--json").json["errors"]
     assert (error["pointer"], error["file"]) == (pointer, origin)
+
+
+@pytest.mark.parametrize("command", ["run", "validate"])
+def test_the_job_file_is_an_argument_or_an_option_but_not_both(hostcore: Callable, command: str) -> None:
+    by_option = hostcore(command, "--config", "job.json", "--set", "seed=x", "--json")
+    assert by_option.json == hostcore(command, "job.json", "--set", "seed=x", "--json").json
+    for given, told in (([], "Missing argument 'JOB'"), (["job.json", "--config", "job.json"], "exclude each other")):
+        said = hostcore(command, *given)
+        assert said.code == 2
+        assert told in said.err
+
+
+def test_an_error_in_the_file_of_config_names_it(hostcore: Callable) -> None:
+    (error,) = hostcore("validate", "--config", "job.json", "--set", "/epochs=0", "--json").json["errors"][:1]
+    assert error["pointer"] == "/epochs"
+    said = hostcore("run", "--config", "missing.json", "--json")
+    assert said.json["errors"][0]["file"] == "missing.json"
+
+
+def test_a_checkpoint_to_resume_is_an_argument_or_an_option_but_not_both(hostcore: Callable) -> None:
+    missing = hostcore("resume", "--checkpoint", "no/step-000002.json")
+    assert missing.err == hostcore("resume", "no/step-000002.json").err
+    run = hostcore("resume", "--checkpoint", "a-run")
+    for said, told in (
+        (missing, "no/step-000002.json"),
+        (run, "a-run"),
+        (hostcore("resume"), "Missing argument"),
+        (hostcore("resume", "a", "--checkpoint", "step-000002.json"), "exclude each other"),
+    ):
+        assert said.code == 2
+        assert told in said.err
+
+
+@pytest.mark.parametrize("command", [["run", "job.json"], ["resume", "a"]], ids=["run", "resume"])
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--event-log", "-", "--json"], "--event-log - and --json exclude each other"),
+        (["--event-log", "-", "--detach"], "--event-log - is not for a run that --detach starts"),
+        (["--event-log", "f", "--server", "http://localhost:1"], "--event-log and --server exclude each other"),
+        (["--manifest", "f", "--server", "http://localhost:1"], "--manifest and --server exclude each other"),
+        (["--log-dir", "f", "--server", "http://localhost:1"], "--runs-dir and --server exclude each other"),
+        (["--event-format", "trn"], "--event-format says how --event-log is written"),
+        (["--event-log", ""], "--event-log takes a file"),
+        (["--log-dir", "job.json"], "is a file"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_do_not_go_together_are_one_error(
+    hostcore: Callable, command: list[str], options: list[str], told: str
+) -> None:
+    said = hostcore(*command, *options)
+    assert said.code == 2
+    assert told in " ".join(said.err.split())
+
+
+def test_standard_output_is_not_for_the_events_of_a_run_that_a_launcher_starts(
+    hostcore: Callable, tmp_path: Path
+) -> None:
+    job = '{"trainer": "a:B", "max_steps": 1, "launcher": {"use": "slurm"}}'
+    (tmp_path / "job.json").write_text(job)
+    said = hostcore("run", "job.json", "--event-log", "-")
+    assert said.code == 2
+    assert "--event-log - is not for a run that the launcher slurm starts" in said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "pointer", "origin"),
+    [
+        ("validate", ["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
+        ("run", ["--set", "hyperparams.lr=abc"], "/hyperparams/lr", "--set hyperparams.lr"),
+        ("validate", ["--profile", "fast"], "/hyperparams/lr", "--profile fast"),
+        ("validate", ["--devices", "cuda:99"], "/devices", "--devices"),
+        ("run", ["--set", 'reporters=[{"use": "jsonl", "path": 3}]'], "/reporters/0/path", "--set reporters"),
+        ("run", ["--set", 'reporters=[{"use": "webhook"}]'], "/reporters/0/url", "--set reporters"),
+        ("run", ["--set", 'uploaders=[{"$secret": "env:NONE"}]'], "/uploaders/0", "--set uploaders"),
+        ("run", ["--set", "inputs.base=nothing"], "/inputs/base", "--set inputs.base"),
+        ("validate", [], "/hyperparams/lr", "job.json"),
+    ],
+    ids=str,
+)
+def test_an_error_that_a_plugin_finds_names_the_option_too(
+    hostcore: Callable, tmp_path: Path, command: str, options: list[str], pointer: str, origin: str
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        """
+import attrs
+
+class Trainer:
+    @attrs.frozen(kw_only=True)
+    class Hyperparams:
+        lr: float = 0.1
+
+    def setup(self): ...
+    def configure(self): ...
+    def prepare_batch(self, raw_batch): ...
+    def train_step(self, prepared_batch): ...
+    def state_dict(self, state): ...
+    def load_state_dict(self, state, payload): ...
+"""
+    )
+    job = {"trainer": "mine:Trainer", "max_steps": 1, "profiles": {"fast": {"hyperparams": {"lr": "x"}}}}
+    if not options:
+        job["hyperparams"] = {"lr": "x"}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    (error,) = hostcore(command, "job.json", *options, "--json").json["errors"]
+    assert (error["pointer"], error["file"]) == (pointer, origin)
+    assert list(tmp_path.glob("runs/*")) == []

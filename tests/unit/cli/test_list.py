@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from hostcore.cli.report import name_of
+
 RUN_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
 
 
@@ -93,3 +95,30 @@ def test_looks_where_the_variable_says(
     run("a", status="succeeded")
     monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(tmp_path / "elsewhere"))
     assert hostcore("list", "--json").json == {"runs": []}
+
+
+def test_another_folder_is_named_by_an_option(hostcore: Callable, run: Callable, tmp_path: Path) -> None:
+    run("a", status="succeeded")
+    (tmp_path / "runs").rename(tmp_path / "logs")
+    assert hostcore("list", "--json").json == {"runs": []}
+    for option in ("--runs-dir", "--log-dir"):
+        assert ids(hostcore("list", option, "logs", "--json")) == ["a"]
+
+
+def test_a_run_of_another_folder_is_called_by_its_path(
+    run: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = run("a", status="succeeded")
+    monkeypatch.delenv("HOSTCORE_RUNS_DIR", raising=False)
+    for folder, name in ((tmp_path, "a"), (tmp_path.parent, f"{tmp_path.name}/runs/a"), (tmp_path / "runs", "./a")):
+        monkeypatch.chdir(folder)
+        assert name_of(directory) == name
+
+
+def test_an_index_of_jobs_in_the_folder_is_no_run(hostcore: Callable, run: Callable, tmp_path: Path) -> None:
+    run("a", status="succeeded")
+    (tmp_path / "runs" / "index.jsonl").write_text('[1]\nnot json\n{"job_id": "b", "sta')
+    listed = hostcore("list", "--json")
+    assert (ids(listed), listed.err) == (["a"], "")
+    assert hostcore("status", "b").code == 2
+    assert hostcore("status", "a").code == 0

@@ -410,3 +410,11 @@ def test_an_installed_module_of_the_packages_name_is_a_warning(new: New, site_he
     assert "there is a module 'our_module' already" in answer.stderr
     assert "our_module.py" in answer.stderr
     assert "--package" in answer.stderr
+
+
+@pytest.mark.parametrize(("kind", "key"), [("policy", "policies"), ("launcher", "launcher")])
+def test_the_readme_of_what_has_no_job_says_how_a_job_names_it(new: New, tmp_path: Path, kind: str, key: str) -> None:
+    assert new(kind, "mine").exit_code == 0
+    readme = (tmp_path / "mine/README.md").read_text()
+    assert f'    "{key}": ' in readme
+    assert "takes no" not in readme

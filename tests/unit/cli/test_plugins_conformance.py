@@ -28,6 +28,8 @@ def report(*results: CheckResult, name: str = "mine", kind: str = "trainer", **a
 
 CERTIFIED = report(result("a"), result("b"), complete=True)
 PASSED = report(result("a"), result("b"), result("c", "skipped", wants_example=True))
+SHOULD = report(result("a"), CheckResult(id="b", status="failed", level="should", message="it is slow"))
+PARTIAL = report(result("a"), result("b", "skipped", wants_example=True, no_example=True))
 FAILED = report(result("trainer.trains"), result("trainer.resume_exact", "failed", message="step 5: 0.1 is not 0.2"))
 
 
@@ -65,6 +67,8 @@ def conformance(said: Any, name: str = "mine") -> Any:
     [
         (CERTIFIED, "certified"),
         (PASSED, "2 passed"),
+        (SHOULD, "1 passed"),
+        (PARTIAL, "not fully checked"),
         (FAILED, "1 failed"),
         ({"reports": [report(result("x"), kind="callback", name="mine"), CERTIFIED]}, "certified"),
         (report(result("a"), version="0.1.0", complete=True), "certified (of 0.1.0)"),
@@ -97,7 +101,8 @@ def test_a_report_about_something_else_is_none(shipped: Callable, document: Mapp
 def test_the_json_has_the_numbers_and_the_failures(shipped: Callable) -> None:
     assert conformance(shipped(FAILED, "--json")) == {
         "certified": False,
-        "summary": {"passed": 1, "failed": 1, "blocked": 0, "skipped": 0, "expected_failure": 0},
+        "is_partial": False,
+        "summary": {"passed": 1, "failed": 1, "warning": 0, "blocked": 0, "skipped": 0, "expected_failure": 0},
         "failures": [{"id": "trainer.resume_exact", "level": "must", "message": "step 5: 0.1 is not 0.2"}],
         "version": "1.0",
         "is_of_installed_version": True,

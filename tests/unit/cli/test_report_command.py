@@ -1,5 +1,6 @@
 """``hostcore report``: where the page goes, and what it never replaces."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,3 +110,10 @@ def test_a_browser_is_opened_if_one_is_asked_for(
     result = report("a", "--open")
     assert opened == [(tmp_path / "a.html").as_uri()]
     assert (result.exit_code, result.stderr) == (0, "there is no browser to open it in\n")
+
+
+def test_a_pipe_in_place_of_a_report_is_not_waited_for(report: Report, run: Callable, tmp_path: Path) -> None:
+    run("a", status="succeeded")
+    os.mkfifo(tmp_path / "a.html")
+    result = report("a", "--json")
+    assert (result.exit_code, document(result)["errors"][0]["code"]) == (2, "report.exists")

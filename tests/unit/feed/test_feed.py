@@ -143,6 +143,30 @@ class TestShuffled:
             list(feed.stream(Cursor()))
 
 
+class TestTheRowsLeftOut:
+    """An epoch ends with the last whole step; ``docs/concepts/data-order.md`` says which rows that leaves out."""
+
+    @staticmethod
+    def of(feed: DatasetFeed) -> list[frozenset[int]]:
+        """By epoch."""
+        every = range(feed.num_rows)
+        return [frozenset(every) - frozenset(rows(feed.stream(Cursor(epoch=epoch)))) for epoch in range(6)]
+
+    def test_in_file_order_are_always_the_last_of_the_data(self, memory: Callable) -> None:
+        assert self.of(feed_of(memory([60, 53]), batch_size=16)) == [{112}] * 6
+
+    @pytest.mark.parametrize("shards", [[113], [12] * 8 + [17]])
+    def test_shuffled_are_other_ones_in_each_epoch(self, memory: Callable, shards: list[int]) -> None:
+        left = self.of(feed_of(memory(shards), batch_size=12, shuffle=True))
+        assert {len(one) for one in left} == {5}
+        assert len(set(left)) == 6
+
+    def test_of_a_single_shard_that_no_window_holds_come_from_its_last_window(self, memory: Callable) -> None:
+        left = self.of(feed_of(memory([113]), batch_size=12, shuffle=True, shuffle_window=50))
+        assert all(one < frozenset(range(100, 113)) for one in left)
+        assert len(set(left)) > 1
+
+
 class TestTooLittleData:
     @pytest.mark.parametrize("shuffle", [False, True])
     def test_less_than_one_batch_is_an_error_that_says_how_much_there_is(self, memory: Callable, shuffle: bool) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 #: From the bottom to the top; a room imports itself and what is below it.
 ROOMS = (
+    "interruption",
     "scrubbing",
     "errors",
     "events",

@@ -2,7 +2,10 @@
 
 import json
 import os
+import socket
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +135,56 @@ def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
     assert error.hint == "there is no job file in it, none that ends in .json or .yaml"
 
 
+class TestWhatIsNoRegularFile:
+    """None of these is waited for: there may be no writer."""
+
+    @pytest.fixture(params=["pipe", "socket", "device"])
+    def special(self, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.chdir(tmp_path)  # the name of a socket must be short
+        path = Path("job.json")
+        if request.param == "pipe":
+            os.mkfifo(path)
+        elif request.param == "socket":
+            with socket.socket(socket.AF_UNIX) as bound:
+                bound.bind(str(path))
+        return Path("/dev/zero") if request.param == "device" else path
+
+    def test_is_no_job_file(self, special: Path) -> None:
+        (error,) = errors_of(special)
+        assert (error.code, error.message) == ("job.unreadable", "this is not a regular file")
+        assert "/dev/stdin" in error.hint
+
+
+@pytest.fixture
+def piped_in() -> Iterator[Callable[[bytes], Path]]:
+    """``piped_in(b"{}")``: the path by which a shell's ``<(…)`` would pass it."""
+    descriptors = []
+
+    def pipe(content: bytes) -> Path:
+        read, write = os.pipe()
+        descriptors.append(read)
+        with os.fdopen(write, "wb") as writer:
+            writer.write(content)
+        return Path(f"/dev/fd/{read}")
+
+    yield pipe
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_a_job_can_be_piped_in_and_its_paths_start_at_the_working_directory(
+    piped_in: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = load_job(piped_in(json.dumps(GOOD).encode()))
+    assert spec.base_dir == tmp_path
+    assert spec.dataset.settings["parquet_paths"] == [str(tmp_path / "train.parquet")]
+
+
+def test_a_pipe_of_nothing_is_an_empty_job(piped_in: Callable[[bytes], Path]) -> None:
+    assert errors_of(piped_in(b""))[0].code == "job.empty"
+
+
 def test_a_folder_in_place_of_a_job_file_names_those_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b.yaml", "a.json", "trainer.py"):
         (tmp_path / name).touch()
@@ -200,9 +253,9 @@ def test_a_name_that_no_file_can_have_is_one_error(name: str) -> None:
     assert errors_of(Path(name))[0].code == "job.unreadable"
 
 
-@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
-def test_an_endless_file_is_too_large() -> None:
-    assert errors_of(Path("/dev/zero"))[0].code == "job.too_large"
+def test_an_endless_pipe_is_too_large() -> None:
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        assert errors_of(Path(f"/dev/fd/{endless.stdout.fileno()}"))[0].code == "job.too_large"
 
 
 def test_a_deep_job_from_python_is_refused_and_so_is_one_that_holds_itself() -> None:

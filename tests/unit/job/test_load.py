@@ -264,6 +264,34 @@ def test_a_spec_knows_what_came_from_set() -> None:
     assert spec == load_job(spec.to_json()), "where values came from is not part of the job"
 
 
+def test_an_error_names_the_profile_that_is_to_blame_or_else_the_file(tmp_path: Path) -> None:
+    fast = {"seed": "x", "labels": {"a": 1}, "hyperparams": {"lr": 1}, "validation": {"lanes": 0}, "devices": None}
+    path = write(tmp_path / "job.json", {**JOB, "labels": {"b": 2}, "profiles": {"fast": fast}})
+    with pytest.raises(Errors) as caught:
+        load_job(path, profile="fast", overrides=["seed=no"])
+    assert {error.pointer: error.file for error in caught.value.errors} == {
+        "/seed": "--set seed",
+        "/labels/a": "--profile fast",
+        "/labels/b": str(path),
+        "/validation/lanes": "--profile fast",
+    }
+
+
+def test_a_profile_that_is_no_object_is_not_to_blame_for_other_errors(tmp_path: Path) -> None:
+    path = write(tmp_path / "job.json", {**JOB, "seed": "x", "profiles": {"fast": 3}})
+    with pytest.raises(Errors) as caught:
+        load_job(path, profile="fast")
+    assert {error.pointer: error.file for error in caught.value.errors} == {
+        "/seed": str(path),
+        "/profiles/fast": str(path),
+    }
+
+
+def test_an_override_can_have_another_name_than_set() -> None:
+    error = only_error_of(JOB, overrides=["seed=no"], override_names={"seed=no": "$SEED"})
+    assert (error.pointer, error.file) == ("/seed", "$SEED")
+
+
 def test_devices_from_above_take_the_place_of_the_device_below() -> None:
     job = {**JOB, "device": "cpu", "profiles": {"gpu": {"devices": ["cuda:1"]}}}
     assert load_job(job).requested_devices == ("cpu",)

@@ -113,7 +113,7 @@ def test_the_schema_of_a_job_is_plain_json_and_documents_every_key() -> None:
     assert schema["required"] == ["trainer"]
     assert schema["additionalProperties"] is False
     assert all(value["description"] for value in schema["properties"].values())
-    assert schema["properties"]["reporters"]["default"] == ["hostcore-builtin-plugins/terminal"]
+    assert schema["properties"]["reporters"]["default"] == []
     assert "base_dir" not in schema["properties"]
 
 

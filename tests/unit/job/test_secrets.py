@@ -24,7 +24,7 @@ from hostcore.runs.contract import WorkerContract
 from hostcore.runs.launch import Launch
 from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
-from hostcore.runs.result import RunResult
+from hostcore.runs.result import RunResult, RunWarning
 from hostcore_hookspecs import HostcoreError, Secret
 
 VALUE = "correct-horse-battery"
@@ -182,7 +182,7 @@ class TestResolving:
         assert error.code == "secret.value"
         assert scrubbing.known() == ()
 
-    @pytest.mark.parametrize("cls", [RunRecord, RunResult, WorkerContract, Launch, Lease])
+    @pytest.mark.parametrize("cls", [RunRecord, RunResult, RunWarning, WorkerContract, Launch, Lease])
     def test_refuses_every_key_of_the_files_of_a_run(self, cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in (field.name for field in attrs.fields(cls) if len(field.name) >= scrubbing.SHORTEST):
             monkeypatch.setenv("WEAK", name)

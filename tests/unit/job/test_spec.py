@@ -34,7 +34,7 @@ def spec_of(**keys: Any) -> JobSpec:
 
 def test_defaults_of_the_host_are_written_qualified() -> None:
     spec = spec_of()
-    assert spec.reporters == (DeliveryUse(use="hostcore-builtin-plugins/terminal"),)
+    assert spec.terminal_use == DeliveryUse(use="hostcore-builtin-plugins/terminal")
     assert spec.launcher == ComponentUse(use="hostcore-builtin-plugins/local")
     assert spec.dataset is not None
     assert spec.dataset.source == "hostcore-builtin-plugins/parquet"
@@ -86,6 +86,8 @@ def test_epochs_are_one_unless_steps_are_given(keys: dict[str, Any], limit: int 
     ("keys", "devices"),
     [
         ({}, ("auto",)),
+        ({"devices": "auto:2"}, ("auto", "auto")),
+        ({"devices": ["auto:3"]}, ("auto", "auto", "auto")),
         ({"device": "cuda:7"}, ("cuda:7",)),
         ({"devices": "mps"}, ("mps",)),
         ({"devices": ["cuda:0", "cuda:1"]}, ("cuda:0", "cuda:1")),

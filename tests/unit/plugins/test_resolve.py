@@ -150,12 +150,6 @@ def test_each_room_gets_its_own(installed):
     assert [use.ref.kind for use in in_room(selected, "supervisor")] == ["reporter", "launcher"]
 
 
-def test_a_name_that_set_gave_is_told_as_such(installed):
-    with pytest.raises(Errors) as raised:
-        select(_spec(trainer="nope", origins={"/trainer": "--set trainer"}), installed)
-    assert [error.file for error in raised.value.errors] == ["--set trainer"]
-
-
 def test_everything_that_is_wrong_comes_at_once(installed, site_here):
     site_here.install(
         "old", modules={}, entry_points={"hostcore.callbacks": {"old": "m:E"}}, requires=["hostcore-hookspecs<1"]

@@ -58,7 +58,7 @@ class TestTheContract:
         with pytest.raises(InvalidContract, match="contract_version is None"):
             WorkerContract.read(path)
 
-    @pytest.mark.parametrize("field", ["trainer_plugin", "job_spec_path", "events_path", "run_dir"])
+    @pytest.mark.parametrize("field", ["trainer_plugin", "job_spec_path", "events_path", "samples_dir"])
     def test_without_a_field_is_refused_with_its_name(self, path: Path, field: str) -> None:
         document = read_document(path)
         del document[field]
@@ -85,6 +85,20 @@ class TestTheContract:
             del document[later]
         write_document(path, document)
         assert WorkerContract.read(path) == attrs.evolve(CONTRACT, attempt=1, attempts_dir="", start_from="")
+
+    def test_of_the_seven_fields_that_version_1_began_with_lies_around_its_events(self, path: Path) -> None:
+        seven = [field.name for field in attrs.fields(WorkerContract)][:7]
+        write_document(path, {name: value for name, value in read_document(path).items() if name in seven})
+        read = WorkerContract.read(path)
+        around = Path(CONTRACT.events_path).parent
+        assert (read.run_dir, read.attempts_dir) == (str(around), str(around / "attempts"))
+
+    def test_that_hands_over_batches_is_refused(self, path: Path) -> None:
+        change(path, arrow_ipc_path="/shm/batches.arrow")
+        with pytest.raises(InvalidContract, match="cannot be handed over as Arrow IPC yet") as caught:
+            WorkerContract.read(path)
+        assert caught.value.pointer == "/arrow_ipc_path"
+        assert caught.value.hint
 
     def test_that_is_missing_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidContract, match="does not exist") as caught:

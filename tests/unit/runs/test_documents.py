@@ -209,7 +209,7 @@ class TestTheResult:
         written = orjson.loads((tmp_path / "result.json").read_bytes())
         assert list(written) == [
             *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "metrics", "best"),
-            *("final_checkpoint", "error", "started_ms", "ended_ms"),
+            *("final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
         ]
         assert set(written["error"]) >= {"type", "message", "traceback", "plugin", "rank"}
 
@@ -246,6 +246,24 @@ class TestWhatLiesInPlaceOfADocument:
         write_document(tmp_path / "long.json", {"key": "value"})
         with pytest.raises(CorruptDocument, match="longer than 10 bytes"):
             read_document(tmp_path / "long.json")
+        with pytest.raises(CorruptDocument, match="longer than 10 bytes"):  # not because of its texts
+            read_document(tmp_path / "long.json", cut_texts=True)
+
+
+def test_a_result_that_an_older_version_has_written_too_long_is_read_with_its_texts_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"type": "ValueError", "message": "x" * 100_000, "traceback": "é" * 100_000, "plugin": "p", "rank": 0}
+    content = {"run_id": "a", "status": "failed", "exit_code": 1, "attempt": 2, "step": 7, "epoch": 1}
+    write_document(tmp_path / "result.json", {**content, "error": error, "started_ms": 1, "ended_ms": 2})
+    monkeypatch.setattr(documents, "_MOST", 50_000)
+    monkeypatch.setattr(documents, "_PIECE", 1001)
+    result = RunResult.read(tmp_path / "result.json")
+    assert result is not None
+    assert (result.status, result.attempt, result.step, result.ended_ms) == ("failed", 2, 7, 2)
+    assert result.error is not None
+    assert (result.error.type, result.error.plugin, result.error.rank) == ("ValueError", "p", 0)
+    assert "bytes left out …]" in result.error.message
 
 
 def test_what_a_killed_writer_has_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:

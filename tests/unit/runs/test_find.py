@@ -57,3 +57,11 @@ def test_a_path_to_its_directory_means_it_wherever_it_lies(
 ) -> None:
     monkeypatch.chdir(tmp_path / where)
     assert find_run(name, tmp_path / "none").path == runs / "flight"
+
+
+def test_a_run_directory_that_is_a_link_is_called_as_the_link_is(runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (runs / "flight").rename(tmp_path / "elsewhere" / "disk-7")
+    (runs / "flight").symlink_to(tmp_path / "elsewhere" / "disk-7")
+    assert find_run(str(runs / "flight"), runs).run_id == "flight"
+    assert find_run(f"{runs}/notes/../flight", runs).run_id == "flight"

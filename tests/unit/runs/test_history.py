@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from hostcore.events.merger import Entry, EventLog
+from hostcore.runs import history
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History, total_seconds
 from hostcore_hookspecs.errors import RunError
@@ -108,3 +109,20 @@ def test_reading_on_adds_what_came_meanwhile(directory: RunDirectory) -> None:
     assert history.metrics["train/loss"] == 1.0
     assert [one.last_step for one in history.attempts(running=True)] == [15, 20, 30, 40]
     assert [event.name for event in history.standing] == ["run_submitted", "metrics"]
+
+
+def test_a_line_that_an_older_version_has_written_too_long_is_read_with_its_texts_cut(
+    directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *before, end = directory.events.read_bytes().splitlines(keepends=True)
+    long = end.replace(b'"message":"no"', b'"message":"%s"' % (b"x" * 100_000))
+    directory.events.write_bytes(b"".join([*before, long]))
+    monkeypatch.setattr(history, "_LONGEST", 20_000)
+    read = History(directory)
+    read.read_on()
+    last = read.attempts(running=False)[-1]
+    assert (last.status, last.last_step, last.error.type) == ("failed", 30, "X")
+    assert "left out" in last.error.message
+    tell(directory, 4, (11_000, None, SUBMITTED))
+    read.read_on()
+    assert [event.name for event in read.standing] == ["run_submitted"]

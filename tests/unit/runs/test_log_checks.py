@@ -7,10 +7,12 @@ import pytest
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.events.writer import RankLog
+from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.checks import Check
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.log_checks import check_log
 from hostcore.runs.log_record import LogRecord
+from hostcore.runs.result import RunResult
 from hostcore_hookspecs.events import (
     Metrics,
     Payload,
@@ -34,7 +36,9 @@ def tell(directory: RunDirectory, attempt: int, *events: tuple[int | None, Paylo
 
 
 def found(directory: RunDirectory, *, running: bool = False) -> dict[str, Check]:
-    return {check.id: check for check in check_log(directory, LogRecord.read(directory.events), running=running)}
+    result, log = RunResult.read(directory.result), LogRecord.read(directory.events)
+    newest = newest_attempt(directory.attempts)
+    return {check.id: check for check in check_log(directory, log, result, newest_attempt=newest, running=running)}
 
 
 @pytest.fixture
@@ -53,6 +57,14 @@ def test_a_lost_attempt_needs_no_end(run) -> None:
     checks = found(run.directory)
     assert {check.status for check in checks.values()} == {"ok"}
     assert checks["log.ends"].message == "attempt 1 was lost with its supervisor, attempt 2 succeeded"
+
+
+def test_an_attempt_that_has_not_told_of_its_start_yet_is_starting(run) -> None:
+    tell(run.directory, 1, (None, SUBMITTED), (0, STARTED), (10, MEASURED), (20, RunSucceeded()))
+    run.attempt(2)
+    assert found(run.directory, running=True)["log.ends"].message == "attempt 1 succeeded, attempt 2 is starting"
+    tell(run.directory, 2, (None, SUBMITTED), (20, STARTED))
+    assert found(run.directory, running=True)["log.ends"].message == "attempt 1 succeeded, attempt 2 runs"
 
 
 def test_an_attempt_that_ended_twice_is_found(run) -> None:

@@ -1,5 +1,6 @@
 """What a run looks like from outside, derived from its directory alone."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -86,6 +87,17 @@ class TestTheStatusOfARun:
         run.attempt(2)
         run.lease(holder.identity, attempt=2, step=0)
         assert summarize(run.directory).step == 12
+
+    def test_is_running_while_the_claim_of_its_attempt_is_being_written(self, run_folder: Callable) -> None:
+        run = run_folder()
+        run.attempt(1)
+        run.result("preempted")
+        claim = run.directory.attempts / "2.json"
+        claim.touch()
+        assert summarize(run.directory).status == "running"
+        long_ago = claim.stat().st_mtime - 3600
+        os.utime(claim, (long_ago, long_ago))
+        assert summarize(run.directory).status == "lost"
 
     def test_of_a_folder_that_is_no_run_is_an_error_with_a_hint(self, tmp_path: Path) -> None:
         with pytest.raises(UnknownRun, match=f"there is no run 'b' in {tmp_path}") as caught:

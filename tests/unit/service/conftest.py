@@ -124,7 +124,7 @@ def make_job(
     run_id: str = "a", *, launcher: str = "instant", labels: Any = None, settings: Any = None, **fields: Any
 ) -> StoredJob:
     use = {"use": launcher, **(settings or {})}
-    document = {"trainer": "tiny", "max_steps": 3, "run_id": run_id, "launcher": use, "reporters": []}
+    document = {"trainer": "tiny", "max_steps": 3, "run_id": run_id, "launcher": use, "terminal": False}
     if labels:
         document["labels"] = labels
     known = {

@@ -19,7 +19,7 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that tests share
 
-JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "reporters": []}
+JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "terminal": False}
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
 """Ranks that an engine has started, as two supervisors over real sockets; their workers are actors."""
 
+import json
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 from actors import GONE, SECONDS, SUMMARY, Actor
+from ports import free_ports
 
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
@@ -23,8 +25,9 @@ from hostcore.supervisor.briefing import write_contracts, write_record
 from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.journal import Journal
-from hostcore.supervisor.muster import Muster, Place, RanksMissing
+from hostcore.supervisor.muster import Muster, NoSharedStorage, Place, RanksMissing, proof
 from hostcore.supervisor.opening import open_run
+from hostcore.supervisor.rank_files import Received, Sender
 from hostcore.supervisor.reporting import Audience
 from hostcore.supervisor.supervise import supervise
 from hostcore_hookspecs import HostcoreError
@@ -32,6 +35,9 @@ from hostcore_hookspecs.events import ENDS, RunFailed, RunPreempted, RunStarted,
 
 TERM = Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM")
 CANCEL = Asked(status="cancelled", reason="interrupted by the user", requested_by="user")
+
+#: The name of threads that say what a rank says.
+ANSWERING = "answering rank 0"
 
 
 def engine(rank: int, **changes: Any) -> Engine:
@@ -196,9 +202,42 @@ def join(ranks: Muster, runs: Path, **changes: Any) -> Channel:
     (file,) = (runs / ".ranks").iterdir()
     place = Place.read(file)
     assert place is not None
-    line = Channel(socket.create_connection(("127.0.0.1", place.port)))
-    line.send("join", {"rank": 1, "world_size": 2, "token": place.token, **changes})
+    return greet(place.port, **{"token": place.token, **changes})
+
+
+def greet(port: int, token: str, **changes: Any) -> Channel:
+    """A line to rank 0, on which a thread says what a rank says, once rank 0 looks after it."""
+    line = Channel(socket.create_connection(("127.0.0.1", port)))
+    said = {
+        "token": token,
+        "rank": 1,
+        "world_size": 2,
+        "meeting": engine(1).meeting,
+        "nonce": "mine",
+        "probe": "",
+        **changes,
+    }
+
+    def answer() -> None:
+        try:
+            _, challenge = line.receive(SECONDS)
+        except EOFError:  # rank 0 has all its ranks, and has closed the line
+            return
+        knows = proof(
+            *(said["token"], "join", challenge["nonce"], said["nonce"]),
+            *(said["rank"], said["world_size"], said["meeting"], said["probe"]),
+        )
+        line.send("join", {key: said[key] for key in ("rank", "nonce", "probe")} | {"proof": knows})
+
+    threading.Thread(target=answer, name=ANSWERING, daemon=True).start()
     return line
+
+
+def wait_for_answers() -> None:
+    """Wait until no thread reads from a line any more."""
+    for thread in threading.enumerate():
+        if thread.name == ANSWERING:
+            thread.join(SECONDS)
 
 
 def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
@@ -236,7 +275,10 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
 class TestTheMeeting:
     @pytest.mark.parametrize(
         "changes",
-        [{"token": "x"}, {"rank": 2}, {"rank": 0}, {"rank": "1"}, {"rank": None}, {"world_size": 3}],
+        [
+            *({"token": "x"}, {"rank": 2}, {"rank": 0}, {"rank": "1"}, {"rank": None}, {"world_size": 3}),
+            {"meeting": "another-launch"},
+        ],
         ids=str,
     )
     def test_turns_strangers_away_and_waits_on(self, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -245,7 +287,9 @@ class TestTheMeeting:
             stranger = open_ones.enter_context(closing(join(ranks, tmp_path, **changes)))
             line = open_ones.enter_context(closing(join(ranks, tmp_path)))
             ranks.gather()
-            assert line.receive(SECONDS) == ("welcome", {"start": ranks._start})
+            kind, content = line.receive(SECONDS)
+            assert (kind, content["start"], content["shared"]) == ("welcome", ranks._start, True)
+            wait_for_answers()
             with pytest.raises(EOFError):
                 stranger.receive(SECONDS)
 
@@ -343,3 +387,164 @@ class TestACtrlC:
             interrupts.hear(TERM, hurried=True, forced=False)
             signal.raise_signal(signal.SIGINT)
             assert interrupts.forced
+
+
+SECRET = "a secret of this test alone"
+
+
+class TestMachinesThatShareNoFolder:
+    """Each rank has a folder of runs of its own."""
+
+    @pytest.fixture
+    def engines(self) -> tuple[Engine, Engine]:
+        port = free_ports(9)
+        first, second = (engine(rank, master_port=port, local_world_size=1, secret=SECRET) for rank in range(2))
+        return first, second
+
+    def test_meet_by_their_secret_and_know_that_they_share_none(self, engines: Any, tmp_path: Path) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            code = threads.submit(attend, engines[1], tmp_path / "1", Interrupts())
+            with Muster(engines[0], tmp_path / "0", Interrupts()) as ranks:
+                ranks.gather()
+                with pytest.raises(NoSharedStorage) as refused:
+                    ranks.require_storage(attrs.make_class("Spec", ["checkpoint_base_uri"])(None))
+                assert refused.value.pointer == "/checkpoint_base_uri"
+                ranks.require_storage(attrs.make_class("Spec", ["checkpoint_base_uri"])("s3://bucket/runs"))
+            assert code.result(SECONDS) == 1
+        assert not list(tmp_path.glob("1/.ranks")), "nothing stays of the meeting"
+
+    def test_meet_also_where_an_operator_calls_the_machine_of_rank_0_localhost_there(
+        self, engines: Any, tmp_path: Path
+    ) -> None:
+        with ThreadPoolExecutor(1) as threads:
+            code = threads.submit(attend, engines[1], tmp_path / "1", Interrupts())
+            with Muster(attrs.evolve(engines[0], master_addr="localhost"), tmp_path / "0", Interrupts()) as ranks:
+                assert ranks._listening.getsockname()[0] in ("::", "0.0.0.0")
+                ranks.gather(SECONDS)
+            assert code.result(SECONDS) == 1
+
+    def test_that_share_it_after_all_are_found_to(self, engines: Any, tmp_path: Path) -> None:
+        with Muster(engines[0], tmp_path, Interrupts()) as ranks, ThreadPoolExecutor(1) as threads:
+            (tmp_path / ".ranks").joinpath(f"{engines[0].name}.json").unlink()  # only the port leads to rank 0
+            code = threads.submit(attend, engines[1], tmp_path, Interrupts())
+            ranks.gather()
+            ranks.require_storage(attrs.make_class("Spec", ["checkpoint_base_uri"])(None))
+            ranks.__exit__(None, None, None)
+            assert code.result(SECONDS) == 1
+
+    @pytest.mark.parametrize("token", ["", "another secret, just as long"])
+    def test_turn_away_who_does_not_know_the_secret(self, engines: Any, tmp_path: Path, token: str) -> None:
+        with Muster(engines[0], tmp_path, Interrupts()) as ranks:
+            port = ranks._listening.getsockname()[1]
+            assert port in engines[0].doors
+            meeting = engines[0].meeting
+            with (
+                closing(greet(port, token, meeting=meeting)) as stranger,
+                closing(greet(port, SECRET, meeting=meeting)) as line,
+            ):
+                ranks.gather(SECONDS)
+                assert line.receive(SECONDS)[0] == "welcome"
+                with pytest.raises(EOFError):
+                    stranger.receive(SECONDS)
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            b'{"asked": {"first": {"status": "cancelled", "reason": "", "requested_by": ""}, '
+            b'"hurried": true, "forced": true}}',
+            b'{"exited": {"code": 0}}',
+            b'{"join": 5}',
+            b'{"join": {"rank": 1, "nonce": ' + b"[" * 1000 + b"]" * 1000 + b', "probe": "", "proof": ""}}',
+            b"[]",
+            b"{}",
+            b"GET / HTTP/1.1",
+        ],
+        ids=range(7),
+    )
+    def test_do_nothing_that_a_stranger_says(self, engines: Any, tmp_path: Path, said: bytes) -> None:
+        interrupts = Interrupts()
+        with Muster(engines[0], tmp_path, interrupts) as ranks:
+            port = ranks._listening.getsockname()[1]
+            with (
+                socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as stranger,
+                closing(greet(port, SECRET, meeting=engines[0].meeting)),
+            ):
+                stranger.sendall(said + b"\n")
+                ranks.gather(SECONDS)
+                with suppress(ConnectionResetError), stranger.makefile("rb") as line:
+                    assert [*json.loads(line.readline())] == ["challenge"]
+                    assert line.read() == b""
+            assert interrupts.first is None
+
+    def test_do_not_wait_for_strangers_who_say_nothing_or_have_no_end(self, engines: Any, tmp_path: Path) -> None:
+        with Muster(engines[0], tmp_path, Interrupts()) as ranks, ExitStack() as stack:
+            address = ("127.0.0.1", ranks._listening.getsockname()[1])
+            for number in range(100):
+                stranger = stack.enter_context(socket.create_connection(address, timeout=SECONDS))
+                stranger.sendall(b"x" * 10_000 if number % 2 else b"")
+            stack.enter_context(closing(greet(address[1], SECRET, meeting=engines[0].meeting)))
+            ranks.gather(SECONDS)
+            assert not ranks._strangers
+
+    def test_do_not_follow_a_rank_0_that_does_not_know_the_secret(self, engines: Any, tmp_path: Path) -> None:
+        """Something else listens at the first port that they try; the true rank 0 at the next."""
+        asked = threading.Event()
+        with socket.create_server(("127.0.0.1", engines[0].doors[0])) as false, ThreadPoolExecutor(2) as threads:
+
+            def impersonate() -> None:
+                line = Channel(false.accept()[0])
+                line.send("challenge", {"nonce": "n"})
+                _, said = line.receive(SECONDS)
+                wrong = proof("a guess", "welcome", said["nonce"], "n", "start", True)
+                line.send("welcome", {"start": "start", "shared": True, "proof": wrong})
+                with pytest.raises(EOFError):
+                    line.receive(SECONDS)
+                asked.set()
+                line.close()
+
+            threads.submit(impersonate)
+            code = threads.submit(attend, engines[1], tmp_path / "1", Interrupts())
+            assert asked.wait(SECONDS)
+            false.close()
+            with Muster(attrs.evolve(engines[0]), tmp_path / "0", Interrupts()) as ranks:
+                ranks.gather()
+            assert code.result(SECONDS) == 1
+
+    def test_do_not_tell_the_secret_to_the_worker(self, engines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOSTCORE_RANKS_SECRET", SECRET)
+        assert "HOSTCORE_RANKS_SECRET" not in engines[1].environment("start")
+
+    def test_refuse_a_secret_that_can_be_guessed(self) -> None:
+        place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1", "HOSTCORE_RANKS_SECRET": "abc"}
+        with pytest.raises(HostcoreError, match="3 characters"):
+            Engine.of(place)
+
+
+class TestTheFilesOfARankApart:
+    def test_arrive_as_they_were_written_however_they_grow(self, tmp_path: Path) -> None:
+        here, there = tmp_path / "here", tmp_path / "there"
+        said: list[Any] = []
+        sender = Sender({"events": here}, lambda kind, content: said.append((kind, content)))
+        received = Received({"events": there})
+        assert sender.send(), "there is nothing yet"
+        here.write_bytes(b"x" * (300 << 10))
+        while not sender.send():
+            for _, content in said:
+                received.write(content)
+                received.write(content)  # a second time changes nothing
+            said.clear()
+            sender.took()
+            if there.stat().st_size == 300 << 10:
+                with here.open("ab") as more:
+                    more.write(b"\nmore")
+        assert there.read_bytes() == here.read_bytes()
+
+    def test_are_sent_a_piece_at_a_time(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"x" * (300 << 10))
+        said: list[Any] = []
+        sender = Sender({"output": tmp_path / "a"}, lambda kind, content: said.append(content["offset"]))
+        assert [sender.send() for _ in range(3)] == [False] * 3
+        assert said == [0]
+        sender.took()
+        assert not sender.send()
+        assert said == [0, 256 << 10]

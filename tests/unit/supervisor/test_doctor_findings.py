@@ -183,12 +183,12 @@ class TestSystem:
 
     def test_little_memory_few_files_and_little_shared_memory_are_warnings(self) -> None:
         little = os.statvfs_result((4096, 4096, 16384, 16384, 16384, 0, 0, 0, 0, 255))
-        found = [system._memory(10**9, None), system._files(256, 1024), system._shared(little)]
+        found = [system._memory(10**9, None), system.files_finding(256, 1024), system.shared_finding(little)]
         assert [one.status for one in found] == ["warning"] * 3
         assert all(one.hint for one in found)
 
     def test_no_limit_on_files_is_fine(self) -> None:
-        assert system._files(resource.RLIM_INFINITY, resource.RLIM_INFINITY).status == "ok"
+        assert system.files_finding(resource.RLIM_INFINITY, resource.RLIM_INFINITY).status == "ok"
 
     def test_a_limit_of_the_control_group_is_what_there_is(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(system, "memory_limit", lambda: 3_000_000_000)

@@ -14,7 +14,7 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs import HostcoreError
 
 ALL = {"fp32": "right", "bf16": "right", "fp16": "absent"}
-CHECKED = {"device": "cpu", "total_steps": 3, "feed_bytes": 0}
+CHECKED = {"device": "cpu", "devices": ["cpu"], "total_steps": 3, "feed_bytes": 0}
 
 
 def machine(*devices: str, broken: Sequence[str] = ()) -> list[Finding]:
@@ -52,6 +52,12 @@ def test_what_it_asks_for_is_there(plan: Callable) -> None:
     report = examined(plan(precision="bf16"), machine())
     assert statuses(report) == {"job": "ok", "job.device": "ok", "job.memory": "ok"}
     assert (report.devices, report.invalid) == (["cpu"], False)
+
+
+def test_the_devices_that_its_ranks_found_are_told(plan: Callable) -> None:
+    found = {**CHECKED, "device": "cuda:0", "devices": ["cuda:0", "cuda:1"]}
+    report = examined(plan(devices="auto:2"), machine("cuda:0", "cuda:1"), found)
+    assert (report.devices, statuses(report)["job.ranks"]) == (["cuda:0", "cuda:1"], "ok")
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Opening a run: a new one, or the next attempt of one that exists. A run is never overwritten."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,58 @@ class TestANewRun:
         with pytest.raises(RunUnwritable, match=r"cannot be written: .*is not a folder") as caught:
             open_run(plan())
         assert "HOSTCORE_RUNS_DIR" in caught.value.hint
+
+
+def test_an_attempt_whose_run_directory_was_removed_is_withdrawn_without_another_error(
+    plan: Callable, past: Callable
+) -> None:
+    past(plan()).attempt()
+    opened = open_run(plan())
+    assert not opened.is_new
+    shutil.rmtree(opened.directory.path)
+    opened.withdraw()
+    assert not opened.directory.path.exists()
+
+
+class TestARunDirectoryThatIsALink:
+    """To a folder on a larger disk, for instance."""
+
+    @pytest.fixture
+    def target(self, plan: Callable, tmp_path: Path) -> Path:
+        target = tmp_path / "disk" / "for-a"
+        plan().directory.path.parent.mkdir()
+        plan().directory.path.symlink_to(target)
+        return target
+
+    def test_to_an_empty_folder_is_used(self, plan: Callable, target: Path) -> None:
+        target.mkdir(parents=True)
+        opened = open_run(plan())
+        assert (opened.attempt, opened.is_new) == (1, True)
+        assert (target / "attempts" / "1.json").exists()
+        assert plan().directory.path.is_symlink()
+
+    def test_stays_with_its_folder_when_the_run_is_withdrawn(self, plan: Callable, target: Path) -> None:
+        target.mkdir(parents=True)
+        open_run(plan()).withdraw()
+        assert plan().directory.path.is_symlink()
+        assert list(target.iterdir()) == []
+
+    def test_to_a_run_goes_on_with_it(self, plan: Callable, past: Callable, target: Path) -> None:
+        target.mkdir(parents=True)
+        past(plan()).attempt()
+        assert open_run(plan()).attempt == 2
+
+    def test_to_a_folder_of_somebody_else_is_an_error(self, plan: Callable, target: Path) -> None:
+        target.mkdir(parents=True)
+        (target / "thesis.tex").write_text("x")
+        with pytest.raises(RunConflict, match="'a' exists in the runs folder but is no run of hostcore's"):
+            open_run(plan())
+        assert [path.name for path in target.iterdir()] == ["thesis.tex"]
+
+    def test_to_nothing_is_an_error_that_says_so(self, plan: Callable, target: Path) -> None:
+        with pytest.raises(RunUnwritable, match=f"is a link to {target}, which does not exist"):
+            open_run(plan())
+        assert plan().directory.path.is_symlink()
 
 
 class TestARunFromACheckpointOfAnother:

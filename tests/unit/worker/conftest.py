@@ -51,7 +51,7 @@ def run(recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def start(job: Mapping[str, Any] | None = None, **keys: Any) -> Outcome:
         recorder.CALLS.clear()
         events: list[Event] = []
-        complete = {"trainer": "recording_trainer:Trainer", "run_id": "a", "reporters": [], "device": "cpu"}
+        complete = {"trainer": "recording_trainer:Trainer", "run_id": "a", "terminal": False, "device": "cpu"}
         result = hostcore.run({**complete, **(job or {}), **keys}, on_event=events.append)
         told = [event for event in events if event.name != "progress"]  # signs of life, of a machine that is slow
         return Outcome(result, told, list(recorder.CALLS), tmp_path / "runs" / result.run_id)

@@ -276,6 +276,8 @@ class BrokenSource:
     def open_dataset(self, dataset: Any) -> Any:
         if self._how == "quit":
             sys.exit(3)
+        if self._how == "interrupt":
+            raise KeyboardInterrupt
         if self._how == "settings":
             raise InvalidSettings("/how", "that is not how")
         return {}["index"]

@@ -24,6 +24,8 @@ def test_of_two_epochs_with_checkpoints(run: Callable) -> None:
         setup
         configure
         on_train_begin 0
+        state_dict
+        callback_state 0
         on_epoch_begin 0
         prepare_batch a
         on_batch_begin a 0
@@ -90,6 +92,8 @@ def test_of_a_resume_in_the_middle_of_an_epoch(run: Callable) -> None:
         load_checkpoint step 4
         load_callback_state 4
         on_train_begin 4
+        state_dict
+        callback_state 4
         prepare_batch b
         on_batch_begin b 4
         train_step 5
@@ -127,6 +131,8 @@ def test_of_a_resume_at_the_end_of_an_epoch(run: Callable) -> None:
         load_checkpoint step 3
         load_callback_state 3
         on_train_begin 3
+        state_dict
+        callback_state 3
         on_epoch_end 0
         on_epoch_begin 1
         prepare_batch a
@@ -148,6 +154,8 @@ def test_of_a_stop_that_the_trainer_asked_for(run: Callable) -> None:
         setup
         configure
         on_train_begin 0
+        state_dict
+        callback_state 0
         on_epoch_begin 0
         prepare_batch a
         on_batch_begin a 0
@@ -219,6 +227,8 @@ def test_of_a_failure(run: Callable) -> None:
         setup
         configure
         on_train_begin 0
+        state_dict
+        callback_state 0
         on_epoch_begin 0
         prepare_batch a
         on_batch_begin a 0

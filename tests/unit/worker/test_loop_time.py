@@ -37,6 +37,9 @@ class Unsaved:
 
     has_news = False
 
+    def rehearse(self) -> None:
+        pass
+
     def save(self, *, final: bool) -> None:
         pass
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hostcore.worker import randomness
-from hostcore.worker.devices import DeviceUnavailable, available_devices, checked_device
+from hostcore.worker.devices import DeviceUnavailable, available_devices, checked_device, name_of_device
 from hostcore.worker.feed.feed import MockFeed
 from hostcore.worker.metrics import HISTORY_POINTS, Meter
 from hostcore.worker.progress import Progress
@@ -128,3 +128,11 @@ class TestDevices:
             checked_device("cuda:7", ("cpu",), pointer="/devices")
         assert caught.value.pointer == "/devices"
         assert caught.value.hint.startswith("this machine has: cpu")
+
+    def test_one_of_a_run_has_the_name_that_the_job_gives_it(self) -> None:
+        held = ["cuda:3", "cuda:1"]
+        named = {name: name_of_device(torch.device(name), held) for name in ("cuda:0", "cuda:1", "cpu")}
+        assert named == {"cuda:0": "cuda:3", "cuda:1": "cuda:1", "cpu": "cpu"}
+        assert name_of_device(torch.device("cuda:1"), []) == "cuda:1"
+        with pytest.raises(DeviceUnavailable, match="no device 'cuda:3' here"):
+            checked_device("cuda:3", ("cpu",), held=held)

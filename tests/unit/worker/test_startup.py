@@ -60,12 +60,17 @@ def test_a_chosen_device_that_is_not_there_is_an_error(run: Callable) -> None:
             "the data source recording_trainer:BrokenSource could not be started: SystemExit: 3",
         ),
         (
+            {"dataset": {"source": "recording_trainer:BrokenSource", "how": "interrupt"}},
+            "/dataset/source",
+            "the data source recording_trainer:BrokenSource could not be started: KeyboardInterrupt",
+        ),
+        (
             {"dataset": {"source": "recording_trainer:BrokenSource", "how": "settings"}},
             "/dataset/how",
             "that is not how",
         ),
     ],
-    ids=["callback", "data source", "sys.exit", "settings"],
+    ids=["callback", "data source", "sys.exit", "interrupt", "settings"],
 )
 def test_a_plugin_that_raises_before_the_run_makes_the_job_invalid(
     run: Callable, tmp_path: Path, keys: dict, pointer: str, message: str

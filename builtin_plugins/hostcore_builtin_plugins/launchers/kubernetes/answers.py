@@ -22,6 +22,10 @@ class NotFound(Exception):
     """There is no such object, or nothing of that kind."""
 
 
+class ServerFailed(TransientError):
+    """The server has failed at a request (500), which may have been carried out all the same."""
+
+
 @attrs.frozen(kw_only=True)
 class Kind:
     """A kind of object that an operator has brought."""
@@ -59,7 +63,7 @@ def errors(what: str, kind: Kind | None = None, *, not_begun: bool = False) -> I
     :param not_begun: Whether a bad request is one that comes too early.
     :raises AlreadyExists, NotFound: The server says so.
     :raises FatalError: It refuses, with its own message.
-    :raises TransientError: It does not answer, or is busy.
+    :raises TransientError: It does not answer, or is busy; :class:`ServerFailed`: it has failed.
     """
     from kubernetes.client.exceptions import ApiException
     from urllib3.exceptions import HTTPError
@@ -81,6 +85,8 @@ def _translated(error: Any, what: str, kind: Kind | None, *, not_begun: bool) ->
         return NotFound(message)
     if status == 400 and not_begun:
         return NotFound(message)
+    if status == 500:
+        return ServerFailed(f"{what}: {message}", retry_after_seconds=_retry_after(error))
     if status in _BUSY or status >= 500 or status == 409:
         return TransientError(f"{what}: {message}", retry_after_seconds=_retry_after(error))
     hint, pointer = _advice(status, message, kind)

@@ -6,7 +6,15 @@ from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from hostcore_builtin_plugins.launchers.kubernetes.answers import AlreadyExists, Kind, NotFound, Object, checked, errors
+from hostcore_builtin_plugins.launchers.kubernetes.answers import (
+    AlreadyExists,
+    Kind,
+    NotFound,
+    Object,
+    ServerFailed,
+    checked,
+    errors,
+)
 from hostcore_builtin_plugins.launchers.kubernetes.client import connect
 from hostcore_builtin_plugins.launchers.kubernetes.settings import KubernetesSettings
 from hostcore_hookspecs import FatalError
@@ -123,6 +131,14 @@ class Cluster:
                 )
             )
 
+    def delete_config_map(self, namespace: str, name: str) -> None:
+        """Delete a ConfigMap.
+
+        :raises NotFound: It is gone.
+        """
+        with errors(f"ConfigMap {name}"):
+            _json(self._core().delete_namespaced_config_map(name, namespace, **self._raw))
+
     def pods(self, namespace: str, labels: Mapping[str, str]) -> list[Object]:
         """The pods with these labels."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
@@ -203,4 +219,4 @@ def _json(response: Any) -> Object:
     return plain
 
 
-__all__ = ["AlreadyExists", "Cluster", "Kind", "NotFound", "Object", "opened"]
+__all__ = ["AlreadyExists", "Cluster", "Kind", "NotFound", "Object", "ServerFailed", "opened"]

@@ -1,5 +1,6 @@
 """The environment of the training container: what containers made for the original training API read, and our own."""
 
+import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -18,6 +19,8 @@ _OPERATORS: Final = frozenset(
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "JOB_COMPLETION_INDEX"}
 )
 _HIDDEN: Final = "********"
+#: By what ranks of nodes that share no folder know each other.
+_ADMISSION: Final = "HOSTCORE_RANKS_SECRET"
 #: Annotations that keep what a request of the original API has said, where a job has no place for it.
 _MODEL_ID: Final = "hostcore/model-id"
 _EXTRA_ARGS: Final = "hostcore/extra-args"
@@ -37,18 +40,26 @@ Value = str | SecretKey
 
 
 def environment_of(
-    ctx: LaunchContext, secret_env: Mapping[str, str], *, runs_dir: str, show_values: bool = True
+    ctx: LaunchContext,
+    secret_env: Mapping[str, str],
+    *,
+    runs_dir: str,
+    show_values: bool = True,
+    share_secret: bool = False,
 ) -> list[dict[str, Any]]:
     """The variables of the container, as its ``env`` lists them.
 
     :param secret_env: ``<Secret>/<key>`` by variable.
     :param runs_dir: The folder of all runs in the container.
-    :param show_values: Whether the values of the job's own variables stand in it.
+    :param show_values: Whether the values of the job's own variables stand in it, and secrets that are made here.
+    :param share_secret: Whether the nodes need a secret to meet by: a new one is made, unless ``secret_env`` has it.
     :raises FatalError: The job sets what is set for it, or something that Kubernetes does not take.
     """
     ours: dict[str, Value] = {**_original(ctx), "HOSTCORE_RUNS_DIR": runs_dir, "HOME": SCRATCH, "TMPDIR": TEMPORARY}
     for name, text in secret_env.items():
         ours[name] = _secret_key(name, text, taken=ours)
+    if share_secret and _ADMISSION not in ours:
+        ours[_ADMISSION] = secrets.token_hex(32) if show_values else _HIDDEN
     theirs: dict[str, Value] = {}
     for name, value in ctx.env.items():
         where = pointer("resources", "env", name)

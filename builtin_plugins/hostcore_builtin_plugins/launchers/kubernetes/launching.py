@@ -3,14 +3,24 @@
 import json
 import math
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 import orjson
 
 from hostcore_builtin_plugins.launchers.kubernetes.client import namespace_of
-from hostcore_builtin_plugins.launchers.kubernetes.cluster import AlreadyExists, Cluster, Kind, NotFound, Object, opened
+from hostcore_builtin_plugins.launchers.kubernetes.cluster import (
+    AlreadyExists,
+    Cluster,
+    Kind,
+    NotFound,
+    Object,
+    ServerFailed,
+    opened,
+)
 from hostcore_builtin_plugins.launchers.kubernetes.labels import CANCELLED, LAUNCH_ID, Marks, marks_of, own_marks
 from hostcore_builtin_plugins.launchers.kubernetes.logs import Place, read_pod_log
 from hostcore_builtin_plugins.launchers.kubernetes.mounting import DOCUMENT_KEY
@@ -29,6 +39,7 @@ from hostcore_builtin_plugins.launchers.kubernetes.trouble import exit_code_of
 from hostcore_builtin_plugins.launchers.run_result import earlier_result
 from hostcore_hookspecs import (
     FatalError,
+    HostcoreError,
     LaunchContext,
     LaunchHandle,
     LaunchPlan,
@@ -38,6 +49,11 @@ from hostcore_hookspecs import (
 
 #: A ConfigMap holds 1 MiB, with all that is around the job.
 _DOCUMENT_BYTES: Final = 1_000_000
+#: Between two tries to make an object at which the server has failed, in seconds.
+_PAUSES: Final = (0.5, 1.0, 2.0)
+#: The codes of errors after which it is certain that nothing runs that this launch has started.
+NOT_STARTED: Final = "launch.not_started"
+NAME_TAKEN: Final = "launch.name_taken"
 
 
 class KubernetesLauncher(ABC):
@@ -76,18 +92,18 @@ class KubernetesLauncher(ABC):
     def launch(self, ctx: LaunchContext) -> LaunchHandle:
         """See :func:`hostcore_hookspecs.launcher.launch`.
 
-        The server checks the object before anything is made: a job that it refuses leaves nothing behind.
+        The server checks the object before anything is made: a job that it refuses leaves nothing behind. Where it
+        fails (500), it is tried again a few times. Then, as when it refuses, it is asked whether an earlier try has
+        made the object after all: if not, the error has the code ``launch.not_started``.
         """
         name = _name(ctx) if ctx.name else f"{_name(ctx)[:45].rstrip('-')}-{secrets.token_hex(3)}"
         manifest = self._manifest(ctx, name, show_values=True)
         earlier = earlier_result(ctx.run_dir, ctx.launch_id) if self.sees_run_dir else None
         with opened(self._settings) as cluster:
-            made = self._existing(cluster, ctx, manifest, dry_run=True)
-            document = None if self.sees_run_dir else self._hand_on(cluster, ctx, name)
-            made = made or self._existing(cluster, ctx, manifest, dry_run=False)
-            assert made is not None  # it was there, or was created
-            if document is not None:
-                cluster.patch_config_map(document["namespace"], document["name"], _owned_by(made))
+            made = self._made(cluster, ctx, manifest)
+            if not self.sees_run_dir:
+                namespace, document = made["metadata"]["namespace"], _document_name(name)
+                cluster.patch_config_map(namespace, document, _owned_by(made))
         metadata = made["metadata"]
         ctx.log(f"{self.kind.name} {metadata['namespace']}/{name} runs it; `kubectl describe` it to see more")
         return LaunchHandle(
@@ -210,24 +226,75 @@ class KubernetesLauncher(ABC):
             "data": {DOCUMENT_KEY: document},
         }
 
-    def _existing(self, cluster: Cluster, ctx: LaunchContext, manifest: Object, *, dry_run: bool) -> Object | None:
-        """The object, made now or by an earlier try of this launch; None for a new one that was only tried."""
+    def _made(self, cluster: Cluster, ctx: LaunchContext, manifest: Object) -> Object:
+        """The object, made now or by an earlier try of this launch.
+
+        :raises FatalError: The server refuses it, or fails each time.
+        :raises TransientError: It does not answer, or does not say whether the object is there.
+        """
+        for pause in (*_PAUSES, None):
+            try:
+                return self._make(cluster, ctx, manifest)
+            except (FatalError, ServerFailed) as error:
+                if error.code == NAME_TAKEN:
+                    raise
+                if pause is None:  # what the server has begun has this long to appear
+                    time.sleep(_PAUSES[-1])
+                there = self._found(cluster, ctx, manifest)
+                if there is not None:
+                    return there
+                if isinstance(error, FatalError) or pause is None:
+                    raise self._not_started(cluster, ctx, manifest, error) from error
+            time.sleep(pause)
+        raise AssertionError("the last try returns or raises")
+
+    def _make(self, cluster: Cluster, ctx: LaunchContext, manifest: Object) -> Object:
+        made = self._existing(cluster, ctx, manifest, dry_run=True)
+        if not self.sees_run_dir:
+            self._hand_on(cluster, ctx, manifest["metadata"]["name"])
+        made = made or self._existing(cluster, ctx, manifest, dry_run=False)
+        if made is None:
+            raise ServerFailed(f"{self.kind.name} {manifest['metadata']['name']} was there, and was deleted meanwhile")
+        return made
+
+    def _not_started(self, cluster: Cluster, ctx: LaunchContext, manifest: Object, error: HostcoreError) -> FatalError:
+        """That nothing was made; and the document, which would be in the way of the next launch, is removed."""
+        if not self.sees_run_dir:
+            document = self._config_map(ctx, manifest["metadata"]["name"])["metadata"]
+            with suppress(NotFound, HostcoreError):  # it may not be ours to delete
+                if _is_of(cluster.get_config_map(document["namespace"], document["name"]), ctx):
+                    cluster.delete_config_map(document["namespace"], document["name"])
+        return FatalError(error.message, code=NOT_STARTED, hint=error.hint, pointer=error.pointer)
+
+    def _found(self, cluster: Cluster, ctx: LaunchContext, manifest: Object) -> Object | None:
+        """The object of this launch, if the cluster has it.
+
+        :raises FatalError: Another has its name.
+        """
         metadata = manifest["metadata"]
         try:
-            made = cluster.create(self.kind, manifest, dry_run=dry_run)
-        except AlreadyExists as error:
             there = cluster.get(self.kind, metadata["namespace"], metadata["name"])
-            if not _is_of(there, ctx):
-                raise FatalError(
-                    f"{self.kind.name} {metadata['name']} already exists",
-                    hint=f"choose another run_id, or delete it: kubectl delete {self.kind.plural} "
-                    f"--namespace {metadata['namespace']} {metadata['name']}",
-                ) from error
-            return there
+        except NotFound:
+            return None
+        if not _is_of(there, ctx):
+            raise FatalError(
+                f"{self.kind.name} {metadata['name']} already exists",
+                code=NAME_TAKEN,
+                hint=f"choose another run_id, or delete it: kubectl delete {self.kind.plural} "
+                f"--namespace {metadata['namespace']} {metadata['name']}",
+            )
+        return there
+
+    def _existing(self, cluster: Cluster, ctx: LaunchContext, manifest: Object, *, dry_run: bool) -> Object | None:
+        """The object, made now or by an earlier try of this launch; None for a new one that was only tried."""
+        try:
+            made = cluster.create(self.kind, manifest, dry_run=dry_run)
+        except AlreadyExists:
+            return self._found(cluster, ctx, manifest)
         return None if dry_run else made
 
-    def _hand_on(self, cluster: Cluster, ctx: LaunchContext, name: str) -> Mapping[str, Any]:
-        """Have the job's document in the cluster; the metadata of the ConfigMap that has it."""
+    def _hand_on(self, cluster: Cluster, ctx: LaunchContext, name: str) -> None:
+        """Have the job's document in the cluster, as a ConfigMap."""
         manifest = self._config_map(ctx, name)
         metadata: Mapping[str, Any] = manifest["metadata"]
         try:
@@ -238,7 +305,6 @@ class KubernetesLauncher(ABC):
                     f"ConfigMap {metadata['name']} already exists, and is not of this run",
                     hint=f"kubectl delete configmap --namespace {metadata['namespace']} {metadata['name']}",
                 ) from error
-        return metadata
 
     def _find(self, cluster: Cluster, handle: LaunchHandle) -> Object | None:
         """The object of a launch; None if it is gone, or another has its name."""

@@ -103,6 +103,12 @@ def _volume_path(ctx: LaunchContext, settings: KubernetesSettings) -> PurePosixP
     return path
 
 
+def _is_object_store(uri: str | None) -> bool:
+    """Whether all nodes reach a place, and not each its own of that name."""
+    scheme, separator, _ = (uri or "").partition("://")
+    return bool(separator) and scheme.rpartition("::")[2] not in ("file", "local", "memory")
+
+
 def command_of(
     ctx: LaunchContext, settings: KubernetesSettings, *, own_python: str, rendezvous: Sequence[str]
 ) -> list[str]:
@@ -112,14 +118,16 @@ def command_of(
 
     :param own_python: This machine's interpreter, which the image's takes the place of.
     :param rendezvous: torchrun's arguments for the place of this node among the others.
-    :raises FatalError: Several nodes have no folder to meet in.
+    :raises FatalError: Several nodes have nowhere to keep what they train.
     """
     resources = ctx.job.resources
-    if resources.num_nodes > 1 and settings.volume is None:
+    if resources.num_nodes > 1 and settings.volume is None and not _is_object_store(ctx.job.checkpoint_base_uri):
         raise FatalError(
-            f"{resources.num_nodes} nodes have to share the folder of the runs, and nothing says where it is",
+            f"{resources.num_nodes} nodes have to share the folder of the runs or an object store, and the job names "
+            "neither",
             pointer="/resources/num_nodes",
-            hint='name a PersistentVolumeClaim (ReadWriteMany): "launcher": {"use": …, "volume": …}; or take one node',
+            hint='name a PersistentVolumeClaim (ReadWriteMany): "launcher": {"use": …, "volume": …}; or a store: '
+            '"checkpoint_base_uri": "s3://bucket/runs"; or take one node',
         )
     python = require_text(settings.python, "interpreter", "/launcher/python")
     command = [python if one == own_python else one for one in ctx.command[:1]]

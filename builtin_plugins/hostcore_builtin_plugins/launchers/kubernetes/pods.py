@@ -70,7 +70,13 @@ def pods_of(
     return Pods(
         image=_image(ctx, settings),
         command=command_of(ctx, settings, own_python=sys.executable, rendezvous=rendezvous),
-        env=environment_of(ctx, settings.secret_env, runs_dir=mounts.runs_dir, show_values=show_values),
+        env=environment_of(
+            ctx,
+            settings.secret_env,
+            runs_dir=mounts.runs_dir,
+            show_values=show_values,
+            share_secret=ctx.job.resources.num_nodes > 1 and settings.volume is None,
+        ),
         resources=_resources(ctx, settings),
         mounts=mounts,
         security=_security(settings),

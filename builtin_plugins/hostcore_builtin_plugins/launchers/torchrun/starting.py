@@ -37,7 +37,7 @@ def start_keeper(ctx: LaunchContext, folder: LaunchFolder, node: int, host: str,
             stderr=subprocess.STDOUT,
             timeout=_START_SECONDS,
             check=False,
-            env={**os.environ, **ctx.env} if host == HERE else None,
+            env={**os.environ, **ctx.env, **_meeting_place(ctx)} if host == HERE else None,
             start_new_session=True,  # whoever interrupts this process means this one
         )
     except subprocess.TimeoutExpired as error:
@@ -59,10 +59,14 @@ def _command(ctx: LaunchContext, folder: LaunchFolder, node: int, host: str, ssh
     command = [python, "-P", "-m", _KEEPER, str(folder.path), str(node), "--detach", str(log_of(ctx.run_dir, node))]
     if host == HERE:
         return command
-    runs = os.environ.get("HOSTCORE_RUNS_DIR")
-    around = ["env", f"HOSTCORE_RUNS_DIR={runs}"] if runs else []
+    around = [f"{name}={value}" for name, value in _meeting_place(ctx).items()]
     # ssh hands one line to a shell there.
-    return ["ssh", "-o", "BatchMode=yes", *ssh, "--", host, shlex.join([*around, *command])]
+    return ["ssh", "-o", "BatchMode=yes", *ssh, "--", host, shlex.join(["env", *around, *command])]
+
+
+def _meeting_place(ctx: LaunchContext) -> dict[str, str]:
+    """Where the ranks find each other: in the folder that the run directory is in, whatever the usual one is."""
+    return {"HOSTCORE_RUNS_DIR": str(Path(ctx.run_dir).parent)}
 
 
 def _python(ctx: LaunchContext, host: str) -> str:

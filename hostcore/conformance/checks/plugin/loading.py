@@ -4,7 +4,7 @@ from typing import Any
 
 from hostcore.conformance.check import check
 from hostcore.conformance.checks.plugin.declared import required_keys, settings_class_of
-from hostcore.conformance.errors import ConformanceError, NotApplicable
+from hostcore.conformance.errors import ConformanceError, NoExample
 from hostcore.conformance.subject import Subject
 from hostcore.errors import all_errors
 from hostcore.plugins.errors import PluginError
@@ -37,10 +37,9 @@ def constructs(subject: Subject) -> None:
         if subject.settings or subject.has_job or any(isinstance(one, PluginError) for one in refusals):
             raise
         option = "--job" if subject.kind.name == "trainer" else "--settings"
-        raise NotApplicable(
+        raise NoExample(
             f"it cannot be constructed without settings ({'; '.join(one.message for one in refusals)}): give an example"
-            f" in [tool.hostcore.conformance.{subject.name}] of pyproject.toml, or with {option}",
-            wants_example=True,
+            f" in [tool.hostcore.conformance.{subject.name}] of pyproject.toml, or with {option}"
         ) from error
 
 

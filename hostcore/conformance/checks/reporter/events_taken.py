@@ -113,7 +113,8 @@ def extremes(subject: Subject, variant: str) -> None:
 
     nonfinite: every metric is None, as it is where a loss was NaN (nonfinite has the names). no_step: step and epoch
     are None. huge_step: 2**40, a value of 1e300 and one of 5e-324. unicode, unicode_text: names and messages with
-    umlauts, emoji, quotes, line breaks, NUL and markup. long_text, deep_error: 200 kB of message or traceback.
+    umlauts, emoji, quotes, line breaks, NUL and markup. long_text, deep_error: 8 KiB of message, 32 KiB of traceback,
+    the most that the host passes on of longer ones.
     many_metrics: a thousand in one event.
 
     Usual causes: float(None), a column of 32 bits, a file opened without encoding="utf-8", markup that is interpreted,

@@ -103,6 +103,7 @@ def exact_job(subject: Subject, *kept: str, **changes: Any) -> dict[str, Any]:
         "keep_checkpoints": 100,
         "validate_every": VALIDATE_EVERY if "validation" in job and subject.has("validate_step") else 0,
         "reporters": [],
+        "terminal": False,
         "uploaders": [],
         "callbacks": [CALLBACK],
         **{key: None for key in ("test", "samples") if key not in kept},

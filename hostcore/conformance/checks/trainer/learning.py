@@ -11,7 +11,7 @@ import attrs
 from hostcore.conformance.check import check
 from hostcore.conformance.checks.trainer.content import difference
 from hostcore.conformance.checks.trainer.gradients import gradients_received, gradients_seen
-from hostcore.conformance.checks.trainer.stage import Stage, models_of, on_stage
+from hostcore.conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage
 from hostcore.conformance.errors import ConformanceError, NotApplicable
 from hostcore.conformance.subject import Subject
 
@@ -206,7 +206,51 @@ def _is_trained(model: Any, name: str) -> bool:
         name = name.rpartition(".")[0]
 
 
-@check("trainer.loss_falls", level="should", requires=("trainer.reports_loss",))
+def _on_one_batch(subject: Subject) -> list[dict[str, float]]:
+    """The metrics of forty steps on the first batch of the example, by step; of fewer if they take too long."""
+
+    def scene(stage: Stage) -> list[dict[str, float]]:
+        from hostcore.worker import randomness
+
+        size = stage.training.job.accumulate
+        batch = stage.raw_batches(size)
+        told: list[dict[str, float]] = []
+        began = time.monotonic()
+        for _ in range(_LEARNING_STEPS):
+            with randomness.kept():
+                group = tuple(stage.prepared(one, place) for place, one in enumerate(batch))
+                told.append(stage.metrics(stage.step(group if size > 1 else group[0])))
+            if time.monotonic() - began > _LEARNING_SECONDS:
+                break
+        return told
+
+    return subject.shared("trainer.one_batch", lambda: on_stage(subject, scene, max_steps=_LEARNING_STEPS))
+
+
+@check("trainer.loss_stays_finite", requires=("trainer.metrics_finite",))
+def loss_stays_finite(subject: Subject) -> None:
+    """The loss is still a finite number after forty steps.
+
+    The first six steps of a run are looked at by trainer.metrics_finite. Here the kit trains for forty, on the first
+    batch of the example again and again, and reads the losses: all metrics with `loss` in their names, or every metric
+    if none has.
+
+    A training that diverges reports NaN from then on. It does not fail: the run goes on to its last step, and the model
+    in its checkpoints is of no use. Mostly the example's learning rate is too high for a model of its size, or never
+    comes down after a warmup; or a term of the loss divides by, or takes the logarithm of, what training brings to 0.
+    """
+    for number, metrics in enumerate(_on_one_batch(subject), 1):
+        lost = {name: value for name, value in losses_in(metrics).items() if not math.isfinite(value)}
+        for name, value in lost.items():
+            raise ConformanceError(
+                expected=f"a finite loss in each of {_LEARNING_STEPS} steps on one batch",
+                got=f"{name} = {value} at step {number}",
+                fix="Lower the example's learning rate, clip the gradients, and guard what the loss divides by or takes"
+                " the logarithm of.",
+            )
+
+
+@check("trainer.loss_falls", level="should", requires=("trainer.reports_loss", "trainer.loss_stays_finite"))
 def loss_falls(subject: Subject) -> None:
     """The loss of a batch falls when it is trained on again and again.
 
@@ -220,24 +264,7 @@ def loss_falls(subject: Subject) -> None:
     too low. If the loss of this trainer does not fall by its nature, as with an adversarial one, say so in
     expected_failures.
     """
-
-    def scene(stage: Stage) -> list[float]:
-        from hostcore.worker import randomness
-
-        size = stage.training.job.accumulate
-        batch = stage.raw_batches(size)
-        losses: list[float] = []
-        began = time.monotonic()
-        for _ in range(_LEARNING_STEPS):
-            with randomness.kept():
-                group = tuple(stage.prepared(one, place) for place, one in enumerate(batch))
-                loss = stage.metrics(stage.step(group if size > 1 else group[0])).get("train/loss")
-            losses += [loss] if loss is not None else []
-            if len(losses) >= _FEWEST_STEPS and time.monotonic() - began > _LEARNING_SECONDS:
-                break
-        return losses
-
-    losses = on_stage(subject, scene, max_steps=_LEARNING_STEPS)
+    losses = [metrics["train/loss"] for metrics in _on_one_batch(subject) if "train/loss" in metrics]
     if len(losses) < _FEWEST_STEPS:
         raise NotApplicable(
             f"only {len(losses)} of {_LEARNING_STEPS} steps report a loss, so there is little to compare"

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from hostcore.conformance.check import check
 from hostcore.conformance.checks.trainer.stage import Stage, losses_in, on_stage
-from hostcore.conformance.errors import ConformanceError, NotApplicable
+from hostcore.conformance.errors import ConformanceError
 from hostcore.conformance.process_kept import process_kept
-from hostcore.conformance.rehearsal import Rehearsal, rehearse
+from hostcore.conformance.rehearsal import Rehearsal, rehearse, require_job
 from hostcore.conformance.subject import Subject
 from hostcore_hookspecs.events import Metrics
 
@@ -76,14 +76,7 @@ def trains(subject: Subject) -> None:
     job = "tests/job.json"; or give it with --job. A failure here is the run's own: `hostcore run` on the job shows
     the same.
     """
-    if not subject.has_job:
-        raise NotApplicable(
-            "there is no example job to train with. Write a small one, tests/job.json:"
-            f' {{"trainer_api_version": "v1", "trainer": "{subject.name}", "dataset": {{"parquet_paths":'
-            ' ["tests/data.parquet"], "batch_size": 4}}, and put into pyproject.toml:'
-            f' [tool.hostcore.conformance.{subject.name}] job = "tests/job.json" (or give --job tests/job.json)',
-            wants_example=True,
-        )
+    require_job(subject)
     run = require_success(baseline(subject), f"the example job to train for {STEPS} steps")
     if run.result.step != STEPS:
         raise ConformanceError(

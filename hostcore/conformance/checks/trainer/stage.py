@@ -44,6 +44,7 @@ _SMALL: Final[Mapping[str, Any]] = {
     "checkpoint_every": 0,
     "callbacks": [],
     "reporters": [],
+    "terminal": False,
     "uploaders": [],
 }
 #: Nothing runs beside the check: no threads that read ahead, no processes that transform.

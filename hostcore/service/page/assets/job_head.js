@@ -16,7 +16,10 @@ const spent = (job) => {
 export const factsOf = (job) => {
   const { run } = job, labels = Object.entries(job.labels);
   const times = job.launches > 1 ? `, launched ${plural(job.launches, "time")}` : "";
+  const warnings = run?.warnings ?? [];
   return [
+    ...warnings.map((one) => fact("Warning", one.message)),
+    warnings.at(-1)?.hint ? fact("Hint", warnings.at(-1).hint) : null,
     fact("Trainer", job.trainer),
     fact("Launcher", job.launcher),
     fact("Attempt", job.attempt ? `${job.attempt}${times}` : NOTHING),

@@ -65,6 +65,10 @@ class Service:
     def runs(self) -> Path:
         return self.folder / "runs"
 
+    def hidden(self, text: str) -> str:
+        """A text without the places of the service's machine, which its answers do not show."""
+        return text.replace(f"{self.runs}/", "").replace(f"{self.folder / 'site'}/", "")
+
     def start(self) -> None:
         with (self.folder / "serve.log").open("ab") as log:
             self.process = subprocess.Popen(

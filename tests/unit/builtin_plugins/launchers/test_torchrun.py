@@ -47,7 +47,8 @@ import json, os, sys, time
 from pathlib import Path
 notes, node = Path(os.environ["NOTES"]), os.environ["NODE"]
 with (notes / f"rank-{node}.txt").open("a") as file:
-    file.write(json.dumps([sys.argv[1:], os.getcwd(), os.environ.get("GREETING")]) + "\\n")
+    given = [os.environ.get(name) for name in ("GREETING", "HOSTCORE_RUNS_DIR")]
+    file.write(json.dumps([sys.argv[1:], os.getcwd(), *given]) + "\\n")
 print(f"rank of node {node}")
 while not (notes / "go").exists():
     time.sleep(0.02)
@@ -148,9 +149,10 @@ class TestALaunch:
     def test_hands_the_command_and_its_variables_on_byte_for_byte(self, place: Place) -> None:
         ctx = place.context()
         place.launch(place.launcher(), ctx)
-        arguments, folder, greeting = wait_until(lambda: place.ranks(0), "the rank")[0]
+        arguments, folder, greeting, runs = wait_until(lambda: place.ranks(0), "the rank")[0]
         assert (arguments, greeting) == (list(ctx.command[2:]), ctx.env["GREETING"])
         assert folder == str(place.path)
+        assert runs == str(place.run_dir.parent)
 
     def test_that_is_tried_again_starts_nothing(self, place: Place) -> None:
         launcher, ctx = place.launcher(), place.context(resources={"num_nodes": 2})
@@ -202,7 +204,8 @@ class TestOtherMachines:
         assert "node-2" in said
         assert place.agent(0)["--rdzv-endpoint"] == "node-1:29400"
         assert [place.agent(node)["--local-addr"] for node in range(2)] == ["node-1", "node-2"]
-        (arguments, folder, _), *_ = place.ranks(1)
+        (arguments, folder, _, runs), *_ = place.ranks(1)
+        assert runs == str(place.run_dir.parent)
         assert (arguments[0], folder) == (str(place.run_dir), str(place.path))
         (place.notes / "go").touch()
         assert ended(launcher, handle).status == "succeeded"
@@ -257,7 +260,7 @@ class TestOtherMachines:
 
     def test_that_have_no_hostcore_say_so(self, place: Place) -> None:
         ctx = place.context()
-        with pytest.raises(FatalError, match=r"node 0 cannot start on node-1: .*not found") as caught:
+        with pytest.raises(FatalError, match=r"node 0 cannot start on node-1: .*(not found|No such file)") as caught:
             place.launcher(hosts=("node-1",)).launch(attrs.evolve(ctx, command=["/no/such/python", *ctx.command[1:]]))
         assert "hostcore has to be installed there" in caught.value.hint
 

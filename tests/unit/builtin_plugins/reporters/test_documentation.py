@@ -9,6 +9,8 @@ import attrs
 import pytest
 
 from hostcore.job.structure import structure
+from hostcore_builtin_plugins.job_index import JobIndexReporter
+from hostcore_builtin_plugins.jsonl import JsonlReporter
 from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
 from hostcore_builtin_plugins.reporters.prometheus import PrometheusReporter
 from hostcore_builtin_plugins.reporters.redis_streams import RedisStreamsReporter
@@ -19,6 +21,8 @@ from hostcore_hookspecs import Secret
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "reporters.md"
 
 REPORTERS: dict[str, Any] = {
+    "job-index": JobIndexReporter,
+    "jsonl": JsonlReporter,
     "mlflow": MlflowReporter,
     "prometheus": PrometheusReporter,
     "redis-streams": RedisStreamsReporter,

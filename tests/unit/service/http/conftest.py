@@ -33,4 +33,4 @@ def client(service_here: Callable[..., Settings]) -> Iterator[Callable[..., Test
 @pytest.fixture
 def tiny() -> Callable[..., dict[str, Any]]:
     """``tiny(run_id="x")``: a job that the service takes."""
-    return lambda **keys: {"trainer": "tiny", "max_steps": 3, "reporters": [], **keys}
+    return lambda **keys: {"trainer": "tiny", "max_steps": 3, "terminal": False, **keys}

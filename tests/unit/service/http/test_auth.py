@@ -11,7 +11,7 @@ from hostcore.service.settings import InvalidService, read_settings
 
 Client = Callable[..., TestClient]
 #: What answers without a token.
-OPEN = {"/healthz"}
+OPEN = {"/healthz", "/readyz"}
 
 
 def calls(service: TestClient) -> list[tuple[str, str]]:

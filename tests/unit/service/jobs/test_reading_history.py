@@ -213,6 +213,18 @@ def test_a_long_history_is_sent_bit_by_bit(opened: Any, monkeypatch: pytest.Monk
     assert opened.get("/v1/jobs/a/events").content == b"".join(lines)
 
 
+def test_an_event_that_an_older_version_has_written_too_long_is_sent_with_its_texts_cut(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(happening, "_LONGEST", 20_000)
+    lines = [line(1), line(2, message="x" * 100_000), line(3)]
+    opened.job().events.write_bytes(b"".join(lines))
+    answer = opened.get("/v1/jobs/a/events?follow=false", Accept=SSE).text
+    sent = [orjson.loads(one.partition(": ")[2]) for one in answer.splitlines() if one.startswith("data: {")]
+    assert [one["seq"] for one in sent if "seq" in one] == [1, 2, 3]
+    assert sent[1]["message"].endswith("bytes left out …]")
+
+
 def test_a_stream_ends_when_its_client_goes_away(service_here: Callable[..., Any], a_job: Callable[..., Any]) -> None:
     app = make_app(service_here())
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:

@@ -10,7 +10,7 @@ import pytest
 
 from hostcore.service.jobs import checking
 
-JOB = {"trainer": "tiny", "max_steps": 3, "run_id": "a", "device": "cpu", "reporters": []}
+JOB = {"trainer": "tiny", "max_steps": 3, "run_id": "a", "device": "cpu", "terminal": False}
 
 
 @pytest.fixture

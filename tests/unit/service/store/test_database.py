@@ -5,13 +5,15 @@ import sqlite3
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
 
-from hostcore.service.store.database import DatabaseError, open_database
+from hostcore.service.store.database import DatabaseError, Readiness, open_database, writing
 from hostcore.service.store.jobs import Jobs
 from hostcore.service.store.tables import METADATA
 
@@ -143,3 +145,99 @@ def test_what_was_recorded_is_on_the_disk(tmp_path: Path) -> None:
         assert connection.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
     engine.dispose()
     assert sqlite3.connect(tmp_path / "jobs.sqlite").execute("SELECT count(*) FROM jobs").fetchone() == (0,)
+
+
+def _is_ready(engine: Engine) -> bool:
+    try:
+        Readiness(engine).require()
+    except DatabaseError as error:
+        assert "/" not in error.message, "it names a place of this machine"
+        return False
+    return True
+
+
+def test_a_deleted_file_is_noticed_and_is_not_made_anew(tmp_path: Path, a_job: Any) -> None:
+    file = tmp_path / "jobs.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    jobs = Jobs(engine)
+    jobs.add(a_job("before"))
+    assert _is_ready(engine)
+    for path in tmp_path.glob("jobs.sqlite*"):
+        path.unlink()
+
+    assert not _is_ready(engine)
+    for call in (lambda: jobs.add(a_job("after")), lambda: jobs.get("before"), jobs.run_ids):
+        with pytest.raises(SQLAlchemyError):
+            call()
+    assert not file.exists()
+    engine.dispose()
+
+
+def test_a_file_that_is_deleted_before_the_commit_takes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    with pytest.raises(SQLAlchemyError), writing(engine) as connection:
+        connection.execute(text("DELETE FROM jobs"))
+        file.unlink()
+    engine.dispose()
+
+
+def test_a_file_that_is_put_back_is_used_again(tmp_path: Path, a_job: Any) -> None:
+    file, backup = tmp_path / "jobs.sqlite", tmp_path / "backup.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    jobs = Jobs(engine)
+    jobs.add(a_job("backed-up"))
+    with sqlite3.connect(file) as source, sqlite3.connect(backup) as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    jobs.add(a_job("later"))
+    for path in tmp_path.glob("jobs.sqlite*"):
+        path.unlink()
+    assert not _is_ready(engine)
+    backup.rename(file)
+
+    assert _is_ready(engine)
+    assert jobs.run_ids() == {"backed-up"}
+    jobs.add(a_job("after"))
+    engine.dispose()
+
+
+def test_an_empty_file_in_its_place_is_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    for path in tmp_path.glob("jobs.sqlite*"):
+        path.unlink()
+    file.touch()
+    assert not _is_ready(engine)
+    engine.dispose()
+
+
+def test_a_server_that_can_only_be_read_is_not_ready(postgres: str, tmp_path: Path) -> None:
+    name = "only_read"
+    server = create_engine(postgres.format(database="postgres"), isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    engine = open_database(postgres.format(database=name))
+    assert _is_ready(engine)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    engine.dispose()
+    assert not _is_ready(engine)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+    assert not _is_ready(engine)
+    engine.dispose()
+    server.dispose()
+
+
+def test_probes_ask_a_database_once_a_second(tmp_path: Path) -> None:
+    now = iter([0.0, 0.0, 0.9, 1.0, 1.0])
+    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    readiness = Readiness(engine, clock=lambda: next(now))
+    readiness.require()
+    (tmp_path / "jobs.sqlite").unlink()
+    readiness.require()
+    with pytest.raises(DatabaseError):
+        readiness.require()
+    engine.dispose()

@@ -35,6 +35,16 @@ def test_a_job_is_shown_in_the_words_of_the_specification(
     assert (shown.status, shown.detail) == expected
 
 
-def test_a_job_was_created_before_its_engine_knows(a_job: Callable[..., StoredJob]) -> None:
-    shown = status_of(a_job("a", launcher=KUBERNETES), just_created=True)
-    assert (shown.status, shown.detail) == ("submitted", "PyTorchJob created")
+@pytest.mark.parametrize(
+    ("phase", "launcher", "detail"),
+    [
+        ("launched", KUBERNETES, "PyTorchJob created"),
+        ("launching", KUBERNETES, "PyTorchJob submitted"),
+        ("queued", "slurm", "Job created"),
+    ],
+)
+def test_what_has_no_object_yet_is_not_said_to_be_created(
+    phase: str, launcher: str, detail: str, a_job: Callable[..., StoredJob]
+) -> None:
+    shown = status_of(a_job("a", launcher=launcher, phase=phase), just_created=True)
+    assert (shown.status, shown.detail) == ("submitted", detail)

@@ -123,6 +123,10 @@ def test_everything_that_is_wrong_is_told_at_once_and_of_the_request(connect: Co
         ({"extra_args": {"max_steps": "many"}}, "/extra_args/max_steps"),
         ({"extra_args": {"num_epochs": 0}}, "/extra_args/num_epochs"),
         ({"extra_args": {"batch_size": 0}}, "/extra_args/batch_size"),
+        ({"extra_args": {"dataloader_workers": -1}}, "/extra_args/dataloader_workers"),
+        ({"extra_args": {"dataloader_workers": 1, "dataset": {"workers": 2}}}, "/extra_args/dataset/workers"),
+        ({"extra_args": {"eval_steps": 0.5}}, "/extra_args/eval_steps"),
+        ({"extra_args": {"eval_steps": 1, "validate_every": 2}}, "/extra_args/validate_every"),
         ({"extra_args": {"dataset": {"shuffle": 1}}}, "/extra_args/dataset/shuffle"),
         ({"extra_args": {"dataset": 1}}, "/extra_args/dataset"),
         ({"extra_args": {"a/b": "file:///x"}}, "/extra_args/a~1b"),
@@ -235,6 +239,66 @@ def test_the_end_of_the_dataset_says_what_reads_it(uri: str, source: str, key: s
     dataset = job_of(client)["dataset"]
     assert dataset["source"] == f"hostcore-builtin-plugins/{source}"
     assert dataset[key] == uri
+
+
+def test_the_specifications_extra_args_are_keys_of_the_job(connect: Connect) -> None:
+    client = connect()
+    validation = {"source": "hostcore-builtin-plugins/json", "paths": "s3://bucket/validation.jsonl"}
+    mapped = {
+        "dataset_text_field": "text",
+        "batch_size": 8,
+        "num_epochs": 3,
+        "lr": 1e-4,
+        "max_seq_len": 2048,
+        "gradient_accumulation": 2,
+        "save_steps": 50,
+        "dataloader_workers": 4,
+        "eval_steps": 100,
+        "validation": validation,
+    }
+    assert client.post("/train", json={**REQUEST, "extra_args": mapped}).status_code == 201
+    job = job_of(client)
+    hyperparams = {"model_id": "tiny-1b", "dataset_text_field": "text", "lr": 1e-4, "max_seq_len": 2048}
+    assert job["hyperparams"] == hyperparams
+    assert (job["dataset"]["batch_size"], job["dataset"]["workers"]) == (8, 4)
+    assert (job["epochs"], job["accumulate"], job["checkpoint_every"], job["validate_every"]) == (3, 2, 50, 100)
+
+
+def test_eval_steps_without_validation_data_has_no_effect_and_that_is_said(connect: Connect) -> None:
+    client = connect()
+    answer = client.post("/train", json={**REQUEST, "extra_args": {"eval_steps": 100}})
+    assert answer.status_code == 201
+    assert answer.json()["detail"].startswith("Job created; eval_steps has no effect without validation data")
+    job = job_of(client)
+    assert not job.get("validate_every")
+    assert job["hyperparams"] == {"model_id": "tiny-1b"}
+    assert json.loads(job["annotations"]["hostcore/extra-args"]) == {"eval_steps": 100}
+
+
+def test_no_hint_names_what_a_request_cannot_say(connect: Connect) -> None:
+    schema = {"additionalProperties": False, "properties": {"model_id": {}, "seed": {}, "lr": {}, "config_path": {}}}
+    client = connect(schema=schema)
+    answer = client.post("/train", json={**REQUEST, "extra_args": {"model_ids": 1, "config_paths": 2}})
+    assert pointers(answer) == ["/extra_args/model_ids", "/extra_args/config_paths"]
+    assert [one["hint"] for one in answer.json()["errors"]] == ["extra_args may set lr"] * 2
+
+
+@pytest.mark.parametrize(
+    ("pointer", "hint", "said", "shown"),
+    [
+        ("/resources/image", '"resources": {"image": "a:1"}, or ask', "/image", '"image": "a:1", or ask'),
+        ("/resources/num_nodes", "name fewer than resources.num_nodes", "/num_nodes", "name fewer than num_nodes"),
+        ("/launcher", 'name another: "launcher": "local"', "", "it is the operator's; POST /v1/jobs takes a whole job"),
+        ("/labels/x", 'shorten it in "labels"', "/labels/x", 'shorten it in "labels"'),
+    ],
+)
+def test_hints_of_a_launcher_name_the_fields_of_the_request(pointer: str, hint: str, said: str, shown: str) -> None:
+    from hostcore.service.train.mapping import to_job
+    from hostcore.service.train.request import read_request
+    from hostcore_hookspecs.errors import HostcoreError
+
+    [error] = to_job(read_request(REQUEST), ["*"]).as_said(HostcoreError("no", pointer=pointer, hint=hint))
+    assert (error.pointer, error.hint) == (said, shown)
 
 
 def test_resuming_needs_a_checkpoint_and_not_resuming_does_not_forbid_one(connect: Connect) -> None:

@@ -38,6 +38,7 @@ def plan(site_here: Any, tmp_path: Path) -> Callable[..., RunPlan]:
 
     def make(*reporters: Any) -> RunPlan:
         job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "reporters": list(reporters)}
+        job["terminal"] = False
         return make_plan(job, runs=tmp_path / "runs")
 
     return make

@@ -288,3 +288,10 @@ def test_a_cache_that_cannot_be_written_is_told_with_its_path(
     error = error_of(caught)
     assert (error.code, error.pointer) == ("store.local", "/inputs/model")
     assert "HOSTCORE_CACHE_DIR" in str(error.hint)
+
+
+def test_an_input_that_is_no_file_is_not_waited_for(fetch: Any) -> None:
+    os.mkfifo(fetch.folder / "pipe")
+    with pytest.raises(Errors) as caught:
+        fetch({"model": {"ref": "./pipe", "sha256": "0" * 64}})
+    assert "is neither a file nor a folder" in error_of(caught).message

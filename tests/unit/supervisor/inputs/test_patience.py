@@ -40,7 +40,7 @@ def test_a_transfer_of_which_no_byte_arrives_is_an_outage(memory: Any, silence: 
     wanted = [Wanted(source="/a", uri="memory://a", target=tmp_path / "a", size=3)]
     with pytest.raises(StoreError, match="no byte has arrived") as caught:
         bring(memory, wanted, label="a", stall_seconds=0.05)
-    assert caught.value.is_outage
+    assert (caught.value.is_outage, caught.value.file) == (True, "memory://a")
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun(memory: Any, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 
 BASE = "memory://mirror of ü"
 PREFIX = "/mirror of ü/a/framework=somewhere-Trainer"
-JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "reporters": [], "checkpoint_base_uri": BASE}
+JOB = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "terminal": False, "checkpoint_base_uri": BASE}
 
 
 class DeafPlan:

@@ -153,6 +153,15 @@ class TestRefresh:
         assert directory.events.read_bytes() == content
         assert not refresh(load_job(JOB), directory), "it is too soon to know"
 
+    def test_copies_what_is_behind_a_line_that_is_longer_than_a_piece(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(log_copy, "_PIECE", 64)
+        content = _line(1) + _line(2, "x" * 1000) + _line(3)
+        mirror.put("logs/events.jsonl", content)
+        refresh(load_job(JOB), directory, at_once=True)
+        assert directory.events.read_bytes() == content
+
     def test_takes_no_document_of_any_size(
         self, mirror: Mirror, directory: RunDirectory, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -69,7 +69,7 @@ class WritesAscii(ReferenceReporter):
 
 class HasALimit(ReferenceReporter):
     def post(self, body: bytes, *, key: str) -> None:
-        if len(body) > 1 << 16:
+        if len(body) > 1 << 13:
             raise FatalError("413 Content Too Large")
         super().post(body, key=key)
 

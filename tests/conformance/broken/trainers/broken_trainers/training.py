@@ -159,6 +159,15 @@ class StaysInEvaluationMode(ReferenceTrainer):
         return state
 
 
+class WarmsUpForEver(Plain):
+    """Raises the learning rate at every step, and never stops."""
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        for group in state.optimizer.param_groups:
+            group["lr"] *= 10
+        return super().train_step(prepared_batch, state, ctx)
+
+
 class Climbs(Plain):
     """Has the wrong sign."""
 

@@ -364,11 +364,31 @@ def test_a_secret_reaches_the_pod_by_reference(manifests: Manifests, pods: Pods,
     assert {"name": "KEY", "valueFrom": reference} in pod["containers"][0]["env"]
 
 
-def test_several_nodes_without_a_volume_are_refused(manifests: Manifests) -> None:
+@pytest.mark.parametrize("base", [None, "/srv/mirror", "file:///srv/mirror", "memory://a"])
+def test_several_nodes_with_neither_a_volume_nor_a_store_are_refused(manifests: Manifests, base: str | None) -> None:
     with pytest.raises(FatalError, match="2 nodes have to share") as refused:
-        manifests(resources=Resources(num_nodes=2))
+        manifests(resources=Resources(num_nodes=2), checkpoint_base_uri=base)
     assert refused.value.pointer == "/resources/num_nodes"
-    assert refused.value.hint
+    assert '"volume"' in refused.value.hint
+    assert '"checkpoint_base_uri"' in refused.value.hint
+
+
+def test_several_nodes_with_a_store_share_a_secret_that_no_plan_shows(
+    manifests: Manifests, pods: Pods, kind: str, launcher: Callable[..., Any], context: Callable[..., LaunchContext]
+) -> None:
+    job = {"resources": Resources(num_nodes=2), "checkpoint_base_uri": "s3://bucket/runs"}
+    assert {variables(pod)["HOSTCORE_RANKS_SECRET"] for pod in pods(manifests(**job)[kind])} == {"********"}
+    made = [launcher()._manifest(context(**job), "meta-demo-1", show_values=True) for _ in range(2)]
+    told = [{variables(pod)["HOSTCORE_RANKS_SECRET"] for pod in pods(one)} for one in made]
+    assert [len(each) for each in told] == [1, 1], "all nodes of a job have one"
+    assert told[0] != told[1]
+    for settings, resources in (({"volume": "runs"}, Resources(num_nodes=2)), ({}, Resources())):
+        [*others] = pods(manifests(settings=settings, **{**job, "resources": resources})[kind])
+        assert all("HOSTCORE_RANKS_SECRET" not in variables(pod) for pod in others), "they need none"
+    own = {"secret_env": {"HOSTCORE_RANKS_SECRET": "ranks/secret"}}
+    for pod in pods(manifests(settings=own, **job)[kind]):
+        [entry] = [one for one in pod["containers"][0]["env"] if one["name"] == "HOSTCORE_RANKS_SECRET"]
+        assert entry["valueFrom"] == {"secretKeyRef": {"name": "ranks", "key": "secret"}}
 
 
 def test_a_pytorchjob_needs_an_image(manifests: Manifests, kind: str) -> None:

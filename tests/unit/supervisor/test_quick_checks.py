@@ -1,0 +1,90 @@
+"""What is looked at before each attempt of a run."""
+
+import os
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from actors import staged
+
+from hostcore.events.reader import read_events
+from hostcore.supervisor.doctor import quick
+from hostcore.supervisor.doctor.quick import NoSpace, quick_warnings
+from hostcore_hookspecs.events import RunSucceeded, Warning
+
+FREE = {"free_bytes": 10**12, "total_bytes": 10**13, "free_names": None}
+
+
+@pytest.fixture(autouse=True)
+def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has enough of everything, whatever the one of the test has."""
+    monkeypatch.setattr(quick, "space_of", lambda folder: FREE)
+    monkeypatch.setattr(quick, "available_memory", lambda: 10**12)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (10**6, 10**6))
+    for name in [name for name in os.environ if name.startswith("HOSTCORE_") and name != "HOSTCORE_RUNS_DIR"]:
+        monkeypatch.delenv(name)
+
+
+def told(plan: Any) -> dict[str, str]:
+    return {one.code: one.message for one in quick_warnings(plan)}
+
+
+def test_nothing_is_told_of_a_machine_that_has_enough(plan: Callable) -> None:
+    assert told(plan()) == {}
+
+
+def test_what_may_hurt_is_told(plan: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "space_of", lambda folder: {**FREE, "free_bytes": 10**6})
+    monkeypatch.setattr(quick, "available_memory", lambda: 900_000_000)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (100, 10**6))
+    monkeypatch.setenv("HOSTCORE_RUNDIR", "/data")
+    monkeypatch.setenv("HOSTCORE_TEAM_NAME", "vision")
+    assert told(plan(devices=["cpu", "cpu"])) == {
+        "disk.space": "1 MB of 10 TB free; make room, or choose another disk: HOSTCORE_RUNS_DIR=/some/folder",
+        "environment": "hostcore does not know HOSTCORE_RUNDIR; did you mean HOSTCORE_RUNS_DIR?",
+        "system.files": "at most 100 open at once; raise it: ulimit -n 4096",
+        "system.memory": "2 workers take about 1 GB before there is a model, and 900 MB are available; "
+        "end other processes",
+    }
+    assert "system.memory" not in told(plan()), "one worker has enough"
+
+
+def test_the_disk_must_take_one_more_checkpoint(
+    plan: Callable, past: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = past(plan())
+    run.attempt()
+    run.checkpoint(5)
+    monkeypatch.setattr(quick, "space_of", lambda folder: {**FREE, "free_bytes": 1})
+    assert told(plan())["disk.space"].startswith("the next checkpoint needs about 0.002 kB, and 0.001 kB are free")
+    with pytest.raises(NoSpace) as caught:
+        told(plan(require_checkpoints=True))
+    assert caught.value.pointer == "/require_checkpoints"
+    child = plan(run_id="b", resume_from_checkpoint=str(run.plan.checkpoints_dir / "step-000005.json"))
+    assert "the next checkpoint needs" in told(child)["disk.space"]
+
+
+class TestARun:
+    def test_has_the_warnings_in_its_log(self, plan: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(quick, "available_memory", lambda: 10**6)
+        with staged(plan()) as stage:
+            (actor,) = stage.begin()
+            actor.end(RunSucceeded())
+            assert stage.result().status == "succeeded"
+        events = [event.payload for event, _ in read_events(plan().directory.events)]
+        assert [one.code for one in events if isinstance(one, Warning)] == ["system.memory"]
+
+    def test_that_cannot_write_what_it_requires_is_not_started(
+        self, plan: Callable, past: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run = past(plan())
+        run.attempt()
+        run.checkpoint(5)
+        before = run.tree()
+        monkeypatch.setattr(quick, "space_of", lambda folder: {**FREE, "free_bytes": 1})
+        with staged(plan(require_checkpoints=True)) as stage, pytest.raises(NoSpace):
+            stage.result()
+        after = run.tree()
+        assert stage._actors == {}
+        assert {name for name in after if "attempt" in name} == {name for name in before if "attempt" in name}
