@@ -106,7 +106,10 @@ class Keeper:
         """Wait for the end of a process, and bring it about if asked."""
         ranks: list[int] = []
         while process.poll() is None:
-            ranks = children(process.pid) if errand.agent else [process.pid]
+            listed = children(process.pid) if errand.agent else [process.pid]
+            if process.poll() is not None:  # the ranks of an agent that died meanwhile have another parent now
+                break
+            ranks = listed
             if self._folder.cancelled() is not None:
                 self._stop(process, ranks, signal.SIGINT, due=self._due)
             elif self._parent not in (None, os.getppid()):

@@ -404,3 +404,38 @@ class TestAKeeper:
         given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
         keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=180)
         assert (keeper.returncode, folder.claimed(0), folder.ended(0)) == (1, None, None)
+
+    def test_ends_the_ranks_of_an_agent_that_is_killed_while_they_are_listed(self, place: Place) -> None:
+        agent = Agent(
+            torchrun=[str(place.path / "agent")],
+            rendezvous_id="run",
+            min_nodes=1,
+            nodes=1,
+            ranks_per_node=1,
+            max_restarts=0,
+            host="127.0.0.1",
+        )
+        command = [sys.executable, str(place.path / "rank.py"), str(place.run_dir)]
+        folder = LaunchFolder.of(str(place.run_dir), "run.1")
+        folder.prepare(Errand(command=command, env={}, cwd=str(place.path), earlier_result=None, agent=agent))
+        program = """\
+import os, signal, sys
+from pathlib import Path
+from hostcore_builtin_plugins.launchers.keeper import __main__, keeping
+known, children = Path(os.environ["NOTES"], "known"), keeping.children
+def list_late(pid):
+    if known.exists():
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    found = children(pid)
+    if found:
+        known.write_text(str(found[0]))
+    return found
+keeping.children = list_late
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+        given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
+        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=180)
+        assert (keeper.returncode, folder.ended(0)) == (137, -9)
+        rank = int((place.notes / "known").read_text())
+        wait_until(lambda: not Path(f"/proc/{rank}").exists(), "the rank's end")
