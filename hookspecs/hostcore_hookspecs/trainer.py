@@ -64,7 +64,7 @@ def train_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
 def state_dict(state: Any) -> dict[str, object]:
     """Called for every checkpoint: everything that is needed to continue.
 
-    Also called once before the first step, to see that a checkpoint can hold what it returns.
+    Also called after the first step of each attempt, to see that a checkpoint can hold what it returns.
 
     :param state: What :func:`configure` returned.
     :return: A dictionary of tensors, numbers, strings, bytes, NumPy arrays, None, and lists, tuples and dictionaries of

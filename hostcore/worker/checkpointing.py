@@ -91,7 +91,10 @@ class Checkpointer:
         self._taker = Taker(self.subject)
 
     def rehearse(self) -> None:
-        """See, before the first step, that a checkpoint could hold the state. Copies and writes nothing.
+        """See that a checkpoint could hold the present state. Copies and writes nothing.
+
+        After the first step: optimizers make their state in it, and torch's ``get_optimizer_state_dict`` steps one that
+        has none.
 
         :raises CheckpointError: When what a component gave cannot be stored.
         :raises DistributedError: When that is so on another rank.

@@ -3,7 +3,6 @@
 What is called, in this order::
 
     on_train_begin
-    state_dict                                          to see that a checkpoint can hold what it returns
     for each epoch:
         on_epoch_begin                                  not when a run resumes inside the epoch
         for each batch of the feed:
@@ -13,6 +12,7 @@ What is called, in this order::
             train_step
             on_batch_end
             every metric_every steps, and after the last: the metrics event
+            after the attempt's first step: state_dict  to see that a checkpoint can hold what it returns
             every validate_every steps, and after the last: on_validation_begin,
                 transform_batch, prepare_batch, validate_step for each batch, on_validation_end
             every sample_every steps: generate_sample, on_sample_saved for each request
@@ -50,8 +50,6 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     hooks.on_train_begin(run_state, ctx)
-    if run_state.step < training.total_steps:
-        training.saver.rehearse()
     restore_randomness()
     training.meeting.meet()  # who has been asked to stop by now stops all before the first step
     training.meter.start(run_state.step, run_state.samples_seen)
@@ -100,6 +98,7 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
     run_state, metric_every, checkpoint_every = progress.state, job.metric_every, job.checkpoint_every
     validate_every, sample_every = training.validate_every, training.sample_every
     requests, beat, accumulates = training.requests, training.beat, job.accumulate > 1
+    first_step = training.first_step
 
     for raw_batch in batches:
         arrived = clock()
@@ -121,6 +120,8 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
             record(training, result)
         elif arrived > meter.sign_due:
             training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))
+        if step == first_step:
+            saver.rehearse()
         if saver.has_news:
             saver.finish()
         if validate_every and (step % validate_every == 0 or step == total_steps):

@@ -30,7 +30,7 @@ class Saver(Protocol):
     has_news: bool
 
     def rehearse(self) -> None:
-        """See that a checkpoint could hold the present state."""
+        """See that a checkpoint could hold the present state. Called after the first step."""
 
     def save(self, *, final: bool) -> None:
         """Begin a checkpoint of the present state, unless there is one."""
@@ -80,6 +80,10 @@ class Training:
     progress: Progress
     #: The step after which the run is complete.
     total_steps: int
+    #: The first that this attempt finishes.
+    first_step: int = attrs.field(
+        init=False, default=attrs.Factory(lambda self: self.progress.state.step + 1, takes_self=True)
+    )
     saver: Saver
     #: None: the job has no data for it.
     validation: Evaluation | None = None

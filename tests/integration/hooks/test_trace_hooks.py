@@ -17,7 +17,6 @@ ONE_STEP = """
     0  setup  trainer:recorder:Trainer
     0  configure  trainer:recorder:Trainer -> {steps: 0}
     0  on_train_begin  callback:0:recorder:Callback
-    0  state_dict  trainer:recorder:Trainer -> {steps: 0}
     0  on_epoch_begin  callback:0:recorder:Callback
     0  prepare_batch  trainer:recorder:Trainer  (raw_batch=RecordBatch[2, 1]) -> [0, 1]
     0  on_batch_begin  callback:0:recorder:Callback  (batch=[0, 1])
@@ -25,6 +24,7 @@ ONE_STEP = """
     0    train_step  trainer:recorder:Trainer  (prepared_batch=[0, 1]) -> StepResult(metrics={loss: 1})
     0  train_step -> StepResult(metrics={loss: 1})
     1  on_batch_end  callback:0:recorder:Callback  (result=StepResult(metrics={loss: 1}))
+    1  state_dict  trainer:recorder:Trainer -> {steps: 1}
     1  on_validation_begin  callback:0:recorder:Callback
     1  prepare_batch  trainer:recorder:Trainer  (raw_batch=RecordBatch[2, 1]) -> [100, 101]
     1  validate_step  callback:1:recorder:Wrapper, wrapper

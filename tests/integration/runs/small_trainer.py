@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 import torch
 
+from hostcore.toolkit import training_state
 from hostcore_hookspecs import Capabilities, InvalidData, StepResult, hookimpl
 
 
@@ -113,6 +114,34 @@ def _tell(ctx: Any, what: str, text: str) -> None:
         own.rename(path)
 
 
+class Adam(Trainer):
+    """Finds it by AdamW, and stores parameters alone."""
+
+    def configure(self, ctx: Any) -> dict[str, Any]:
+        model = torch.nn.Linear(1, 1)
+        return {"model": model, "optimizer": torch.optim.AdamW(model.parameters(), lr=0.1)}
+
+    def train_step(self, prepared_batch: Any, state: dict[str, Any], ctx: Any) -> StepResult:
+        state["optimizer"].zero_grad()
+        loss = (state["model"](torch.ones(1)) ** 2 - 2).pow(2).sum()
+        loss.backward()
+        state["optimizer"].step()
+        return StepResult(metrics={"error": loss.detach()})
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        return state["model"].state_dict()
+
+    def load_state_dict(self, state: Any, payload: Any) -> None:
+        state["model"].load_state_dict(payload)
+
+
+class AdamOfTorch(Adam):
+    """Has torch collect the state, which steps an optimizer that has none yet."""
+
+    def state_dict(self, state: Any) -> dict[str, Any]:
+        return training_state(state["model"], state["optimizer"])
+
+
 class Unstorable(Trainer):
     """Has a state that no checkpoint can hold."""
 
@@ -133,16 +162,16 @@ class LaterUnstorable(Trainer):
     """Has one from the second step on."""
 
     def state_dict(self, state: Any) -> dict[str, Any]:
-        return {"x": set() if state["noise"] else 0}
+        return {"x": set() if state["x"] < 1.5 else 0}
 
 
 class LaterUnstorableToo:
-    """Has one from the first step on."""
+    """Has one from the second step on."""
 
     state: Any = None
 
-    def on_batch_end(self) -> None:
-        self.state = {1}
+    def on_batch_end(self, result: Any, run_state: Any) -> None:
+        self.state = {1} if run_state.step > 1 else None
 
     def callback_state(self) -> dict[str, Any]:
         return {"seen": self.state}
@@ -160,10 +189,10 @@ class DrawsInStateDict(Trainer):
 
 
 class Forgetful(Trainer):
-    """Needs a file for its state that is not there once it has made a step."""
+    """Needs a file for its state that is not there once it has made two steps."""
 
     def state_dict(self, state: Any) -> dict[str, Any]:
-        if not state["noise"]:
+        if state["x"] > 1.5:
             return dict(state)
         return {"vocabulary": Path("vocab.txt").read_text()}
 

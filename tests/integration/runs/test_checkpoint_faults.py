@@ -271,7 +271,7 @@ class TestWriting:
         assert "state_dict returned it" in error.message
         assert "small_trainer.py:" in error.message
         assert "small_trainer:Unstorable" in error.plugin
-        assert (outcome.result.exit_code, outcome.result.step) == (1, 0), "it was found before the first step"
+        assert (outcome.result.exit_code, outcome.result.step) == (1, 1), "it was found after the first step"
 
     def test_a_state_of_a_callback_that_cannot_be_stored_names_the_callback(self, start: Callable) -> None:
         outcome = start(max_steps=200, callbacks=["small_trainer:UnstorableCallback"])
@@ -280,7 +280,7 @@ class TestWriting:
         assert "/seen" in error.message
         assert "callback_state returned it" in error.message
         assert "small_trainer:UnstorableCallback" in error.plugin
-        assert outcome.result.step == 0
+        assert outcome.result.step == 1
 
     @pytest.mark.parametrize(
         "keys",
@@ -295,10 +295,15 @@ class TestWriting:
         assert "small_trainer:LaterUnstorable" in outcome.result.error.plugin
         assert "small_trainer.py:" in outcome.result.error.message
 
-    def test_looking_at_the_state_before_the_first_step_draws_nothing(self, start: Callable) -> None:
+    def test_looking_at_the_state_after_the_first_step_draws_nothing(self, start: Callable) -> None:
         drawing = start(trainer="small_trainer:DrawsInStateDict", max_steps=3)
         other = start(run_id="other", max_steps=3)
         assert metric([drawing]) == metric([other])
+
+    def test_looking_at_the_state_does_not_change_the_training(self, start: Callable) -> None:
+        collecting = start(trainer="small_trainer:AdamOfTorch", max_steps=4)
+        other = start(run_id="other", trainer="small_trainer:Adam", max_steps=4)
+        assert metric([collecting], "error") == metric([other], "error")
 
     def test_an_attempt_that_was_overtaken_writes_nothing_more(self, start: Callable, steps: Callable) -> None:
         with pytest.raises(RunTakenOver, match=r"attempt 2 of run .* has taken it over from attempt 1"):

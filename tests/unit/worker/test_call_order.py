@@ -18,19 +18,19 @@ def test_of_two_epochs_with_checkpoints(run: Callable) -> None:
     saved = [call for call in outcome.calls if call.startswith("on_checkpoint_saved")]
     assert saved == ["on_checkpoint_saved 2", "on_checkpoint_saved 4", "on_checkpoint_saved 6 final"]
     for step, call in [(2, saved[0]), (4, saved[1])]:  # it comes when the disk is done, before the next one is begun
-        begun = outcome.calls.index(f"callback_state {step}")
+        begun = outcome.calls.index(f"save_checkpoint {step}")
         assert begun < outcome.calls.index(call) < outcome.calls.index("state_dict", begun)
     assert [call for call in outcome.calls if call not in saved[:2]] == lines("""
         setup
         configure
         on_train_begin 0
-        state_dict
-        callback_state 0
         on_epoch_begin 0
         prepare_batch a
         on_batch_begin a 0
         train_step 1
         on_batch_end 1
+        state_dict
+        callback_state 1
         prepare_batch b
         on_batch_begin b 1
         train_step 2
@@ -92,12 +92,12 @@ def test_of_a_resume_in_the_middle_of_an_epoch(run: Callable) -> None:
         load_checkpoint step 4
         load_callback_state 4
         on_train_begin 4
-        state_dict
-        callback_state 4
         prepare_batch b
         on_batch_begin b 4
         train_step 5
         on_batch_end 5
+        state_dict
+        callback_state 5
         prepare_batch c
         on_batch_begin c 5
         train_step 6
@@ -131,14 +131,14 @@ def test_of_a_resume_at_the_end_of_an_epoch(run: Callable) -> None:
         load_checkpoint step 3
         load_callback_state 3
         on_train_begin 3
-        state_dict
-        callback_state 3
         on_epoch_end 0
         on_epoch_begin 1
         prepare_batch a
         on_batch_begin a 3
         train_step 4
         on_batch_end 4
+        state_dict
+        callback_state 4
         state_dict
         save_checkpoint 4 final
         callback_state 4
@@ -154,13 +154,13 @@ def test_of_a_stop_that_the_trainer_asked_for(run: Callable) -> None:
         setup
         configure
         on_train_begin 0
-        state_dict
-        callback_state 0
         on_epoch_begin 0
         prepare_batch a
         on_batch_begin a 0
         train_step 1
         on_batch_end 1
+        state_dict
+        callback_state 1
         prepare_batch b
         on_batch_begin b 1
         train_step 2
@@ -227,13 +227,13 @@ def test_of_a_failure(run: Callable) -> None:
         setup
         configure
         on_train_begin 0
-        state_dict
-        callback_state 0
         on_epoch_begin 0
         prepare_batch a
         on_batch_begin a 0
         train_step 1
         on_batch_end 1
+        state_dict
+        callback_state 1
         prepare_batch b
         on_batch_begin b 1
         train_step 2

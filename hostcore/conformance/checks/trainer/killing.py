@@ -25,7 +25,7 @@ _CALLS: Final[Mapping[str, int]] = {
     "train_step": 5,
     "validate_step": 3,
     "generate_sample": 1,
-    "state_dict": 3,  # the first is before the first step
+    "state_dict": 3,  # the first is after the first step, and no checkpoint
     "save_checkpoint": 2,
     "load_state_dict": 1,
     "load_checkpoint": 1,
