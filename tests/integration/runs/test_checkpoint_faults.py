@@ -301,9 +301,9 @@ class TestWriting:
         assert metric([drawing]) == metric([other])
 
     def test_looking_at_the_state_does_not_change_the_training(self, start: Callable) -> None:
-        collecting = start(trainer="small_trainer:AdamOfTorch", max_steps=4)
-        other = start(run_id="other", trainer="small_trainer:Adam", max_steps=4)
-        assert metric([collecting], "error") == metric([other], "error")
+        collecting = start(run_id="collecting", trainer="small_trainer:AdamOfTorch", max_steps=4)
+        plain = start(run_id="plain", trainer="small_trainer:Adam", max_steps=4)
+        assert metric([collecting], "error") == metric([plain], "error")
 
     def test_an_attempt_that_was_overtaken_writes_nothing_more(self, start: Callable, steps: Callable) -> None:
         with pytest.raises(RunTakenOver, match=r"attempt 2 of run .* has taken it over from attempt 1"):
