@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+from fork_server import ran
 
 ERROR_KEYS = {"code", "message", "pointer", "file", "hint"}
 
@@ -74,15 +75,16 @@ class Workplace:
         :param through: A command that starts it in turn.
         """
         site = os.pathsep.join(filter(None, [str(self.folder / "site"), os.environ.get("PYTHONPATH")]))
-        done = subprocess.run(
-            [*through, sys.executable, "-P", "-m", "hostcore", *arguments],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": site, "HOSTCORE_RUNS_DIR": "", **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        here = {
+            "cwd": self.folder,
+            "env": {**os.environ, "PYTHONPATH": site, "HOSTCORE_RUNS_DIR": "", **environment},
+            "text": True,
+        }
+        if not through:
+            done = ran(arguments, **here)
+        else:
+            command = [*through, sys.executable, "-P", "-m", "hostcore", *arguments]
+            done = subprocess.run(command, **here, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def tree(self) -> dict[str, str]:

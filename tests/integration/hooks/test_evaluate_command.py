@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from command_line import COMMAND
+from fork_server import hostcore
 from waiting import wait_until
 
 from hostcore.cli import cli
@@ -54,8 +54,8 @@ def trained(play: Play, exact: ModuleType, tmp_path: Path) -> Callable[..., Any]
 
 
 def start(tmp_path: Path, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [COMMAND, "evaluate", "job.json", *arguments],
+    return hostcore(
+        ["evaluate", "job.json", *arguments],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

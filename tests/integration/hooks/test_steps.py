@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import COMMAND
+from fork_server import ran
 
 from hostcore_hookspecs import HostcoreError
 
@@ -82,7 +81,7 @@ def test_several_ranks_are_refused_for_a_trainer_that_does_not_declare_them(exac
     shutil.copy(str(exact.__file__), tmp_path)
     job = {"trainer": "exact:Required", "dataset": numbers(4), "max_steps": 1, "devices": ["cpu", "cpu"]}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    refused = subprocess.run([COMMAND, "run", "job.json", "--json"], cwd=tmp_path, capture_output=True, check=False)
+    refused = ran(["run", "job.json", "--json"], cwd=tmp_path)
     assert refused.returncode == 2
     (error,) = json.loads(refused.stdout)["errors"]
     assert (error["code"], error["pointer"]) == ("trainer.capability", "/devices")

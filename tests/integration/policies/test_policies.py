@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import COMMAND
+from fork_server import ran
 
 REFUSED = 3
 
@@ -75,15 +75,7 @@ def hostcore(site: Any, tmp_path: Path) -> Run:
             "HOSTCORE_CONFIG": str(tmp_path / "operator.toml"),
             "HOSTCORE_RUNS_DIR": str(tmp_path / "runs"),
         }
-        return subprocess.run(
-            [COMMAND, command, str(tmp_path / "job.json"), *arguments],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        return ran([command, tmp_path / "job.json", *arguments], cwd=tmp_path, env=environment, text=True)
 
     return run
 

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from command_line import COMMAND
+from fork_server import ran
 
 TRAINER = """
     import torch
@@ -89,16 +89,7 @@ class Workshop:
         return {"use": name, "path": str(path), **({"until": str(self.path / until)} if until else {}), **keys}
 
     def hostcore(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [COMMAND, *arguments],
-            cwd=self.path,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=120,
-            check=False,
-        )
+        return ran(arguments, cwd=self.path, env=self.environment, text=True)
 
     def run(self, *reporters: Any) -> "subprocess.CompletedProcess[str]":
         job = {"trainer": "trainer:Trainer", "run_id": "a", "max_steps": 40, "device": "cpu", "reporters": reporters}

@@ -1,0 +1,414 @@
+"""Commands that begin in milliseconds: a server that has imported hostcore and torch forks a process for each.
+
+Most tests of a command are about what it does, and pay seconds for imports that are always the same. ``hostcore(...)``
+gives a ``subprocess.Popen`` whose process is a fork of the server: with its own number, session, working directory,
+environment, streams and exit code. The first worker that the command starts is a fork as well, and a child of the
+command. All further processes are started as everywhere else.
+
+What such a process cannot show is how an interpreter starts. A command whose environment says something about that
+(``PYTHONHASHSEED``, ``OMP_NUM_THREADS``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and tests about it
+use the installed command.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import importlib
+import inspect
+import io
+import json
+import os
+import random
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from command_line import COMMAND
+
+#: What a run imports sooner or later.
+PRELOADED = (
+    "hostcore.cli.cancel",
+    "hostcore.cli.evaluate",
+    "hostcore.cli.logs",
+    "hostcore.cli.plugins",
+    "hostcore.cli.replay",
+    "hostcore.cli.resume",
+    "hostcore.cli.run",
+    "hostcore.cli.runs",
+    "hostcore.cli.status",
+    "hostcore.cli.upload",
+    "hostcore.cli.validate",
+    "hostcore.cli.verify",
+    "hostcore.worker.attempt",
+    "hostcore_builtin_plugins.arrow",
+    "hostcore_builtin_plugins.csv_source",
+    "hostcore_builtin_plugins.json_source",
+    "hostcore_builtin_plugins.jsonl",
+    "hostcore_builtin_plugins.mock",
+    "hostcore_builtin_plugins.parquet",
+    "hostcore_builtin_plugins.shards",
+    "hostcore_builtin_plugins.terminal",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "pyarrow.parquet",
+    "torch._dynamo",
+    "torch.distributed.checkpoint.state_dict",
+    "torch.distributed.tensor",
+)
+#: In the environment of a command that is to begin as everywhere else, in an interpreter of its own.
+NEW_INTERPRETER = {"PYTHONHASHSEED": "0"}
+#: Commands that start a worker.
+WITH_WORKER = ("evaluate", "resume", "run")
+#: Beginnings of variables that are read when an interpreter or a library starts.
+READ_AT_START = (
+    *("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON"),
+    *("KMP_", "MKL_", "MPL", "OMP_", "OPENBLAS_", "TORCH_"),
+)
+#: Those of them that a fork heeds.
+HANDLED = ("PYTHONPATH", "PYTHONUNBUFFERED")
+#: Files in ``PYTHONPATH`` that are run when an interpreter starts.
+RUN_AT_START = ("sitecustomize.py", "usercustomize.py")
+#: Descriptors below it are those of a process, above are copies on their way to it.
+HIGH = 512
+
+
+def hostcore(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
+    """Start the command ``hostcore``.
+
+    :param options: Of ``subprocess.Popen``.
+    """
+    command = [COMMAND, *map(str, arguments)]
+    environment = options.get("env") or os.environ
+    if not _is_like_here(environment):
+        return subprocess.Popen(command, **options)
+    return _ForkOfServer(command, **options)
+
+
+def ran(
+    arguments: Sequence[str | os.PathLike[str]], *, timeout: float = 180, **options: Any
+) -> subprocess.CompletedProcess[Any]:
+    """Run the command ``hostcore`` to its end, with what it prints.
+
+    :param options: Of ``subprocess.Popen``.
+    """
+    with hostcore(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **options
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _is_like_here(environment: Mapping[str, str]) -> bool:
+    """Whether an interpreter with that environment would start like the server's."""
+    if any(name.startswith("COVERAGE_") for name in environment):
+        return False
+
+    def of(variables: Mapping[str, str]) -> dict[str, str]:
+        return {
+            name: value for name, value in variables.items() if name.startswith(READ_AT_START) and name not in HANDLED
+        }
+
+    folders = [Path(folder) for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    return of(environment) == of(os.environ) and not any(
+        (folder / name).exists() for folder in folders for name in RUN_AT_START
+    )
+
+
+class _ForkOfServer(subprocess.Popen):  # type: ignore[type-arg]
+    """A process that the server has forked. It is the server's child, which therefore says how it has ended."""
+
+    _ended: int | None = None
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = _asked(self, given)
+        self._ended, theirs = os.pipe()
+        try:
+            self.pid = _server().fork(
+                list(self.args),  # type: ignore[arg-type]
+                cwd=asked["cwd"],
+                env=dict(os.environ if asked["env"] is None else asked["env"]),
+                new_session=asked["start_new_session"],
+                streams=[asked["p2cread"], asked["c2pwrite"], asked["errwrite"]],
+                ended=theirs,
+                passed=asked["pass_fds"],
+            )
+        finally:
+            os.close(theirs)
+            self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
+        self._child_created = True
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        assert self._ended is not None
+        if wait_flags & os.WNOHANG and not select.select([self._ended], [], [], 0)[0]:
+            return 0, 0
+        said = os.read(self._ended, 4)
+        os.close(self._ended)
+        self._ended = None
+        assert said, "the server of processes has ended"
+        return self.pid, struct.unpack("i", said)[0]
+
+    def _internal_poll(self, _deadstate: Any = None, **_: Any) -> int | None:
+        if self.returncode is None and self._ended is not None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
+
+
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+
+
+def _asked(process: subprocess.Popen[Any], given: Sequence[Any]) -> Mapping[str, Any]:
+    """The arguments of ``Popen._execute_child`` by name; their order is another one from version to version."""
+    return inspect.signature(subprocess.Popen._execute_child).bind(process, *given).arguments  # type: ignore[attr-defined]
+
+
+class _Server:
+    """The server, as the tests see it."""
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._lock = threading.Lock()
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
+            )
+
+    def fork(
+        self,
+        command: list[str],
+        *,
+        cwd: str | None,
+        env: dict[str, str],
+        new_session: bool,
+        streams: Sequence[int],
+        ended: int,
+        passed: Sequence[int],
+    ) -> int:
+        """Fork a process that becomes the command; its number."""
+        streams = [standard if stream == -1 else stream for standard, stream in enumerate(streams)]
+        say = {
+            "command": command,
+            "cwd": os.fspath(cwd or Path.cwd()),
+            "env": env,
+            "new_session": new_session,
+            "passed": list(passed),
+        }
+        with self._lock:
+            _send(self._line, say, [ended, *streams, *passed])
+            return int(self._line.recv(64))
+
+
+@functools.cache
+def _server() -> _Server:
+    """The server of this process. It ends with it: its line is closed then."""
+    return _Server()
+
+
+def _send(line: socket.socket, what: object, descriptors: Sequence[int]) -> None:
+    """Send what may be larger than one packet: in a file of the memory, beside the descriptors."""
+    memory = os.memfd_create("said")
+    try:
+        with os.fdopen(os.dup(memory), "wb") as file:
+            file.write(json.dumps(what).encode())
+        socket.send_fds(line, [b"!"], [memory, *descriptors])
+    finally:
+        os.close(memory)
+
+
+def _receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """What was sent, and the descriptors; None if the other side is gone."""
+    said, descriptors, _, _ = socket.recv_fds(line, 1, 64)
+    if not said:
+        return None
+    with os.fdopen(descriptors[0], "rb") as file:
+        file.seek(0)
+        what = json.loads(file.read())
+    return what, descriptors[1:]
+
+
+# What follows runs in the server, and in its forks.
+
+
+def _serve(line: socket.socket) -> Callable[[], object]:
+    """Fork a process for each question, and say how each has ended.
+
+    :return: In a fork: what it is to do. The server itself never returns.
+    """
+    for module in PRELOADED:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy every page
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the tests
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    told: dict[int, int] = {}
+    while True:
+        ready, _, _ = select.select([line, woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            for pid in list(told):
+                number, status = os.waitpid(pid, os.WNOHANG)
+                if number:
+                    with suppress(BrokenPipeError):  # the test does not care
+                        os.write(told[pid], struct.pack("i", status))
+                    os.close(told.pop(pid))
+        if line not in ready:
+            continue
+        asked = _receive(line)
+        if asked is None:
+            os._exit(0)
+        question, (ended, *descriptors) = asked
+        pid = os.fork()
+        if pid == 0:
+            line.detach()
+            return _become_command(question, descriptors)
+        told[pid] = ended
+        for descriptor in descriptors:
+            os.close(descriptor)
+        line.send(str(pid).encode())
+
+
+def _become_command(question: Mapping[str, Any], descriptors: list[int]) -> Callable[[], object]:
+    signal.set_wakeup_fd(-1)
+    _become(question, descriptors)
+    sys.path.insert(0, str(Path(COMMAND).parent))  # as of every script
+    arguments = question["command"][1:]
+    if arguments and arguments[0] in WITH_WORKER and not {"-h", "--help", "--in-process"} & set(arguments):
+        be_worker = _keep_spare_worker()
+        if be_worker is not None:
+            return be_worker
+    from hostcore.cli import main
+
+    return main
+
+
+def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
+    """Be a process as it was asked for: its session, streams, descriptors, folder, environment, arguments."""
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if question["new_session"]:
+        os.setsid()
+    high = [os.dup(descriptor) for descriptor in descriptors]
+    while min(high) < HIGH:  # so that none lies where another is to be
+        high = [os.dup2(descriptor, HIGH + place, inheritable=False) for place, descriptor in enumerate(high)]
+    os.closerange(3, HIGH)
+    for target, descriptor in zip((0, 1, 2, *question["passed"]), high, strict=True):
+        os.dup2(descriptor, target)
+    os.closerange(HIGH, HIGH + len(high))
+    os.chdir(question["cwd"])
+    os.environ.clear()
+    os.environ.update(question["env"])
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = _output(1, "strict")
+    sys.stderr = sys.__stderr__ = _output(2, "backslashreplace")
+    time.tzset()
+    random.seed()
+    importlib.import_module("numpy").random.seed()
+    sys.argv = list(question["command"])
+    sys.path[:] = [*filter(None, question["env"].get("PYTHONPATH", "").split(os.pathsep)), *_PATH]
+    importlib.invalidate_caches()
+
+
+def _output(descriptor: int, errors: str) -> io.TextIOWrapper:
+    raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115
+    if os.environ.get("PYTHONUNBUFFERED"):
+        return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)  # type: ignore[arg-type]
+    line_wise = raw.isatty() or descriptor == 2
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=line_wise)
+
+
+#: Without the folder of this file.
+_PATH = sys.path[1:]
+
+
+def _keep_spare_worker() -> Callable[[], object] | None:
+    """Fork a process that becomes the first worker of this one.
+
+    :return: In the fork: what it is to do. None: this is the command, whose first worker it will be.
+    """
+    from hostcore.supervisor import spawn
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        ours.close()
+        return _wait_to_be_worker(theirs)
+    theirs.close()
+    spare = [(pid, ours)]
+
+    def popen(command: list[str], **options: Any) -> subprocess.Popen[Any]:
+        if spare and command[:4] == [sys.executable, "-P", "-m", "hostcore.worker"] and _is_like_here(options["env"]):
+            with suppress(ConnectionError):  # it was killed
+                return _SpareWorker(*spare.pop(), command, **options)
+        return subprocess.Popen(command, **options)
+
+    spawn.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    return None
+
+
+class _SpareWorker(subprocess.Popen):  # type: ignore[type-arg]
+    """The fork that was kept for this, and is a child like every other."""
+
+    def __init__(self, pid: int, line: socket.socket, command: list[str], **options: Any) -> None:
+        self._kept = pid, line
+        super().__init__(command, **options)
+
+    def _execute_child(self, *given: Any) -> None:
+        asked = _asked(self, given)
+        pid, line = self._kept
+        say = {
+            "command": list(self.args)[3:],  # type: ignore[arg-type]
+            "cwd": str(Path.cwd()),
+            "env": dict(asked["env"]),
+            "new_session": asked["start_new_session"],
+            "passed": list(asked["pass_fds"]),
+        }
+        with line:
+            try:
+                _send(line, say, [asked["p2cread"], asked["c2pwrite"], asked["errwrite"], *asked["pass_fds"]])
+                line.recv(1)  # it has its session
+            finally:
+                self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
+        self.pid = pid
+        self._child_created = True
+
+
+def _wait_to_be_worker(line: socket.socket) -> Callable[[], object]:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the command
+    asked = _receive(line)
+    if asked is None:  # the command has come to its end without
+        os._exit(0)
+    question, descriptors = asked
+    told = os.dup2(line.fileno(), HIGH + 200, inheritable=False)
+    line.detach()
+    _become(question, descriptors)
+    os.write(told, b"!")
+    os.close(told)
+    return importlib.import_module("hostcore.worker.__main__").main
+
+
+if __name__ == "__main__":
+    sys.exit(_serve(socket.socket(fileno=int(sys.argv[1])))())
