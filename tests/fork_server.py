@@ -6,8 +6,8 @@ environment, streams and exit code. The first worker that the command starts is 
 command. All further processes are started as everywhere else.
 
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
-(``PYTHONHASHSEED``, ``OMP_NUM_THREADS``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and tests about it
-use the installed command.
+(``PYTHONHASHSEED``, ``OMP_NUM_THREADS``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and so is every
+command where processes with such libraries cannot safely be forked (macOS).
 """
 
 from __future__ import annotations
@@ -66,8 +66,6 @@ PRELOADED = (
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.tensor",
 )
-#: In the environment of a command that is to begin as everywhere else, in an interpreter of its own.
-NEW_INTERPRETER = {"PYTHONHASHSEED": "0"}
 #: Commands that start a worker.
 WITH_WORKER = ("evaluate", "resume", "run")
 #: Beginnings of variables that are read when an interpreter or a library starts.
@@ -90,7 +88,7 @@ def hostcore(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> sub
     """
     command = [COMMAND, *map(str, arguments)]
     environment = options.get("env") or os.environ
-    if not _is_like_here(environment):
+    if sys.platform != "linux" or not _is_like_here(environment):
         return subprocess.Popen(command, **options)
     return _ForkOfServer(command, **options)
 
