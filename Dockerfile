@@ -18,8 +18,10 @@ WORKDIR /src
 COPY constraints.txt README.md CHANGELOG.md LICENSE pyproject.toml ./
 COPY hookspecs hookspecs
 COPY builtin_plugins builtin_plugins
+COPY extensions extensions
 COPY hostcore hostcore
-RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins .
+RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins ./extensions/conformance \
+    ./extensions/engines ./extensions/service ./extensions/trackers .
 
 FROM ${PYTHON}
 ARG VERSION=0.1.0
@@ -38,15 +40,15 @@ ARG TORCH_INDEX=
 RUN python -m venv /opt/hostcore \
  && /opt/hostcore/bin/python -m pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
-    /opt/hostcore/bin/python -m pip install /wheels/hostcore_hookspecs-*.whl /wheels/hostcore_builtin_plugins-*.whl \
-        "$(echo /wheels/hostcore-*.whl)[service,postgres,kubernetes,s3,gcs,azure]"
+    /opt/hostcore/bin/python -m pip install --find-links /wheels \
+        "hostcore[service,postgres,kubernetes,s3,gcs,azure]==$(cd /wheels && echo hostcore-*.whl | cut -d- -f2)"
 ARG TRAINERS=
 RUN if [ -n "$TRAINERS" ]; then /opt/hostcore/bin/python -m pip install $TRAINERS; fi \
  && /opt/hostcore/bin/python -m pip check
 # Containers of the unified trainer API start `/bin/bash -lc 'torchrun … train.py …'`, in the working directory. A login
 # shell makes a PATH of its own.
 RUN install -d /app \
- && printf 'from hostcore.container import main\nmain()\n' > /app/train.py \
+ && printf 'from hostcore_service.container import main\nmain()\n' > /app/train.py \
  && echo 'PATH=/opt/hostcore/bin:$PATH' > /etc/profile.d/hostcore.sh
 # A number, so that Kubernetes can see that it is not root. Group 0 is for clusters that choose the user themselves.
 RUN groupadd --gid 10001 hostcore \
@@ -64,4 +66,4 @@ WORKDIR /app
 # The first process of the container is the supervisor: a stop (SIGTERM) lets it write a checkpoint, for which it needs
 # `docker stop --time 60`. There is no HEALTHCHECK: a training container has nothing to ask, and Kubernetes asks itself.
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["python", "-P", "-m", "hostcore.container"]
+ENTRYPOINT ["python", "-P", "-m", "hostcore_service.container"]

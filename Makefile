@@ -12,6 +12,9 @@ PYTHONS := python3.13 python3.12 python3.11 python3
 EXAMPLE := example_trainers/flight_delay
 EXAMPLES := $(EXAMPLE) example_trainers/digits example_trainers/char_lm
 
+# What is not the host: a distribution each, which the host finds by entry point.
+EXTENSIONS := extensions/conformance extensions/engines extensions/service extensions/trackers
+
 # Not installed: their tests and those of their tutorials install them where they are alone.
 EXAMPLE_PLUGINS := example_plugins/sqlite_reporter example_plugins/vault_uploader
 
@@ -22,7 +25,7 @@ RUNS := $${HOSTCORE_RUNS_DIR:-runs}
 
 # What an editable install depends on: names, versions, requirements and entry points. Not the code.
 PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml \
-            hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
+            $(EXTENSIONS:=/pyproject.toml) hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
             $(EXAMPLES:=/pyproject.toml) constraints.txt
 
 # -E: a second build would not repeat the warnings of the first.
@@ -43,7 +46,7 @@ COVERAGE ?=
 help: ## Show this list
 	@echo 'usage: make TARGET [PYTHON=/path/to/python3.11]'
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-10s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-12s %s\n", $$1, $$2 }'
 
 # A demo that was interrupted goes on where it stopped; one that is finished says so.
 .PHONY: demo
@@ -60,6 +63,7 @@ test: $(VENV)/test.installed ## Lint, types, documentation, tests
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore \
+	  $(foreach extension,$(EXTENSIONS),$(extension)/hostcore_$(notdir $(extension))) \
 	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
 	$(BUILD_DOCS)
 ifeq ($(COVERAGE),)
@@ -72,6 +76,12 @@ else
 	$(PY) -m coverage report
 endif
 
+# The suites that .ci/run makes, with all points at which they kill, send signals and cut the power, in place of a few.
+# HOSTCORE_TEST_SEED chooses the points.
+.PHONY: test-long
+test-long: $(VENV)/test.installed ## The suites of faults and of whole systems, at all their points: hours
+	HOSTCORE_TEST_LONG=1 $(PY) -m pytest -n 2 --dist worksteal tests/faults tests/e2e $(PYTEST_ARGS)
+
 .PHONY: docs
 docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error
 	$(BUILD_DOCS)
@@ -79,9 +89,9 @@ docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a
 .PHONY: wheels
 wheels: $(VENV)/test.installed ## Build wheels and source distributions into dist/
 	rm -rf dist
-	$(PY) -m build --no-isolation --outdir dist hookspecs
-	$(PY) -m build --no-isolation --outdir dist builtin_plugins
-	$(PY) -m build --no-isolation --outdir dist .
+	for project in hookspecs builtin_plugins $(EXTENSIONS) .; do \
+	  $(PY) -m build --no-isolation --outdir dist $$project || exit 1; \
+	done
 
 .PHONY: clean
 clean: ## Remove what make made, except runs/ and the examples' data
@@ -113,8 +123,9 @@ $(VENV)/demo.installed: $(PROJECTS) | $(PY)
 	  -e ./hookspecs -e ./builtin_plugins -e . -e './$(EXAMPLE)[data]'
 	@touch $@
 
+# hostcore is named with and without extras: the extensions require it, and pip looks for that in the index otherwise.
 $(VENV)/test.installed: $(VENV)/demo.installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ./hookspecs -e ./builtin_plugins -e '.[test,docs]' \
+	  -e ./hookspecs -e ./builtin_plugins -e . $(addprefix -e ./,$(EXTENSIONS)) -e '.[test,docs]' \
 	  -e './$(EXAMPLE)[data]' -e './example_trainers/digits[data]' -e ./example_trainers/char_lm
 	@touch $@

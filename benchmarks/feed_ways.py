@@ -56,7 +56,7 @@ def limit(work: Work) -> Epoch:
 def open_feed(work: Work, *, shuffle: bool) -> Any:
     from hostcore.job.spec import DatasetSpec
     from hostcore.worker.feed.feed import dataset_feed
-    from hostcore_builtin_plugins.parquet import ParquetSource
+    from hostcore_builtin_plugins.sources.parquet import ParquetSource
     from hostcore_hookspecs import DataContext
 
     spec = DatasetSpec(source="parquet", batch_size=work.batch_rows, columns=tuple(work.columns), shuffle=shuffle)

@@ -24,11 +24,10 @@ from typing import NoReturn
 import attrs
 
 from hostcore.cli.adopting import ranks_of_engine
-from hostcore.cli.early import stoppable_at_once
-from hostcore.cli.leaving import leave
 from hostcore.cli.output import fail
-from hostcore.cli.own_output import hide_secrets, open_closed_streams
-from hostcore.cli.run import run_plan
+from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
+from hostcore.cli.running import run_plan
+from hostcore.cli.stopping import leave, stoppable_at_once
 from hostcore.job.spec import DeliveryUse
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import RunPlan, make_plan

@@ -18,16 +18,16 @@ import attrs
 
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.attempt.listeners import Listener
+from hostcore.supervisor.attempt.restarting import Restart, run_attempts
+from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.bringing import bring_here
-from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
-from hostcore.supervisor.reporting import Listener
-from hostcore.supervisor.restarting import Restart, run_attempts
-from hostcore.supervisor.spawn import WorkerExit
+from hostcore.supervisor.ranks.engine import Engine
 from hostcore.supervisor.submit import require_no_engine
-from hostcore.supervisor.supervise import supervise
+from hostcore.supervisor.workers.spawn import WorkerExit
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Event
@@ -162,8 +162,7 @@ class _WorkerHere:
         try:
             from hostcore.worker.attempt import run_attempt
             from hostcore.worker.line import SupervisorLine
-            from hostcore.worker.signals import noted_by
-            from hostcore.worker.stop import StopSwitch
+            from hostcore.worker.stop import StopSwitch, noted_by
 
             stop = StopSwitch()
             line = SupervisorLine(self._own_end, stop)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from thoroughness import SEED, SEED_VARIABLE
 
 # Under nohup, or in the background of a script, these are ignored, and every process started here would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -77,6 +78,13 @@ class Site:
         """The environment of a process that sees the site."""
         inherited = os.environ.get("PYTHONPATH")
         return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.path), *([inherited] if inherited else [])])}
+
+
+@pytest.fixture
+def seed() -> int:
+    """The seed of random choices, printed for the report of a failure."""
+    print(f"{SEED_VARIABLE}={SEED}")
+    return SEED
 
 
 @pytest.fixture

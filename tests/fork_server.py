@@ -2,11 +2,12 @@
 
 Most tests of a command are about what it does, and pay seconds for imports that are always the same. ``hostcore(...)``
 gives a ``subprocess.Popen`` whose process is a fork of the server: with its own number, session, working directory,
-environment, streams and exit code. The first worker that the command starts is a fork as well, and a child of the
-command. All further processes are started as everywhere else.
+environment, streams and exit code. The first two workers that the command starts are forks as well, and children of
+the command. All further processes are started as everywhere else. ``popen`` and ``run`` do the same for other programs
+in Python: ``python -m module``, ``python -c code``, ``python script.py``.
 
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
-(``PYTHONHASHSEED``, ``OMP_NUM_THREADS``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and so is every
+(``PYTHONHASHSEED``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and so is every
 command where processes with such libraries cannot safely be forked (macOS).
 """
 
@@ -20,6 +21,7 @@ import io
 import json
 import os
 import random
+import runpy
 import select
 import signal
 import socket
@@ -38,43 +40,64 @@ from command_line import COMMAND
 
 #: What a run imports sooner or later.
 PRELOADED = (
-    "hostcore.cli.cancel",
-    "hostcore.cli.evaluate",
-    "hostcore.cli.logs",
-    "hostcore.cli.plugins",
-    "hostcore.cli.replay",
-    "hostcore.cli.resume",
-    "hostcore.cli.run",
-    "hostcore.cli.runs",
-    "hostcore.cli.status",
-    "hostcore.cli.upload",
-    "hostcore.cli.validate",
-    "hostcore.cli.verify",
+    "hostcore.cli.commands.cancel",
+    "hostcore.cli.commands.evaluate",
+    "hostcore.cli.launched",
+    "hostcore.cli.commands.logs",
+    "hostcore.cli.plan_lines",
+    "hostcore.cli.planning",
+    "hostcore.cli.commands.plugins",
+    "hostcore.cli.commands.replay",
+    "hostcore.cli.commands.resume",
+    "hostcore.cli.commands.run",
+    "hostcore.cli.run_lines",
+    "hostcore.cli.running",
+    "hostcore.cli.commands.list",
+    "hostcore.cli.commands.status",
+    "hostcore.cli.status_lines",
+    "hostcore.cli.commands.upload",
+    "hostcore.cli.commands.validate",
+    "hostcore.cli.commands.verify",
+    "hostcore.in_process",
+    "hostcore.supervisor.check",
+    "hostcore.supervisor.evaluate",
+    "hostcore.supervisor.run_status",
+    "hostcore.supervisor.submit",
     "hostcore.worker.attempt",
-    "hostcore_builtin_plugins.arrow",
-    "hostcore_builtin_plugins.csv_source",
-    "hostcore_builtin_plugins.json_source",
+    "hostcore_builtin_plugins.sources.arrow",
+    "hostcore_builtin_plugins.sources.csv_source",
+    "hostcore_builtin_plugins.sources.json_source",
     "hostcore_builtin_plugins.jsonl",
-    "hostcore_builtin_plugins.mock",
-    "hostcore_builtin_plugins.parquet",
-    "hostcore_builtin_plugins.shards",
+    "hostcore_builtin_plugins.sources.mock",
+    "hostcore_builtin_plugins.sources.parquet",
+    "hostcore_builtin_plugins.sources.shards",
     "hostcore_builtin_plugins.terminal",
+    "hostcore_builtin_plugins.uploaders.fsspec",
+    "hostcore_builtin_plugins.uploaders.places",
+    "aiobotocore.session",
+    "alembic.command",
+    "fastapi",
     "matplotlib.figure",
     "matplotlib.backends.backend_agg",
     "pyarrow.parquet",
+    "s3fs",
+    "sqlalchemy.orm",
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.tensor",
+    "uvicorn",
 )
-#: Commands that start a worker.
-WITH_WORKER = ("evaluate", "resume", "run")
+#: Commands and modules that start workers.
+WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "validate")
+#: Workers that are forked before a command begins. Later it is too late: the command has threads, and a state.
+SPARE_WORKERS = 2
 #: Beginnings of variables that are read when an interpreter or a library starts.
 READ_AT_START = (
     *("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON"),
     *("KMP_", "MKL_", "MPL", "OMP_", "OPENBLAS_", "TORCH_"),
 )
 #: Those of them that a fork heeds.
-HANDLED = ("PYTHONPATH", "PYTHONUNBUFFERED")
+HANDLED = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED")
 #: Files in ``PYTHONPATH`` that are run when an interpreter starts.
 RUN_AT_START = ("sitecustomize.py", "usercustomize.py")
 #: Descriptors below it are those of a process, above are copies on their way to it.
@@ -86,23 +109,36 @@ def hostcore(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> sub
 
     :param options: Of ``subprocess.Popen``.
     """
-    command = [COMMAND, *map(str, arguments)]
-    environment = options.get("env") or os.environ
-    if sys.platform != "linux" or not _is_like_here(environment):
-        return subprocess.Popen(command, **options)
-    return _ForkOfServer(command, **options)
+    return popen([COMMAND, *arguments], **options)
 
 
-def ran(
-    arguments: Sequence[str | os.PathLike[str]], *, timeout: float = 180, **options: Any
+def ran(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run the command ``hostcore`` to its end; see ``run``."""
+    return run([COMMAND, *arguments], **options)
+
+
+def popen(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
+    """Start a command: as a fork, if its program is ``hostcore`` or this interpreter.
+
+    :param command: Of the interpreter's options, ``-P`` may come before ``-m``, ``-c`` or the script, and no other.
+    :param options: Of ``subprocess.Popen``.
+    """
+    words = [os.fspath(word) for word in command]
+    is_known = words[0] in (COMMAND, sys.executable)
+    if sys.platform != "linux" or not is_known or not _is_like_here(options.get("env") or os.environ):
+        return subprocess.Popen(words, **options)
+    return _ForkOfServer(words, **options)
+
+
+def run(
+    command: Sequence[str | os.PathLike[str]], *, timeout: float = 180, **options: Any
 ) -> subprocess.CompletedProcess[Any]:
-    """Run the command ``hostcore`` to its end, with what it prints.
+    """Run a command as of ``popen`` to its end, with what it prints.
 
     :param options: Of ``subprocess.Popen``.
     """
-    with hostcore(
-        arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **options
-    ) as process:
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with popen(command, **{**streams, **options}) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
@@ -291,15 +327,41 @@ def _serve(line: socket.socket) -> Callable[[], object]:
 def _become_command(question: Mapping[str, Any], descriptors: list[int]) -> Callable[[], object]:
     signal.set_wakeup_fd(-1)
     _become(question, descriptors)
-    sys.path.insert(0, str(Path(COMMAND).parent))  # as of every script
-    arguments = question["command"][1:]
-    if arguments and arguments[0] in WITH_WORKER and not {"-h", "--help", "--in-process"} & set(arguments):
-        be_worker = _keep_spare_worker()
+    program, *arguments = question["command"]
+    if set(arguments) & set(WITH_WORKER) and not {"-h", "--help", "--in-process"} & set(arguments):
+        be_worker = _keep_spare_workers()
         if be_worker is not None:
             return be_worker
+    if program != COMMAND:
+        return _program(arguments)
     from hostcore.cli import main
 
+    sys.path.insert(0, str(Path(COMMAND).parent))  # as of every script
     return main
+
+
+def _program(arguments: list[str]) -> Callable[[], None]:
+    """What an interpreter does that gets these arguments."""
+    has_folder = arguments[0] != "-P"
+    what, *rest = arguments if has_folder else arguments[1:]
+    if what == "-m":
+        folder, sys.argv = str(Path.cwd()), rest
+    elif what == "-c":
+        folder, sys.argv = "", ["-c", *rest[1:]]
+    else:
+        folder, sys.argv = str(Path(what).resolve().parent), [what, *rest]
+    if has_folder:
+        sys.path.insert(0, folder)
+
+    def be_program() -> None:
+        if what == "-m":
+            runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        elif what == "-c":
+            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            runpy.run_path(what, run_name="__main__")
+
+    return be_program
 
 
 def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
@@ -325,6 +387,8 @@ def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
     time.tzset()
     random.seed()
     importlib.import_module("numpy").random.seed()
+    if threads := question["env"].get("OMP_NUM_THREADS"):
+        importlib.import_module("torch").set_num_threads(int(threads))
     sys.argv = list(question["command"])
     sys.path[:] = [*filter(None, question["env"].get("PYTHONPATH", "").split(os.pathsep)), *_PATH]
     importlib.invalidate_caches()
@@ -342,25 +406,28 @@ def _output(descriptor: int, errors: str) -> io.TextIOWrapper:
 _PATH = sys.path[1:]
 
 
-def _keep_spare_worker() -> Callable[[], object] | None:
-    """Fork a process that becomes the first worker of this one.
+def _keep_spare_workers() -> Callable[[], object] | None:
+    """Fork processes that become the first workers of this one.
 
-    :return: In the fork: what it is to do. None: this is the command, whose first worker it will be.
+    :return: In such a fork: what it is to do. None: this is the command, whose workers they will be.
     """
-    from hostcore.supervisor import spawn
+    from hostcore.supervisor.workers import spawn
 
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = os.fork()
-    if pid == 0:
-        ours.close()
-        return _wait_to_be_worker(theirs)
-    theirs.close()
-    spare = [(pid, ours)]
+    spare: list[tuple[int, socket.socket]] = []
+    for _ in range(SPARE_WORKERS):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            for line in (ours, *(line for _, line in spare)):
+                line.close()
+            return _wait_to_be_worker(theirs)
+        theirs.close()
+        spare.append((pid, ours))
 
     def popen(command: list[str], **options: Any) -> subprocess.Popen[Any]:
         if spare and command[:4] == [sys.executable, "-P", "-m", "hostcore.worker"] and _is_like_here(options["env"]):
             with suppress(ConnectionError):  # it was killed
-                return _SpareWorker(*spare.pop(), command, **options)
+                return _SpareWorker(*spare.pop(0), command, **options)
         return subprocess.Popen(command, **options)
 
     spawn.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)

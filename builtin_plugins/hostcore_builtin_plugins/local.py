@@ -11,8 +11,8 @@ from pathlib import Path
 
 import attrs
 
-from hostcore_builtin_plugins.launchers.processes import identity, look, runs_here
-from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
+from hostcore_builtin_plugins.processes import identity, look, runs_here
+from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
 from hostcore_hookspecs import (
     FatalError,
     LaunchContext,
@@ -69,7 +69,7 @@ class LocalLauncher:
             return LaunchStatus(status="running")
         ended = result_of(handle.details["run_dir"], handle.details["earlier_result"])
         if ended is None:
-            message = f"process {handle.id} ended without a result; its last words are in {handle.details['log']}"
+            message = f"process {handle.id} ended without a result; the end of its output is in {handle.details['log']}"
             return LaunchStatus(status="lost", message=message, exit_code=exit_code)
         return ended if ended.status != "lost" else attrs.evolve(ended, exit_code=exit_code)
 
@@ -149,7 +149,7 @@ def _started(file: Path) -> int:
 
 
 def _reap_losers(pid: int, started: Path) -> None:
-    """Forget a shell that came too late; whoever polls reaps the process that runs the command."""
+    """Forget a shell that came too late; the poll reaps the process that runs the command."""
     if _started(started) != pid:
         with suppress(ChildProcessError):
             os.waitpid(pid, 0)

@@ -1,17 +1,22 @@
-"""What happens to a run, in words."""
+"""What happens to a run, in words: the text of every event."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
-from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_value
+from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_rate, format_value
 from hostcore_hookspecs import Event
 from hostcore_hookspecs.events import (
+    ArtifactUploaded,
     CheckpointSaved,
     CheckpointSkipped,
+    EpochStarted,
+    Metrics,
+    Progress,
     ReporterFailed,
     RunCancelled,
     RunFailed,
     RunPreempted,
     RunResumed,
+    RunStarted,
     RunSubmitted,
     RunSucceeded,
     SampleSaved,
@@ -57,6 +62,40 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:
             return f"stopping: {reason}" + (f" (asked by {requested_by})" if by_component else "")
         case _:
             return _end(event)
+
+
+def text_of(event: Event) -> str:
+    """What a list of events says of an event, without its name, step and time. May be empty."""
+    match event.payload:
+        case RunSubmitted():
+            return ", ".join(_submitted(event.attempt, event.payload))
+        case RunStarted(device=device, world_size=ranks):
+            return f"on {device}" + (f", {ranks} ranks" if ranks > 1 else "")
+        case EpochStarted():
+            return f"epoch {(event.epoch or 0) + 1}"
+        case Metrics(metrics=metrics, samples_per_second=rate):
+            values = (f"{name} {format_value(value)}" for name, value in metrics.items())
+            return "  ".join([*values, *_rate(rate)])
+        case Progress(samples_per_second=rate):
+            return "".join(_rate(rate))
+        case ArtifactUploaded(path=path, uri=uri, uploader=uploader):
+            return f"{path} uploaded to {uri} by {uploader}"
+    return message_of(event) or ""
+
+
+def _submitted(attempt: int, payload: RunSubmitted) -> Iterator[str]:
+    yield f"attempt {attempt}: {payload.trainer}"
+    if steps := payload.total_steps or payload.max_steps:
+        yield f"{steps:,} steps"
+    if payload.num_rows:
+        yield f"{payload.num_rows:,} rows"
+    if payload.devices:
+        yield f"on {format_devices(payload.devices)}"
+
+
+def _rate(rate: float | None) -> Iterator[str]:
+    if rate is not None:
+        yield f"({format_rate(rate)} samples/s)"
 
 
 def _end(event: Event) -> str | None:

@@ -4,27 +4,28 @@ import errno
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, TextIO
 
 import attrs
+import orjson
 from annotated_types import Ge
 
 from hostcore_builtin_plugins.control_characters import visible
-from hostcore_builtin_plugins.lowest_losses import LowestLosses
 from hostcore_builtin_plugins.messages import message_of
 from hostcore_builtin_plugins.progress import RunProgress
 from hostcore_hookspecs import Event, FatalError, ReporterContext
-from hostcore_hookspecs.events import ENDS, Metrics, Progress
+from hostcore_hookspecs.events import ENDS, Metrics, Progress, Validation
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 #: The bar is redrawn at most this often.
 _REDRAW_SECONDS = 0.25
-#: What writing to a terminal or a pipe fails with when nobody is there any more.
+#: What writing to a terminal or a pipe fails with when its reader is gone.
 _GONE = frozenset({errno.EPIPE, errno.EIO, errno.EBADF, errno.ENXIO})
+_MARK: Final = b'"event":"validation"'
 
 
 class TerminalReporter:
@@ -33,7 +34,7 @@ class TerminalReporter:
     :param clock: Seconds, from anywhere; decides how often something is shown, not what.
     """
 
-    #: What happened while nobody looked is in the log; here it would only scroll by.
+    #: Earlier events are in the log; here they would only scroll by.
     LIVE_ONLY = True
 
     @attrs.frozen(kw_only=True)
@@ -63,7 +64,7 @@ class TerminalReporter:
     def report_event(self, event: Event) -> None:
         """Show the event, or what it changes.
 
-        :raises FatalError: When nobody is there to see it any more.
+        :raises FatalError: When the terminal is gone.
         """
         if self._view is None:
             return
@@ -187,3 +188,41 @@ class _BarView:
             bar = ProgressBar(total=1.0, completed=self._progress.fraction, width=min(room, 40))
             yield from console.render(bar)
         yield Segment.line()
+
+
+class LowestLosses:
+    """Notes validations, and tells which of their losses were never lower.
+
+    Whether other metrics should fall or rise is unknown; a metric is a loss if its name ends with ``loss``.
+    """
+
+    def __init__(self) -> None:
+        self._lowest: dict[str, float] = {}
+
+    def read(self, log: Path, *, before: int) -> None:
+        """Note the validations that were before an event.
+
+        :param log: The run's ``events.jsonl``; may be missing.
+        :param before: The event's ``seq``.
+        """
+        try:
+            lines = log.read_bytes().splitlines()
+        except OSError:  # a missing mark is no reason to fail a run
+            return
+        for line in lines:
+            if _MARK in line and line.endswith(b"}"):
+                found = orjson.loads(line)
+                if found["seq"] >= before:
+                    return
+                self._note(found["metrics"])
+
+    def note(self, event: Event) -> frozenset[str]:
+        """The losses of an event that are lower than all before. That of a first validation is not."""
+        return self._note(event.payload.metrics) if isinstance(event.payload, Validation) else frozenset()
+
+    def _note(self, metrics: Mapping[str, float | None]) -> frozenset[str]:
+        losses = {name: value for name, value in metrics.items() if value is not None and name.endswith("loss")}
+        lower = {name: value for name, value in losses.items() if value < self._lowest.get(name, value)}
+        for name, value in losses.items():
+            self._lowest[name] = min(value, self._lowest.get(name, value))
+        return frozenset(lower)

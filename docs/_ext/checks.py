@@ -7,7 +7,7 @@ from typing import Any
 from generated import GeneratedDirective, indented, title
 from sphinx.application import Sphinx
 
-from hostcore.conformance.check import Check, table
+from hostcore_conformance.check import Check, table
 
 _SPECIAL = re.compile(r"([*|`]|(?<=\w)_(?!\w))")
 _KINDS = {

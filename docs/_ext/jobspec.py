@@ -9,10 +9,9 @@ import attrs
 from generated import GeneratedDirective, docstring, indented, title
 from sphinx.application import Sphinx
 
-from hostcore.job.forms import Key, arms, bare, is_union, object_form
-from hostcore.job.later import not_yet
-from hostcore.job.plain import to_plain
-from hostcore.job.shapes import array_of, expected
+from hostcore.job.forms import Key, arms, array_of, bare, expected, is_union, object_form
+from hostcore.job.json_values import to_plain
+from hostcore.job.load import not_yet
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import alternatives
 

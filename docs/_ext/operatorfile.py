@@ -9,11 +9,10 @@ import attrs
 from generated import GeneratedDirective, docstring, indented, title
 from sphinx.application import Sphinx
 
-from hostcore.job.forms import Key, bare, object_form
-from hostcore.job.plain import to_plain
-from hostcore.job.shapes import expected
-from hostcore.service.guard.environment import RESERVED
+from hostcore.job.forms import Key, bare, expected, object_form
+from hostcore.job.json_values import to_plain
 from hostcore.supervisor.operator_file import OperatorFile
+from hostcore_service.guard.environment import RESERVED
 
 
 def _literals(text: str) -> str:

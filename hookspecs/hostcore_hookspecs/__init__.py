@@ -108,7 +108,7 @@ __all__ = [
 if not TYPE_CHECKING:  # a type checker would take every name for a public one
 
     def __getattr__(name: str) -> Any:
-        """Import a public name when it is first used: whoever needs one should not wait for all."""
+        """Import a public name when it is first used: one name should not cost the import of all."""
         if name not in _MODULE_OF:
             return importlib.import_module(f"{__name__}.deprecated").public_name(name)
         value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

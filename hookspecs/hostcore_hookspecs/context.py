@@ -68,7 +68,7 @@ class StepContext:
     _host: Host | None = None
 
     def is_canceled(self) -> bool:
-        """Whether the run was asked to stop, by anybody. For long work inside one step. All ranks get one answer."""
+        """Whether the run was asked to stop. For long work inside one step. All ranks get one answer."""
         return self._host is not None and self._host.is_stopping()
 
     def request_stop(self, reason: str) -> None:

@@ -58,7 +58,7 @@ class DataContext:
     seed: int = 0
     rank: int = 0
     world_size: int = 1
-    #: A folder to keep downloads in, shared by runs; absolute, and not there before somebody makes it.
+    #: A folder to keep downloads in, shared by runs; absolute, and not there before a data source makes it.
     cache_dir: str = ""
     #: ``train``, ``validation`` or ``test``.
     split: str = "train"

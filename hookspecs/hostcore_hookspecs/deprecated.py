@@ -1,7 +1,7 @@
 """Names of the contract that will go, and names that have gone. Every text about them is here.
 
-A name is deprecated in one minor version and removed two minors later. Until then it works as before, and whoever uses
-it is told; afterwards it is an error that still says what to use instead. So an entry is added here when a name is
+A name is deprecated in one minor version and removed two minors later. Until then it works as before, and its user
+is told; afterwards it is an error that still says what to use instead. So an entry is added here when a name is
 deprecated, and stays when it is removed; removing a name means to take it out of its specification, or of the class or
 module that has it.
 
@@ -70,7 +70,7 @@ class RemovedName(ImportError):
 
 
 def public_name(name: str) -> Any:
-    """What ``hostcore_hookspecs`` has under a deprecated name; whoever asks for it is noted, and warned.
+    """What ``hostcore_hookspecs`` has under a deprecated name; its user is recorded, and warned.
 
     :raises RemovedName: It was deprecated, and has gone.
     :raises AttributeError: It is no name of the contract, and never was one.

@@ -177,7 +177,7 @@ class Warning:
 
 @attrs.frozen(kw_only=True)
 class StopRequested:
-    """Somebody asked the run to stop."""
+    """The run was asked to stop."""
 
     reason: str
     requested_by: str

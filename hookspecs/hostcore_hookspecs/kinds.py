@@ -10,6 +10,13 @@ import attrs
 
 from hostcore_hookspecs.markers import PROJECT_NAME
 
+#: The entry-point group of commands: name -> a ``click.Command``, which ``hostcore NAME`` calls. Its module imports
+#: what the command needs when it runs, since ``hostcore --help`` imports the modules of all commands.
+COMMANDS_GROUP: Final = "hostcore.commands"
+
+#: The entry-point group of clients: URL scheme -> what answers the commands for ``--server SCHEME://…``.
+RUN_CLIENTS_GROUP: Final = "hostcore.run_clients"
+
 Room = Literal["worker", "supervisor"]
 
 _MARK = f"{PROJECT_NAME}_spec"

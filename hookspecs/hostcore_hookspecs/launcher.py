@@ -26,7 +26,7 @@ class LaunchContext:
     job_path: str
     #: The job to hand on, as plain JSON: it says that it is run where it arrives.
     document: Mapping[str, Any] = attrs.field(factory=dict)
-    #: Names this launch, the same for every try of it. Whoever tries may have been killed before the handle was written
+    #: Names this launch, the same for every try of it. A try may have been killed before the handle was written
     #: down: a launcher that finds what an earlier try has started returns its handle, and starts nothing.
     launch_id: str = ""
     #: A name for the engine: lower case letters, digits and ``-``, at most 63 characters, beginning with a letter
@@ -115,7 +115,7 @@ def poll(handle: LaunchHandle) -> LaunchStatus:
 
 @hookspec(firstresult=True)
 def cancel(handle: LaunchHandle, grace_seconds: float) -> None:
-    """Called to stop it: politely, and by force once the time is over.
+    """Called to stop it: by a request, and by force once the time is over.
 
     :param handle: What :func:`launch` returned.
     :param grace_seconds: How long the run may take to write a checkpoint.

@@ -53,7 +53,7 @@ class GeneratedSample:
 
 @attrs.frozen(kw_only=True)
 class StopRequest:
-    """Somebody asked the run to stop."""
+    """A request to stop the run."""
 
     reason: str
     #: A component (``callback:early-stopping``), ``user``, ``signal:SIGTERM``, or ``host``.

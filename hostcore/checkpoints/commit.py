@@ -16,7 +16,7 @@ from hostcore.checkpoints.sealing import seal
 
 
 def _always() -> None:
-    """Nobody objects."""
+    """Without a condition."""
 
 
 @attrs.frozen(eq=False)
@@ -168,7 +168,7 @@ def _publish(claim: Claim) -> None:
 def _make_room(claim: Claim) -> Sequence[tuple[Path, Path]]:
     """The renames that free the names of a step: an older version's record is withdrawn before its folder moves.
 
-    A folder without a record of ours may be anybody's: it is set aside under a visible name, and stays.
+    A folder without a record of ours may be a user's: it is set aside under a visible name, and stays.
     """
     occupied = [path for path in (claim.record, claim.folder) if os.path.lexists(path)]
     if _is_ours(claim):

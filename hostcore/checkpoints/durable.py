@@ -50,7 +50,7 @@ def make_folder(path: Path) -> None:
     try:
         os.mkdir(path)  # noqa: PTH102
     except FileExistsError:
-        if not path.is_dir():  # else somebody else was as fast
+        if not path.is_dir():  # else another process has just made it
             raise
 
 
@@ -63,7 +63,7 @@ def make_hidden_folder(path: Path) -> None:
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:
-    """Write a file that nobody looks at yet, in place of one that may be there.
+    """Write a file that has no readers yet, in place of one that may be there.
 
     :param parts: Its content, in pieces of bytes; a memory view is one-dimensional and of bytes.
     """

@@ -12,7 +12,7 @@ from hostcore.checkpoints import tree
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
 from hostcore.checkpoints.layout import Entry
 from hostcore.checkpoints.sharded import is_sharded, sharded_node
-from hostcore.checkpoints.tree import TAG, Json, Place, to_base64
+from hostcore.checkpoints.tree import TAG, Json, TreePath, to_base64
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -146,7 +146,7 @@ class _LeafEncoder:
     #: Keys by view; the tree keeps the tensors alive meanwhile, so addresses stay theirs.
     _views: dict[object, str] = attrs.field(factory=dict)
 
-    def encode(self, value: object, place: Place) -> dict[str, Json] | None:
+    def encode(self, value: object, place: TreePath) -> dict[str, Json] | None:
         """See ``tree.LeafEncoder``."""
         if is_sharded(value):
             return self._sharded(value, place)
@@ -156,7 +156,7 @@ class _LeafEncoder:
             return self._array(value, place)
         return self.encode_key(value, place)
 
-    def encode_key(self, value: object, _place: Place) -> dict[str, Json] | None:
+    def encode_key(self, value: object, _place: TreePath) -> dict[str, Json] | None:
         """See ``tree.LeafEncoder``. A tensor as a key is equal to itself alone."""
         if isinstance(value, np.generic):
             return _numpy_scalar(value)
@@ -168,7 +168,7 @@ class _LeafEncoder:
             return {TAG: "torch.Size", "items": list(value)}
         return None
 
-    def _tensor(self, tensor: torch.Tensor, place: Place) -> str:
+    def _tensor(self, tensor: torch.Tensor, place: TreePath) -> str:
         if what := _unstorable(tensor):
             raise UnstorableState(place.pointer, what, hint="Store a plain, dense copy of it, or leave it out.")
         view: object = (
@@ -184,13 +184,13 @@ class _LeafEncoder:
             self._views[view] = self._add(tensor, place, dtype=dtype, shape=shape, alignment=tensor.element_size())
         return self._views[view]
 
-    def _array(self, array: np.ndarray[Any, Any], place: Place) -> dict[str, Json] | None:
+    def _array(self, array: np.ndarray[Any, Any], place: TreePath) -> dict[str, Json] | None:
         if array.dtype.kind not in "biufcmMSU" or array.dtype.char in "gG":  # long doubles differ between machines
             return None
         key = self._add(array, place, dtype="U8", shape=[array.nbytes], alignment=1)
         return {TAG: "numpy.array", "dtype": array.dtype.str, "shape": list(array.shape), "key": key}
 
-    def _sharded(self, tensor: Any, place: Place) -> dict[str, Json]:
+    def _sharded(self, tensor: Any, place: TreePath) -> dict[str, Json]:
         # Each of them under a key of its own, also where two share memory: whether they do is hidden from a rank whose
         # part is empty, and the keys must be the same on all ranks.
         key = self._unused(place)
@@ -198,12 +198,12 @@ class _LeafEncoder:
         self.sharded[key] = tensor
         return node
 
-    def _add(self, source: torch.Tensor | np.ndarray[Any, Any], place: Place, **stored: Any) -> str:
+    def _add(self, source: torch.Tensor | np.ndarray[Any, Any], place: TreePath, **stored: Any) -> str:
         key = self._unused(place)
         self.leaves[key] = Leaf(entry=Entry(key=key, size=source.nbytes, **stored), source=source)
         return key
 
-    def _unused(self, place: Place) -> str:
+    def _unused(self, place: TreePath) -> str:
         # 1 and "1" are different keys of a dictionary, and the same in a pointer.
         key = pointer = place.pointer or "/"
         number = 1

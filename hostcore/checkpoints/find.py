@@ -46,7 +46,7 @@ class Search:
 def verify(directory: Path, record: CommitRecord) -> None:
     """Compare a checkpoint with its record, reading every byte.
 
-    Files that the record does not list are ignored: somebody's notes beside the weights do not spoil a checkpoint.
+    Files that the record does not list are ignored: notes beside the weights do not spoil a checkpoint.
 
     :param directory: The folder that holds the checkpoint's folder.
     :raises CheckpointError: When a file is missing, or has another size or content than was committed.

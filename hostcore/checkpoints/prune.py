@@ -1,4 +1,4 @@
-"""Removing the checkpoints that nobody wants any more."""
+"""Removing the checkpoints that are not to be kept."""
 
 from collections.abc import Collection
 from pathlib import Path

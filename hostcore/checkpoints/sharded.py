@@ -15,7 +15,7 @@ import attrs
 import torch
 
 from hostcore.checkpoints.errors import CheckpointError, UnstorableState
-from hostcore.checkpoints.tree import TAG, Json, Place
+from hostcore.checkpoints.tree import TAG, Json, TreePath
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -26,7 +26,7 @@ _WRITE: Final = "checkpoint.write"
 
 def is_sharded(value: object) -> bool:
     """Whether a value is a tensor that is spread over ranks."""
-    module = sys.modules.get("torch.distributed.tensor")  # whoever has made one has imported it
+    module = sys.modules.get("torch.distributed.tensor")  # without the import there is no such tensor
     return module is not None and isinstance(value, module.DTensor)
 
 
@@ -35,7 +35,7 @@ def shards_folder(folder: Path, name: str) -> Path:
     return folder / f"{name}.shards"
 
 
-def sharded_node(tensor: "DTensor", key: str, place: Place) -> dict[str, Json]:
+def sharded_node(tensor: "DTensor", key: str, place: TreePath) -> dict[str, Json]:
     """How the tree of a state names such a tensor; alike on all ranks.
 
     :raises UnstorableState: When the ranks' parts do not make up the whole.

@@ -25,7 +25,7 @@ class StateBuffer:
     def __init__(self) -> None:
         #: Grows with the state; never shrinks.
         self._memory: torch.Tensor | None = None
-        #: Held while somebody reads or writes the memory.
+        #: Held while a thread reads or writes the memory.
         self._lock = Lock()
         self._current: StateSnapshot | None = None
 

@@ -32,7 +32,7 @@ _ALLOWED: Final = (
 
 Json = Any
 #: Encodes a leaf that is not plain Python; None for a value it does not know.
-EncodeLeaf = Callable[[object, "Place"], "dict[str, Json] | None"]
+EncodeLeaf = Callable[[object, "TreePath"], "dict[str, Json] | None"]
 #: Decodes what a :class:`LeafEncoder` encoded; gets the whole tagged object.
 DecodeLeaf = Callable[[Mapping[str, Json]], object]
 
@@ -40,25 +40,25 @@ DecodeLeaf = Callable[[Mapping[str, Json]], object]
 class LeafEncoder(Protocol):
     """Encodes the values that are not plain Python."""
 
-    def encode(self, value: object, place: "Place") -> dict[str, Json] | None:
+    def encode(self, value: object, place: "TreePath") -> dict[str, Json] | None:
         """The tagged object of a value; None for one that it does not know."""
 
-    def encode_key(self, value: object, place: "Place") -> dict[str, Json] | None:
+    def encode_key(self, value: object, place: "TreePath") -> dict[str, Json] | None:
         """The same for a key of a dictionary: only what is equal when it comes back, and not just itself."""
 
 
 @attrs.frozen
-class Place:
-    """Where in a tree: a chain of keys up to the root."""
+class TreePath:
+    """A path in a tree: a chain of keys up to the root."""
 
-    above: "Place | None" = None
+    above: "TreePath | None" = None
     key: object = None
 
     @property
     def pointer(self) -> str:
-        """The place as a JSON pointer."""
+        """The path as a JSON pointer."""
         keys: list[str] = []
-        place: Place = self
+        place: TreePath = self
         while place.above is not None:
             keys.append("/" + str(place.key).replace("~", "~0").replace("/", "~1"))
             place = place.above
@@ -70,7 +70,7 @@ class _Visit:
     """A value to encode, and where the result goes: ``into[at]``."""
 
     value: object
-    place: Place
+    place: TreePath
     into: Any
     at: Any
     level: int
@@ -91,7 +91,7 @@ def encode(tree: object, leaves: LeafEncoder) -> dict[str, Json]:
     :raises UnstorableState: When it holds a value that cannot be brought back, or itself.
     """
     document: dict[str, Json] = {"tree": None, "deep": []}
-    stack: list[_Visit | _Leave] = [_Visit(tree, Place(), document, "tree", 0)]
+    stack: list[_Visit | _Leave] = [_Visit(tree, TreePath(), document, "tree", 0)]
     inside: set[int] = set()
     while stack:
         visit = stack.pop()
@@ -114,7 +114,7 @@ def encode(tree: object, leaves: LeafEncoder) -> dict[str, Json]:
             visit.into[visit.at] = shell
         stack.append(_Leave(id(visit.value)))
         stack.extend(
-            _Visit(value, Place(visit.place, key), into, at, level) for value, key, into, at in reversed(children)
+            _Visit(value, TreePath(visit.place, key), into, at, level) for value, key, into, at in reversed(children)
         )
     return document
 
@@ -123,7 +123,7 @@ def encode(tree: object, leaves: LeafEncoder) -> dict[str, Json]:
 _Child = tuple[object, object, Any, Any]
 
 
-def _open(value: object, place: Place, leaves: LeafEncoder) -> tuple[Json, list[_Child] | None]:
+def _open(value: object, place: TreePath, leaves: LeafEncoder) -> tuple[Json, list[_Child] | None]:
     """The JSON of a value; of a container without its children, which are listed beside it."""
     kind = type(value)
     if kind in (list, tuple):
@@ -137,7 +137,7 @@ def _open(value: object, place: Place, leaves: LeafEncoder) -> tuple[Json, list[
         return shell, [(child, key, shell, key) for key, child in value.items()]
     if kind in _DICTIONARIES:
         assert isinstance(value, dict)
-        pairs = [[_scalar(key, Place(place, key), leaves.encode_key), None] for key in value]
+        pairs = [[_scalar(key, TreePath(place, key), leaves.encode_key), None] for key in value]
         tagged: dict[str, Json] = {TAG: _DICTIONARIES[kind], "items": pairs}
         children = [(child, key, pair, 1) for pair, (key, child) in zip(pairs, value.items(), strict=True)]
         if attributes := getattr(value, "__dict__", None):
@@ -167,7 +167,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _scalar(value: object, place: Place, encode_leaf: EncodeLeaf) -> Json:
+def _scalar(value: object, place: TreePath, encode_leaf: EncodeLeaf) -> Json:
     """The JSON of a value that holds no others; of a tuple too, since tuples are keys of dictionaries.
 
     :raises UnstorableState: When it cannot be brought back.
@@ -191,7 +191,7 @@ def _scalar(value: object, place: Place, encode_leaf: EncodeLeaf) -> Json:
         return {TAG: "bytes", "base64": to_base64(value)}
     if kind is tuple:
         assert isinstance(value, tuple)
-        items = [_scalar(item, Place(place, index), encode_leaf) for index, item in enumerate(value)]
+        items = [_scalar(item, TreePath(place, index), encode_leaf) for index, item in enumerate(value)]
         return {TAG: "tuple", "items": items}
     leaf = encode_leaf(value, place)
     if leaf is None:

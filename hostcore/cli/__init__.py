@@ -1,63 +1,42 @@
-"""The command line. Each command group is a module, imported when it is used: ``hostcore --help`` stays quick."""
+"""The command line. A command is an entry point in ``hostcore.commands``, the host's own commands as well.
 
-import importlib
+``hostcore --help`` imports the module of every command; each imports what the command needs when it runs.
+"""
+
 import io
 import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 
 from hostcore import __version__
-from hostcore.cli.own_output import hide_secrets, open_closed_streams
+from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
+from hostcore.plugins.discover import discover
+from hostcore.plugins.extensions import BrokenExtension, Extension, load_extension
+from hostcore_hookspecs.kinds import COMMANDS_GROUP
 
 #: 128 + SIGINT, as shells have it.
 _INTERRUPTED: Final = 130
-
-
-class _Command(NamedTuple):
-    module: str
-    #: What ``hostcore --help`` says, without importing the module.
-    help: str
-
-
-_COMMANDS: Final = {
-    "run": _Command("hostcore.cli.run", "Run a job, watch it, report how it ended."),
-    "validate": _Command("hostcore.cli.validate", "Check a job without starting it; show the plan."),
-    "evaluate": _Command("hostcore.cli.evaluate", "Validate or test a checkpoint, and nothing else."),
-    "list": _Command("hostcore.cli.runs", "List the runs, newest first."),
-    "status": _Command("hostcore.cli.status", "Show how a run is doing, or how it ended."),
-    "logs": _Command("hostcore.cli.logs", "Show what happened in a run; with -f, while it happens."),
-    "cancel": _Command("hostcore.cli.cancel", "Stop a run, whatever has become of it."),
-    "resume": _Command("hostcore.cli.resume", "Go on with a run, or begin a new one from a checkpoint."),
-    "compare": _Command("hostcore.cli.compare", "Show in what two runs differ, and their curves in one picture."),
-    "verify": _Command("hostcore.cli.verify", "Prove that a run has lost, skipped and repeated nothing."),
-    "report": _Command("hostcore.cli.run_report", "Write a page about a run, for people: curves, events, failure."),
-    "replay": _Command("hostcore.cli.replay", "Tell a reporter the events of a run, all or those it has missed."),
-    "upload": _Command("hostcore.cli.upload", "Copy what the uploaders of a run have not copied."),
-    "plugins": _Command("hostcore.cli.plugins", "Show what is installed, and what is broken and why."),
-    "check": _Command("hostcore.cli.check", "Check a plugin against the contract, as its author's CI does."),
-    "new": _Command("hostcore.cli.new", "Write a new plugin: a package with tests and CI, ready to publish."),
-    "doctor": _Command("hostcore.cli.doctor", "Check this machine, or whether a job could run on it."),
-    "serve": _Command("hostcore.cli.serve", "Take jobs over HTTP, and have launchers run them."),
-    "schema": _Command("hostcore.cli.schema", "Print the JSON Schema of job files."),
-}
+#: The key of the commands in a context of click.
+_FOUND: Final = "hostcore.cli.commands"
 
 
 class _Commands(click.Group):
-    """Finds commands by name in a table, so that none is imported before it is called."""
+    """The installed commands. What is wrong with one of them is said in its line, and hides no other."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """The names, in the order of the table."""
-        return list(_COMMANDS)
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names."""
+        return sorted(_installed(ctx))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a command."""
-        if cmd_name not in _COMMANDS:
-            return None
-        module = importlib.import_module(_COMMANDS[cmd_name].module)
-        command: click.Command = getattr(module, f"{cmd_name}_command")
-        return command
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command.
+
+        :raises BrokenExtension: When that fails.
+        """
+        registered = _installed(ctx).get(cmd_name)
+        return _load(registered) if registered else None
 
     def invoke(self, ctx: click.Context) -> object:
         """Find the command and call it. A Ctrl-C that it does not hear ends it without a word."""
@@ -66,25 +45,57 @@ class _Commands(click.Group):
         except click.ClickException as error:
             _show(error)
             sys.exit(error.exit_code)
+        except BrokenExtension as error:
+            from hostcore.cli.output import fail
+
+            fail(error, as_json=False)
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """The list of commands, from the table alone."""
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of commands, each with the first sentence of its documentation."""
+        lines = []
+        for name, registered in sorted(_installed(ctx).items()):
+            try:
+                lines.append((name, _load(registered).get_short_help_str(limit=100)))
+            except BrokenExtension as error:
+                lines.append((name, error.message))
         with formatter.section("Commands"):
-            formatter.write_dl([(name, command.help) for name, command in _COMMANDS.items()])
+            formatter.write_dl(lines)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown one, name the nearest."""
-        if args[0] not in _COMMANDS:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else "`hostcore --help` lists the commands."
-            raise click.UsageError(f"No such command {args[0]!r}. {hint}", ctx=ctx)
+        """Find the command; for an unknown one, say what installs it, or name the nearest."""
+        if args[0] not in _installed(ctx):
+            raise click.UsageError(f"No such command {args[0]!r}. {_hint(args[0], _installed(ctx))}", ctx=ctx)
         return super().resolve_command(ctx, args)
+
+
+def _installed(ctx: click.Context) -> Mapping[str, Sequence[Extension]]:
+    """What is registered as a command, by name: more than one, if distributions share a name.
+
+    What is installed is looked up once for a command line, which takes most of the time of ``hostcore --help``.
+    """
+    if _FOUND not in ctx.meta:
+        ctx.meta[_FOUND] = discover().extensions_of(COMMANDS_GROUP)
+    found: Mapping[str, Sequence[Extension]] = ctx.meta[_FOUND]
+    return found
+
+
+def _load(registered: Sequence[Extension]) -> click.Command:
+    return load_extension(registered, click.Command)
+
+
+def _hint(name: str, installed: Iterable[str]) -> str:
+    import difflib
+
+    from hostcore.plugins.published import how_to_install
+
+    if command := how_to_install("command", name):
+        return f"`{command}` brings it."
+    near = difflib.get_close_matches(name, installed, n=1)
+    return f"Did you mean {near[0]!r}?" if near else "`hostcore --help` lists the commands."
 
 
 def _show(error: click.ClickException) -> None:

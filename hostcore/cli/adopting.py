@@ -7,18 +7,18 @@ from pathlib import Path
 
 import click
 
-from hostcore.cli.leaving import leave
 from hostcore.cli.output import tell_aside
+from hostcore.cli.stopping import leave
 from hostcore.runs.directory import runs_dir
-from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.muster import Muster
+from hostcore.supervisor.ranks.engine import Engine
+from hostcore.supervisor.ranks.rendezvous import Rendezvous
 
 
 @contextmanager
 def ranks_of_engine(
     interrupts: Interrupts, *, runs: Path | None = None, in_process: bool = False, detach: bool = False
-) -> Iterator[Muster | None]:
+) -> Iterator[Rendezvous | None]:
     """The ranks that an engine has started; None if none has, and this process is the only one.
 
     In a rank other than 0 it does not come back: the process serves rank 0 to the end of the run, and exits as it does.
@@ -38,8 +38,8 @@ def ranks_of_engine(
             raise click.UsageError(f"{option} is for a single process; {started}")
     runs = runs or runs_dir()
     if engine.rank:
-        from hostcore.supervisor.attending import attend
+        from hostcore.supervisor.ranks.rank_agent import run_rank_agent
 
-        leave(interrupts, attend(engine, runs, interrupts, tell_aside))
-    with Muster(engine, runs, interrupts) as muster:
-        yield muster
+        leave(interrupts, run_rank_agent(engine, runs, interrupts, tell_aside))
+    with Rendezvous(engine, runs, interrupts) as rendezvous:
+        yield rendezvous

@@ -6,22 +6,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import click
-import orjson
 
 from hostcore.cli.output import shown_json, warn
-from hostcore.events.codec import decode_event
-from hostcore.events.reader import GrowingLog
-from hostcore.job.names import BUILTIN
-from hostcore.job.sections import DeliveryUse
-from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.plan import RunPlan
-from hostcore_builtin_plugins.trn_events import Submission, in_trn_shape
-from hostcore_hookspecs.reporter import ReporterContext
+
+if TYPE_CHECKING:
+    from hostcore.job.sections import DeliveryUse
+    from hostcore.runs.directory import RunDirectory
+    from hostcore.supervisor.interrupts import Interrupts
+    from hostcore.supervisor.plan import RunPlan
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -77,8 +73,11 @@ class EventOptions:
         return attrs.evolve(self, config=config.absolute(), profile=profile)
 
     @property
-    def reporters(self) -> Sequence[DeliveryUse]:
+    def reporters(self) -> "Sequence[DeliveryUse]":
         """The reporters that write the files; they become part of the run, so that it goes on with them."""
+        from hostcore.job.names import BUILTIN
+        from hostcore.job.sections import DeliveryUse
+
         about = {"config_path": str(self.config)} if self.config else {}
         about |= {"profile": self.profile} if self.profile else {}
         uses = []
@@ -103,8 +102,14 @@ class EventOptions:
             )
 
     @contextmanager
-    def printed(self, plan: RunPlan, interrupts: Interrupts) -> Iterator[None]:
+    def printed(self, plan: "RunPlan", interrupts: "Interrupts") -> Iterator[None]:
         """While it is entered, the events that are added to the run's log are printed, if that was asked for."""
+        import orjson
+
+        from hostcore.events.codec import decode_event
+        from hostcore_builtin_plugins.trn_events import Submission, in_trn_shape
+        from hostcore_hookspecs.reporter import ReporterContext
+
         if not self.on_standard_output:
             yield
             return
@@ -152,7 +157,7 @@ def event_options(command: F) -> F:
 
     for option in reversed(_OPTIONS):
         checked = option(checked)
-    return cast(F, checked)
+    return cast("F", checked)
 
 
 class _Printer:
@@ -161,7 +166,9 @@ class _Printer:
     :param shape: Makes what is printed of a line of the log.
     """
 
-    def __init__(self, directory: RunDirectory, shape: Callable[[bytes], bytes]) -> None:
+    def __init__(self, directory: "RunDirectory", shape: Callable[[bytes], bytes]) -> None:
+        from hostcore.events.reader import GrowingLog
+
         self._log = GrowingLog(directory.events)
         self._log.begin_behind(_ALL)
         self._shape = shape
@@ -172,7 +179,7 @@ class _Printer:
         """Begin."""
         self._thread.start()
 
-    def finish(self, interrupts: Interrupts) -> None:
+    def finish(self, interrupts: "Interrupts") -> None:
         """Print what is left. A signal ends the wait for a reader that takes its time."""
         self._over.set()
         before = (interrupts.first, interrupts.forced)

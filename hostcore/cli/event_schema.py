@@ -1,4 +1,4 @@
-"""The JSON Schema of the lines of ``events.jsonl``, for whoever reads them."""
+"""The JSON Schema of the lines of ``events.jsonl``."""
 
 from typing import Any
 

@@ -1,18 +1,11 @@
-"""The options by which commands change a job, and say where it is run."""
+"""The options by which commands change a job, and say where it is run and where the runs are."""
 
 import functools
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
-
-from hostcore.job.forms import object_form
-from hostcore.job.load import load_job
-from hostcore.job.sections import dataset_keys
-from hostcore.job.spec import JobSpec
-from hostcore.supervisor.plan import RunPlan, make_plan
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,7 +23,7 @@ def job_argument(command: F) -> F:
 
     file = click.Path(path_type=Path)
     with_config = click.option("--config", type=file, metavar="FILE", help="The job file, in place of JOB.")(with_job)
-    return cast(F, click.argument("job", required=False, type=file)(with_config))
+    return cast("F", click.argument("job", required=False, type=file)(with_config))
 
 
 set_option = click.option(
@@ -73,7 +66,7 @@ def where_options(command: F) -> F:
                 raise click.UsageError(f"--in-process and --{other} exclude each other")
         return command(*args, **kwargs)
 
-    return cast(F, _in_process(_detach(checked)))
+    return cast("F", _in_process(_detach(checked)))
 
 
 class JobCommand(click.Command):
@@ -96,6 +89,10 @@ class JobCommand(click.Command):
 
 def _key_of(name: str) -> str | None:
     """The key of a job behind a name: ``dataset.batch_size`` for ``batch_size``; None if there is none."""
+    from hostcore.job.forms import object_form
+    from hostcore.job.sections import dataset_keys
+    from hostcore.job.spec import JobSpec
+
     if name.partition(".")[0] in object_form(JobSpec).keys:
         return name
     return f"dataset.{name}" if name in dataset_keys() else None
@@ -110,58 +107,23 @@ def _value_after(option: str, args: list[str]) -> str:
     return "…"
 
 
-def plan_of(job: Path, options: dict[str, Any], **where: Any) -> RunPlan:
-    """The plan of a job file with the options applied.
+def runs_dir_option(command: F) -> F:
+    """Give a command the folder of all runs as ``runs``: the one that it was told, or the usual one; absolute."""
 
-    :param where: For :func:`make_plan`.
-    :raises HostcoreError: Everything that is wrong with the job.
-    """
-    _require_one_beginning(options)
-    return planned(job, options, profile=options["profile"], **where)
+    @functools.wraps(command)
+    def with_folder(*args: Any, runs: Path | None, **kwargs: Any) -> Any:
+        from hostcore.runs.directory import runs_dir
 
+        if runs and kwargs.get("server"):
+            raise click.UsageError("--runs-dir and --server exclude each other: a service has a folder of its own")
+        return command(*args, runs=runs.absolute() if runs else runs_dir(), **kwargs)
 
-def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **where: Any) -> RunPlan:
-    """The plan of a job with the options applied that change its keys.
-
-    :param where: For :func:`make_plan`.
-    :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
-    """
-    return make_plan(source, **_overriding(options), **where)
-
-
-def job_of(job: Path, options: Mapping[str, Any]) -> JobSpec:
-    """A job file with the options applied, for others to plan: none of its plugins is looked for.
-
-    :raises HostcoreError: See :func:`planned`.
-    """
-    _require_one_beginning(options)
-    return load_job(job, **_overriding(options), profile=options["profile"])
-
-
-def _require_one_beginning(options: Mapping[str, Any]) -> None:
-    if options["resume"] and options["from_checkpoint"]:
-        raise click.UsageError(
-            "--resume and --from exclude each other: one continues a run, the other begins a new one"
-        )
-
-
-def _overriding(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The overrides that options stand for, and the names of those options, for :func:`load_job`."""
-    names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
-    return {"overrides": [*options["overrides"], *names], "override_names": names}
-
-
-def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
-    """The options given that stand for a ``--set``: its key and value."""
-    given: dict[str, tuple[str, Any]] = {}
-    if options["devices"]:
-        given["--devices"] = ("devices", [device.strip() for device in options["devices"].split(",")])
-    if options.get("resume"):
-        given["--resume"] = ("resume_from_checkpoint", True)
-    if options.get("from_checkpoint"):
-        given["--from"] = ("resume_from_checkpoint", options["from_checkpoint"])
-    if options.get("quiet"):
-        given["--quiet"] = ("terminal", False)
-    if options.get("weights"):
-        given["--weights"] = ("weights", options["weights"])
-    return given
+    option = click.option(
+        "--runs-dir",
+        "--log-dir",
+        "runs",
+        type=click.Path(file_okay=False, path_type=Path),
+        metavar="DIR",
+        help="The folder that the run directories are in; HOSTCORE_RUNS_DIR, or ./runs, if not given.",
+    )
+    return cast("F", option(with_folder))

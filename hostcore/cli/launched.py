@@ -16,12 +16,13 @@ from hostcore.plugins.launching import launcher_of
 from hostcore.runs.following import is_over
 from hostcore.runs.launch import awaited_launch
 from hostcore.runs.result import RunResult
-from hostcore.runs.summary import ALIVE, summarize, unrecorded
+from hostcore.runs.statuses import ALIVE
+from hostcore.runs.summary import summarize, unrecorded
 from hostcore.supervisor.cancelling import cancel
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.mirror.watching import refresh
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.standing import last_sign
+from hostcore.supervisor.run_status import last_sign
 from hostcore.supervisor.submit import Submission
 from hostcore_hookspecs.errors import HostcoreError, TransientError
 from hostcore_hookspecs.launcher import LaunchStatus
@@ -38,7 +39,7 @@ def watch_launched(plan: RunPlan, submission: Submission, interrupts: Interrupts
 
     :param interrupts: Entered.
     :return: How it ended; for a run that its engine has lost, what is known of it.
-    :raises SystemExit: When somebody wants to watch no more.
+    :raises SystemExit: When a second Ctrl-C or another signal ends the watching.
     """
     return _Watch(plan, submission, interrupts).to_the_end()
 

@@ -4,8 +4,7 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from hostcore.plugins.describe import describe
-from hostcore.plugins.description import Description, Question
+from hostcore.plugins.describe import Description, Question, describe
 from hostcore.plugins.discover import canonical, discover
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef

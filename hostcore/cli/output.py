@@ -16,10 +16,10 @@ from typing import Any, Final, NoReturn, ParamSpec
 import click
 
 from hostcore import scrubbing
-from hostcore.cli.own_output import scrub_streams
-from hostcore.cli.wording import in_columns
+from hostcore.cli.redacting_stream import scrub_streams
 from hostcore.errors import all_errors, described
 from hostcore.events.strict_json import dump
+from hostcore.report.wording import in_columns
 from hostcore.scrubbing import scrub
 from hostcore_builtin_plugins.control_characters import OutputFilter, visible
 from hostcore_hookspecs.errors import HostcoreError

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostcore.cli.output import echo, style, warn
-from hostcore.cli.wording import named_values
 from hostcore.job.spec import JobSpec, job_view
+from hostcore.report.wording import named_values
 from hostcore_builtin_plugins.progress import format_devices
 from hostcore_hookspecs.launcher import LaunchPlan
 

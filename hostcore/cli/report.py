@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hostcore.cli.output import echo, print_json, style, warn
-from hostcore.cli.wording import best_of, by_phase, figure, named_values, warnings_of
+from hostcore.report.wording import best_of, by_phase, figure, named_values, warnings_of
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub

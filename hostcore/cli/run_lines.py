@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from hostcore.cli.output import echo, print_json, print_table
-from hostcore.cli.wording import ago, lasting, steps_of
+from hostcore.report.wording import ago, lasting, steps_of
 from hostcore.runs.summary import RunSummary
 
 

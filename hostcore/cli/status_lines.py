@@ -1,13 +1,16 @@
 """A run as ``hostcore status`` shows it to people, wherever it runs."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from hostcore.cli.output import style
-from hostcore.cli.wording import (
+from hostcore.cli.output import shown, style
+from hostcore.events.bounds import bounded
+from hostcore.events.times import moment
+from hostcore.events.writer import now_ms
+from hostcore.report.wording import (
     NOTHING,
     ago,
     best_of,
@@ -19,14 +22,11 @@ from hostcore.cli.wording import (
     steps_of,
     warnings_of,
 )
-from hostcore.events.bounds import bounded
-from hostcore.events.times import moment
-from hostcore.events.writer import now_ms
 from hostcore.runs.directory import runs_dir
 from hostcore.runs.history import AttemptHistory
 from hostcore.runs.result import RunWarning
 from hostcore.runs.summary import RunSummary
-from hostcore.supervisor.standing import Standing, can_go_on
+from hostcore.supervisor.run_status import RunStatus, can_go_on
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
@@ -82,14 +82,14 @@ class Sight:
         return can_go_on(self.summary, self.checkpoints)
 
 
-def sight_of(standing: Standing) -> Sight:
+def sight_of(run_status: RunStatus) -> Sight:
     """What is shown of a run of this machine."""
-    directory = standing.directory
+    directory = run_status.directory
     elsewhere = directory.path.parent != runs_dir()
     return Sight(
-        summary=standing.summary,
-        metrics=standing.metrics,
-        attempts=standing.attempts,
+        summary=run_status.summary,
+        metrics=run_status.metrics,
+        attempts=run_status.attempts,
         checkpoints=[
             CheckpointLine(
                 name=one.record.folder_name,
@@ -99,20 +99,20 @@ def sight_of(standing: Standing) -> Sight:
                 saved_ms=one.saved_ms,
                 final=one.record.final,
             )
-            for one in standing.checkpoints
+            for one in run_status.checkpoints
         ],
-        plugins=standing.plugins,
-        devices=standing.devices,
-        parent=standing.parent,
-        lost=standing.lost,
-        reason=standing.reason,
-        warnings=standing.warnings,
-        error=standing.error,
-        best=standing.result.best if standing.result else None,
-        samples_per_second=standing.progress.samples_per_second,
-        eta_seconds=standing.progress.eta_seconds,
-        resume=["hostcore", "resume", str(directory.path) if elsewhere else standing.summary.run_id],
-        places={name: str(path) for name, path in standing.places.items()},
+        plugins=run_status.plugins,
+        devices=run_status.devices,
+        parent=run_status.parent,
+        lost=run_status.lost,
+        reason=run_status.reason,
+        warnings=run_status.warnings,
+        error=run_status.error,
+        best=run_status.result.best if run_status.result else None,
+        samples_per_second=run_status.progress.samples_per_second,
+        eta_seconds=run_status.progress.eta_seconds,
+        resume=["hostcore", "resume", str(directory.path) if elsewhere else run_status.summary.run_id],
+        places={name: str(path) for name, path in run_status.places.items()},
     )
 
 
@@ -239,3 +239,26 @@ def _range(first: int | None, last: int | None) -> str:
 def _places(sight: Sight) -> Iterator[str]:
     yield ""
     yield from named_values(list(sight.places.items()))
+
+
+def follow_status(
+    *, is_over: Callable[[], bool], look: Callable[[], Sight], wait: Callable[[], None], draw: bool
+) -> None:
+    """Wait until a run is over.
+
+    :param look: How it is.
+    :param wait: Called between two looks.
+    :param draw: Whether to show it meanwhile.
+    """
+    if not draw:
+        while not is_over():
+            wait()
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    with Live(auto_refresh=False, transient=True) as live:
+        while not is_over():
+            text = "\n".join(head_of(look(), verbose=False))
+            live.update(Text.from_ansi(shown(text), no_wrap=True, overflow="ellipsis"), refresh=True)
+            wait()

@@ -59,7 +59,7 @@ class Screen:
                 self._reporter.report_event(event)
         except CorruptLog:
             return  # of a newer hostcore: this one knows nothing to show for it
-        except FatalError:  # nobody looks any more
+        except FatalError:  # the terminal is gone
             self._reporter = None
 
 
@@ -95,7 +95,7 @@ class Wishes:
     def heed(self) -> None:
         """Do what has been asked for meanwhile. To be called often.
 
-        :raises SystemExit: When somebody wants to watch no more.
+        :raises SystemExit: When a second Ctrl-C or another signal ends the watching.
         :raises HostcoreError: When the run cannot be asked to stop.
         """
         asked = self._interrupts.first

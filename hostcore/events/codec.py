@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import cattrs
@@ -14,6 +14,8 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import NAMES, PAYLOADS, SCHEMA, Event, Payload
 
 _converter = cattrs.Converter()
+#: What every line says, whatever its payload.
+_ENVELOPE: Final = frozenset({"schema", "event", *(field.name for field in attrs.fields(Event))}) - {"payload"}
 
 
 class CorruptLog(HostcoreError):
@@ -95,6 +97,11 @@ def decode_event(line: bytes) -> Event:
         )
     except (KeyError, TypeError, orjson.JSONDecodeError) as error:
         raise CorruptLog(f"not an event: {line!r:.200}") from error
+
+
+def unknown_text(line: Mapping[str, Any]) -> str:
+    """What a decoded line says beside its envelope, as JSON: the text of an event that a newer hostcore has written."""
+    return orjson.dumps({key: value for key, value in line.items() if key not in _ENVELOPE}).decode()
 
 
 def finite(metrics: Mapping[str, float]) -> tuple[dict[str, float | None], tuple[str, ...]]:

@@ -8,7 +8,7 @@ import attrs
 import orjson
 
 from hostcore.events.codec import CorruptLog, decode_payload, encode_event, parse_line
-from hostcore.events.reader import read_events
+from hostcore.events.reader import GrowingLog, read_events
 from hostcore.events.writer import append_line, now_ms, sync_folder
 from hostcore_hookspecs.events import ENDS, Event, Payload
 
@@ -109,25 +109,16 @@ class RankTail:
         """
         self.rank = rank
         self.attempt = attempt
-        self._path = path
+        self._log = GrowingLog(path, offset=after or 0, follow_links=True)
         self._skip_first = after is not None
-        self._offset = after or 0
 
     def read(self) -> Iterator[Entry]:
         """The events since the last time. A line still being written waits for the next time."""
-        try:
-            with self._path.open("rb") as log:
-                log.seek(self._offset)
-                for line in log:
-                    if not line.endswith(b"\n"):
-                        return
-                    offset, self._offset = self._offset, self._offset + len(line)
-                    if self._skip_first:
-                        self._skip_first = False
-                    else:
-                        yield self.entry(line, offset)
-        except FileNotFoundError:
-            return
+        for line in self._log.read():
+            if self._skip_first:
+                self._skip_first = False
+            else:
+                yield self.entry(line, self._log.offset - len(line))
 
     def entry(self, line: bytes, offset: int) -> Entry:
         """An event of this log.
@@ -145,4 +136,4 @@ class RankTail:
                 src=(self.rank, self.attempt, offset),
             )
         except (CorruptLog, KeyError, TypeError, orjson.JSONDecodeError) as error:
-            raise CorruptLog(f"not an event: {line!r:.200}", file=str(self._path)) from error
+            raise CorruptLog(f"not an event: {line!r:.200}", file=str(self._log.path)) from error

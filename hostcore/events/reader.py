@@ -1,40 +1,22 @@
-"""Reading ``events.jsonl`` back, and while it grows."""
+"""Reading the logs of events back, and while they grow.
+
+Everything that reads ``events.jsonl`` or the log of a rank reads it by :class:`GrowingLog`.
+"""
 
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from hostcore.events.bounds import TextCutter
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.regular_file import open_regular
 from hostcore_hookspecs.events import Event
 
-
-def read_events(path: Path) -> Iterator[tuple[Event, int]]:
-    """All events of a log, each with the offset behind its line.
-
-    A torn last line, left by a writer that died, is passed over. A log that does not exist has no events.
-
-    :raises CorruptLog: When a whole line is no event.
-    """
-    try:
-        with path.open("rb") as log:
-            offset = 0
-            for line in log:
-                if not line.endswith(b"\n"):
-                    return
-                offset += len(line)
-                yield decode_event(line), offset
-    except CorruptLog as error:
-        error.file = str(path)
-        raise
-    except FileNotFoundError:
-        return
-
-
 _NAME = b'"event":"'
+#: Of a record, in bytes. Those of this version are shorter; an older one may have written longer ones.
+LONGEST_RECORD: Final = 16 << 20
 _SEQ: Final = re.compile(rb'\{"schema":"[^"]*","seq":(\d+),')
 
 
@@ -61,11 +43,13 @@ class GrowingLog:
 
     :param path: The log; it may not exist yet.
     :param offset: Where to begin: the beginning of a line, in bytes.
+    :param follow_links: Whether a link in its place is followed: for those who trust its writer.
     """
 
-    def __init__(self, path: Path, *, offset: int = 0) -> None:
+    def __init__(self, path: Path, *, offset: int = 0, follow_links: bool = False) -> None:
         self.path = path
         self._offset = offset
+        self._follow_links = follow_links
         #: Of a line that is too long, while it is read.
         self._cutter: TextCutter | None = None
 
@@ -74,13 +58,16 @@ class GrowingLog:
         """Behind what was read, in bytes."""
         return self._offset
 
+    def _open(self) -> BinaryIO:
+        return open_regular(self.path, follow_links=self._follow_links)
+
     def read(self, *, longest: int = -1) -> Iterator[bytes]:
         """The whole lines since the last time, with their ends. One that is still being written waits.
 
         :param longest: A line of more bytes comes in pieces, none of which waits; -1: it comes as a whole.
         """
         try:
-            with open_regular(self.path) as log:
+            with self._open() as log:
                 log.seek(self._offset)
                 while line := log.readline(longest):
                     if not line.endswith(b"\n"):
@@ -115,7 +102,7 @@ class GrowingLog:
     def rest(self) -> bytes:
         """What stands behind the last whole line; empty if nothing does. Does not count as read."""
         try:
-            with open_regular(self.path) as log:
+            with self._open() as log:
                 log.seek(self._offset)
                 return log.read()
         except _NO_LOG:
@@ -127,7 +114,7 @@ class GrowingLog:
         Where a line is damaged, it may begin earlier.
         """
         try:
-            with open_regular(self.path) as log:
+            with self._open() as log:
                 low, high = 0, log.seek(0, os.SEEK_END)
                 while low < high:  # what begins before `low` has a number up to seq; what begins from `high` on has not
                     middle = (low + high) // 2
@@ -144,6 +131,35 @@ class GrowingLog:
                 self._offset = low
         except _NO_LOG:
             return
+
+
+def read_events(path: Path) -> Iterator[tuple[Event, int]]:
+    """All events of a log, each with the offset behind its line.
+
+    A torn last line, left by a writer that died, is passed over. A log that does not exist has no events.
+
+    :raises CorruptLog: When a whole line is no event.
+    """
+    log = GrowingLog(path, follow_links=True)
+    try:
+        for line in log.read():
+            yield decode_event(line), log.offset
+    except CorruptLog as error:
+        error.file = str(path)
+        raise
+
+
+def newest_lines(path: Path, *, most: int) -> list[bytes]:
+    """The lines at the end of a log, oldest first. The first may lack its beginning, and the last its end.
+
+    :param most: How many bytes to look at.
+    """
+    try:
+        with open_regular(path) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - most))
+            return log.read().splitlines()
+    except _NO_LOG:
+        return []
 
 
 def _whole_characters(piece: bytes) -> bytes:

@@ -15,7 +15,7 @@ class Pattern:
 
     :param regex: In the dialect that Python and ECMA 262 share, so that the JSON Schema can carry it.
     :param what: What such a string is, in words: ``a run id of letters, digits, ".", "_" and "-"``.
-    :param guess: What somebody may have meant who wrote a string that does not match; None if there is no telling.
+    :param guess: The likely meaning of a string that does not match; None if there is no telling.
     """
 
     regex: str

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.job.plain import to_plain
+from hostcore.job.json_values import to_plain
 from hostcore.job.pointers import escaped
 from hostcore.job.secrets import is_reference
 from hostcore.job.sections import ComponentUse

@@ -1,10 +1,14 @@
-"""What may stand in a job at all: plain JSON, of bounded depth, that every reader of the run's files can read back."""
+"""Plain JSON: what may stand in a job, so that every reader of a run's files can read it; and attrs classes as JSON."""
 
 import math
 import os
 from collections.abc import Iterable, Mapping
 from datetime import date
+from enum import Enum
+from pathlib import Path
 from typing import Any
+
+import attrs
 
 from hostcore.job.pointers import Problems
 from hostcore.job.wording import found
@@ -86,3 +90,47 @@ def _checked_scalar(value: Any) -> Any:
 
 def _not_json(message: str, hint: str | None) -> HostcoreError:
     return HostcoreError(message, code="job.value", pointer="", hint=hint)
+
+
+def to_plain(value: Any) -> Any:
+    """A value as JSON that structures back into an equal one.
+
+    Keys that are None by default and None now are left out; a shorthand is used where it says everything.
+
+    :raises TypeError: For a value that JSON has no place for.
+    """
+    if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)):
+        return value
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(item) for item in value]
+    if attrs.has(type(value)):
+        return _object(value)
+    raise TypeError(f"{type(value).__name__} cannot be written in JSON")
+
+
+def _object(value: attrs.AttrsInstance) -> Any:
+    plain: dict[str, Any] = {}
+    rest: Mapping[str, Any] = {}
+    shorthand, says_everything = None, True
+    for attribute in attrs.fields(type(value)):
+        item = getattr(value, attribute.name)
+        argument = attribute.alias or attribute.name
+        if attribute.metadata.get("rest"):
+            rest = item
+        elif not attribute.init or attribute.metadata.get("key") is False or (item is attribute.default is None):
+            continue
+        else:
+            plain[argument] = to_plain(item)
+            if attribute.metadata.get("shorthand"):
+                shorthand = argument
+            elif item != attribute.default:
+                says_everything = False
+    if shorthand is not None and says_everything and not rest:
+        return plain[shorthand]
+    return {**plain, **to_plain(rest)}

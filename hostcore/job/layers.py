@@ -5,10 +5,9 @@ from typing import Any
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.document import parse_json
-from hostcore.job.forms import object_form
+from hostcore.job.forms import json_types, object_form
 from hostcore.job.json_values import checked
 from hostcore.job.pointers import dotted, escaped, moved, tokens
-from hostcore.job.shapes import json_types
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError

@@ -5,28 +5,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.document import folder_of, read_document
+from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
-from hostcore.job.later import not_yet
 from hostcore.job.layers import apply_override, apply_profile, override_name
-from hostcore.job.misplaced import point_to_sections
 from hostcore.job.names import make_run_id
 from hostcore.job.origins import Origins, mark, origins_of_profile, with_origin
-from hostcore.job.path_keys import with_absolute_paths
-from hostcore.job.pointers import Problems
+from hostcore.job.paths import SOURCE_PATHS, with_absolute_paths
+from hostcore.job.pointers import Problems, tokens
 from hostcore.job.rules import check_global_batch
 from hostcore.job.secrets import with_absolute_files, wrong_references
+from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
+from hostcore.job.wording import did_you_mean, near
 from hostcore_hookspecs.errors import HostcoreError
 
 #: Every override is called ``--set KEY``.
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
+#: The keys, and the feature of each as the subject of a sentence.
+LATER: Final = {"environment": "an isolated environment is"}
+_OF_DATA = 'settings of the data are under "dataset"'
+_OF_ANY = 'settings of the trainer are under "hyperparams", those of the data under "dataset"'
 
 
 def _utc_now() -> datetime:
@@ -138,3 +143,34 @@ def _apart_from(others: Iterable[HostcoreError], errors: Iterable[HostcoreError]
 
 def _overlap(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+def not_yet(document: Mapping[str, Any]) -> list[HostcoreError]:
+    """Everything that a job asks for and that this version does not do; wrong types may be among it."""
+    return [
+        HostcoreError(
+            f"{feature} not there yet in this version of hostcore",
+            code="job.not_yet",
+            pointer=f"/{key}",
+            hint="remove the key",
+        )
+        for key, feature in LATER.items()
+        if document.get(key) is not None
+    ]
+
+
+def point_to_sections(errors: Iterable[HostcoreError]) -> None:
+    """Say where a setting belongs that the job itself does not have, in place of listing all keys of a job."""
+    for error in errors:
+        path = tokens(error.pointer or "")
+        if error.code == "key.unknown" and len(path) == 1:
+            error.hint = _hint(path[0]) or error.hint
+
+
+def _hint(name: str) -> str | None:
+    """What to say about an unknown key; None if it is rather a key of the job that was mistyped."""
+    data_keys = (*dataset_keys(), *SOURCE_PATHS)
+    of_job, of_data = near(name, object_form(JobSpec).keys), near(name, data_keys)
+    if name in data_keys or (of_data and not of_job):
+        return f"{did_you_mean([f'dataset.{key}' for key in of_data])} {_OF_DATA}"
+    return None if of_job else f"{did_you_mean([f'hyperparams.{name}'])} {_OF_ANY}"

@@ -74,7 +74,7 @@ def resolve_secrets(settings: Any, pointer: str = "") -> Any:
 
 
 def without_marks(value: Any) -> Any:
-    """A value with plain strings in place of :class:`SecretText`, for whoever takes any JSON."""
+    """A value with plain strings in place of :class:`SecretText`, for a library that takes plain JSON."""
     if isinstance(value, SecretText):
         return str(value)
     if isinstance(value, Mapping):
@@ -234,7 +234,7 @@ def _reveal(reference: Mapping[str, Any]) -> str:
 def _open_secret(pointer: str, at: str, text: str) -> HostcoreError:
     where = f"the job itself, at {at}" if at else f"the path {scrubbing.scrub(text)}"
     return HostcoreError(
-        f"the value of this secret also stands in {where}, for everybody to see",
+        f"the value of this secret also stands in {where}, in plain text",
         code="secret.open",
         pointer=pointer,
         hint="take it out there; or, if it is none, write it into the job as it is",

@@ -8,8 +8,8 @@ from annotated_types import Ge, Gt, MinLen
 
 from hostcore.job.bounds import Pattern
 from hostcore.job.forms import object_form
+from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, PluginName
-from hostcore.job.plain import to_plain
 from hostcore_hookspecs.errors import HostcoreError
 
 Text = Annotated[str, MinLen(1)]

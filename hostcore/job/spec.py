@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 import attrs
 from annotated_types import Ge, Le, MinLen
 
+from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, DeviceName, PluginName, RankDevices, RunId, is_builtin
-from hostcore.job.plain import to_plain
 from hostcore.job.rules import check_rules
 from hostcore.job.sections import (
     ComponentUse,
@@ -201,7 +201,7 @@ class JobSpec:
     )
     #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
     base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
-    #: Whether the job named no run, so that nobody can have run it before.
+    #: Whether the job named no run, so that it cannot have run before.
     generated_run_id: bool = attrs.field(default=False, eq=False, metadata={"key": False})
     #: Ranks, when an engine has started them; None: one for each device.
     world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})

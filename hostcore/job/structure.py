@@ -1,7 +1,7 @@
 """Plain JSON values into attrs classes: strictly, and with all errors at once.
 
 cattrs finds the hook for each annotation; the hooks are ours, since those of cattrs coerce (``str(1)``, ``list("a")``).
-A hook raises errors whose pointers start at its own value; whoever called it puts the place of that value in front.
+A hook raises errors whose pointers start at its own value; its caller puts the pointer of that value in front.
 Settings that a plugin refuses (:class:`InvalidSettings`) travel the same way.
 """
 
@@ -17,12 +17,24 @@ from cattrs import Converter
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.bounds import Pattern, holds
-from hostcore.job.construct import construct
-from hostcore.job.forms import ObjectForm, arms, bare, choices, is_union, object_form, qualified_name
+from hostcore.job.forms import (
+    ObjectForm,
+    arms,
+    array_of,
+    bare,
+    choices,
+    expected,
+    is_enum,
+    is_union,
+    json_type_of,
+    json_types,
+    mapping_of,
+    object_form,
+    qualified_name,
+)
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import Problems, moved
 from hostcore.job.secrets import SecretText, without_marks
-from hostcore.job.shapes import array_of, expected, is_enum, json_type_of, json_types, mapping_of
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.secret import Secret
@@ -36,6 +48,8 @@ _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false",
 
 #: Integers and floats that JSON readers and the event log agree on.
 _LARGEST_INTEGER = 2**63 - 1
+#: What to do with a secret that was written into a job.
+_NO_PLACE_FOR_SECRETS: Final = "put it into an environment variable or a file: a job is no place for a secret"
 
 
 def structure(
@@ -54,13 +68,9 @@ def structure(
     :raises Errors: With everything that is wrong, in the order of the document.
     """
     try:
-        return cast(T, _Structurer(base_dir, value, elsewhere).structure(value, cls))
+        return cast("T", _Structurer(base_dir, value, elsewhere).structure(value, cls))
     except HostcoreError as error:
         raise Errors(moved(error, pointer)) from error.__cause__
-
-
-#: What to do with a secret that somebody has written into a job.
-_NO_PLACE_FOR_SECRETS: Final = "put it into an environment variable or a file: a job is no place for a secret"
 
 
 class _Mismatch(HostcoreError):
@@ -302,3 +312,63 @@ def _rewrite(form: Any, value: Any) -> str | None:
 def _plain_arms(form: Any) -> list[Any]:
     form, _ = bare(form)
     return [bare(arm)[0] for arm in arms(form)] if is_union(form) else [form]
+
+
+def construct(cls: type[attrs.AttrsInstance], arguments: Mapping[str, Any]) -> Any:
+    """Call an attrs class.
+
+    A ``ValueError`` or ``TypeError`` of a converter, a validator or ``__attrs_post_init__`` is how a class says that it
+    does not like its arguments; any other exception is a defect of the class and passes through.
+
+    :raises HostcoreError: One or several, their pointers relative to the object.
+    """
+    try:
+        return cls(**arguments)
+    except HostcoreError:
+        raise
+    except (ValueError, TypeError) as error:
+        _blame_fields(cls, arguments)
+        raise _invalid(error) from error
+
+
+def _blame_fields(cls: type[attrs.AttrsInstance], arguments: Mapping[str, Any]) -> None:
+    """Ask every converter and validator again, one by one: attrs stops at the first, and does not say whose it was."""
+    problems = Problems()
+    instance = cls.__new__(cls)
+    for attribute in attrs.fields(cls):
+        argument = attribute.alias or attribute.name
+        if argument in arguments:
+            value = problems.gather(argument, _convert, attribute, arguments[argument])
+        elif attribute.default is not attrs.NOTHING and not isinstance(attribute.default, attrs.Factory):  # type: ignore[arg-type]
+            value = attribute.default
+        else:
+            continue
+        object.__setattr__(instance, attribute.name, value)
+    for attribute in attrs.fields(cls):
+        if attribute.validator is not None and hasattr(instance, attribute.name):
+            problems.gather(attribute.alias or attribute.name, _validate, instance, attribute)
+    problems.check()
+
+
+def _convert(attribute: "attrs.Attribute[Any]", value: Any) -> Any:
+    if attribute.converter is None or isinstance(attribute.converter, attrs.Converter):
+        return value  # an attrs.Converter may want the instance or the field; the constructor has its own error then
+    try:
+        return attribute.converter(value)
+    except (ValueError, TypeError) as error:
+        raise _invalid(error) from error
+
+
+def _validate(instance: attrs.AttrsInstance, attribute: "attrs.Attribute[Any]") -> None:
+    if attribute.validator is None:
+        return
+    try:
+        attribute.validator(instance, attribute, getattr(instance, attribute.name))
+    except (ValueError, TypeError) as error:
+        raise _invalid(error) from error
+
+
+def _invalid(error: Exception) -> HostcoreError:
+    # attrs' own validators raise with the attribute and the value behind the message
+    message = str(error.args[0]) if error.args else type(error).__name__
+    return HostcoreError(message, code="value.invalid", pointer="")

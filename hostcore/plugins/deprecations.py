@@ -1,6 +1,6 @@
 """Which names of the contract a plugin uses that will go, or have gone. The names and the texts are the contract's own.
 
-pluggy could warn about arguments (``warn_on_impl_args``). It would do so as a Python warning, which nobody sees in a
+pluggy could warn about arguments (``warn_on_impl_args``). It would do so as a Python warning, which is not shown in a
 run, without naming the distribution, and not at all about hooks, or names that have gone.
 """
 

@@ -1,25 +1,102 @@
-"""Asking another interpreter about plugins, so that the asking process imports none of them.
+"""Describing plugins in another interpreter, so that this process imports none of them.
 
-``python -m hostcore.plugins.describe`` reads ``{"job_dir": …, "plugins": [{"kind": …, "name": …}, …]}`` on standard
-input and writes ``{"plugins": […]}`` on standard output, one :class:`~hostcore.plugins.description.Description` each.
+``python -m hostcore.plugins.describe_process`` reads ``{"job_dir": …, "plugins": [{"kind": …, "name": …}, …]}`` on
+standard input and writes ``{"plugins": […]}`` on standard output, one :class:`Description` each.
 """
 
 import json
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 
+from hostcore.events.bounds import bounded_record
 from hostcore.job.secrets import remember_secrets
-from hostcore.plugins.description import Description, Question
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.resolve import Selected
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.plan import PluginRef
+from hostcore_hookspecs.step import Capabilities
 
 _LONGEST_TAIL = 400
+
+
+@attrs.frozen(kw_only=True)
+class Question:
+    """One plugin to describe."""
+
+    kind: str
+    #: ``name``, ``distribution/name`` or ``module:symbol``.
+    name: str
+    #: As a job gives them; then a component is constructed with them. None asks about the class alone.
+    settings: Mapping[str, Any] | None = None
+    #: Where the job has the settings, and where it names the plugin.
+    pointer: str = ""
+    named_at: str | None = None
+
+    @classmethod
+    def about(cls, selected: Selected) -> "Question":
+        """Ask whether a job's use of a plugin works: import, settings, construction, methods."""
+        ref = selected.ref
+        return cls(
+            kind=ref.kind,
+            name=ref.name if ref.dist is None else f"{ref.dist}/{ref.name}",
+            settings=selected.settings,
+            pointer=selected.pointer,
+            named_at=selected.named_at,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Description:
+    """One plugin, as the worker's interpreter sees it."""
+
+    kind: str
+    name: str
+    #: None if the name cannot be resolved.
+    ref: PluginRef | None = None
+    #: The first paragraph of the class's docstring.
+    doc: str = ""
+    #: The JSON Schema of its settings; None if it declares none.
+    settings_schema: Mapping[str, Any] | None = None
+    capabilities: Capabilities = attrs.field(factory=Capabilities)
+    #: The hooks that it implements, and those that it wraps.
+    hooks: tuple[str, ...] = ()
+    wraps: tuple[str, ...] = ()
+    #: Names of the contract that it uses and that will go: one sentence each.
+    deprecated: tuple[str, ...] = ()
+    #: Everything that is wrong with it. Those of plugins have their traceback.
+    errors: tuple[HostcoreError, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        answer = attrs.asdict(self, filter=attrs.filters.exclude("errors"))
+        answer["errors"] = [
+            bounded_record({**error.as_dict(), "traceback": getattr(error, "traceback", None)}) for error in self.errors
+        ]
+        return answer
+
+    @classmethod
+    def from_dict(cls, answer: Mapping[str, Any]) -> "Description":
+        """The reverse of :meth:`as_dict`. Errors come back as :class:`PluginError`, with their codes."""
+        capabilities = answer["capabilities"]
+        return cls(
+            kind=answer["kind"],
+            name=answer["name"],
+            ref=PluginRef(**answer["ref"]) if answer["ref"] else None,
+            doc=answer["doc"],
+            settings_schema=answer["settings_schema"],
+            capabilities=Capabilities(**{**capabilities, "precisions": tuple(capabilities["precisions"])}),
+            hooks=tuple(answer["hooks"]),
+            wraps=tuple(answer["wraps"]),
+            deprecated=tuple(answer["deprecated"]),
+            errors=tuple(PluginError(**error) for error in answer["errors"]),
+        )
 
 
 class DescribeError(HostcoreError):
@@ -49,7 +126,7 @@ def describe(
             question = questions[0]
             error.pointer = question.named_at
             return [Description(kind=question.kind, name=question.name, errors=(error,))]
-    # Somebody in the company killed it; alone, each can only hurt itself.
+    # One of the plugins killed the process; alone, each can only hurt itself.
     return [
         description
         for question in questions
@@ -59,9 +136,9 @@ def describe(
 
 def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
     request = {"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]}
-    remember_secrets(request)  # the other process may die with one on its lips
+    remember_secrets(request)  # its crash output may contain a secret
     # -P: no module of the working directory may shadow one of the host.
-    command = [python, "-P", "-m", "hostcore.plugins.describe"]
+    command = [python, "-P", "-m", "hostcore.plugins.describe_process"]
     names = ", ".join(question.name for question in questions)
     try:
         done = subprocess.run(
@@ -100,9 +177,3 @@ def _no_answer(done: "subprocess.CompletedProcess[bytes]", names: str, python: s
         traceback=errors or None,
         hint=f"Try it alone: {python} -X faulthandler -c 'import MODULE'",
     )
-
-
-if __name__ == "__main__":
-    from hostcore.plugins.describing import main
-
-    main()

@@ -1,26 +1,70 @@
-"""Discovery: which plugins are installed. Reads metadata alone and imports no plugin."""
+"""Discovery: which plugins are installed. Reads metadata alone and imports no plugin.
+
+``entry_points.txt`` is not read by ``importlib.metadata``: a malformed file makes it raise ``TypeError`` about a tuple,
+and what it tolerates differs between Python versions. The format:
+https://packaging.python.org/en/latest/specifications/entry-points/
+"""
 
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from email.parser import HeaderParser
 from importlib import metadata
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
-from hostcore.plugins.entry_points import MalformedEntryPointsError, entry_points, import_path
-from hostcore_hookspecs.kinds import KINDS
+from hostcore.plugins.extensions import Extension
+from hostcore_hookspecs.kinds import COMMANDS_GROUP, KINDS, RUN_CLIENTS_GROUP
 from hostcore_hookspecs.plan import PluginRef
 
+_VALUE = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<symbol>\w+(\.\w+)*)(\s*\[[^\]]*\])?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KIND_BY_GROUP = {kind.group: kind.name for kind in KINDS.values()}
+#: Groups whose entry points extend the command line, and no job names.
+_COMMAND_LINE: Final = (COMMANDS_GROUP, RUN_CLIENTS_GROUP)
 _GROUP_PREFIX = "hostcore."
+#: The distribution whose commands no other may replace.
+_HOST: Final = "hostcore"
+
+
+class MalformedEntryPointsError(ValueError):
+    """The file is not what the format says; the message says which line."""
+
+
+def entry_points(text: str) -> Iterator[tuple[str, str, str]]:
+    """The entry points of a file, in its order, as ``(group, name, value)``.
+
+    :raises MalformedEntryPointsError: At the first line that is neither a group, nor ``name = value``, nor a comment.
+    """
+    group = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.strip()
+        if not content or content[0] in "#;":
+            continue
+        if content[0] == "[":
+            if content[-1] != "]":
+                raise MalformedEntryPointsError(f"entry_points.txt, line {number}: no closing bracket in {content!r}")
+            group = content[1:-1].strip()
+            continue
+        name, equals, value = content.partition("=")
+        if group is None or not equals:
+            raise MalformedEntryPointsError(
+                f"entry_points.txt, line {number}: expected {'a [group]' if group is None else 'name = value'},"
+                f" found {content!r}"
+            )
+        yield group, name.strip(), value.strip()
+
+
+def import_path(value: str) -> tuple[str, str] | None:
+    """Module and symbol of ``module:symbol``, without the extras that entry points may carry; None if it is not one."""
+    match = _VALUE.fullmatch(value)
+    return (match["module"], match["symbol"]) if match else None
 
 
 @attrs.frozen(kw_only=True)
 class BrokenDistribution:
-    """Something installed that cannot be used, and why. Data, not an exception: it breaks nobody else."""
+    """Something installed that cannot be used, and why. Data, not an exception: other plugins stay usable."""
 
     distribution: str
     #: Its metadata folder.
@@ -34,7 +78,17 @@ class Discovered:
 
     #: By kind, in the order of the documentation, then by name and distribution.
     refs: tuple[PluginRef, ...]
+    #: By group, name and distribution.
+    extensions: tuple[Extension, ...] = ()
     broken: tuple[BrokenDistribution, ...] = ()
+
+    def extensions_of(self, group: str) -> Mapping[str, Sequence[Extension]]:
+        """The extensions of a group by name: more than one, if distributions share a name."""
+        named: dict[str, list[Extension]] = defaultdict(list)
+        for one in self.extensions:
+            if one.group == group:
+                named[one.name].append(one)
+        return dict(named)
 
     @property
     def conflicts(self) -> Mapping[tuple[str, str], tuple[PluginRef, ...]]:
@@ -58,7 +112,7 @@ def discover(path: Sequence[str] | None = None) -> Discovered:
 
     :param path: Folders to search; ``sys.path`` if None.
     """
-    refs: set[PluginRef] = set()
+    found: set[PluginRef | Extension] = set()
     broken: list[BrokenDistribution] = []
     seen: set[str] = set()
     for distribution in _distributions(path, broken):
@@ -68,14 +122,22 @@ def discover(path: Sequence[str] | None = None) -> Discovered:
             if canonical(stem) in seen:
                 continue
             seen.add(canonical(stem))
-            found = _hostcore_entry_points(distribution)
-            if found:
-                refs.update(_refs(distribution, stem, found, broken))
+            found.update(_read_entry_points(distribution, stem, broken))
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one of them is data, and hides no other
             broken.append(_broken(distribution, stem, error))
+    extensions = sorted(one for one in found if isinstance(one, Extension))
+    own = {one.name for one in extensions if one.dist == _HOST and one.group == COMMANDS_GROUP}
+    taken = [one for one in extensions if one.group == COMMANDS_GROUP and one.name in own and one.dist != _HOST]
+    broken += [_taken(one) for one in taken]
     order = {name: position for position, name in enumerate(KINDS)}
     return Discovered(
-        refs=tuple(sorted(refs, key=lambda ref: (order[ref.kind], ref.name, ref.dist or "", ref.value))),
+        refs=tuple(
+            sorted(
+                (ref for ref in found if isinstance(ref, PluginRef)),
+                key=lambda ref: (order[ref.kind], ref.name, ref.dist or "", ref.value),
+            )
+        ),
+        extensions=tuple(one for one in extensions if one not in taken),
         broken=tuple(broken),
     )
 
@@ -87,7 +149,7 @@ def _distributions(path: Sequence[str] | None, broken: list[BrokenDistribution])
             distribution = next(found)
         except StopIteration:
             return
-        except Exception as error:  # noqa: BLE001 - a finder that somebody put on sys.meta_path
+        except Exception as error:  # noqa: BLE001 - a third-party finder on sys.meta_path
             broken.append(BrokenDistribution(distribution="?", path="sys.meta_path", error=_told(error)))
             return
         yield distribution
@@ -129,28 +191,35 @@ def _hostcore_entry_points(distribution: metadata.Distribution) -> list[tuple[st
     return [found for found in entry_points(text) if found[0].startswith(_GROUP_PREFIX)] if text else []
 
 
-def _refs(
-    distribution: metadata.Distribution,
-    stem: str,
-    found: Sequence[tuple[str, str, str]],
-    broken: list[BrokenDistribution],
-) -> Iterator[PluginRef]:
+def _read_entry_points(
+    distribution: metadata.Distribution, stem: str, broken: list[BrokenDistribution]
+) -> Iterator[PluginRef | Extension]:
+    found = _hostcore_entry_points(distribution)
+    if not found:
+        return
     if stem.startswith("~"):
         raise ValueError("the remains of an interrupted pip run; delete this folder")
     name, version = _name_and_version(distribution)
-    for group, plugin, value in found:
-        kind = _KIND_BY_GROUP.get(group)
-        problem = None
-        if kind is None:
-            problem = f"hostcore has no entry-point group {group!r}; it has {', '.join(_KIND_BY_GROUP)}"
-        elif not _NAME.fullmatch(plugin):
-            problem = f"{plugin!r} in {group} is not a valid name: a-z, 0-9, '.', '_', '-', starting with a-z or 0-9"
-        elif import_path(value) is None:
-            problem = f"{plugin} = {value!r} in {group} is not of the form module:symbol"
-        if kind is None or problem:
+    for group, entry, value in found:
+        problem = _problem(group, entry, value)
+        if problem:
             broken.append(_broken(distribution, name, ValueError(problem)))
+        elif group in _COMMAND_LINE:
+            yield Extension(group=group, name=entry, value=value, dist=name, version=version)
         else:
-            yield PluginRef(kind=kind, name=plugin, value=value, dist=name, version=version)
+            yield PluginRef(kind=_KIND_BY_GROUP[group], name=entry, value=value, dist=name, version=version)
+
+
+def _problem(group: str, entry: str, value: str) -> str | None:
+    """What is wrong with an entry point; None if it can be used."""
+    groups = (*_KIND_BY_GROUP, *_COMMAND_LINE)
+    if group not in groups:
+        return f"hostcore has no entry-point group {group!r}; it has {', '.join(groups)}"
+    if not _NAME.fullmatch(entry):
+        return f"{entry!r} in {group} is not a valid name: a-z, 0-9, '.', '_', '-', starting with a-z or 0-9"
+    if import_path(value) is None:
+        return f"{entry} = {value!r} in {group} is not of the form module:symbol"
+    return None
 
 
 def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
@@ -166,6 +235,11 @@ def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
 
 def _broken(distribution: metadata.Distribution, name: str, error: Exception) -> BrokenDistribution:
     return BrokenDistribution(distribution=name, path=str(_info_folder(distribution) or "?"), error=_told(error))
+
+
+def _taken(extension: Extension) -> BrokenDistribution:
+    told = f"{extension.name!r} in {extension.group} is a command of {_HOST} itself: it needs another name"
+    return BrokenDistribution(distribution=extension.dist, path=extension.value, error=told)
 
 
 def _told(error: Exception) -> str:

@@ -1,16 +1,21 @@
-"""The hooks of one run in one room: a fresh pluggy manager, and direct calls where nobody wraps.
+"""The hooks of one run in one room: a fresh pluggy manager, and direct calls of hooks without wrappers.
 
 pluggy never sees a component, only holders that carry its hooks. Registered itself, a component with keyword-only
 parameters would be called without them, an attrs class with ``eq`` cannot be hashed, and two data sources would answer
 for each other.
+
+Small compiled functions adapt how the host calls a method to how the method is written. The host passes all documented
+arguments by position; a method may take a subset, in another order, or by keyword only. They are compiled from source,
+as ``collections.namedtuple`` and attrs do it, since some are called every step, and a generic ``def call(*values)``
+costs several times as much. The names come from the hook specifications alone.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 import pluggy
 
-from hostcore.plugins.adapters import by_keyword, generator_by_keyword
 from hostcore.plugins.component import Component
 from hostcore.plugins.signatures import Implementation
 from hostcore_hookspecs.kinds import KINDS, Kind
@@ -19,8 +24,38 @@ from hostcore_hookspecs.markers import PROJECT_NAME
 #: The kinds whose hooks one manager of the worker has. In the supervisor each kind has a manager of its own: reporters
 #: and uploaders both have ``open`` and ``close``.
 WORKER_KINDS: Final = tuple(kind.name for kind in KINDS.values() if kind.room == "worker")
-
 Call = Callable[..., Any]
+
+
+def by_keyword(
+    target: Callable[..., Any],
+    takes: Sequence[str],
+    passes: Sequence[str],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+) -> Callable[..., Any]:
+    """A function of the arguments ``takes`` that calls the target with those of ``passes``, as keywords.
+
+    :param defaults: Of those of ``takes`` that need not be given; they are the last.
+    """
+    parameters = ", ".join(f"{name}=_defaults[{name!r}]" if name in defaults else name for name in takes)
+    return _compiled(f"lambda {parameters}: _target({_keywords(passes)})", target, defaults)
+
+
+def generator_by_keyword(target: Callable[..., Any], takes: Sequence[str], passes: Sequence[str]) -> Callable[..., Any]:
+    """The same for a target that returns a generator; the result is a generator function, as pluggy demands."""
+    return _compiled(f"lambda {', '.join(takes)}: (yield from _target({_keywords(passes)}))", target)
+
+
+def _keywords(names: Sequence[str]) -> str:
+    return ", ".join(f"{name}={name}" for name in names)
+
+
+def _compiled(
+    source: str, target: Callable[..., Any], defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Callable[..., Any]:
+    code = compile(source, "<hostcore hook adapter>", "eval")
+    function: Callable[..., Any] = eval(code, {"_target": target, "_defaults": defaults})  # noqa: S307 - our own names
+    return function
 
 
 class _Holder:
@@ -104,8 +139,8 @@ class Hooks:
     def bind(self, hook: str, of: Component | None = None) -> Call | None:
         """A callable for a hook that takes all its documented arguments by position; None if there is nothing to call.
 
-        Nobody wraps it: one method is called directly (the bound method itself if it takes the documented arguments in
-        order), several in a plain loop. Wrapped: through pluggy.
+        Without a wrapper: one method is called directly (the bound method itself if it takes the documented arguments
+        in order), several in a plain loop. Wrapped: through pluggy.
 
         :param of: Call the implementation of this component alone, inside all wrappers, and return what it returns;
             None for a component that lacks the method. Without it, call all components; the result counts for hooks

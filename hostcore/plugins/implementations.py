@@ -116,7 +116,7 @@ def _marks(attribute: object) -> Mapping[str, Any]:
 
 
 def _is_method_of_module(owner: type, name: str, attribute: object) -> bool:
-    """Whether it is a method written in the module of the component, not inherited from somebody's library."""
+    """Whether it is a method written in the module of the component, not inherited from a library."""
     if not isinstance(attribute, FunctionType | staticmethod | classmethod):
         return False
     return any(name in vars(layer) and layer.__module__ == owner.__module__ for layer in owner.__mro__)

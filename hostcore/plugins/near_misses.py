@@ -1,4 +1,4 @@
-"""Methods that look like hooks and would never be called: refused, since the alternative is hours of wondering."""
+"""Methods that look like hooks and would never be called: refused, since the mistake is hard to find otherwise."""
 
 import difflib
 import functools
@@ -56,7 +56,7 @@ def check_unmarked(name: str, kind: Kind, declared: Collection[str], refuse: Cal
 def unknown_hook(
     attribute: str, hook: str, kind: Kind, kinds: Sequence[Kind], reachable: Sequence[Kind]
 ) -> tuple[str, str, str]:
-    """Code, message and hint for a method marked as a hook that nobody would call.
+    """Code, message and hint for a method marked as a hook that is never called.
 
     :param kinds: The kinds that do have such a hook; they run elsewhere.
     :param reachable: The kinds whose hooks the component could implement or wrap.

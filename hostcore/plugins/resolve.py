@@ -8,9 +8,9 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.names import as_import_path
-from hostcore.plugins.discover import BrokenDistribution, Discovered, canonical
-from hostcore.plugins.entry_points import import_path
+from hostcore.plugins.discover import BrokenDistribution, Discovered, canonical, import_path
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.published import current_distribution, how_to_install
 from hostcore.plugins.requirements import check_contract_version
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Room
@@ -63,6 +63,7 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
     if ":" in name:
         return _import_path(name, kind, pointer)
     distribution, _, plain = name.rpartition("/")
+    distribution = distribution and current_distribution(distribution, kind, plain)
     matches = [
         ref
         for ref in discovered.refs
@@ -190,6 +191,8 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
         bring = (
             f"search the package index (pypi.org) for 'hostcore {plain}' and `pip install` the package that brings it"
         )
+    if command := how_to_install(kind, name):
+        message, bring, near = f"the {label} {plain!r} is not installed", f"`{command}` brings it", []
     if near:
         message += f"; did you mean {' or '.join(map(repr, near))}?"
     hints = [*_elsewhere(plain, kind, discovered), f"{_HOW_TO_LOOK}; {bring}.", *_what_is_broken(discovered.broken)]

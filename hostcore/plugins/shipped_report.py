@@ -92,7 +92,7 @@ def shipped_reports(refs: Sequence[PluginRef]) -> ShippedReports:
             for report in read(package):
                 if _is_about(report, ref):
                     reports[ref] = report
-        except Exception as error:  # noqa: BLE001 - a finder or a file that somebody else wrote is data
+        except Exception as error:  # noqa: BLE001 - a third-party finder or file: its error is data
             known = isinstance(error, MalformedReport | OSError)
             why = str(error) if known else f"{type(error).__name__}: {error}"
             problems[f"the conformance report of {ref.dist} {ref.version} cannot be used: {why}"] = None

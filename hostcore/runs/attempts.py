@@ -8,9 +8,10 @@ import attrs
 import orjson
 
 from hostcore.events.writer import sync_folder
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document
 from hostcore.runs.lease import ProcessIdentity
 
-#: Of an attempt's number, in digits. A database has room for it, whatever somebody has made there.
+#: Of an attempt's number, in digits: a file of another origin may have any name, and a database column is limited.
 _LONGEST: Final = 9
 
 
@@ -38,3 +39,28 @@ def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, start
     finally:
         os.close(descriptor)
     sync_folder(folder)
+
+
+@attrs.frozen(kw_only=True)
+class Claim:
+    """``attempts/<n>.json``."""
+
+    attempt: int
+    #: The supervisor.
+    process: ProcessIdentity
+    #: Milliseconds since 1970.
+    started_ms: int
+
+
+def read_claim(folder: Path, attempt: int) -> Claim | None:
+    """The claim of an attempt; None if there is none.
+
+    None as well for a file that says nothing: its name alone is the claim, and it may be read while it is written.
+    """
+    path = folder / f"{attempt}.json"
+    try:
+        found = read_document(path)
+        process = construct(ProcessIdentity, found.get("process") or {}, file=path)
+        return construct(Claim, {**found, "process": process}, file=path)
+    except (FileNotFoundError, CorruptDocument, UnreadableDocument):
+        return None

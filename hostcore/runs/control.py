@@ -11,7 +11,7 @@ from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_do
 
 @attrs.frozen(kw_only=True)
 class CancelRequest:
-    """``control/cancel.attempt-<n>.json``: somebody wants an attempt to end. Later attempts are not meant."""
+    """``control/cancel.attempt-<n>.json``: a request that an attempt ends. Later attempts are not meant."""
 
     requested_by: str
     reason: str

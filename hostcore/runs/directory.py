@@ -51,7 +51,7 @@ class RunDirectory:
         return self.path / "config" / "launch.json"
 
     def cancel_request(self, attempt: int) -> Path:
-        """Somebody's wish that an attempt ends."""
+        """The request that an attempt ends."""
         return self.path / "control" / f"cancel.attempt-{attempt}.json"
 
     @property

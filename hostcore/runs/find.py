@@ -1,4 +1,4 @@
-"""Finding the run that somebody means: by its run_id, by the beginning of it, or by its directory."""
+"""Finding the run that an argument names: by its run_id, by the beginning of it, or by its directory."""
 
 import difflib
 import os

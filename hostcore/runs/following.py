@@ -4,10 +4,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from hostcore.runs.claims import read_claim
+from hostcore.runs.attempts import read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
-from hostcore.runs.summary import ALIVE, RunSummary, summarize
+from hostcore.runs.statuses import ALIVE
+from hostcore.runs.summary import RunSummary, summarize
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ _RESTART_MS: Final = 75_000
 
 
 def is_over(directory: RunDirectory) -> bool:
-    """Whether nothing will happen to a run any more unless somebody starts it again: it has ended, or it is lost."""
+    """Whether nothing will happen to a run any more unless it is started again: it has ended, or it is lost."""
     summary = summarize(directory)
     return summary.status not in ALIVE and not _may_restart(directory, summary)
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import attrs
 
 from hostcore.events.codec import CorruptLog, decode_event
-from hostcore.events.reader import GrowingLog, name_of
-from hostcore.runs.attempts import claimed_attempts, newest_attempt
-from hostcore.runs.claims import read_claim
+from hostcore.events.kinds import KINDS, MEASURED, PACED, Kind
+from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
+from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.result import RunWarning
@@ -19,17 +19,13 @@ from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmit
 
 #: So many of the newest signs of progress tell how fast a run is.
 _RECENT: Final = 50
-_PACE: Final = frozenset({"metrics", "progress"})
-_MEASURED: Final = frozenset({"metrics", "validation", "test"})
 #: The newest attempts that are told of.
 _MOST_ATTEMPTS: Final = 10_000
-#: Of a line, in bytes: the texts of a longer one, which an older version may have written, are cut.
-_LONGEST: Final = 16 << 20
 #: What is kept of the life of a run, in bytes of the log: more than any run tells.
 _MOST_KEPT: Final = 64 << 20
 #: What an event says that measured finite values alone, as it is written.
 _ALL_FINITE: Final = b'"nonfinite":[]'
-_LIFE: Final = frozenset({"run_submitted", "run_resumed", "run_started", *ENDS})
+_LIFE: Final = frozenset(name for name, kind in KINDS.items() if kind in (Kind.BEGIN, Kind.END))
 
 
 @attrs.frozen(kw_only=True)
@@ -95,13 +91,13 @@ class History:
         :raises CorruptLog: When a line that matters is no event, or more of them matter than any run has.
         """
         until = self._log.offset + self._most
-        for line in self._log.records(longest=_LONGEST):
+        for line in self._log.records(longest=LONGEST_RECORD):
             name = name_of(line)
-            if name in _MEASURED:
+            if name in MEASURED:
                 self._measured[name] = line
                 if self._nonfinite.has_open or _ALL_FINITE not in line:
                     self._nonfinite.note(decode_event(line))
-            if name in _PACE:
+            if name in PACED:
                 self._pace.append(line)
             elif name in _LIFE:
                 for event in (*self._newest_progress(), decode_event(line)):

@@ -16,7 +16,7 @@ from hostcore.runs.record import RunRecord
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchHandle
 
-#: How long a local supervisor may take to begin where nobody can look whether it lives, in milliseconds.
+#: How long a local supervisor may take to begin where its process cannot be looked up, in milliseconds.
 _UNSEEN_MS = 60_000
 
 
@@ -62,9 +62,9 @@ def awaited_launch(directory: RunDirectory) -> Launch | None:
 
 
 def launched_is_gone(directory: RunDirectory) -> bool:
-    """Whether a run waits for a supervisor that died before it began: nobody will come any more.
+    """Whether a run waits for a supervisor that died before it began, and that will never come.
 
-    Asks the launcher. A run that waits for nobody is False, and so is one whose launcher cannot tell.
+    Asks the launcher. False for a run without an awaited launch, and where the launcher cannot tell.
     """
     launch = awaited_launch(directory)
     if launch is None or _may_come(launch, directory):
@@ -73,13 +73,13 @@ def launched_is_gone(directory: RunDirectory) -> bool:
 
 
 def _may_come(launch: Launch, directory: RunDirectory) -> bool:
-    # What is never imported for a run that waits for nobody: `hostcore list` stays quick.
+    # Not imported for a run without an awaited launch: `hostcore list` stays quick.
     from hostcore.plugins.discover import discover
     from hostcore.plugins.launching import launcher_of
 
     just_submitted = now_ms() - launch.submitted_ms < _UNSEEN_MS
     if launch.handle is None:
-        return just_submitted  # whoever submitted it has not written the handle yet, or has died
+        return just_submitted  # the submitting process has not written the handle yet, or has died
     record = RunRecord.read(directory.record)
     spec = load_job(record.job, world_size=record.world_size or None)
     try:

@@ -1,4 +1,4 @@
-"""Who runs a run: a lease that its supervisor renews, so that two never run it at once."""
+"""The lease of a run: its supervisor renews it, so that two never run it at once."""
 
 import os
 import socket

@@ -63,7 +63,7 @@ class RunWarning:
 
 @attrs.frozen(kw_only=True)
 class RunResult:
-    """The honest end of an attempt."""
+    """How an attempt ended."""
 
     run_id: str
     #: ``succeeded``, ``failed``, ``cancelled`` or ``preempted``.

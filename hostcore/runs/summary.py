@@ -3,27 +3,22 @@
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostcore.runs.attempts import newest_attempt
-from hostcore.runs.claims import Claim, read_claim
+from hostcore.runs.attempts import Claim, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
+from hostcore.runs.statuses import ALIVE
 from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_hookspecs.launcher import LaunchStatus
 
 if TYPE_CHECKING:
     from hostcore.runs.launch import Launch
-
-#: What can become of a run, in the order of its life. ``submitted``: recorded, but no attempt has begun.
-STATUSES: Final = ("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost")
-#: What may still become something else without anybody's doing.
-ALIVE: Final = frozenset({"submitted", "running"})
 
 #: An attempt is claimed a moment before its lease is written; for so long its claim stands for the lease.
 _OPENING_MS = 10_000
@@ -100,7 +95,7 @@ def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> R
     A run is running while its supervisor lives; a run whose supervisor died without a result is lost. Of one that goes
     on where this directory is not seen, its launcher tells.
 
-    :param told: What the launcher says, if somebody has asked it.
+    :param told: What the launcher says, if it was already asked.
     :raises UnknownRun: When the folder is no run.
     :raises CorruptDocument, UnreadableDocument: When one of its files cannot be read.
     """
@@ -151,7 +146,7 @@ def _far_launch(directory: RunDirectory) -> "Launch | None":
 def _summary_from_afar(
     directory: RunDirectory, record: RunRecord, launch: "Launch", told: LaunchStatus | None
 ) -> RunSummary:
-    from hostcore.runs.afar import newest_sign, told_by_launcher
+    from hostcore.runs.remote_status import launcher_status, newest_sign
 
     result = RunResult.read(directory.result)
     attempt = newest_attempt(directory.attempts)
@@ -159,7 +154,7 @@ def _summary_from_afar(
     begun = attempt >= launch.attempt
     ended = result if result and begun and result.attempt == attempt else None
     if ended is None and told is None:
-        told = told_by_launcher(directory, launch, begun=begun)
+        told = launcher_status(directory, launch, begun=begun)
     step, seen_ms = newest_sign(directory.events)
     return RunSummary(
         run_id=directory.run_id,
@@ -190,7 +185,7 @@ def _is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> b
 
 
 def _is_awaited(directory: RunDirectory, attempt: int, told: LaunchStatus | None) -> bool:
-    """Whether somebody is still to begin an attempt: the first, or the next one after an end.
+    """Whether an attempt is still to begin: the first, or the next one after an end.
 
     :param told: What its launcher has just said of it; it is asked if not given.
     """

@@ -1,1 +1,1 @@
-"""The supervisor: plans a run, starts its worker, watches it, reports, and writes the honest end. No torch here."""
+"""The supervisor: plans a run, starts its worker, watches it, reports, and writes its result. No torch here."""

@@ -1,4 +1,4 @@
-"""The end of a run that nobody runs any more, written by somebody else: its supervisor died, or never came."""
+"""The end of an abandoned run, written by another process than its supervisor, which died or never came."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ from hostcore.runs.control import request_cancel
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import RENEW_SECONDS, Lease
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.ending import End, is_end
-from hostcore.supervisor.journal import Journal
+from hostcore.supervisor.attempt.documents import result_of
+from hostcore.supervisor.attempt.ending import End, is_end
+from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.attempt.listeners import Audience
 from hostcore.supervisor.opening import Opening, claim
-from hostcore.supervisor.outcome import result_of
-from hostcore.supervisor.reporting import Audience
 from hostcore_hookspecs import events
 from hostcore_hookspecs.job import Job
 
@@ -62,11 +62,11 @@ def _tells_its_end(log: RankTail) -> bool:
 
 
 def cancel_abandoned(directory: RunDirectory, attempt: int, *, requested_by: str, reason: str) -> RunResult:
-    """Cancel a run that nobody runs.
+    """Cancel a run that has no live supervisor.
 
-    :param attempt: The one after the newest, as it was before anybody looked whether the run is abandoned. Claiming it
-        keeps everybody else from writing: another cancel, and whoever runs the run against all appearance.
-    :raises RunConflict: When somebody else has just taken it.
+    :param attempt: The one after the newest, as it was before the run was examined. Claiming it
+        keeps all others from writing: another cancel, and a supervisor wrongly presumed dead.
+    :raises RunConflict: When another process has just taken it.
     """
     with _claimed(directory, attempt):
         # Another `hostcore cancel` waits for the run's end, and sees by this that it is near.
@@ -78,7 +78,7 @@ def fail_abandoned(directory: RunDirectory, attempt: int, failure: events.RunFai
     """End a submitted run whose supervisor could not even begin it.
 
     :param attempt: The one that it was to begin.
-    :raises RunConflict: When somebody else has just taken it.
+    :raises RunConflict: When another process has just taken it.
     """
     with _claimed(directory, attempt):
         return _write_end(directory, attempt, failure, requested_by=None)
@@ -105,7 +105,7 @@ def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested
     started_ms = now_ms()
     checkpoints = _checkpoints(directory, attempt)
     opening = Opening(directory=directory, attempt=attempt)
-    # Nobody is told anything, so that the job, which may be broken, is not needed.
+    # No reporter gets these events, so that the job, which may be broken, is not needed.
     journal = Journal(opening, Job(), Audience([]))
     journal.open()  # which also merges what earlier workers wrote after their supervisors had died
     journal.recall(event for event, _ in read_events(directory.events))

@@ -39,7 +39,7 @@ def this_user() -> Principal:
             groups.append(str(number))
     try:
         name = getpass.getuser()
-    except (KeyError, OSError):  # a container's user that nobody has named
+    except (KeyError, OSError):  # a container's user without a name
         name = str(os.getuid())
     return Principal(name=name, groups=tuple(sorted(groups)))
 

@@ -32,7 +32,7 @@ def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> RunPlan:
     adopt_from_mirror(plan, tell)
     plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
     if examine_run(plan, launched=launched) is not None:
-        return plan  # it is finished: nobody needs its inputs
+        return plan  # it is finished: its inputs are not needed
     inputs = fetch_inputs(plan.spec, plan.resolvers, tell)
     return attrs.evolve(plan, fetched=attrs.evolve(plan.fetched, inputs=inputs))
 

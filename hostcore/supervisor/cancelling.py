@@ -17,7 +17,8 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch, awaited_launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.runs.summary import ALIVE, RunSummary, summarize
+from hostcore.runs.statuses import ALIVE
+from hostcore.runs.summary import RunSummary, summarize
 from hostcore.supervisor.abandoned import cancel_abandoned, wait_for_orphan
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.writable import RunUnwritable
@@ -101,14 +102,14 @@ def cancel(
 def ask_to_end(directory: RunDirectory, attempt: int, *, reason: str = REASON) -> None:
     """Ask the supervisor of an attempt to end it, and do nothing else.
 
-    For whoever cancels the runs of others, and knows their launchers: nothing that a run directory says is believed.
+    For a service that cancels runs of others and knows their launchers: nothing in the run directory is trusted.
 
     :param attempt: That goes on, or is about to begin.
     :raises RunUnwritable: When that cannot be written.
     """
     with _file_errors(directory):
         folder = directory.cancel_request(attempt).parent
-        if folder.is_symlink():  # whoever runs there would have it written elsewhere
+        if folder.is_symlink():  # the run's owner could redirect the write to another folder
             raise NotADirectoryError(errno.ENOTDIR, "a link is in the way", str(folder))
         request_cancel(directory, attempt, requested_by=_REQUESTED_BY, reason=reason)
 
@@ -154,7 +155,7 @@ def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, Launcher]":
 
 
 def _take_out_of_queue(directory: RunDirectory) -> None:
-    """End a run that an engine has not begun yet: nobody is there to hear of a wish, and that may last for days."""
+    """End a run that its engine has not begun yet: no supervisor reads the request, and that may last for days."""
     launch = awaited_launch(directory)
     if launch is None or launch.handle is None or is_builtin(launch.handle.launcher, "local"):
         return
@@ -186,7 +187,7 @@ def _request(directory: RunDirectory, summary: RunSummary, *, reason: str, force
 
 
 def _begun_again(directory: RunDirectory, summary: RunSummary, asked: int) -> bool:
-    """Whether the attempt that was asked has ended, and somebody has started another that is not to be cancelled."""
+    """Whether the attempt that was asked has ended, and a newer one runs that is not to be cancelled."""
     return summary.status in ALIVE and summary.attempt > asked and read_cancel(directory, summary.attempt) is None
 
 
@@ -196,10 +197,10 @@ def _nobody_runs(directory: RunDirectory, summary: RunSummary) -> bool:
 
 
 def _end(directory: RunDirectory, attempt: int, *, reason: str) -> RunResult | None:
-    """Write the end that nobody else will write; None if somebody has just begun to, or to run it."""
+    """Write the end that no other process will write; None if another has just begun to write it or to run the run."""
     try:
         return cancel_abandoned(
-            directory, attempt, requested_by=_REQUESTED_BY, reason=f"{reason}; nobody was running it any more"
+            directory, attempt, requested_by=_REQUESTED_BY, reason=f"{reason}; its supervisor was gone"
         )
     except RunConflict:
         return None

@@ -12,11 +12,11 @@ from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
+from hostcore.supervisor.attempt.ending import name_of_worker, tail
 from hostcore.supervisor.devices import shared_device
-from hostcore.supervisor.ending import name_of_worker, tail
-from hostcore.supervisor.group import WorkerGroup
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.spawn import LocalRanks
+from hostcore.supervisor.workers.group import WorkerGroup
+from hostcore.supervisor.workers.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError
 
 _TICK_SECONDS: Final = 0.1

@@ -24,13 +24,13 @@ import orjson
 from hostcore.job.origins import mark
 from hostcore.job.spec import JobSpec
 from hostcore.runs.lease import ProcessIdentity
-from hostcore.supervisor.accelerators import (
+from hostcore.supervisor.devices import (
     ORDER_VARIABLE,
     VISIBLE_VARIABLE,
     Accelerator,
     find_accelerators,
 )
-from hostcore.supervisor.engine import SUPERVISOR_VARIABLE
+from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE
 from hostcore_hookspecs.errors import HostcoreError
 
 #: The folder of the leases. All runs that share GPUs must agree on it.
@@ -287,7 +287,7 @@ def _folder(environment: Mapping[str, str]) -> Iterator[int]:
 
 
 def _require_own(path: Path, found: os.stat_result) -> None:
-    """See that the usual folder is this user's alone: anybody may make one of its name."""
+    """See that the usual folder is this user's alone: any user may make one of its name."""
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
         raise DeviceLeasesUnusable(
             "devices cannot be leased: the folder belongs to another user, or others may write to it",

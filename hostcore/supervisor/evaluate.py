@@ -10,17 +10,17 @@ import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.job.differences import ABSENT, Difference, in_words
+from hostcore.job.json_values import to_plain
 from hostcore.job.origins import Origins
-from hostcore.job.plain import to_plain
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.device_leases import hold_devices
-from hostcore.supervisor.engine import Engine
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.spawn import LocalRanks, Worker
+from hostcore.supervisor.ranks.engine import Engine
+from hostcore.supervisor.workers.spawn import LocalRanks, Worker
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 SPLITS: Final = ("test", "validation")

@@ -82,7 +82,7 @@ class Interrupts:
             status, reason, requested_by = _MEANING[signal.Signals(number)]
             self.first = Asked(status=status, reason=reason, requested_by=requested_by)
         elif number == signal.SIGINT and self._cancelled_elsewhere and number not in self._seen:
-            pass  # whoever interrupts all ranks of a run interrupts it once, in whatever order they get it
+            pass  # an engine that interrupts all ranks of a run interrupts it once, whatever order the ranks get it in
         elif number == signal.SIGINT or now - self._seen.get(number, now) > _SAME_SECONDS:
             self.forced = True
         self._seen.setdefault(number, now)

@@ -18,9 +18,9 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, remove_torn, write_document
 from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
 from hostcore.runs.lease import Lease, ProcessIdentity
+from hostcore.runs.orphaned import is_orphaned, remove_orphaned
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.runs.stillborn import is_stillborn, remove_stillborn
 from hostcore.runs.summary import summarize
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import RunUnwritable, file_errors, require_writable
@@ -28,7 +28,7 @@ from hostcore_hookspecs.errors import HostcoreError
 
 
 class RunConflict(HostcoreError):
-    """The run directory belongs to something else, or somebody else is running it."""
+    """The run directory belongs to something else, or another process is running it."""
 
     code = "run.conflict"
 
@@ -43,7 +43,7 @@ class Opening:
     parent: str = ""
     #: The run's record before this attempt; None for a new run.
     record_before: Mapping[str, Any] | None = None
-    #: Whether the attempt was submitted before it began (``--detach``). Nobody watches its start: if that fails, the
+    #: Whether the attempt was submitted before it began (``--detach``). Its start is not watched: if that fails, the
     #: run has failed, and is not withdrawn.
     submitted: bool = False
 
@@ -89,7 +89,7 @@ def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
 def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
     _refuse_dangling(directory)
-    if not directory.path.exists() or is_stillborn(directory):
+    if not directory.path.exists() or is_orphaned(directory):
         if resume is True:
             raise RunConflict(
                 f"there is no run {directory.run_id!r} to resume",
@@ -127,19 +127,19 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
     :raises RunUnwritable: When the run directory cannot be made.
     """
     directory = plan.directory
-    # Before the lease is looked at: of two that find nobody running it, only one can claim this number.
+    # Before the lease is read: of two that find no live supervisor, only one can claim this number.
     with file_errors(directory):
         attempt = newest_attempt(directory.attempts) + 1
     finished = examine_run(plan, launched=launched)
     if finished is not None:
         return finished
-    remove_stillborn(directory)
+    remove_orphaned(directory)
     if directory.is_free:
         return _open_new(directory, parent=plan.spec.begins_from or "")
     with file_errors(directory):
         record = read_document(directory.record)
         parent = record.get("parent") or ""
-        if not launched:  # whoever starts the run again does not mean what was asked of an attempt that never came
+        if not launched:  # a new start does not obey a request to an attempt that never began
             directory.cancel_request(attempt).unlink(missing_ok=True)
         opening = Opening(
             directory=directory,
@@ -160,7 +160,7 @@ def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
             directory.make()
         except FileExistsError as error:
             raise RunConflict(
-                f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
+                f"the run {directory.run_id!r} was just started by another process", file=str(directory.path)
             ) from error
         opening = Opening(directory=directory, attempt=1, parent=parent)
         try:
@@ -186,7 +186,7 @@ def claim(directory: RunDirectory, attempt: int) -> None:
 
 def _just_started(directory: RunDirectory, attempt: int) -> RunConflict:
     return RunConflict(
-        f"attempt {attempt} of run {directory.run_id!r} was just started by somebody else",
+        f"attempt {attempt} of run {directory.run_id!r} was just started by another process",
         file=str(directory.attempts / f"{attempt}.json"),
     )
 
@@ -213,7 +213,7 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
         )
     try:
         record = RunRecord.read(directory.record)
-        # Before the first attempt of a submitted run nobody knows how many ranks its engine will start.
+        # Before the first attempt of a submitted run, the number of ranks that its engine will start is unknown.
         recorded = load_job(record.job, world_size=record.world_size or plan.spec.world_size)
     except FileNotFoundError as error:
         raise RunConflict(
@@ -234,7 +234,7 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
 
 
 def _refuse_running(directory: RunDirectory, *, launched: bool) -> None:
-    """See that nobody runs the run, or is about to."""
+    """Refuse a run that is running, or about to."""
     lease = Lease.read(directory.lease)
     if lease and lease.is_live:
         raise RunConflict(
@@ -264,7 +264,7 @@ def _end_of(directory: RunDirectory) -> RunResult | None:
 
 
 def _was_cancelled_before_it_began(directory: RunDirectory, result: RunResult) -> bool:
-    """Whether a launched supervisor comes too late: somebody has cancelled the run in its place."""
+    """Whether a launched supervisor comes too late: the run was cancelled before it began."""
     launch = Launch.read(directory.launch)
     return launch is not None and result.status == "cancelled" and result.attempt >= launch.attempt
 

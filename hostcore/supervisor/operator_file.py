@@ -1,4 +1,4 @@
-"""The operator's file, ``HOSTCORE_CONFIG`` (TOML): what whoever runs this machine or service allows and asks for.
+"""The operator's file, ``HOSTCORE_CONFIG`` (TOML): what the operator of this machine or service allows and asks for.
 
 It holds for every command on the machine and for the service. Without the variable, everything has its default.
 """
@@ -104,7 +104,7 @@ class HttpSettings:
         default=(),
         metadata={
             "help": "Patterns of the servers that URIs may name, with a port (`host:9000`) or without. A server may "
-            "send whoever asks it to any address, so open those that you trust."
+            "redirect a request to any address, so open those that you trust."
         },
     )
     import_paths: bool = attrs.field(

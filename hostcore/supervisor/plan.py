@@ -19,10 +19,10 @@ from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.devices import require_clear_devices
 from hostcore.supervisor.inputs.fetched import Fetched
-from hostcore.supervisor.uploads.destination import mirroring
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 

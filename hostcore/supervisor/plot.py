@@ -1,12 +1,13 @@
 """The curves of runs as pictures."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from hostcore.events.reader import name_of
+from hostcore.events.kinds import MEASURED
+from hostcore.events.reader import GrowingLog, name_of
 from hostcore_builtin_plugins.control_characters import visible
 
 if TYPE_CHECKING:
@@ -17,21 +18,11 @@ if TYPE_CHECKING:
 LOSS: Final = "train/loss"
 #: The metric that is drawn beside it.
 VALIDATION_LOSS: Final = "val/loss"
-_MEASURED: Final = frozenset({"metrics", "validation", "test"})
 #: With fewer points the average lags so far behind that it looks worse than the run.
 _SMOOTHED_FROM: Final = 60
 
 Points = list[tuple[int, float]]
 """Step and value of every recorded step, in order."""
-
-
-def _measured(events: Path) -> Iterator[tuple[int, Mapping[str, float | None]]]:
-    """Step and metrics of every event that measures."""
-    with events.open("rb") as log:
-        for line in log:
-            if name_of(line) in _MEASURED and line.endswith(b"\n"):
-                event = orjson.loads(line)
-                yield event["step"], event["metrics"]
 
 
 def all_points(events: Path, names: Container[str] | None = None) -> dict[str, Points]:
@@ -41,10 +32,13 @@ def all_points(events: Path, names: Container[str] | None = None) -> dict[str, P
     :param names: Those wanted; None for every metric.
     """
     points: dict[str, dict[int, float]] = {}
-    for step, metrics in _measured(events) if events.exists() else ():
-        for name, value in metrics.items():
+    for line in GrowingLog(events).read():
+        if name_of(line) not in MEASURED:
+            continue
+        event = orjson.loads(line)
+        for name, value in event["metrics"].items():
             if value is not None and (names is None or name in names):
-                points.setdefault(name, {})[step] = value
+                points.setdefault(name, {})[event["step"]] = value
     return {name: sorted(each.items()) for name, each in points.items()}
 
 

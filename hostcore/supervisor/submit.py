@@ -27,9 +27,9 @@ from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.launch import Launch
+from hostcore.runs.orphaned import remove_orphaned
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.runs.stillborn import remove_stillborn
 from hostcore.supervisor.opening import RunConflict, examine_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
@@ -75,7 +75,7 @@ def submit(
     :param launch_id: Of this submission. One that was cut short goes on when it is made again with the same id; a new
         id is made if not given.
     :param discovered: The plugins that are installed; they are looked for if not given.
-    :param launcher: The job's, if somebody has loaded it. What it started under the same id before is asked of it then,
+    :param launcher: The job's, if already loaded. What it started under the same id before is asked of it then,
         since what a run directory says of that is the job's to write.
     :param recorded: See :class:`~hostcore.runs.launch.Launch`.
     :return: The submission; or the result of the run, if it is finished already.
@@ -87,13 +87,13 @@ def submit(
     directory = plan.directory
     cut_short = _same_launch(directory, launch_id)
     if launcher is None and cut_short is not None and cut_short.handle is not None:
-        # Whoever submitted it has died before it could say so.
+        # The submitting process died before it could say so.
         return Submission(directory=directory, attempt=cut_short.attempt, handle=cut_short.handle)
     if cut_short is None:
         finished = examine_run(plan)
         if finished is not None:
             return finished
-        remove_stillborn(directory)
+        remove_orphaned(directory)
     launcher = launcher or launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
     with file_errors(directory):
         before = _Before.of(directory)
@@ -112,7 +112,7 @@ def submit(
             tell(launcher.plan(context).summary)
             handle = launcher.launch(context)
         except BaseException as error:
-            # An engine that did not answer may have taken it: whoever tries again under the same id finds out.
+            # An engine that did not answer may have taken it: a retry under the same id finds out.
             if not (launch_id and isinstance(error, TransientError)):
                 before.restore()
             raise
@@ -186,7 +186,7 @@ def launch_context(plan: RunPlan, launch: Launch, *, name: str, tell: Callable[[
 
 
 def handed_on(spec: JobSpec) -> dict[str, Any]:
-    """A job as whoever was started for it is to run it: where it arrives, and from where the run is."""
+    """A job for the supervisor that is launched for it: it runs the run where it arrives, at the recorded place."""
     job = spec.to_json()
     for key in ("launcher", "resources"):
         job.pop(key, None)
@@ -210,7 +210,7 @@ class _Before:
                 directory.make()
             except FileExistsError as error:
                 raise RunConflict(
-                    f"the run {directory.run_id!r} was just started by somebody else", file=str(directory.path)
+                    f"the run {directory.run_id!r} was just started by another process", file=str(directory.path)
                 ) from error
             return cls(directory=directory, record=None, launch=None)
         launch = read_document(directory.launch) if directory.launch.exists() else None

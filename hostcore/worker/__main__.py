@@ -4,8 +4,7 @@ The signal handlers come before every other import, so that a signal during the 
 noted as well; and so does the line to the supervisor, whose end is the supervisor's.
 """
 
-from hostcore.worker.signals import noted_by
-from hostcore.worker.stop import StopSwitch
+from hostcore.worker.stop import StopSwitch, noted_by
 
 
 def main() -> int:
@@ -32,7 +31,7 @@ def main() -> int:
 
         code = run_attempt(Path(contract), line, stop)
         if line.was_left_alone:
-            end_session()  # nobody else is there to end what plugins have started
+            end_session()  # the supervisor is gone, and cannot end the processes that plugins have started
         return code
 
 

@@ -9,11 +9,13 @@ from hostcore.events.writer import RankLog
 from hostcore.job.rules import job_warnings
 from hostcore.plugins.attribution import calling
 from hostcore.runs.contract import WorkerContract
-from hostcore.worker.checkpointing import Checkpointer, stateful
+from hostcore.worker.checkpoints.capture import CaptureSource
+from hostcore.worker.checkpoints.checkpointer import Checkpointer, stateful
+from hostcore.worker.checkpoints.trainer_state import TrainerCalls
+from hostcore.worker.devices import DTYPES, make_scaler
 from hostcore.worker.evaluation import Evaluation
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
-from hostcore.worker.precision import DTYPES, make_scaler
 from hostcore.worker.progress import Progress
 from hostcore.worker.ranks.meeting import convene, in_words
 from hostcore.worker.ranks.nodes import Nodes
@@ -22,8 +24,6 @@ from hostcore.worker.requests import Requests
 from hostcore.worker.sampling import Sampling
 from hostcore.worker.startup import Prepared
 from hostcore.worker.stop import StopSwitch
-from hostcore.worker.taking import Subject
-from hostcore.worker.trainer_state import TrainerCalls
 from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
@@ -109,7 +109,7 @@ class Assembly:
             attempt=contract.attempt,
             keep=prepared.spec.keep_checkpoints,
             required=prepared.spec.require_checkpoints,
-            subject=Subject(
+            source=CaptureSource(
                 ranks=self.ranks,
                 ctx=self.ctx,
                 state=state,

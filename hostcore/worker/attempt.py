@@ -14,13 +14,12 @@ from hostcore.runs.channel import errors_as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.worker.assembly import Assembly
-from hostcore.worker.evaluate_alone import evaluate_alone
 from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_error
 from hostcore.worker.lifetime import guarded, live
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.loop import train
 from hostcore.worker.ranks.group import join
-from hostcore.worker.ranks.place import Place
+from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore.worker.startup import prepare
 from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import nothing
@@ -43,7 +42,7 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
     """
     try:
         contract = WorkerContract.read(contract_path)
-        prepared = prepare(contract, Place.of(os.environ))
+        prepared = prepare(contract, RankInfo.of(os.environ))
     except HostcoreError as error:
         _report_invalid(line, error)
         return INVALID
@@ -60,9 +59,9 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
         line.send("failed", attrs.asdict(failure))
         return FAILED
     try:
-        ranks = join(prepared.place, prepared.device)
+        ranks = join(prepared.rank_info, prepared.device)
     except HostcoreError as error:
-        line.send("failed", attrs.asdict(run_error(error, prepared, rank=prepared.place.rank)))
+        line.send("failed", attrs.asdict(run_error(error, prepared, rank=prepared.rank_info.rank)))
         log.close()
         return FAILED
     parts = Assembly(contract, prepared, stop, log, ranks)
@@ -145,7 +144,7 @@ class _Attempt:
                 complete = train(parts.training(state, saver, open_ones), restore_randomness)
             except BaseException as error:
                 if self.is_forced_by(error):
-                    saver.abandon()  # nobody waits any more
+                    saver.abandon()  # a forced end does not wait
                 else:
                     guarded(parts, "the checkpoint that was being written", saver.finish_alone)
                 raise
@@ -172,3 +171,39 @@ class _Attempt:
             self._parts.emit(events.RunFailed(error=failure))
         except OSError:
             line.send("failed", attrs.asdict(failure))
+
+
+def evaluate_alone(parts: Assembly, split: str) -> dict[str, Any] | None:
+    """Load the checkpoint that was found, validate or test, and tear down. No other hook of the loop is called.
+
+    :param split: ``validation`` or ``test``.
+    :return: What the supervisor is told: metrics and weight, as the events have them, and the checkpoint they are of.
+        None when the run was asked to stop before the end.
+    """
+    search, ctx, run_state = parts.prepared.resume, parts.ctx, parts.progress.state
+    assert search.point is not None
+    begin, end = parts.hook(f"on_{split}_begin"), parts.hook(f"on_{split}_end")
+
+    def work(state: Any) -> dict[str, Any] | None:
+        parts.checkpointer(state).restore(search)
+        with ExitStack() as open_ones:
+            evaluation = parts.evaluation(split, state, open_ones)
+            assert evaluation is not None
+            begin(run_state, ctx)
+            evaluated = evaluation.run()
+            if evaluated is None:
+                return None
+            parts.progress.remember(evaluated.metrics)
+            end(evaluated.metrics, run_state, ctx)
+        return evaluated.content()
+
+    content = live(parts, work)
+    if content is None:
+        return None
+    return {
+        **content,
+        "step": run_state.step,
+        "run_id": search.point.host["run_id"],
+        "checkpoint": str(search.point.found.folder),
+        "skipped": [{"path": str(one.path), "reason": one.reason} for one in search.skipped],
+    }

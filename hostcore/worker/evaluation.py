@@ -81,9 +81,9 @@ class Evaluation:
         if self.stop.interrupted is not None:
             return None
         weighed = means.totals()
-        everybody = self.ranks.gather(weighed)
-        metrics, missing = mean_over_ranks(everybody)
-        weight = sum(max((weight for _, weight in one.values()), default=0.0) for one in everybody)
+        gathered = self.ranks.gather(weighed)
+        metrics, missing = mean_over_ranks(gathered)
+        weight = sum(max((weight for _, weight in one.values()), default=0.0) for one in gathered)
         return Evaluated(metrics=metrics, weight=weight, missing=missing)
 
     def _batches(self) -> Iterator[tuple[EvaluationBatch, Any]]:

@@ -47,7 +47,7 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
     """Why the run failed.
 
     A plugin's exception has its traceback, without the host's frames; an error that explains itself has none. What only
-    says that another rank is gone is a ``DistributedError``, whoever's code it came through: it is never the first
+    says that another rank is gone is a ``DistributedError``, in whatever code it was raised: it is never the first
     failure of a run.
     """
     if isinstance(error, TransformFailed):

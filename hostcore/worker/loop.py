@@ -21,21 +21,21 @@ What is called, in this order::
             every checkpoint_every steps, and after the last: state_dict, save_checkpoint
             when that checkpoint is on the disk, some steps later: on_checkpoint_saved
         on_epoch_end                                    not for an epoch that was cut short
-    if anybody asked to stop:
+    if a stop was requested:
         on_stop_requested                               for each request
         a checkpoint: state_dict, save_checkpoint
     on_checkpoint_saved
     unless the run was interrupted: on_test_begin, transform_batch, prepare_batch, test_step for each batch, on_test_end
     on_train_end
 
-Hooks that nobody implements are not called, and a hook with one plain implementation is that method itself. Between two
-cadence steps nothing reads a tensor.
+Hooks without an implementation are not called, and a hook with one plain implementation is that method itself. Between
+two cadence steps nothing reads a tensor.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hostcore.worker.between import answer, hear_requests, record, run_test, sample, validate
+from hostcore.worker.cadence import answer, hear_requests, record, run_test, sample, validate
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.training import Training
 from hostcore_hookspecs import events
@@ -148,7 +148,7 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
 
 
 def _back_off(training: Training, seconds: float) -> None:
-    """Wait as long as a trainer asked for, with signs of life, or until somebody asks to stop."""
+    """Wait as long as a trainer asked for, with signs of life, or until the run is asked to stop."""
     every = training.meter.sign_seconds
     while seconds > 0 and not training.stop.requested:
         training.stop.sleep(min(seconds, every))

@@ -122,7 +122,7 @@ def _sum(values: Sequence[float]) -> float:
 def mean_over_ranks(totals: Sequence[Mapping[str, tuple[float, float]]]) -> tuple[dict[str, float], list[str]]:
     """The means over all ranks, in the order in which the first ranks name them.
 
-    :param totals: Of each rank, by name: Σ(weight·value) and Σ weight. A rank without any weight has no say.
+    :param totals: Of each rank, by name: Σ(weight·value) and Σ weight. A rank without any weight does not count.
     :return: The means, and the names that some of the ranks lack. NaN where all weights are 0.
     """
     heard = [one for one in totals if any(weight for _, weight in one.values())] or list(totals)

@@ -1,4 +1,4 @@
-"""The run state and the hand that moves it: plugins hold the frozen :class:`RunState`, the host this."""
+"""The progress of a run: the host advances it, and plugins read it through the frozen :class:`RunState`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ _set = object.__setattr__  # the one way into a frozen class
 
 
 class Progress:
-    """Advances a run state in place; everybody who holds it sees it move."""
+    """Advances a run state in place; all holders of it see the change."""
 
     def __init__(self, rows_per_step: int = 1, total_steps: int = 0) -> None:
         """Begin at step 0.

@@ -9,7 +9,7 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.runs.directory import cache_dir
 from hostcore.worker.feed.evaluation import EvaluationFeed, evaluation_feed
 from hostcore.worker.feed.feed import Feed, dataset_feed, mock_feed
-from hostcore.worker.ranks.place import Place
+from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 from hostcore_hookspecs.data_source import Dataset
 
@@ -22,17 +22,17 @@ class Sources:
     :param components: Among others, the data sources of which the job's could be loaded.
     """
 
-    def __init__(self, spec: JobSpec, hooks: Hooks, components: Sequence[Component], place: Place) -> None:
+    def __init__(self, spec: JobSpec, hooks: Hooks, components: Sequence[Component], rank_info: RankInfo) -> None:
         self._spec = spec
         self._hooks = hooks
-        self._place = place
+        self._rank_info = rank_info
         sources = [one for one in components if one.ref.kind == "data_source"]
         self._source_of = {one.use.rpartition("#")[2]: one for one in sources}
 
     def training(self) -> tuple[Dataset | None, Feed] | None:
         """The training data; None when its source could not be loaded."""
-        spec, place = self._spec, self._place
-        where = {"rank": place.rank, "world_size": place.world_size, "micro_batches": spec.micro_batches}
+        spec, rank_info = self._spec, self._rank_info
+        where = {"rank": rank_info.rank, "world_size": rank_info.world_size, "micro_batches": spec.micro_batches}
         if spec.dataset is None:
             return None, mock_feed(spec.mock_batches, **where)
         data = spec.dataset
@@ -48,7 +48,7 @@ class Sources:
         data = getattr(self._spec, split)
         if data is None:
             return None
-        rank, world_size = self._place.rank, self._place.world_size
+        rank, world_size = self._rank_info.rank, self._rank_info.world_size
         return self._opened(
             data,
             split,
@@ -62,11 +62,11 @@ class Sources:
             return None  # its own error has been collected
         open_dataset = self._hooks.bind("open_dataset", of=source)
         assert open_dataset is not None
-        place = self._place
+        rank_info = self._rank_info
         context = DataContext(
             seed=self._spec.seed,
-            rank=place.rank,
-            world_size=place.world_size,
+            rank=rank_info.rank,
+            world_size=rank_info.world_size,
             cache_dir=str(cache_dir()),
             split=split,
         )

@@ -5,7 +5,7 @@
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from hostcore.plugins.attribution import attribute
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import discover
+from hostcore.plugins.errors import named
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.importing import from_exception
 from hostcore.plugins.provenance import provenance
@@ -32,14 +33,12 @@ from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
-from hostcore.worker.capabilities import missing_capabilities
-from hostcore.worker.devices import available_devices, checked_device, name_of_device
+from hostcore.worker.checkpoints.resuming import Search, find_named, find_resume_point
+from hostcore.worker.devices import available_devices, check_precision, checked_device, name_of_device
 from hostcore.worker.feed.evaluation import EvaluationFeed
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import check_workers
-from hostcore.worker.precision import check_precision
-from hostcore.worker.ranks.place import Place
-from hostcore.worker.resuming import Search, find_named, find_resume_point
+from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore.worker.sources import Sources
 from hostcore_hookspecs import HostcoreError, Job
 from hostcore_hookspecs.data_source import Dataset
@@ -71,8 +70,8 @@ class Prepared:
     #: None: the job has no data for it.
     validation: EvaluationFeed | None
     test: EvaluationFeed | None
-    place: Place
-    #: Writes down every call; None: nobody asked for it.
+    rank_info: RankInfo
+    #: Records every call; None without tracing.
     trace: Trace | None
     #: For ``ctx.model_handles``.
     handles: Mapping[str, str]
@@ -90,7 +89,7 @@ class Prepared:
         return {
             "device": self.device_name,
             "precision": self.job.precision,
-            "world_size": self.place.world_size,
+            "world_size": self.rank_info.world_size,
             "rows_per_step": self.feed.rows_per_step,
             "total_steps": self.total_steps,
             "steps_per_epoch": self.feed.steps_per_epoch or 0,
@@ -149,12 +148,12 @@ def read_job(contract: WorkerContract, *, world_size: int) -> tuple[JobSpec, Pat
     return attrs.evolve(spec, trainer=contract.trainer_plugin), job_dir
 
 
-def prepare(contract: WorkerContract, place: Place) -> Prepared:
+def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
     """Check a job and make what it needs, short of calling the trainer.
 
     :raises Errors: Everything that is wrong with it.
     """
-    spec, job_dir = read_job(contract, world_size=place.world_size)
+    spec, job_dir = read_job(contract, world_size=rank_info.world_size)
     remember_secrets(spec.to_json())
     job = job_view(spec)
     selected = in_room(select(spec, discover()), "worker")
@@ -166,11 +165,11 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
     if trace is not None:
         components = [trace.of(component) for component in components]
     hooks = found.check(lambda: Hooks(components))
-    select_device = partial(_select_device, spec, job, place=place, held=contract.devices)
+    select_device = partial(_select_device, spec, job, rank_info=rank_info, held=contract.devices)
     device = found.check(lambda: select_device(hooks), components) if hooks else None
     if device is not None:
         found.check(lambda: check_precision(spec.precision, device))
-    sources = Sources(spec, hooks, components, place) if hooks else None
+    sources = Sources(spec, hooks, components, rank_info) if hooks else None
     opened = found.check(sources.training, components) if sources else None
     validation = found.check(lambda: sources.evaluation("validation"), components) if sources else None
     test = found.check(lambda: sources.evaluation("test"), components) if sources else None
@@ -180,7 +179,7 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
         for key in ("dataset", "validation", "test"):
             data = getattr(spec, key)
             found.check(lambda one=one, key=key, data=data: check_workers(one, data.workers if data else 0, key=key))  # type: ignore[misc]
-    resume = found.check(lambda: _find_resume_point(contract, spec, opened[1], place)) if opened else None
+    resume = found.check(lambda: _find_resume_point(contract, spec, opened[1], rank_info)) if opened else None
     found.raise_errors()
     assert handles is not None
     assert hooks is not None
@@ -205,7 +204,7 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
         feed=feed,
         validation=validation,
         test=test,
-        place=place,
+        rank_info=rank_info,
         trace=trace,
         handles=handles,
         resume=resume,
@@ -213,10 +212,10 @@ def prepare(contract: WorkerContract, place: Place) -> Prepared:
     )
 
 
-def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, place: Place) -> Search:
+def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, rank_info: RankInfo) -> Search:
     if contract.evaluate:
         return find_named(Path(contract.start_from))
-    search = find_resume_point(contract, spec.run_id, feed, rank=place.rank)
+    search = find_resume_point(contract, spec.run_id, feed, rank=rank_info.rank)
     step = search.point.host["progress"]["step"] if search.point else 0
     if step > _total_steps(spec, feed):
         raise HostcoreError(
@@ -229,7 +228,7 @@ def _find_resume_point(contract: WorkerContract, spec: JobSpec, feed: Feed, plac
 
 
 def _model_handles(contract: WorkerContract, spec: JobSpec) -> Mapping[str, str]:
-    """What the supervisor has fetched. Weights that lie on this machine need nobody to fetch them."""
+    """What the supervisor has fetched. Weights that lie on this machine are not fetched."""
     if not spec.weights or is_uri(spec.weights) or "weights" in contract.inputs:
         return contract.inputs
     if not Path(spec.weights).exists():
@@ -239,17 +238,17 @@ def _model_handles(contract: WorkerContract, spec: JobSpec) -> Mapping[str, str]
     return {**contract.inputs, "weights": spec.weights}
 
 
-def _select_device(spec: JobSpec, job: Job, hooks: Hooks, *, place: Place, held: Sequence[str]) -> torch.device:
+def _select_device(spec: JobSpec, job: Job, hooks: Hooks, *, rank_info: RankInfo, held: Sequence[str]) -> torch.device:
     available = available_devices()
     devices = spec.requested_devices
-    asked = devices[place.local_rank % len(devices)]
-    if asked == "cuda" and place.world_size > 1:
-        asked = f"cuda:{place.local_rank}"
+    asked = devices[rank_info.local_rank % len(devices)]
+    if asked == "cuda" and rank_info.world_size > 1:
+        asked = f"cuda:{rank_info.local_rank}"
     if asked != "auto":
         return checked_device(asked, available, held=held, pointer="/devices" if spec.devices else "/device")
     choose = hooks.bind("select_device")
-    chosen = choose and choose(job, available, place.local_rank)
-    return checked_device(chosen or _best(available, place.local_rank), available)
+    chosen = choose and choose(job, available, rank_info.local_rank)
+    return checked_device(chosen or _best(available, rank_info.local_rank), available)
 
 
 def _best(available: Sequence[str], local_rank: int) -> str:
@@ -264,3 +263,38 @@ def _total_steps(spec: JobSpec, feed: Feed) -> int:
     if spec.epoch_limit is not None and feed.steps_per_epoch is not None:
         limits.append(spec.epoch_limit * feed.steps_per_epoch)
     return int(min(limits))
+
+
+def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[HostcoreError]:
+    """What the job asks for and the trainer does not declare or implement."""
+    can = trainer.capabilities
+    if spec.precision not in can.precisions:
+        known = ", ".join(can.precisions)
+        yield _missing(trainer, "/precision", f"it does not train in {spec.precision}", f"it declares: {known}")
+    if spec.micro_batches > 1 and not can.accumulate:
+        pointer = "/accumulate" if spec.accumulate else "/global_batch_size"
+        message = f"it does not accumulate gradients, and a step has {spec.micro_batches} micro-batches"
+        yield _missing(trainer, pointer, message, "its train_step takes one batch; use a larger batch_size")
+    if spec.ranks > 1 and not can.distributed:
+        message = f"it does not train on several ranks, and the job has {spec.ranks}"
+        yield _missing(trainer, "/devices", message, "name a single device")
+    needs = {
+        "/validation": (spec.validation is not None, "validate_step"),
+        "/test": (spec.test is not None, "test_step"),
+        "/samples": (bool(spec.samples), "generate_sample"),
+    }
+    for pointer, (needed, method) in needs.items():
+        if needed and method not in trainer.hooks:
+            key = pointer.removeprefix("/")
+            message, hint = f'it has no {method}, which "{key}" needs', f'give it one, or remove "{key}"'
+            yield _missing(trainer, pointer, message, hint)
+
+
+def _missing(trainer: Component, pointer: str, message: str, hint: str) -> HostcoreError:
+    return HostcoreError(
+        f"{named(trainer.ref)} cannot do this: {message}",
+        code="trainer.capability",
+        pointer=pointer,
+        hint=hint,
+        plugin=trainer.ref.provenance,
+    )

@@ -25,7 +25,7 @@ Call = Callable[..., Any]
 
 
 class Saver(Protocol):
-    """Writes checkpoints; see ``hostcore.worker.checkpointing``."""
+    """Writes checkpoints; see ``hostcore.worker.checkpoints.checkpointer``."""
 
     has_news: bool
 
@@ -43,12 +43,12 @@ class Saver(Protocol):
 
 
 def nothing(*_: Any) -> None:
-    """A hook that nobody implements, where it is not called at every step."""
+    """A hook without an implementation, where it is not called at every step."""
 
 
 @attrs.frozen(kw_only=True)
 class Hooks:
-    """The calls of the loop, bound once. None: nobody implements it."""
+    """The calls of the loop, bound once. None: without an implementation."""
 
     prepare_batch: Call
     train_step: Call
@@ -113,7 +113,7 @@ class Training:
 
     @property
     def beat(self) -> Call | None:
-        """Called after every step; None: nobody has to be met."""
+        """Called after every step; None with a single rank."""
         return self.meeting.beat if self.ranks.world_size > 1 else None
 
     @contextmanager

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.conformance.example import load_symbol
+from hostcore_conformance.example import load_symbol
 
 TESTS = Path(__file__).resolve().parents[1]
 PASSWORD = "conformance-password-1618033988"

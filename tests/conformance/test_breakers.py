@@ -10,12 +10,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from hostcore.conformance.check import checks_for, table
-from hostcore.conformance.checks.trainer import surroundings
-from hostcore.conformance.checks.trainer.surroundings import run_alone
-from hostcore.conformance.example import Example, declared_example
-from hostcore.conformance.session import Session
-from hostcore.conformance.subject import Subject, find_plugin
+from hostcore_conformance.check import checks_for, table
+from hostcore_conformance.checks.trainer import surroundings
+from hostcore_conformance.checks.trainer.surroundings import run_alone
+from hostcore_conformance.example import Example, declared_example
+from hostcore_conformance.session import Session
+from hostcore_conformance.subject import Subject, find_plugin
 from hostcore_hookspecs.kinds import KINDS
 
 HERE = Path(__file__).resolve().parent

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hostcore.conformance import report_on
-from hostcore.conformance.asking import open_session
 from hostcore.plugins.discover import discover
+from hostcore_conformance import report_on
+from hostcore_conformance.asking import open_session
 
 Example = Callable[[Path], dict[str, Any]]
 

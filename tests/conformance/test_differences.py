@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hostcore.conformance.differences import first_difference
+from hostcore_conformance.differences import first_difference
 
 EQUAL = [
     {"a": [1, (2.0, None)], "b": "x"},

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hostcore.conformance.example import Example
-from hostcore.conformance.result import CheckResult
-from hostcore.conformance.session import Session
+from hostcore_conformance.example import Example
+from hostcore_conformance.result import CheckResult
+from hostcore_conformance.session import Session
 from hostcore_hookspecs.plan import PluginRef
 
 RESOLVER = """

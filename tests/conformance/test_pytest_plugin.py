@@ -26,7 +26,7 @@ expected_failures = { "policy.decides" = "it is a policy for demonstrations", "p
 """
 HARNESS = "from reference_plugins.policy import Decisions as Harness\n"
 TESTS = """
-from hostcore.conformance import parametrize_with_checks
+from hostcore_conformance import parametrize_with_checks
 
 @parametrize_with_checks("reference", kind="policy")
 def test_good(check):
@@ -146,10 +146,10 @@ def test_workers_of_xdist_report_the_same(package: Path) -> None:
 
 
 def test_a_pytest_that_uses_nothing_of_the_kit_imports_nothing_of_it(tmp_path: Path) -> None:
-    heavy = ("torch", "pyarrow", "numpy", "cattrs", "hostcore.conformance.session", "hostcore.conformance.checks")
+    heavy = ("torch", "pyarrow", "numpy", "cattrs", "hostcore_conformance.session", "hostcore_conformance.checks")
     (tmp_path / "test_own.py").write_text(
         f"import sys\ndef test_own(): assert [name for name in {heavy} if name in sys.modules] == []\n"
-        "def test_it_is_there(): assert 'hostcore.conformance.pytest_plugin' in sys.modules\n"
+        "def test_it_is_there(): assert 'hostcore_conformance.pytest_plugin' in sys.modules\n"
     )
     said = run_pytest(tmp_path, "-q")
     assert said.returncode == 0, said.stdout
@@ -177,7 +177,7 @@ def test_a_report_without_a_place_is_refused_before_any_test(package: Path) -> N
 def test_a_trainer_without_an_example_job_fails_once_unless_that_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "test_digits.py").write_text(
-        "from hostcore.conformance import parametrize_with_checks\n\n"
+        "from hostcore_conformance import parametrize_with_checks\n\n"
         '@parametrize_with_checks("digits", kind="trainer")\ndef test_conformance(check):\n    check()\n'
     )
     asked = ["-q", "-k", "trainer.trains or trainer.resume or trainer.reproducible"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hostcore.conformance import check_plugin
-from hostcore.conformance.course import BARE, FULL
 from hostcore_builtin_plugins.jsonl import JsonlReporter
+from hostcore_conformance import check_plugin
+from hostcore_conformance.event_fixtures import BARE, FULL
 from hostcore_hookspecs import TransientError
 from hostcore_hookspecs.events import PAYLOADS, Event
 

@@ -18,8 +18,8 @@ import attrs
 import pytest
 from click.testing import CliRunner
 
-from hostcore.cli.new import new_command
-from hostcore.scaffold.naming import MAX_LENGTH, spelling
+from hostcore_conformance.cli.new import new_command
+from hostcore_conformance.scaffold.naming import MAX_LENGTH, spelling
 from hostcore_hookspecs import API_VERSION, KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -216,7 +216,7 @@ def _yaml(path: Path) -> Any:
 
 
 def test_the_workflow_of_a_package_gives_the_kit_options_that_it_has(packages: Packages) -> None:
-    from hostcore.cli.check import check_command
+    from hostcore_conformance.cli.check import check_command
 
     for kind in KINDS:
         workflow = _yaml(packages.folder / packages.name(kind) / ".github/workflows/ci.yml")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hostcore.conformance.asking import report_on
-from hostcore.conformance.check import table
-from hostcore.conformance.example import Example, declared_example
-from hostcore.conformance.result import CheckResult
-from hostcore.conformance.session import Session
-from hostcore.conformance.subject import find_plugin
+from hostcore_conformance.asking import report_on
+from hostcore_conformance.check import table
+from hostcore_conformance.example import Example, declared_example
+from hostcore_conformance.result import CheckResult
+from hostcore_conformance.session import Session
+from hostcore_conformance.subject import find_plugin
 
 HERE = Path(__file__).resolve().parent / "stranger"
 MISTAKES: dict[str, str] = tomllib.loads((HERE / "mistakes/pyproject.toml").read_text())["project"]["entry-points"][

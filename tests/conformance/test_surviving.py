@@ -15,19 +15,19 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hostcore.conformance.checks.trainer.leaves import first_difference
-from hostcore.conformance.excerpt import Beginning, shortened
-from hostcore.conformance.nursery import Nursery
+from hostcore_conformance.checks.trainer.leaves import first_difference
+from hostcore_conformance.excerpt import Beginning, shortened
+from hostcore_conformance.process.fork_server import ForkServer
 from hostcore_hookspecs import Shard
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    folder = tmp_path_factory.mktemp("nursery")
+def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
+    folder = tmp_path_factory.mktemp("fork_server")
     (folder / "grown.py").write_text(CHILDREN)
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))
-        made = Nursery()
+        made = ForkServer()
         yield made
         made.close()
 
@@ -63,18 +63,18 @@ def hang(file):
 """
 
 
-def call(nursery: Nursery, function: str, folder: Path, **arguments: Any) -> Any:
+def call(fork_server: ForkServer, function: str, folder: Path, **arguments: Any) -> Any:
     folder.mkdir()
     options = {name: arguments.pop(name) for name in ("environment", "fresh") if name in arguments}
     limit = arguments.pop("timeout_seconds", 60)
-    return nursery.call(f"grown:{function}", arguments, folder=folder, timeout_seconds=limit, **options)
+    return fork_server.call(f"grown:{function}", arguments, folder=folder, timeout_seconds=limit, **options)
 
 
 def test_a_child_returns_what_the_function_does_and_shares_nothing_with_the_next(
-    nursery: Nursery, tmp_path: Path
+    fork_server: ForkServer, tmp_path: Path
 ) -> None:
-    first = call(nursery, "told", tmp_path / "1", one=1, two=["b"])
-    second = call(nursery, "told", tmp_path / "2")
+    first = call(fork_server, "told", tmp_path / "1", one=1, two=["b"])
+    second = call(fork_server, "told", tmp_path / "2")
     assert (first.code, first.timed_out, first.killed) == (0, False, False)
     assert first.value["arguments"] == {"one": 1, "two": ["b"]}
     assert first.value["torch"]
@@ -82,31 +82,31 @@ def test_a_child_returns_what_the_function_does_and_shares_nothing_with_the_next
     assert len({first.value["pid"], second.value["pid"], os.getpid()}) == 3
 
 
-def test_a_child_has_the_variables_and_the_folder_that_it_was_given(nursery: Nursery, tmp_path: Path) -> None:
-    ended = call(nursery, "surroundings", tmp_path / "1", name="GIVEN", environment={"GIVEN": "yes"})
+def test_a_child_has_the_variables_and_the_folder_that_it_was_given(fork_server: ForkServer, tmp_path: Path) -> None:
+    ended = call(fork_server, "surroundings", tmp_path / "1", name="GIVEN", environment={"GIVEN": "yes"})
     assert ended.value["variable"] == "yes"
     assert Path(ended.value["folder"]).parent == tmp_path / "1"
     assert ended.output == "what it prints\n"
-    assert call(nursery, "surroundings", tmp_path / "2", name="GIVEN").value["variable"] is None
+    assert call(fork_server, "surroundings", tmp_path / "2", name="GIVEN").value["variable"] is None
 
 
-def test_a_fresh_child_has_other_hashes(nursery: Nursery, tmp_path: Path) -> None:
-    forked = [call(nursery, "surroundings", tmp_path / f"{n}", name="X").value["hash"] for n in range(2)]
-    fresh = call(nursery, "surroundings", tmp_path / "fresh", name="X", fresh=True)
+def test_a_fresh_child_has_other_hashes(fork_server: ForkServer, tmp_path: Path) -> None:
+    forked = [call(fork_server, "surroundings", tmp_path / f"{n}", name="X").value["hash"] for n in range(2)]
+    fresh = call(fork_server, "surroundings", tmp_path / "fresh", name="X", fresh=True)
     assert fresh.output == "what it prints\n"
     assert forked[0] == forked[1] != fresh.value["hash"]
 
 
-def test_how_a_child_has_ended_is_told(nursery: Nursery, tmp_path: Path) -> None:
-    killed = call(nursery, "die", tmp_path / "1")
+def test_how_a_child_has_ended_is_told(fork_server: ForkServer, tmp_path: Path) -> None:
+    killed = call(fork_server, "die", tmp_path / "1")
     assert (killed.code, killed.killed, killed.value) == (-signal.SIGKILL, True, None)
-    failed = call(nursery, "fail", tmp_path / "2")
+    failed = call(fork_server, "fail", tmp_path / "2")
     assert (failed.code, failed.killed, failed.value) == (70, False, None)
     assert "ValueError: a mistake" in failed.output
 
 
-def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(nursery: Nursery, tmp_path: Path) -> None:
-    ended = call(nursery, "hang", tmp_path / "1", file=str(tmp_path / "pid"), timeout_seconds=6)
+def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(fork_server: ForkServer, tmp_path: Path) -> None:
+    ended = call(fork_server, "hang", tmp_path / "1", file=str(tmp_path / "pid"), timeout_seconds=6)
     assert ended.timed_out
     assert not ended.killed
     pid = int((tmp_path / "pid").read_text())
@@ -114,7 +114,7 @@ def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(nursery: Nurs
     while _runs(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(pid)
-    assert call(nursery, "told", tmp_path / "2").code == 0, "the nursery goes on"
+    assert call(fork_server, "told", tmp_path / "2").code == 0, "the server goes on"
 
 
 def _runs(pid: int) -> bool:
@@ -168,7 +168,7 @@ def test_a_shortened_job_has_epochs_of_so_many_steps(tmp_path: Path) -> None:
     job = {"trainer": "x", "dataset": data, "accumulate": 2, "validation": {"source": "mock", "batch_size": 4}}
     short = shortened(job, folder=tmp_path, steps=3)
     assert short["dataset"] == {
-        "source": "hostcore.conformance.excerpt:Excerpt",
+        "source": "hostcore_conformance.excerpt:Excerpt",
         "of": "mock",
         "settings": {"num_rows": 1000},
         "whole": short["dataset"]["whole"],

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hostcore.conformance import check_plugin
-from hostcore.conformance.check import checks_for
-from hostcore.conformance.example import load_symbol
+from hostcore_conformance import check_plugin
+from hostcore_conformance.check import checks_for
+from hostcore_conformance.example import load_symbol
 
 HERE = Path(__file__).resolve().parent
 OF_A_STORE = ["uploader.content", "uploader.existed", "uploader.replaces", "uploader.failed", "uploader.hides_secrets"]

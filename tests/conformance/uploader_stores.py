@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from hostcore.conformance.example import load_symbol
+from hostcore_conformance.example import load_symbol
 
 TESTS = Path(__file__).resolve().parents[1]
 #: What is still written before the next transfer breaks off.

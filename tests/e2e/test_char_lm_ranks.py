@@ -1,14 +1,13 @@
 """The example trainer char_lm on two ranks: DDP and FSDP2, against one rank, and on from their checkpoints."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 from char_lm.prepare_data import prepare
+from fork_server import ran
 
 STRATEGIES = ["ddp", "fsdp2"]
 STEPS = 20
@@ -52,10 +51,7 @@ class Workplace:
         }
         path = self.folder / f"{run_id}.json"
         path.write_text(json.dumps(job))
-        command = [sys.executable, "-P", "-m", "hostcore", "run", str(path), *options]
-        ended = subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300, check=False
-        )
+        ended = ran(["run", path, *options], cwd=self.folder, text=True, timeout=300)
         assert ended.returncode == 0, ended.stderr
         return Run(self.folder / "runs" / run_id)
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import attrs
 import pytest
+from fork_server import popen
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs/tutorials"
@@ -55,7 +56,7 @@ class Reader:
         self.install()
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        return popen(
             [sys.executable, "-c", "from hostcore.cli import main; main()", *arguments],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(self.site)},

@@ -178,7 +178,7 @@ def test_it_has_what_the_service_needs_and_nothing_to_build_with(image: Image) -
     loose = (
         names
         - {name.lower() for name in pinned}
-        - {"pip", "hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins"}
+        - {"pip", "hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", "hostcore-engines", "hostcore-service"}
     )
     assert not {name for name in loose if not name.startswith(("nvidia-", "cuda-", "triton"))}
 
@@ -202,6 +202,6 @@ def test_it_trains(image: Image, tmp_path: Path) -> None:
     (tmp_path / "trainer.py").write_text(TRAINER)
     job = {"trainer": "trainer:Trainer", "run_id": "a", "mock_batches": [1, 2], "device": "cpu"}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    done = image.run("python", "-P", "-m", "hostcore.container", "run", "job.json", cwd=tmp_path)
+    done = image.run("python", "-P", "-m", "hostcore_service.container", "run", "job.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads((image.root / "runs/a/result.json").read_text())["step"] == 2

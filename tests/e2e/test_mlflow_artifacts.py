@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from hostcore_builtin_plugins.uploaders.mlflow_artifacts import MlflowArtifactsUploader
 from hostcore_hookspecs import Artifact, FatalError, Job, TransientError, UploadContext
+from hostcore_trackers.mlflow_artifacts import MlflowArtifactsUploader
 
 NAMES = [
     "checkpoints/step-000200/trainer/a+b c.bin",

@@ -1,7 +1,6 @@
-"""What the fault suites share: their modules import each other by name, and their random choices have a seed."""
+"""What the fault suites share: their modules import each other by name, and look at disks in memory."""
 
 import os
-import random
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,16 +16,6 @@ if TYPE_CHECKING:
 
 #: Where the disks that are replayed are made, thousands of them.
 _IN_MEMORY = Path("/dev/shm")
-
-SEED_VARIABLE = "HOSTCORE_FAULT_SEED"
-
-
-@pytest.fixture
-def seed() -> int:
-    """The seed of a random test: printed, and taken from ``HOSTCORE_FAULT_SEED`` to repeat a failure."""
-    chosen = int(os.environ.get(SEED_VARIABLE) or random.SystemRandom().randrange(2**32))
-    print(f"{SEED_VARIABLE}={chosen}")
-    return chosen
 
 
 @pytest.fixture

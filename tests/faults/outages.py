@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-from cold import Cold
-from command_line import COMMAND
+from fork_server import hostcore
 from ledger import Ledger
+from started import workers_of
 from waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -61,8 +61,8 @@ class Outage:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
         path = self.folder / f"{run_id}.{arguments[0]}.out"
         with path.open("ab") as output:
-            process = subprocess.Popen(
-                [COMMAND, *arguments], cwd=self.folder, env=environment,
+            process = hostcore(
+                arguments, cwd=self.folder, env=environment,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             )  # fmt: skip
         return Command(process, path, Ledger(self.folder / "runs" / run_id))
@@ -83,7 +83,7 @@ class Command:
     @property
     def workers(self) -> Sequence[int]:
         """The processes that it has started and that have not ended."""
-        return Cold(self.process).workers
+        return workers_of(self.process.pid)
 
     def wait(self) -> int:
         """For its end; the exit code."""

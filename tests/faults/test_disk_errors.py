@@ -98,7 +98,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
         monkeypatch.setenv("PYTHONPATH", str(HERE))
         monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # nobody cuts the power here
         # There are hundreds of runs of a few milliseconds each.
-        monkeypatch.setattr("hostcore.supervisor.supervise.TICK_SECONDS", 0.005)
+        monkeypatch.setattr("hostcore.supervisor.attempt.supervise.TICK_SECONDS", 0.005)
         yield Runs(folder)
 
 

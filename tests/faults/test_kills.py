@@ -1,5 +1,6 @@
 """Kills at random instants: no acknowledged checkpoint is lost, none is unloadable, and the run ends as if unharmed."""
 
+import itertools
 import os
 import random
 import re
@@ -7,22 +8,25 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
-from cold import Cold, is_gone
+from fork_server import hostcore
 from ledger import Ledger, job
-from nursery import HERE, Nursery, nursery
+from started import Started, cold, is_gone
+from thoroughness import IS_LONG, instants, points
 from waiting import wait_until
 
-KILLS = 200
-COLD_KILLS = 20
-#: Beside each other; there are two cores.
-LANES = 2
+HERE = Path(__file__).parent
+#: Of runs in one process.
+KILLS = points(24, long=200)
+#: Of runs with a worker. The long suite starts new interpreters, and kills them while they import, too.
+KILLS_OF_PROCESSES = points(8, long=20)
+START = cold if IS_LONG else hostcore
 #: Of one run, at most: on a machine that has become slow, none would ever come to its end.
 KILLS_OF_A_RUN = 20
 STEPS = 12
@@ -45,24 +49,27 @@ class Unharmed:
 
 
 @pytest.fixture(scope="module")
-def nurseries(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Nursery]]:
-    """One for each lane."""
+def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("killed")
     shutil.copy(HERE / "fault_trainer.py", folder)
     (folder / "runs").mkdir()
-    with nursery(folder / "runs") as one, nursery(folder / "runs") as other:
-        yield [one, other]
+    return folder / "runs"
+
+
+def in_one_process(runs_dir: Path, of: Mapping[str, Any]) -> Started:
+    return Started.start(runs_dir, of, "--in-process")
 
 
 @pytest.fixture(scope="module")
-def unharmed(nurseries: list[Nursery]) -> Unharmed:
-    lane = nurseries[0]
-    assert lane.run(long_job("warm"))[0] == 0
-    code, seconds = lane.run(long_job("unharmed", checkpoint_every=1))
-    assert code == 0, lane.output("unharmed")
-    ledger = Ledger(lane.runs_dir / "unharmed")
+def unharmed(runs_dir: Path) -> Unharmed:
+    assert in_one_process(runs_dir, long_job("warm")).wait() == 0
+    started = time.monotonic()
+    whole = in_one_process(runs_dir, long_job("unharmed", checkpoint_every=1))
+    assert whole.wait() == 0, whole.printed
+    seconds = time.monotonic() - started
+    ledger = Ledger(runs_dir / "unharmed")
     ledger.check_digest()
-    assert Ledger(lane.runs_dir / "warm").losses == ledger.losses
+    assert Ledger(runs_dir / "warm").losses == ledger.losses
     return Unharmed(ledger.losses, ledger.weights, seconds)
 
 
@@ -92,93 +99,87 @@ def check_at_the_end(ledger: Ledger, unharmed: Unharmed, *, keep: int) -> None:
     assert ledger.hidden == []
 
 
-def in_lanes(nurseries: list[Nursery], work: Callable[[Nursery, int], Counter[str]]) -> Counter[str]:
-    """Do something in every lane at once; what they have counted."""
-    with ThreadPoolExecutor(LANES) as threads:
-        return sum(threads.map(work, nurseries, range(LANES)), Counter())
-
-
-def test_forked_runs_survive_kills_at_random_instants(nurseries: list[Nursery], unharmed: Unharmed, seed: int) -> None:
-    def work(lane: Nursery, number: int) -> Counter[str]:
-        rng, counts = random.Random(f"{seed}-{number}"), Counter[str]()
-        while (left := KILLS // LANES - counts["kills"]) > 0:
-            at_most = min(left, KILLS_OF_A_RUN)
-            counts += kill_until_it_ends(lane, f"forked-{number}-{counts['runs']}", rng, unharmed, at_most=at_most)
-        return counts
-
-    counts = in_lanes(nurseries, work)
+def test_runs_survive_kills_at_random_instants(runs_dir: Path, unharmed: Unharmed, seed: int) -> None:
+    rng, counts = random.Random(seed), Counter[str]()
+    when = instants(rng)
+    while (left := KILLS - counts["kills"]) > 0 or counts["inside a commit"] <= KILLS / 20:
+        assert left > -4 * KILLS, f"hardly any kill hits a commit: {counts}"
+        at_most = min(max(left, 1), KILLS_OF_A_RUN)
+        counts += kill_until_it_ends(runs_dir, f"one-{counts['runs']}", rng, when, unharmed, at_most=at_most)
     print(dict(counts))
-    assert counts["kills"] >= KILLS
-    assert counts["inside a commit"] > KILLS / 20
 
 
 def kill_until_it_ends(
-    lane: Nursery, run_id: str, rng: random.Random, unharmed: Unharmed, *, at_most: int
+    runs_dir: Path, run_id: str, rng: random.Random, when: Iterator[float], unharmed: Unharmed, *, at_most: int
 ) -> Counter[str]:
     """Start a run again and again, and kill it each time at some instant, some times or until it comes to its end."""
     keep, counts = rng.choice([1, 2, 3, 100]), Counter[str](runs=1)
-    keys = {"checkpoint_every": rng.randint(1, 3), "keep_checkpoints": keep}
-    ledger = Ledger(lane.runs_dir / run_id)
+    of = long_job(run_id, checkpoint_every=rng.randint(1, 3), keep_checkpoints=keep)
+    ledger = Ledger(runs_dir / run_id)
     code = -signal.SIGKILL
     while counts["kills"] < at_most:
-        code = lane.run_and_kill(long_job(run_id, **keys), rng.uniform(0, unharmed.seconds))
+        started = in_one_process(runs_dir, of)
+        code = started.kill_after(next(when) * unharmed.seconds)
         if code == 0:
             break
-        assert code == -signal.SIGKILL, lane.output(run_id)
+        assert code == -signal.SIGKILL, started.printed
         counts["kills"] += 1
         counts["inside a commit"] += any("attempt-" in name for name in ledger.hidden)
         check_after_kill(ledger, unharmed, keep=keep)
     if code != 0:
-        code, seconds = lane.run(long_job(run_id, **keys))
-        assert code == 0, lane.output(run_id)
-        unharmed.seconds = max(unharmed.seconds, seconds)
+        began = time.monotonic()
+        last = in_one_process(runs_dir, of)
+        assert last.wait() == 0, last.printed
+        unharmed.seconds = max(unharmed.seconds, time.monotonic() - began)
     check_at_the_end(ledger, unharmed, keep=keep)
     counts["acknowledged"] += len(ledger.acknowledged)
     shutil.rmtree(ledger.path)
     return counts
 
 
-def test_cold_runs_survive_kills_of_their_supervisors_and_workers(
-    nurseries: list[Nursery], unharmed: Unharmed, seed: int
-) -> None:
-    """The installed command, in processes of its own, killed at any instant from its start on."""
-
-    def work(lane: Nursery, number: int) -> Counter[str]:
-        rng, counts = random.Random(f"{seed}-{number}"), Counter[str]()
-        started = time.monotonic()
-        assert Cold.start(lane.runs_dir, long_job(f"cold-{number}", checkpoint_every=1)).process.wait() == 0
-        life = time.monotonic() - started
-        while (left := COLD_KILLS // LANES - counts["kills"]) > 0:
-            counts += kill_cold(lane, f"cold-{number}-{counts['runs']}", rng, unharmed, life, at_most=left)
-        return counts
-
-    counts = in_lanes(nurseries, work)
+def test_runs_survive_kills_of_their_supervisors_and_workers(runs_dir: Path, unharmed: Unharmed, seed: int) -> None:
+    """The command and its worker, killed at any instant from the command's start on."""
+    rng, counts = random.Random(seed), Counter[str]()
+    victims, when = itertools.cycle(["supervisors", "workers"]), instants(rng)
+    began = time.monotonic()
+    assert Started.start(runs_dir, long_job("two", checkpoint_every=1), start=START).wait() == 0
+    life = time.monotonic() - began
+    while (left := KILLS_OF_PROCESSES - counts["kills"]) > 0 or not counts["workers"] or not counts["supervisors"]:
+        assert left > -4 * KILLS_OF_PROCESSES, f"one kind of process is never killed: {counts}"
+        counts += kill_processes(
+            runs_dir, f"two-{counts['runs']}", victims, (at * life for at in when), unharmed, at_most=max(left, 1)
+        )
     print(dict(counts))
-    assert counts["kills"] >= COLD_KILLS
-    assert min(counts["supervisors"], counts["workers"]) > 0
 
 
-def kill_cold(
-    lane: Nursery, run_id: str, rng: random.Random, unharmed: Unharmed, life: float, *, at_most: int
+def kill_processes(
+    runs_dir: Path,
+    run_id: str,
+    victims: Iterator[str],
+    seconds: Iterator[float],
+    unharmed: Unharmed,
+    *,
+    at_most: int,
 ) -> Counter[str]:
     """Start a run again and again, and kill its supervisor or its worker, some times or until it comes to its end."""
-    counts, ledger, victims = Counter[str](runs=1), Ledger(lane.runs_dir / run_id), rng.randint(0, 1)
-    keys, code = {"checkpoint_every": 1, "keep_checkpoints": 3}, -1
+    counts, ledger = Counter[str](runs=1), Ledger(runs_dir / run_id)
+    of, code = long_job(run_id, checkpoint_every=1, keep_checkpoints=3), -1
     while code != 0 and counts["kills"] < at_most:
-        cold = Cold.start(lane.runs_dir, long_job(run_id, **keys))
-        time.sleep(rng.uniform(0, life))
-        workers = cold.workers
-        victim = "workers" if workers and (counts["kills"] + victims) % 2 else "supervisors"
-        for pid in workers if victim == "workers" else [cold.process.pid]:
+        started = Started.start(runs_dir, of, start=START)
+        time.sleep(next(seconds))
+        workers = started.workers
+        victim = next(victims) if workers else "supervisors"
+        for pid in workers if victim == "workers" else [started.process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        code = cold.process.wait()
+        code = started.wait()
         wait_until(lambda: all(map(is_gone, workers)), "the worker to end")  # noqa: B023
         if code != 0:
-            assert code == (1 if victim == "workers" else -signal.SIGKILL), lane.output(run_id)
+            assert code == (1 if victim == "workers" else -signal.SIGKILL), started.printed
             counts.update({"kills": 1, victim: 1})
             check_after_kill(ledger, unharmed, keep=3)
-    assert lane.run(long_job(run_id, **keys))[0] == 0, lane.output(run_id)
+    last = in_one_process(runs_dir, of)
+    assert last.wait() == 0, last.printed
     check_at_the_end(ledger, unharmed, keep=3)
     counts["acknowledged"] += len(ledger.acknowledged)
     return counts

@@ -18,19 +18,20 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import attrs
 import pytest
-from cold import Cold, is_gone
+from fork_server import hostcore
 from ledger import ENDS, Ledger, job
-from nursery import HERE, Nursery, nursery
+from started import Started, cold, is_gone
+from thoroughness import IS_LONG, instants, points
 
-SIGNALS = 100
-LANES = 2
+HERE = Path(__file__).parent
+SIGNALS = points(18, long=100)
+#: The long suite starts new interpreters, which hear signals before Python has come to `run`, too.
+START = cold if IS_LONG else hostcore
 STEPS = 12
 #: Status, exit code and who has asked, by the signal.
 MEANING = {
@@ -47,84 +48,61 @@ def short_job(run_id: str) -> dict[str, object]:
 
 
 @attrs.define
-class Lane:
-    """What runs beside the other lanes."""
+class Runs:
+    """Where the runs are."""
 
-    nursery: Nursery
-    #: A run that nobody has interrupted.
+    folder: Path
+    #: A run that was not interrupted.
     unharmed: Ledger
     #: About how long one takes now, from the start of its process to the end.
     seconds: float
 
-    @property
-    def runs_dir(self) -> Path:
-        return self.nursery.runs_dir
-
 
 @pytest.fixture(scope="module")
-def lanes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Lane]]:
-    def warm_up(made: Nursery) -> Lane:
-        assert Cold.start(made.runs_dir, short_job("cold")).process.wait() == 0
-        started = time.monotonic()
-        assert Cold.start(made.runs_dir, short_job("unharmed")).process.wait() == 0
-        return Lane(made, Ledger(made.runs_dir / "unharmed"), time.monotonic() - started)
-
-    folders = [tmp_path_factory.mktemp("signalled") for _ in range(LANES)]
-    for folder in folders:
-        shutil.copy(HERE / "fault_trainer.py", folder)
-        (folder / "runs").mkdir()
-    with (
-        nursery(folders[0] / "runs") as one,
-        nursery(folders[1] / "runs") as other,
-        ThreadPoolExecutor(LANES) as threads,
-    ):
-        yield list(threads.map(warm_up, (one, other)))
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    folder = tmp_path_factory.mktemp("signalled")
+    shutil.copy(HERE / "fault_trainer.py", folder)
+    (folder / "runs").mkdir()
+    assert Started.start(folder / "runs", short_job("warm"), start=START).wait() == 0
+    began = time.monotonic()
+    assert Started.start(folder / "runs", short_job("unharmed"), start=START).wait() == 0
+    return Runs(folder / "runs", Ledger(folder / "runs" / "unharmed"), time.monotonic() - began)
 
 
-def test_a_signal_at_any_instant_leaves_one_honest_end_and_a_run_that_goes_on(lanes: list[Lane], seed: int) -> None:
-    def work(number: int) -> Counter[str]:
-        rng, counts = random.Random(f"{seed}-{number}"), Counter[str]()
-        while counts.total() < SIGNALS / LANES:
-            sent = list(MEANING)[counts.total() % len(MEANING)]
-            if (end := send(lanes[number], f"run-{counts.total()}", sent, rng)) is not None:
-                counts[end] += 1
-        return counts
-
-    with ThreadPoolExecutor(LANES) as threads:
-        counts = sum(threads.map(work, range(LANES)), Counter[str]())
+def test_a_signal_at_any_instant_leaves_one_honest_end_and_a_run_that_goes_on(runs: Runs, seed: int) -> None:
+    when, counts = instants(random.Random(seed)), Counter[str]()
+    while counts.total() < SIGNALS or not (counts["preempted"] > SIGNALS / 10 and counts["cancelled"] > SIGNALS / 20):
+        assert counts.total() < 4 * SIGNALS, f"most signals come too early or too late: {counts}"
+        sent = list(MEANING)[counts.total() % len(MEANING)]
+        if (end := send(runs, f"run-{counts.total()}", sent, next(when))) is not None:
+            counts[end] += 1
     print(dict(counts))
-    assert counts.total() == SIGNALS
-    assert counts["preempted"] > SIGNALS / 10
-    assert counts["cancelled"] > SIGNALS / 20
 
 
-def send(lane: Lane, run_id: str, sent: signal.Signals, rng: random.Random) -> str | None:
+def send(runs: Runs, run_id: str, sent: signal.Signals, when: float) -> str | None:
     """Start a run, send it a signal at some instant, check its end, and go on with it.
 
+    :param when: As a part of its life.
     :return: What it ended as; None if it had ended before.
     """
-    cold, started, instant = (
-        Cold.start(lane.runs_dir, short_job(run_id)),
-        time.monotonic(),
-        rng.uniform(0, lane.seconds),
-    )
+    started, began = Started.start(runs.folder, short_job(run_id), start=START), time.monotonic()
+    instant = when * runs.seconds
     with suppress(subprocess.TimeoutExpired):
-        assert cold.process.wait(instant) == 0
-        lane.seconds = time.monotonic() - started
-        shutil.rmtree(lane.runs_dir / run_id)
+        assert started.process.wait(instant) == 0
+        runs.seconds = time.monotonic() - began
+        shutil.rmtree(runs.folder / run_id)
         return None
-    workers = cold.workers
-    cold.process.send_signal(sent)
-    code = cold.process.wait()
-    output, ledger = lane.nursery.output(run_id), Ledger(lane.runs_dir / run_id)
+    workers = started.workers
+    started.process.send_signal(sent)
+    code, output, ledger = started.wait(), started.printed, Ledger(runs.folder / run_id)
     try:
         assert all(map(is_gone, workers)), "a worker has outlived its supervisor"
         if not ledger.path.exists():
             check_that_nothing_began(sent, code, output)
-            lane.seconds *= 1.1  # so it is when the machine has become slower; one that ends by itself corrects it
+            runs.seconds *= 1.1  # so it is when the machine has become slower; one that ends by itself corrects it
             return "nothing"
         end = check_end(ledger, sent, code, output)
-        check_that_it_goes_on(lane, ledger)
+        check_that_it_goes_on(runs, ledger)
     except AssertionError as error:
         raise AssertionError(f"{sent.name} to {run_id} after {instant:.3f} s: {error}\n{output}") from error
     shutil.rmtree(ledger.path)
@@ -161,15 +139,16 @@ def check_end(ledger: Ledger, sent: signal.Signals, code: int, output: str) -> s
     return status
 
 
-def check_that_it_goes_on(lane: Lane, ledger: Ledger) -> None:
+def check_that_it_goes_on(runs: Runs, ledger: Ledger) -> None:
     """Start the run again, and compare it with one that was not interrupted."""
-    assert lane.nursery.run(short_job(ledger.path.name))[0] == 0
+    again = Started.start(runs.folder, short_job(ledger.path.name), "--in-process")
+    assert again.wait() == 0, again.printed
     result = ledger.result
     assert result is not None
     assert (result["status"], result["step"]) == ("succeeded", STEPS)
-    assert ledger.losses == lane.unharmed.losses
+    assert ledger.losses == runs.unharmed.losses
     steps = [event["step"] for event in ledger.events if event["event"] == "metrics"]
     assert steps == list(range(1, STEPS + 1)), "a run that was asked to stop loses no step and repeats none"
-    assert ledger.weights == lane.unharmed.weights
+    assert ledger.weights == runs.unharmed.weights
     ledger.check_digest()
     ledger.check_numbers()

@@ -51,7 +51,7 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
             text=True,
         )
 
-    first = start("0.02")
+    first = start("0.05")
     wait_until(lambda: list((run / "checkpoints").glob("step-*.json")), "a checkpoint of the first attempt")
     children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
     (worker,) = [int(child) for child in children]
@@ -63,7 +63,8 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
     lease["process"]["host"] = "elsewhere"
     lease["renewed_ms"] -= 60_000
     (run / "lease.json").write_bytes(orjson.dumps(lease))
-    second = start("0.02", "--set", "max_steps=60")
+    # The worker goes on training until the run is taken over: it must not come to the last step before.
+    second = start("0.01", "--set", "max_steps=600")
     wait_until((run / "attempts" / "2.json").exists, "the second attempt to claim the run")
     log = run / "logs" / "events.jsonl"
     wait_until(lambda: b'"run_resumed"' in log.read_bytes(), "the second attempt to train")

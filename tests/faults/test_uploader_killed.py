@@ -3,40 +3,37 @@
 import random
 import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
 import pytest
 from buckets import GROWING, NAME, Bucket, Watcher, bucket, check_copy
-from cold import is_gone
+from fork_server import hostcore
 from outages import Outage
 from proxy import Fault, Proxy, done_by
-from upload_nursery import UploadNursery, upload_nursery
+from started import is_gone
+from thoroughness import instants, points
 from waiting import wait_until
 
-#: Of ``hostcore upload``, forked.
-KILLS = 84
-#: Of the supervisor of ``hostcore run``, started from nothing.
-SUPERVISOR_KILLS = 16
-#: Beside each other; there are two cores.
-LANES = 2
+#: Of ``hostcore upload``.
+KILLS = points(16, long=84)
+#: Of the supervisor of ``hostcore run``.
+SUPERVISOR_KILLS = points(4, long=16)
 #: Of one upload, at most: on a machine that has become slow, none would ever come to its end.
 KILLS_OF_A_RUN = 12
 
 
 @attrs.frozen
-class Lane:
+class Way:
     """A folder of the bucket, a slow way to it, and a run directory that waits to be uploaded."""
 
     base: str
     proxy: Proxy
     outage: Outage
-    nursery: UploadNursery
 
     def job(self, run_id: str) -> dict[str, object]:
         options = {"key": "k", "secret": "s", "endpoint_url": self.proxy.url}
@@ -67,114 +64,108 @@ def store() -> Iterator[Bucket]:
 
 
 @pytest.fixture(scope="module")
-def lanes(store: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Lane]]:
-    with ExitStack() as stack:
-        made = []
-        for number in range(LANES):
-            folder = tmp_path_factory.mktemp(f"lane-{number}")
-            proxy = stack.enter_context(Proxy(store.port, bytes_per_second=200_000, fault=Fault.SLOW))
-            nursery = stack.enter_context(upload_nursery(folder / "uploads.out"))
-            outage = Outage.prepare(folder)
-            outage.gate.touch()
-            made.append(Lane(f"lane-{number}", proxy, outage, nursery))
-        yield made
+def way(store: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
+    folder = tmp_path_factory.mktemp("uploader")
+    with Proxy(store.port, bytes_per_second=200_000, fault=Fault.SLOW) as proxy:
+        outage = Outage.prepare(folder)
+        outage.gate.touch()
+        yield Way("base", proxy, outage)
 
 
-def in_lanes(lanes: list[Lane], work: Callable[[Lane], Counter[str]]) -> Counter[str]:
-    with ThreadPoolExecutor(LANES) as threads:
-        return sum(threads.map(work, lanes), Counter())
+def upload(way: Way, run: Path, *, kill_after_seconds: float | None = None) -> int:
+    """Upload what is left of a run; the exit code, or ``-SIGKILL`` if it was killed before it had ended."""
+    with (way.outage.folder / "uploads.out").open("ab") as output:
+        process = hostcore(["upload", run], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    if kill_after_seconds is not None:
+        time.sleep(kill_after_seconds)
+        process.kill()
+    return process.wait(timeout=150)
 
 
-def left_over(lane: Lane, folder: Path) -> Path:
+def printed(way: Way) -> str:
+    """What all uploads have printed."""
+    return (way.outage.folder / "uploads.out").read_text(errors="replace")
+
+
+def left_over(way: Way, folder: Path) -> Path:
     """A finished run of which nothing was uploaded, set aside to be copied from."""
-    lane.proxy.fault = Fault.ABSENT
-    command = lane.outage.start(lane.job("left"))
+    way.proxy.fault = Fault.ABSENT
+    command = way.outage.start(way.job("left"))
     command.hurry()
     assert command.wait() == 0, command.printed
-    lane.proxy.fault = Fault.SLOW
+    way.proxy.fault = Fault.SLOW
     return Path(shutil.move(command.ledger.path, folder / "left"))
 
 
-def test_uploads_survive_kills_at_random_instants(lanes: list[Lane], store: Bucket, seed: int) -> None:
-    def work(lane: Lane) -> Counter[str]:
-        rng, counts = random.Random(f"{seed}-{lane.base}"), Counter[str]()
-        pristine = left_over(lane, lane.outage.folder)
-        run = lane.outage.folder / "runs" / "left"
-        life = unharmed_seconds(lane, pristine, run, store)
-        while (left := KILLS // LANES - counts["kills"]) > 0:
-            at_most = min(left, KILLS_OF_A_RUN)
-            counts += kill_until_it_ends(lane, pristine, run, store, rng, life, at_most=at_most)
-        return counts
-
-    counts = in_lanes(lanes, work)
+def test_uploads_survive_kills_at_random_instants(way: Way, store: Bucket, seed: int) -> None:
+    when, counts = instants(random.Random(seed)), Counter[str]()
+    pristine = left_over(way, way.outage.folder)
+    run = way.outage.folder / "runs" / "left"
+    life = unharmed_seconds(way, pristine, run, store)
+    while (left := KILLS - counts["kills"]) > 0 or counts["killed in the middle"] <= KILLS / 5:
+        assert left > -4 * KILLS, f"most kills hit nothing: {counts}"
+        at_most = min(max(left, 1), KILLS_OF_A_RUN)
+        # What was uploaded before a kill is not uploaded again: half a life is often enough for the rest.
+        seconds = (at * life / 2 for at in when)
+        counts += kill_until_it_ends(way, pristine, run, store, seconds, at_most=at_most)
     print(dict(counts))
-    assert counts["kills"] >= KILLS
-    assert counts["killed in the middle"] > KILLS / 5, "most kills have hit nothing"
 
 
-def begin_anew(lane: Lane, pristine: Path, run: Path, store: Bucket) -> None:
-    store.clear(f"{lane.base}/")
-    lane.proxy.exchanges.clear()
+def begin_anew(way: Way, pristine: Path, run: Path, store: Bucket) -> None:
+    store.clear(f"{way.base}/")
+    way.proxy.exchanges.clear()
     shutil.rmtree(run, ignore_errors=True)
     shutil.copytree(pristine, run)
 
 
-def unharmed_seconds(lane: Lane, pristine: Path, run: Path, store: Bucket) -> float:
+def unharmed_seconds(way: Way, pristine: Path, run: Path, store: Bucket) -> float:
     """How long an upload takes that nobody kills."""
-    begin_anew(lane, pristine, run, store)
+    begin_anew(way, pristine, run, store)
     started = time.monotonic()
-    assert lane.nursery.upload(run) == 0, lane.nursery.output.read_text()
+    assert upload(way, run) == 0, printed(way)
     return time.monotonic() - started
 
 
 def kill_until_it_ends(
-    lane: Lane, pristine: Path, run: Path, store: Bucket, rng: random.Random, life: float, *, at_most: int
+    way: Way, pristine: Path, run: Path, store: Bucket, seconds: Iterator[float], *, at_most: int
 ) -> Counter[str]:
     """Upload a run again and again, and kill it each time at some instant, some times or until it comes to its end."""
-    begin_anew(lane, pristine, run, store)
+    begin_anew(way, pristine, run, store)
     counts = Counter[str](runs=1)
-    with Watcher(store, f"{lane.base}/") as watcher:
+    with Watcher(store, f"{way.base}/") as watcher:
         code = -signal.SIGKILL
         while counts["kills"] < at_most:
-            before = len(lane.proxy.exchanges)
-            # What was uploaded before a kill is not uploaded again: half a life is often enough for the rest.
-            code = lane.nursery.upload(run, kill_after_seconds=rng.uniform(0, life / 2))
+            before = len(way.proxy.exchanges)
+            code = upload(way, run, kill_after_seconds=next(seconds))
             if code == 0:
                 break
-            assert code == -signal.SIGKILL, lane.nursery.output.read_text()
+            assert code == -signal.SIGKILL, printed(way)
             counts["kills"] += 1
-            counts["killed in the middle"] += len(lane.proxy.exchanges) > before
+            counts["killed in the middle"] += len(way.proxy.exchanges) > before
         if code != 0:
-            assert lane.nursery.upload(run) == 0, lane.nursery.output.read_text()
-    lane.check(run, store, watcher)
+            assert upload(way, run) == 0, printed(way)
+    way.check(run, store, watcher)
     return counts
 
 
-def test_runs_survive_kills_of_the_supervisor_that_uploads(lanes: list[Lane], store: Bucket, seed: int) -> None:
-    def work(lane: Lane) -> Counter[str]:
-        rng, counts = random.Random(f"{seed}-{lane.base}"), Counter[str]()
-        lane.proxy.fault = Fault.SLOW
-        started = time.monotonic()
-        assert lane.outage.start(lane.job("unharmed")).wait() == 0
-        life = time.monotonic() - started
-        while (left := SUPERVISOR_KILLS // LANES - counts["kills"]) > 0:
-            counts += kill_supervisors(lane, f"run-{counts['runs']}", store, rng, life, at_most=left)
-        return counts
-
-    counts = in_lanes(lanes, work)
+def test_runs_survive_kills_of_the_supervisor_that_uploads(way: Way, store: Bucket, seed: int) -> None:
+    when, counts = instants(random.Random(seed)), Counter[str]()
+    way.proxy.fault = Fault.SLOW
+    began = time.monotonic()
+    assert way.outage.start(way.job("unharmed")).wait() == 0
+    life = time.monotonic() - began
+    while (left := SUPERVISOR_KILLS - counts["kills"]) > 0:
+        counts += kill_supervisors(way, f"run-{counts['runs']}", store, (at * life for at in when), at_most=left)
     print(dict(counts))
-    assert counts["kills"] >= SUPERVISOR_KILLS
 
 
-def kill_supervisors(
-    lane: Lane, run_id: str, store: Bucket, rng: random.Random, life: float, *, at_most: int
-) -> Counter[str]:
+def kill_supervisors(way: Way, run_id: str, store: Bucket, seconds: Iterator[float], *, at_most: int) -> Counter[str]:
     """Run a job again and again, and kill its supervisor, some times or until it comes to its end; then to its end."""
-    counts, run = Counter[str](runs=1), lane.outage.folder / "runs" / run_id
-    with Watcher(store, f"{lane.base}/") as watcher:
+    counts, run = Counter[str](runs=1), way.outage.folder / "runs" / run_id
+    with Watcher(store, f"{way.base}/") as watcher:
         while counts["kills"] < at_most:
-            command = lane.outage.start(lane.job(run_id))
-            time.sleep(rng.uniform(0, life))
+            command = way.outage.start(way.job(run_id))
+            time.sleep(next(seconds))
             workers = command.workers
             command.process.kill()
             code = command.process.wait()
@@ -183,7 +174,7 @@ def kill_supervisors(
                 break
             assert code == -signal.SIGKILL, command.printed
             counts["kills"] += 1
-        command = lane.outage.start(lane.job(run_id))
+        command = way.outage.start(way.job(run_id))
         assert command.wait() == 0, command.printed
-    lane.check(run, store, watcher)
+    way.check(run, store, watcher)
     return counts

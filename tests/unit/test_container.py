@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from hostcore.container import Described, described_job, forget_machines, plan_from, torchrun
 from hostcore.errors import all_errors
 from hostcore_hookspecs import HostcoreError
+from hostcore_service.container import Described, described_job, forget_machines, plan_from, torchrun
 
 #: The example of the specification, as the original service put it into a pod.
 ENVIRONMENT = {
@@ -211,7 +211,7 @@ def test_on_several_machines_torchrun_takes_over_and_meets_where_the_operator_sa
         "--master-addr=demo-master-0",
         "--master-port=23456",
     }
-    assert command[-6:] == [sys.executable, "-P", "-m", "hostcore.container", "--lr", "1"]
+    assert command[-6:] == [sys.executable, "-P", "-m", "hostcore_service.container", "--lr", "1"]
 
 
 def test_torchrun_gives_the_ranks_the_arguments_as_they_were_given() -> None:
@@ -259,6 +259,6 @@ def test_the_number_of_a_machine_is_not_taken_for_a_rank() -> None:
 
 def test_it_needs_nothing_that_comes_with_the_service() -> None:
     extras = ("pydantic", "fastapi", "starlette", "sqlalchemy", "alembic", "uvicorn")
-    blocked = f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import hostcore.container"
+    blocked = f"import sys; sys.modules.update(dict.fromkeys({extras!r})); import hostcore_service.container"
     heavy = "; assert not {'torch', 'pyarrow', 'matplotlib'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-P", "-c", blocked + heavy], check=True, env=dict(os.environ))

@@ -128,7 +128,7 @@ class EarlyStopping:
             return
         written = [one.step for one in run_state.checkpoints]
         gone = step not in written and not (self._asked and step > max(written, default=0))
-        if ctx.any_rank(gone):  # ranks hear of a checkpoint at different moments, but must restore together
+        if ctx.any_rank(gone):  # ranks are told of a checkpoint at different moments, but must restore together
             message = f"the run ends with its last weights: there is no checkpoint of step {step}, where "
             warnings.warn(f"{message}{self._monitor.name} was best", stacklevel=2)
             return

@@ -135,11 +135,11 @@ class NonfiniteGuard:
         return with_metrics(result, self._counts()) if recorded and self._settings.action != "stop" else result
 
     def on_validation_begin(self, ctx: StepContext) -> None:
-        """Before anybody calls this state the best."""
+        """Before another callback marks this state as the best."""
         self._check(ctx)
 
     def on_epoch_end(self, ctx: StepContext) -> None:
-        """Before anybody calls this state the best."""
+        """Before another callback marks this state as the best."""
         self._check(ctx)
 
     def on_stop_requested(self, ctx: StepContext) -> None:

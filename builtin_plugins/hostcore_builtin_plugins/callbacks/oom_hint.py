@@ -1,15 +1,22 @@
 """The callback ``oom-hint``: says what a run was doing when memory ran out, and what to change."""
 
-from collections.abc import Iterator
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
-from hostcore_builtin_plugins.callbacks.batch_shapes import describe_batch
-from hostcore_builtin_plugins.callbacks.memory_use import describe_memory
+import attrs
+
 from hostcore_hookspecs import Job, RunState, StepContext
 
 #: How libraries say it that have no class of exceptions for it, in lower case.
 _WORDS: Final = ("out of memory", "can't allocate memory", "cannot allocate memory", "_alloc_failed")
 _DEEPEST_CAUSE: Final = 10
+_STATUS: Final = Path("/proc/self/status")
+_MACHINE: Final = Path("/proc/meminfo")
+_LISTED: Final = 12
+_DEEPEST: Final = 4
 
 
 class OomHint:
@@ -103,3 +110,119 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             return
         yield cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+
+
+def describe_memory(device: str) -> str:
+    """What is in use now, was at most, and is there.
+
+    :param device: Such as ``cuda:0``; of one that has no memory of its own, the process's is told.
+    """
+    kind = device.partition(":")[0]
+    if kind == "cuda":
+        return _of_cuda(device)
+    return _of_mps() if kind == "mps" else _of_process()
+
+
+def _of_cuda(device: str) -> str:
+    import torch
+
+    used, reserved = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+    peak = torch.cuda.max_memory_allocated(device)
+    free, total = torch.cuda.mem_get_info(device)
+    return (
+        f"{device} has {in_words(total)}, of which {in_words(free)} are free; PyTorch holds {in_words(reserved)}, "
+        f"{in_words(used)} of it in tensors, and {in_words(peak)} at the peak"
+    )
+
+
+def _of_mps() -> str:
+    import torch
+
+    used, driver = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
+    return (
+        f"Metal has given the process {in_words(driver)}, {in_words(used)} of it in tensors; it recommends at most "
+        f"{in_words(torch.mps.recommended_max_memory())}"
+    )
+
+
+def _of_process() -> str:
+    own, machine = _kibibytes(_STATUS), _kibibytes(_MACHINE)
+    if not own:
+        return f"the process took {in_words(_peak())} at the peak"
+    words = f"the process takes {in_words(own['VmRSS'])}, and {in_words(own['VmHWM'])} at the peak"
+    if machine:
+        words += (
+            f"; the machine has {in_words(machine['MemTotal'])}, of which {in_words(machine['MemAvailable'])} are free"
+        )
+    return words
+
+
+def _kibibytes(path: Path) -> dict[str, int]:
+    """The sizes in a file of ``/proc``, in bytes; none where there is no such file."""
+    if not path.exists():
+        return {}
+    lines = [line.split() for line in path.read_text().splitlines()]
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in lines if words[-1] == "kB"}
+
+
+def _peak() -> int:
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def describe_batch(batch: Any) -> str:
+    """The arrays and tensors of a batch: ``x: float32[32, 16] on cpu (2.0 KiB), y: int64[32] on cpu (256 B)``.
+
+    :param batch: What ``prepare_batch`` returned: arrays, tensors, record batches, and mappings, sequences and objects
+        of these.
+    """
+    listed = [(name, _of_array(value)) for name, value in _arrays(batch, "", _DEEPEST)]
+    words = [f"{name}: {words}" if name else words for name, words in listed[:_LISTED]]
+    if len(listed) > _LISTED:
+        words.append(f"and {len(listed) - _LISTED} more")
+    return ", ".join(words) or f"of class {type(batch).__name__}"
+
+
+def in_words(size: float) -> str:
+    """A size in bytes."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _arrays(value: Any, name: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """All arrays in a value, with their places in it."""
+    if _is_array(value) or hasattr(value, "num_rows"):
+        yield name, value
+    elif depth:
+        for key, inner in _members(value):
+            yield from _arrays(inner, f"{name}.{key}" if name else key, depth - 1)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), inner) for key, inner in value.items())
+    elif isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        yield from ((str(place), inner) for place, inner in enumerate(value))
+    elif attrs.has(type(value)):
+        yield from ((field.name, getattr(value, field.name, None)) for field in attrs.fields(type(value)))
+    else:
+        yield from getattr(value, "__dict__", {}).items()
+
+
+def _of_array(value: Any) -> str:
+    if not _is_array(value):
+        return f"{value.num_rows} rows in {type(value).__name__} ({in_words(getattr(value, 'nbytes', 0))})"
+    shape = tuple(value.shape)
+    dtype = str(value.dtype).removeprefix("torch.")
+    device = getattr(value, "device", None)
+    where = f" on {device}" if hasattr(device, "type") else ""  # NumPy's is always the text "cpu"
+    itemsize = getattr(value.dtype, "itemsize", 0)
+    return f"{dtype}{list(shape)}{where} ({in_words(math.prod(shape) * itemsize)})"

@@ -1,18 +1,26 @@
 """The policy ``allow-list``: jobs may use the trainers, images, namespaces and places that the operator lists."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 import attrs
 
-from hostcore_builtin_plugins.policies.places import data_places, upload_places
-from hostcore_hookspecs import Denial, Job, Plan, PolicyContext, Principal
+from hostcore_hookspecs import Denial, Job, Plan, PluginUse, PolicyContext, Principal
 
 Patterns = tuple[str, ...] | None
 
 _PATTERNS: Final = "Patterns (`*`, `?`); without the setting, anything."
+#: Keys under which a text is a place or a part of one, also if it has no scheme: a bucket, a server, an account.
+_KEY: Final = re.compile(
+    r"(?:^|[_.-])(ur[il]|ref|path|file|folder|dir|directory|index|bucket|container|host|endpoint|server|prox(y|ie)"
+    r"|account|connection)s?([_.-](name|host|override|string))?$",
+    re.IGNORECASE,
+)
+#: Writes to the job's ``checkpoint_base_uri``, if it has no ``uri``.
+_MIRROR: Final = ("fsspec", "hostcore-builtin-plugins/fsspec")
 
 
 class AllowList:
@@ -48,7 +56,7 @@ class AllowList:
             },
         )
         principals: Patterns = attrs.field(
-            default=None, metadata={"help": "Whom this is about, by name; without the setting, everybody."}
+            default=None, metadata={"help": "The users that this holds for, by name; without the setting, all."}
         )
         groups: Patterns = attrs.field(
             default=None, metadata={"help": "Whom this is about, by one of their groups; beside `principals`."}
@@ -69,7 +77,7 @@ class AllowList:
         ]
         if not denied:
             return None
-        return Denial(reason="; ".join(denied), hint="ask whoever runs this machine or service to add it to the list")
+        return Denial(reason="; ".join(denied), hint="ask the operator of this machine or service to list it")
 
     def _is_about(self, principal: Principal) -> bool:
         chosen = self._settings
@@ -112,7 +120,7 @@ def _uploads_not_listed(job: Job, patterns: Sequence[str]) -> Iterator[tuple[str
     if job.checkpoint_base_uri and not _is_place_listed(job.checkpoint_base_uri, patterns):
         yield f"place for checkpoints {job.checkpoint_base_uri!r}", patterns
     for uploader, place in upload_places(job):
-        if place is None and not _is_listed(("",), patterns):  # nothing but * is also where nobody can tell
+        if place is None and not _is_listed(("",), patterns):  # an unknown place is only covered by *
             yield f"uploader {uploader!r}, whose settings do not tell where it writes to,", patterns
         elif place is not None and not _is_place_listed(place, patterns):
             yield f"place {place!r} of the uploader {uploader!r}", patterns
@@ -132,3 +140,43 @@ def _is_place_listed(place: str, patterns: Sequence[str]) -> bool:
 
 def _listed(patterns: Sequence[str]) -> str:
     return "are " + ", ".join(patterns) if patterns else "is none"
+
+
+def data_places(job: Job) -> Iterator[str]:
+    """The data of a job, its weights and inputs, the checkpoint that it begins from, and the images of its samples."""
+    images = [sample.source_image for sample in job.samples]
+    # A reference among the inputs may be a URI or a path: only the resolvers can tell.
+    read = {"path": (job.weights, job.begins_from, *images), "inputs": [_input(one) for one in job.inputs.values()]}
+    for place in _places((job.dataset, job.validation, job.test, read)):
+        if place is not None:
+            yield place
+
+
+def upload_places(job: Job) -> Iterator[tuple[str, str | None]]:
+    """The uploaders of a job, with each place that they write to; None: the settings do not tell."""
+    for uploader in job.uploaders:
+        places = list(_places(uploader.settings))
+        yield from ((uploader.name, place) for place in places or ([] if _is_mirror(uploader) else [None]))
+
+
+def _input(value: Any) -> Any:
+    return value if isinstance(value, Mapping) else {"ref": value}
+
+
+def _is_mirror(uploader: PluginUse) -> bool:
+    return uploader.name in _MIRROR and uploader.settings.get("uri") is None
+
+
+def _places(value: Any, *, is_place: bool = False) -> Iterator[str | None]:
+    """The places in settings; None for one that is a secret."""
+    if isinstance(value, Mapping):
+        if "$secret" not in value:
+            for key, item in value.items():
+                yield from _places(item, is_place=is_place or _KEY.search(key) is not None)
+        elif is_place:
+            yield None
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _places(item, is_place=is_place)
+    elif isinstance(value, str) and (is_place or "://" in value or value.startswith(("/", "~"))):
+        yield value

@@ -8,7 +8,7 @@ import errno
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hostcore_builtin_plugins.reporters.http_endpoint import retry_after_seconds
+from hostcore_builtin_plugins.http_endpoint import retry_after_seconds
 from hostcore_hookspecs import FatalError, HostcoreError, TransientError
 
 #: Refusals that a later try may not meet: a timeout, a conflict with another request, too many requests.
@@ -16,7 +16,7 @@ _TRANSIENT_REFUSALS: Final = frozenset({408, 409, 425, 429})
 #: Server errors that say that the server will never do this.
 _PERMANENT_FAILURES: Final = frozenset({501, 505})
 
-#: What S3 calls an upload that did not arrive as it was sent, or that somebody else has given up.
+#: What S3 calls an upload that did not arrive as it was sent, or that another process has aborted.
 _TRANSIENT_CODES: Final = frozenset(
     {"BadDigest", "IncompleteBody", "InvalidPart", "NoSuchUpload", "RequestTimeout", "XAmzContentSHA256Mismatch"}
 )

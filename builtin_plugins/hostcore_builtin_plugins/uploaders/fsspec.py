@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import attrs
 from annotated_types import Gt
 
-from hostcore_builtin_plugins.reporters.extras import require
+from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.uploaders.content import Content
 from hostcore_builtin_plugins.uploaders.copying import copy, explained
 from hostcore_hookspecs import (
@@ -21,7 +21,7 @@ from hostcore_hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from hostcore_builtin_plugins.uploaders.places import Place
+    from hostcore_builtin_plugins.uploaders.places import StoreFolder
 
 #: What a store needs beside fsspec: the package, and the extra of hostcore-builtin-plugins that brings it.
 _EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
@@ -62,7 +62,7 @@ class FsspecUploader:
         self._settings = settings or self.Settings()
         if self._settings.uri is not None:
             check_uri(self._settings.uri)
-        self._place: Place | None = None
+        self._place: StoreFolder | None = None
         self._prefix = ""
         self._is_canceled: Callable[[], bool] = bool
 
@@ -80,10 +80,10 @@ class FsspecUploader:
             check_uri(uri)
         except HostcoreError as error:
             raise FatalError(error.message, hint=error.hint) from None
-        from hostcore_builtin_plugins.uploaders.places import Place
+        from hostcore_builtin_plugins.uploaders.places import StoreFolder
 
         with explained(uri):
-            place = Place(uri, _plain(self._settings.storage_options), self._settings.timeout_seconds)
+            place = StoreFolder(uri, _plain(self._settings.storage_options), self._settings.timeout_seconds)
             place.remove_leftovers(ctx.prefix)
         self._place, self._prefix, self._is_canceled = place, ctx.prefix, ctx.is_canceled
 

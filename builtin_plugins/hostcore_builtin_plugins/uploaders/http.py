@@ -8,7 +8,7 @@ from urllib.parse import quote
 import attrs
 from annotated_types import Gt, MinLen
 
-from hostcore_builtin_plugins.reporters.http_endpoint import check_url
+from hostcore_builtin_plugins.http_endpoint import check_url
 from hostcore_builtin_plugins.uploaders.content import Content
 from hostcore_builtin_plugins.uploaders.orchestrator import CallUrls, Orchestrator, token_of_environment
 from hostcore_hookspecs import Artifact, FatalError, InvalidSettings, Secret, UploadContext, UploadReceipt
@@ -86,7 +86,7 @@ class HttpUploader:
 
         settings, timeout = self._settings, self._settings.timeout_seconds
         token = settings.token.value if settings.token else None
-        # The orchestrator's token is for nobody but the orchestrator.
+        # Only the orchestrator gets the orchestrator's token.
         calls = HttpExchange(headers=_headers(settings, token or token_of_environment()), timeout_seconds=timeout)
         files = HttpExchange(headers=_headers(settings, token), timeout_seconds=timeout)
         self._run_id, self._is_canceled = ctx.run_id, ctx.is_canceled

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit
 
-from hostcore_builtin_plugins.reporters.http_endpoint import retry_after_seconds
+from hostcore_builtin_plugins.http_endpoint import retry_after_seconds
 from hostcore_builtin_plugins.uploaders.failures import is_transient_status
 from hostcore_hookspecs import FatalError, HostcoreError, TransientError
 

@@ -19,11 +19,11 @@ from hostcore_builtin_plugins.uploaders.puts import put_by_rename, put_on_disk, 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
-#: Tries of s3fs: the host hears of every failure, looks what is there, and decides when to go on.
+#: Tries of s3fs: every failure reaches the host, which checks what is there, and decides when to retry.
 _S3_TRIES: Final = 1
 
 
-class Place(Store):
+class StoreFolder(Store):
     """A folder, and the client that reaches it.
 
     :param uri: The folder.
@@ -103,7 +103,7 @@ class Place(Store):
 
 
 def _limit_retries(filesystem: "AbstractFileSystem") -> None:
-    """Let the host hear of a failure soon: it tries again itself, and knows when the run is ending."""
+    """Report a failure to the host soon: it retries itself, and knows when the run is ending."""
     if hasattr(filesystem, "call_s3"):
         filesystem.retries = _S3_TRIES
     # gcsfs tries for half a minute, and takes no setting for that: what it wraps in retries is one request.
@@ -112,14 +112,14 @@ def _limit_retries(filesystem: "AbstractFileSystem") -> None:
 
 
 def _options(uri: str, options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
-    """What the file system is made with: no listing is remembered, and no server is waited for for ever."""
+    """What the file system is made with: no listing is cached, and every wait for a server has a limit."""
     protocol = uri.partition("://")[0] if "://" in uri else "file"
     defaults = _DEFAULTS[protocol](options, timeout_seconds) if protocol in _DEFAULTS else {}
     return {"skip_instance_cache": True, "use_listings_cache": False, **defaults, **options}
 
 
 def _s3_defaults(options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
-    # Nobody below tries again without looking: a write whose answer was lost may have been done.
+    # The library below never retries on its own: a write whose answer was lost may have been done.
     config = {
         "connect_timeout": timeout_seconds,
         "read_timeout": timeout_seconds,
@@ -149,7 +149,7 @@ def _session_without_retries() -> type:
 def _gcs_defaults(_options: Mapping[str, Any], timeout_seconds: float) -> dict[str, Any]:
     from aiohttp import ClientTimeout
 
-    # It logs every failure with a traceback, which Python would show where nobody has set up logging.
+    # It logs every failure with a traceback, which Python would print where logging is not configured.
     logging.getLogger("gcsfs").addHandler(logging.NullHandler())
     return {"requests_timeout": ClientTimeout(sock_connect=timeout_seconds, sock_read=timeout_seconds)}
 

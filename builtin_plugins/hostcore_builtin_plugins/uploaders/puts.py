@@ -1,6 +1,9 @@
 """Ways to write an object, so that nothing is under its name before all of it is there."""
 
+import itertools
 import os
+import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -8,12 +11,12 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
 from hostcore_builtin_plugins.uploaders.content import Content
 from hostcore_builtin_plugins.uploaders.failures import error_code, failure_of
-from hostcore_builtin_plugins.uploaders.leftovers import Writer, name_for_writing
 from hostcore_hookspecs import FatalError, TransientError
 
 if TYPE_CHECKING:
@@ -28,6 +31,13 @@ _S3_MOST_PARTS: Final = 10_000
 #: A large object is hundreds of parts: one that fails does not cost the others.
 _PART_TRIES: Final = 3
 _PART_PAUSE_SECONDS: Final = 0.2
+_PREFIX: Final = ".hostcore-upload-"
+#: Of this process: another one may get its number.
+_TOKEN: Final = os.urandom(4).hex()
+_NUMBERS: Final = itertools.count(1)
+_NAME: Final = re.compile(re.escape(_PREFIX) + r"(?P<host>.+)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+")
+#: Another machine's process is taken for dead when its file has not changed for so long.
+_SILENT_SECONDS: Final = 3600.0
 
 
 def put_on_s3(filesystem: "AbstractFileSystem", content: Content, path: str) -> None:
@@ -66,7 +76,7 @@ def _put_parts(
 
 
 def _sent_part(filesystem: "AbstractFileSystem", content: Content, part: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Send a part. One that is sent again replaces the first, so a try whose end nobody has seen does no harm."""
+    """Send a part. One that is sent again replaces the first, so a retry after an unknown result does no harm."""
     for again in reversed(range(_PART_TRIES)):
         try:
             return dict(filesystem.call_s3("upload_part", **part))
@@ -82,7 +92,7 @@ def _abort_left_uploads(filesystem: "AbstractFileSystem", bucket: str, key: str)
     """Remove the parts that a dead process, or one that lost its connection, has left of the same object."""
     try:
         listed = filesystem.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
-    except OSError:  # not everybody may list them, and not every server can: they cost space, and do no other harm
+    except OSError:  # listing may be forbidden or not supported: the parts cost space, and do no other harm
         return
     for left in listed.get("Uploads") or ():
         if left["Key"] == key:
@@ -109,7 +119,7 @@ def put_on_azure(filesystem: "AbstractFileSystem", content: Content, path: str) 
 
     The store forgets blocks that were not committed when the blob is written again, or after a week.
     """
-    # Of the client's own settings: blocks in memory, and tries before the host hears of a failure.
+    # Of the client's own settings: blocks in memory, and tries before a failure reaches the host.
     with _in_bucket(path):
         filesystem.put_file(content.path, path, callback=_GoOn(content), max_concurrency=2, retry_total=1)
 
@@ -119,7 +129,7 @@ def _in_bucket(path: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if error_code(error) == "NoSuchUpload":  # aborted by somebody else: the next one may go through
+        if error_code(error) == "NoSuchUpload":  # aborted by another process: the next one may go through
             raise
         name = path.partition("/")[0]
         raise FatalError(f"there is no bucket or container {name}", hint="make it, or name another one") from error
@@ -209,3 +219,51 @@ def remove_left_files(filesystem: "AbstractFileSystem", folder: str) -> None:
 
 def _changed(filesystem: "AbstractFileSystem", path: str) -> float:
     return float(filesystem.modified(path).timestamp())
+
+
+@attrs.frozen(kw_only=True)
+class Writer:
+    """The process that writes a file."""
+
+    host: str
+    pid: int
+    token: str
+
+    @classmethod
+    def of(cls, name: str) -> "Writer | None":
+        """Who writes a file of that name; None if it is not one of these files."""
+        found = _NAME.fullmatch(name)
+        return cls(host=found["host"], pid=int(found["pid"]), token=found["token"]) if found else None
+
+    def is_dead(self, changed: Callable[[], float], *, now: Callable[[], float] = time.time) -> bool:
+        """Whether it will never finish its file.
+
+        :param changed: When the file was changed last, in seconds since 1970.
+        :param now: The clock.
+        """
+        if self.token == _TOKEN:
+            return False
+        if self.host == _host() and not _is_alive(self.pid):
+            return True
+        return now() - changed() > _SILENT_SECONDS
+
+
+def name_for_writing() -> str:
+    """A name that no other file has, hidden, for a file that gets its own name when it is whole."""
+    return f"{_PREFIX}{_host()}-{os.getpid()}-{_TOKEN}-{next(_NUMBERS)}"
+
+
+def _host() -> str:
+    return re.sub(r"[^A-Za-z0-9.]", "-", socket.gethostname())[:80]
+
+
+def _is_alive(pid: int) -> bool:
+    if pid == os.getpid():  # with another token: it was a process before this one
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # the process belongs to another user
+        return True
+    return True

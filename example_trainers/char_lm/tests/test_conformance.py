@@ -1,6 +1,6 @@
 """The conformance kit: every check of trainers is a test."""
 
-from hostcore.conformance import parametrize_with_checks
+from hostcore_conformance import parametrize_with_checks
 
 
 @parametrize_with_checks("char_lm")

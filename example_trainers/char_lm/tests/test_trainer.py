@@ -10,7 +10,7 @@ import pytest
 import torch
 from char_lm.trainer import Batch, CharLmTrainer, Hyperparams, State
 
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import (
     DataContext,
     Dataset,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from digits.trainer import Batch, DigitsTrainer, Hyperparams, State
 
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, Dataset, InvalidData, Job, RunState, StepContext, Trainer
 
 trainer = DigitsTrainer()

@@ -11,7 +11,7 @@ from flight_delay.batch import Batch
 from flight_delay.trainer import FlightDelayTrainer, Hyperparams, State
 from flight_delay.weights import load_model
 
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, Dataset, InvalidData, Job, StepContext, Trainer
 
 trainer = FlightDelayTrainer()

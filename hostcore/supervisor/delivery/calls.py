@@ -1,184 +1,236 @@
-"""The calls of one reporter's methods: each until it succeeds, with retries, a breaker, and an eye on hangs."""
+"""The call of a plugin's method: its deadline, the quick retries after a failure, and the circuit breaker after those.
 
+A method may raise anything, at any time, and may never return. What follows is the same for reporters and uploaders::
+
+    failure ─▶ a few retries within two seconds ─▶ an outage: one probe at growing intervals ─▶ success ends it
+    no return before the deadline ─▶ a failure, told by the thread that watches: a thread cannot be stopped
+"""
+
+import math
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import attrs
 
-from hostcore.plugins.errors import one_line
-from hostcore.supervisor.delivery.breaker import Breaker, Intervals
-from hostcore.supervisor.delivery.retries import QuickRetries, call_with_retries
-from hostcore_hookspecs import events
-from hostcore_hookspecs.errors import FatalError, HostcoreError
+from hostcore_hookspecs.errors import FatalError, TransientError
 
-#: In an outage it looks that often whether it should try at once, or no more.
-LOOK_SECONDS: Final = 0.25
+T = TypeVar("T")
+
+#: The least time between two quick retries, doubled each time.
+_FIRST_WAIT_SECONDS: Final = 0.1
+_LONGEST_WAIT_SECONDS: Final = 1.0
+_JITTER_SECONDS: Final = 0.1
+_NICENESS: Final = 10
 
 
 @attrs.frozen(kw_only=True)
-class Patience:
-    """What a reporter may do before it is told of."""
+class QuickRetries:
+    """How often, and for how long. The first retry comes at once."""
 
-    #: A call that takes longer is told as a failure. It is waited for all the same: a thread cannot be stopped.
+    #: 0: none.
+    retries: int = 4
+    #: No retry begins later than that after the first.
+    seconds: float = 2.0
+
+
+#: For the probe of an outage, and for ``close``.
+ONCE: Final = QuickRetries(retries=0)
+
+
+@attrs.frozen(kw_only=True)
+class Intervals:
+    """The intervals between two probes of an outage."""
+
+    #: After the failure that begins an outage; doubled after each further one.
+    first_seconds: float = 1.0
+    most_seconds: float = 30.0
+    #: An outage that begins sooner than that after the one before goes on with its interval: what fails, recovers and
+    #: fails again is not asked, nor told of, every second.
+    steady_seconds: float = 60.0
+
+
+@attrs.frozen(kw_only=True)
+class Timeouts:
+    """The limits of the calls of one subscriber."""
+
+    #: A call that takes longer is told as a failure.
     hang_seconds: float = 30.0
     quick: QuickRetries = attrs.field(factory=QuickRetries)
     intervals: Intervals = attrs.field(factory=Intervals)
 
 
-@attrs.frozen
-class _Call:
+@attrs.define(kw_only=True, eq=False)
+class Call:
     """A call that is going on."""
 
     method: str
+    #: On the clock of the worker.
     since: float
+    #: How long it may take, in seconds.
+    limit: float
+    #: Whether it was told that it hangs.
+    told: bool = False
+
+    def is_overdue(self, now: float) -> bool:
+        """Whether it takes longer than it may."""
+        return now - self.since > self.limit
+
+    @property
+    def in_words(self) -> str:
+        """What is told of it when it hangs."""
+        return f"has not returned from {self.method} for {self.limit:.0f} s"
 
 
-class Calls:
-    """Calls the methods of one reporter, from one thread; tells once of each outage, and once that it is over.
+def call_with_retries(call: Callable[..., T], *arguments: Any, limits: QuickRetries) -> T:
+    """Call, and call again if it raises, with short waits in between.
 
-    :param label: How messages name the reporter.
-    :param tell: Takes what the run's log should have of it.
-    :param save: Writes down how far it has come: done when it fails, since what comes then nobody knows.
-    :param missed: How many events wait for it.
+    :raises BaseException: What it raised last. A :class:`FatalError` at once, and so what asks to be left alone for
+        longer than these waits.
+    """
+    try:
+        return call(*arguments)
+    except BaseException as error:
+        if not limits.retries or not _is_worth_another(error):
+            raise
+    stamina = _stamina()
+    for attempt in stamina.retry_context(
+        on=_is_worth_another,
+        attempts=limits.retries,
+        timeout=limits.seconds,
+        wait_initial=_FIRST_WAIT_SECONDS,
+        wait_max=_LONGEST_WAIT_SECONDS,
+        wait_jitter=_JITTER_SECONDS,
+    ):
+        with attempt:
+            return call(*arguments)
+    raise AssertionError("stamina raises what the last attempt has raised")
+
+
+def _is_worth_another(error: BaseException) -> bool:
+    if isinstance(error, TransientError) and (seconds := error.retry_after_seconds):
+        return seconds <= _FIRST_WAIT_SECONDS
+    return not isinstance(error, FatalError)
+
+
+def _stamina() -> Any:
+    """Imported by the first failure. What it tells of every retry, the host tells once, as an event.
+
+    By itself it tells through structlog or logging, which print where they are not set up. In a program that uses
+    stamina already, that is the program's business.
+    """
+    is_first = "stamina" not in sys.modules
+    import stamina
+
+    if is_first:
+        stamina.instrumentation.set_on_retry_hooks([])
+    return stamina
+
+
+class Breaker:
+    """A circuit breaker: knows whether there is an outage, and when to try again. Safe to use from several threads.
+
+    ::
+
+        if seconds := breaker.admit():
+            ...  # wait; then ask again
+        try:
+            deliver()
+        except BaseException as error:
+            if breaker.failed(error):
+                ...  # an outage begins: tell it, once
+        else:
+            if breaker.succeeded():
+                ...  # it is over
+
+    :param clock: Seconds, from anywhere.
     """
 
-    def __init__(
-        self,
-        label: str,
-        *,
-        tell: Callable[[events.Payload], object],
-        save: Callable[[], object],
-        missed: Callable[[], int],
-        patience: Patience | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        #: What it failed with last, in one line; None if nothing is wrong with it now.
-        self.problem: str | None = None
-        #: The exception behind that, if there is one.
-        self.error: BaseException | None = None
-        #: Whether it must not be called any more.
-        self.has_given_up = False
-        self._label = label
-        self._tell = tell
-        self._save = save
-        self._missed = missed
-        self._patience = patience or Patience()
+    def __init__(self, intervals: Intervals | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._intervals = intervals or Intervals()
         self._clock = clock
-        self._breaker = Breaker(self._patience.intervals, clock=clock)
-        self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._call: _Call | None = None
-        #: Since when it fails or hangs, if that was told.
-        self._told_since: float | None = None
+        self._interval = self._intervals.first_seconds
+        self._began: float | None = None
+        self._ended: float | None = None
+        self._probe_at = 0.0
+        #: Until when the other side has asked to be left alone.
+        self._asked_until = -math.inf
 
-    # -- for the thread that serves it ---------------------------------------------------------------------------------
-
-    def insist(self, method: str, call: Callable[..., object], *arguments: Any) -> bool:
-        """Call until it returns.
-
-        :return: Whether it has. Otherwise it has given up, or there is no more time.
-        """
-        while not self._ended.is_set():
-            if seconds := self._breaker.admit():
-                self._ended.wait(min(seconds, LOOK_SECONDS))
-                continue
-            # The probe of an outage is a single call; before it, a few retries may keep it from being one.
-            limits = QuickRetries(retries=0) if self._breaker.is_open else self._patience.quick
-            try:
-                call_with_retries(self.timed(method, call), *arguments, limits=limits)
-            except FatalError as error:
-                self.give_up(error)
-            except BaseException as error:  # noqa: BLE001 - whatever a reporter raises, the run and the others go on
-                self._breaker.failed(error)
-                self._note_failure(error)
-            else:
-                self._breaker.succeeded()
-                self._recover()
-                return True
-        return False
-
-    def once(self, method: str, call: Callable[..., object], *arguments: Any) -> None:
-        """Call once, whatever comes of it."""
-        try:
-            self.timed(method, call)(*arguments)
-        except BaseException as error:  # noqa: BLE001 - as above
-            if not self.has_given_up:
-                self._note_failure(error)
-
-    def timed(self, method: str, call: Callable[..., object]) -> Callable[..., object]:
-        """The same call, watched for a hang while it goes on."""
-
-        def watched(*arguments: Any) -> object:
-            self._call = _Call(method, self._clock())
-            try:
-                return call(*arguments)
-            finally:
-                with self._lock:
-                    self._call = None
-
-        return watched
-
-    def give_up(self, error: BaseException) -> None:
-        """Call nothing any more."""
-        self.has_given_up = True
-        self._ended.set()
-        self.problem, self.error = _in_words(error), error
-        message = f"{self.problem}; it gets no more events in this attempt"
-        self._tell(events.ReporterFailed(reporter=self._label, message=message))
-        self._save()
-
-    def _note_failure(self, error: BaseException) -> None:
-        self.problem, self.error = _in_words(error), error
-        if self._told_since is None:
-            self._told_since = self._clock()
-            self._tell(events.ReporterFailed(reporter=self._label, message=self.problem))
-            self._save()
-
-    def _recover(self) -> None:
-        if self._told_since is None:
-            return
-        seconds = self.outage_seconds
-        self._told_since = self.problem = self.error = None
-        message = f"{self._label} works again after {seconds:.0f} s; events to catch up with: {self._missed()}"
-        self._tell(events.Warning(code="reporter.recovered", message=message))
-
-    # -- for all others ------------------------------------------------------------------------------------------------
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an outage."""
+        return self._began is not None
 
     @property
     def outage_seconds(self) -> float:
-        """How long nothing has got through; 0 if nothing is wrong."""
-        since = self._told_since
-        return 0.0 if since is None else max(0.0, self._clock() - since)
+        """How long the outage has lasted; 0 without one."""
+        began = self._began
+        return 0.0 if began is None else max(0.0, self._clock() - began)
 
-    @property
-    def hangs(self) -> bool:
-        """Whether a call takes longer than it should."""
-        call = self._call
-        return call is not None and self._clock() - call.since > self._patience.hang_seconds
+    def admit(self) -> float:
+        """How many seconds to wait; 0: try now.
 
-    def look(self) -> None:
-        """Tell of a call that does not return, once."""
-        with self._lock:  # it cannot return just now
-            call = self._call
-            if call is None or not self.hangs or self._told_since is not None:
-                return
-            self._told_since = call.since
-            self.problem = f"has not returned from {call.method} for {self._patience.hang_seconds:g} s"
-        self._tell(events.ReporterFailed(reporter=self._label, message=self.problem))
+        In an outage a single caller is admitted, as the probe; the others wait for its result, or, should it hang, for
+        another interval.
+        """
+        with self._lock:
+            if self._began is None:
+                return 0.0
+            now = self._clock()
+            if now < self._probe_at:
+                return self._probe_at - now
+            self._probe_at = now + self._interval
+            return 0.0
+
+    def failed(self, error: BaseException) -> bool:
+        """Note that a try has failed.
+
+        :param error: A :class:`TransientError` may say how long the other side wants to be left alone.
+        :return: Whether an outage begins with it.
+        """
+        with self._lock:
+            now = self._clock()
+            begins = self._began is None
+            if begins:
+                self._began = now
+                if self._ended is None or now - self._ended >= self._intervals.steady_seconds:
+                    self._interval = self._intervals.first_seconds
+            self._asked_until = now + _asked_seconds(error)
+            self._probe_at = max(now + self._interval, self._asked_until)
+            self._interval = min(2 * self._interval, self._intervals.most_seconds)
+            return begins
+
+    def succeeded(self) -> bool:
+        """Note that a try has succeeded.
+
+        :return: Whether an outage ends with it.
+        """
+        if self._began is None:  # the usual case, without the lock
+            return False
+        with self._lock:
+            ends = self._began is not None
+            self._began, self._ended = None, self._clock()
+            return ends
 
     def hurry(self) -> None:
-        """Time is short: what fails is tried again soon."""
-        self._breaker.hurry()
-
-    def end(self) -> None:
-        """Call nothing any more; a call that is going on is the last but one: ``close`` may follow."""
-        self._ended.set()
+        """Begin anew with the first interval, and try now unless the other side has asked to be left alone."""
+        with self._lock:
+            self._interval = self._intervals.first_seconds
+            self._probe_at = max(self._clock(), self._asked_until)
 
 
-def _in_words(error: BaseException) -> str:
-    if not isinstance(error, HostcoreError):
-        return one_line(error)
-    text = one_line(error).removeprefix(f"{type(error).__module__}.")
-    return f"{text} ({' '.join(error.hint.split())})" if error.hint else text
+def _asked_seconds(error: BaseException) -> float:
+    seconds = error.retry_after_seconds if isinstance(error, TransientError) else None
+    # A plugin may have taken anything from a response.
+    return float(seconds) if isinstance(seconds, int | float) and math.isfinite(seconds) and seconds > 0 else 0.0
+
+
+def lower_priority() -> None:
+    """Have the operating system prefer all other threads to the calling one, where threads have priorities (Linux)."""
+    with suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)

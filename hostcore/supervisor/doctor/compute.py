@@ -9,11 +9,11 @@ from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holde
 from hostcore.supervisor.doctor.finding import Finding, Status, size
 from hostcore.supervisor.doctor.probe import Answer, Probe
 
-#: Of a device's memory; below it somebody else has the device.
+#: Of a device's memory; below it another process uses the device.
 _FREE_SHARE: Final = 0.5
 #: Say which accelerators a process may see; empty or -1: none.
 _HIDING: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-#: Of the standard error of a probe that failed: its last words.
+#: Of the end of the standard error of a probe that failed.
 _OUTPUT_LINES: Final = 10
 
 
@@ -133,7 +133,7 @@ def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
     if memory:
         finding = f"{size(memory['free_bytes'])} of {size(memory['total_bytes'])} free; {finding}"
         if memory["free_bytes"] < _FREE_SHARE * memory["total_bytes"]:
-            status, hint = "warning", "somebody else uses its memory; nvidia-smi says who"
+            status, hint = "warning", "another process uses its memory; nvidia-smi shows which"
     if "rounded" in statuses.values():
         status = "warning"
         hint = "fp32 is rounded to TF32: unset NVIDIA_TF32_OVERRIDE and TORCH_ALLOW_TF32_CUBLAS_OVERRIDE for full fp32"

@@ -11,8 +11,8 @@ import attrs
 
 from hostcore.supervisor.doctor.finding import Finding
 from hostcore.supervisor.doctor.probe import Answer, Probe
-from hostcore.supervisor.engine import threads_for
-from hostcore.supervisor.spawn import MASTER_SOCKET_VARIABLE
+from hostcore.supervisor.ranks.engine import threads_for
+from hostcore.supervisor.workers.spawn import MASTER_SOCKET_VARIABLE
 
 _LOOPBACK: Final = "127.0.0.1"
 _OUTPUT_LINES: Final = 10

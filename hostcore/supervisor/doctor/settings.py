@@ -8,8 +8,14 @@ from typing import Final
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.device_leases import DEVICES_DIR_VARIABLE
 from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.engine import ADMISSION_VARIABLE, START_VARIABLE, SUPERVISOR_VARIABLE, Engine, InvalidRanks
-from hostcore.supervisor.spawn import MASTER_SOCKET_VARIABLE
+from hostcore.supervisor.ranks.engine import (
+    ADMISSION_VARIABLE,
+    START_VARIABLE,
+    SUPERVISOR_VARIABLE,
+    Engine,
+    InvalidRanks,
+)
+from hostcore.supervisor.workers.spawn import MASTER_SOCKET_VARIABLE
 
 #: Those that hostcore reads or sets.
 OWN: Final = frozenset(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hostcore.supervisor.doctor.finding import Finding, size
-from hostcore.supervisor.memory import memory_limit
+from hostcore.supervisor.workers.memory import memory_limit
 
 #: Of a worker before it has a model: torch and what it brings.
 WORKER_BYTES: Final = 500_000_000

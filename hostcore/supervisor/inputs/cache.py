@@ -41,7 +41,7 @@ class CachedFile:
     #: In bytes.
     size: int
     sha256: str
-    #: When it was written here; another time means that somebody has changed it.
+    #: When it was written here; another time means that it was changed since.
     mtime_ns: int
 
 
@@ -107,7 +107,7 @@ class Shelf:
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if _lock(descriptor, tell, what):
-                for left in self.path.glob(".*.tmp"):  # by somebody who was killed: nobody else writes here now
+                for left in self.path.glob(".*.tmp"):  # of a killed process: under the lock, no other writes here
                     shutil.rmtree(left, ignore_errors=True)
             yield
         finally:
@@ -123,7 +123,7 @@ class Shelf:
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            if _whole(target) is None:  # what was there is not whole any more: somebody has changed it
+            if _whole(target) is None:  # the existing copy was changed since it was written
                 aside = temporary.with_suffix(".old.tmp")
                 target.rename(aside)
                 temporary.rename(target)

@@ -18,7 +18,7 @@ from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
     from hostcore.supervisor.inputs.cache import Shelf
-    from hostcore.supervisor.remote.store import Listing, Place
+    from hostcore.supervisor.remote.store import Listing, Location
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -36,7 +36,7 @@ class _Absent:
     """An input that lies in a store and not on this machine."""
 
     source: Source
-    place: "Place"
+    place: "Location"
     listing: "Listing"
     shelf: "Shelf"
 
@@ -86,13 +86,13 @@ def _found(one: Source, tell: Tell) -> tuple[Source, Path] | _Absent:
         return one, _of_this_machine(one, one.local)
     from hostcore.supervisor.inputs.cache import Shelf
     from hostcore.supervisor.remote.errors import StoreError
-    from hostcore.supervisor.remote.store import Place
+    from hostcore.supervisor.remote.store import Location
 
     shelf = Shelf.of(one.location, _endpoint(one.storage_options))
     if one.sha256 and (kept := shelf.newest(sha256=one.sha256)):
         return one, kept[1]  # the content is known to be the right one, whatever the store has by now
     try:
-        place = Place.of(one.location, one.storage_options, pointer=one.pointer)
+        place = Location.of(one.location, one.storage_options, pointer=one.pointer)
         listing = place.listing()
     except StoreError as error:
         kept = shelf.newest(sha256=one.sha256) if error.is_outage else None
@@ -107,7 +107,7 @@ def _found(one: Source, tell: Tell) -> tuple[Source, Path] | _Absent:
 
 
 def _fetched(absent: _Absent, tell: Tell) -> Path:
-    """Fetch an input, unless somebody else does so just now: then wait for it."""
+    """Fetch an input, unless another process is fetching it: then wait for it."""
     one, place = absent.source, absent.place
     version = absent.listing.version or f"unknown {now_ms()}"  # fetched anew, if the store cannot tell
     with told_of(str(absent.shelf.path), pointer=one.pointer), absent.shelf.locked(tell, place.uri):

@@ -23,7 +23,7 @@ from hostcore_hookspecs.resolver import ResolveContext
 
 
 class UnresolvedInput(HostcoreError):
-    """Nobody knows where an input is."""
+    """No resolver knows where an input is."""
 
     code = "input.unresolved"
 
@@ -57,7 +57,7 @@ def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[Source]:
     """Where the inputs and the weights of a job are.
 
     :param resolvers: Asked about every reference, in this order; the first answer counts.
-    :raises Errors: Every input of which nobody knows where it is, and what resolvers have raised.
+    :raises Errors: Every input that no resolver knows, and what resolvers have raised.
     """
     if not spec.inputs and spec.weights is None:
         return []
@@ -111,7 +111,7 @@ class _Resolvers:
     def ask(self, ref: str, name: str, pointer: str) -> str:
         """Where a reference leads.
 
-        :raises HostcoreError: When nobody knows, or a resolver raises.
+        :raises HostcoreError: When no resolver knows, or one raises.
         """
         answer = self._answer(ref, ResolveContext(job=job_view(self._spec), input_name=name), pointer)
         if isinstance(answer, str) and (is_uri(answer) or Path(answer).is_absolute()):
@@ -125,7 +125,7 @@ class _Resolvers:
         if is_uri(ref) or Path(ref).is_absolute() or self._lies_beside_the_job(ref):
             return ref
         raise UnresolvedInput(
-            f"nobody knows where {ref!r} is",
+            f"no resolver knows where {ref!r} is",
             pointer=pointer,
             hint=(f"asked were: {self._names()}; " if self._components else 'the job lists no "resolvers"; ')
             + "what is not a reference is an absolute path, a path that begins with ./, or a URI",

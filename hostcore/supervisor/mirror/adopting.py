@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from hostcore.runs.attempts import newest_attempt
-from hostcore.runs.stillborn import is_stillborn, remove_stillborn
+from hostcore.runs.orphaned import is_orphaned, remove_orphaned
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
@@ -34,19 +34,19 @@ _START_ANEW: Final = '"resume_from_checkpoint": false begins a new run without l
 def adopt_from_mirror(plan: RunPlan, tell: Tell) -> None:
     """Bring a run here that lies in the job's ``checkpoint_base_uri``, and not on this machine.
 
-    To be called before a run is examined or opened. Nothing is looked for where nobody can have run it before: without
+    To be called before a run is examined or opened. Nothing is looked for where no earlier run can exist: without
     a mirror, or with a generated run id.
 
     :param tell: Gets a line about what people should know.
     :raises RunConflict: When the run was gone on with elsewhere, belongs to another job, or should be new.
-    :raises StoreError: When the mirror cannot be read, so that nobody knows whether the run is there.
+    :raises StoreError: When the mirror cannot be read, so that it is unknown whether the run is there.
     :raises RunUnwritable: When there is no place for it here.
     """
     if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id:
         return
     from hostcore.supervisor.remote.errors import StoreError
 
-    is_here = plan.directory.path.exists() and not is_stillborn(plan.directory)
+    is_here = plan.directory.path.exists() and not is_orphaned(plan.directory)
     try:
         _look(plan, is_here=is_here, tell=tell)
     except StoreError as error:
@@ -55,7 +55,7 @@ def adopt_from_mirror(plan: RunPlan, tell: Tell) -> None:
         if not is_here and not _is_to_be_new(plan):
             raise _unknown(plan, error) from error
         what = "the run goes on with what is here" if is_here else "the run begins anew"
-        tell(f"nobody knows whether the run {plan.spec.run_id!r} is in its mirror, and {what}: {error.message}")
+        tell(f"it is unknown whether the run {plan.spec.run_id!r} is in its mirror, and {what}: {error.message}")
 
 
 def find_in_mirror(plan: RunPlan) -> str:
@@ -108,7 +108,7 @@ def _is_to_be_new(plan: RunPlan) -> bool:
 def _unknown(plan: RunPlan, error: "StoreError") -> "StoreError":
     """The error for a mirror that cannot be asked: going on without it could throw away what it has."""
     return type(error)(
-        f"nobody knows whether the run {plan.spec.run_id!r} is to be gone on with: {error.message}",
+        f"it is unknown whether the run {plan.spec.run_id!r} is to be continued: {error.message}",
         code=error.code,
         pointer=error.pointer,
         file=error.file,
@@ -117,7 +117,7 @@ def _unknown(plan: RunPlan, error: "StoreError") -> "StoreError":
 
 
 def _refuse_overtaken(plan: RunPlan, mirror: "Mirror") -> None:
-    """See that nobody has gone on with the run elsewhere since it was here."""
+    """Refuse a run that was continued elsewhere since it was here."""
     here, there = newest_attempt(plan.directory.attempts), max(mirror.attempts(), default=0)
     claim = plan.directory.attempts / f"{here}.json"
     if there < here or here == 0:
@@ -162,7 +162,7 @@ def _adopt(plan: RunPlan, mirror: "Mirror", tell: Tell) -> None:
         runs.mkdir(parents=True, exist_ok=True)
         temporary = outer / plan.spec.run_id
         fetch_run(mirror, temporary, plan.checkpoints_dir if _is_elsewhere(plan) else None, tell)
-        remove_stillborn(plan.directory)
+        remove_orphaned(plan.directory)
         _move_into_place(temporary, place)
     finally:
         shutil.rmtree(outer, ignore_errors=True)
@@ -180,7 +180,7 @@ def _move_into_place(temporary: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return  # somebody else has adopted it meanwhile: theirs is as good
+        return  # another process has adopted it meanwhile, with the same content
     fsync_folder(path.parent)
 
 

@@ -10,14 +10,14 @@ from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import folder_name, record_name
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.supervisor.remote.errors import StoreError, told_of
-from hostcore.supervisor.remote.store import Place
+from hostcore.supervisor.remote.store import Location
 
 #: What a store says of a checkpoint that is damaged; everything else says something of the store.
 _DAMAGE = frozenset({"store.missing", "store.content"})
 
 
 def bring_newest(
-    folder: Place, committed: list[int], abandoned: list[int], target: Path, tell: Callable[[str], object]
+    folder: Location, committed: list[int], abandoned: list[int], target: Path, tell: Callable[[str], object]
 ) -> Found | None:
     """Bring the newest checkpoint here that verifies.
 
@@ -41,7 +41,7 @@ def bring_newest(
     return None
 
 
-def bring(folder: Place, step: int, target: Path) -> Found:
+def bring(folder: Location, step: int, target: Path) -> Found:
     """Bring a checkpoint here: its files, and its record last.
 
     :param folder: The folder of checkpoints that it lies in.
@@ -80,7 +80,7 @@ def bring(folder: Place, step: int, target: Path) -> Found:
     return Found(record=record, folder=local)
 
 
-def read_record(folder: Place, step: int) -> tuple[bytes, CommitRecord]:
+def read_record(folder: Location, step: int) -> tuple[bytes, CommitRecord]:
     """The commit record of a checkpoint in a store, as it is and as it reads.
 
     :raises CheckpointError: When there is none, or it is none.

@@ -7,13 +7,13 @@ from pathlib import Path
 from hostcore.checkpoints.durable import fsync_folder, move, write_file
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
-from hostcore.runs.claims import read_claim
+from hostcore.runs.attempts import read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.mirror.checkpoints import bring_newest
 from hostcore.supervisor.mirror.place import Mirror
 from hostcore.supervisor.remote.errors import StoreError
-from hostcore.supervisor.remote.store import Place
+from hostcore.supervisor.remote.store import Location
 from hostcore.supervisor.remote.transfer import Wanted, bring
 
 Tell = Callable[[str], object]
@@ -48,7 +48,7 @@ def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell
         fsync_folder(path)
 
 
-def _bring_log(place: Place, target: Path) -> None:
+def _bring_log(place: Location, target: Path) -> None:
     """Bring the event log here, which may be large. A run that had no time to copy it begins another."""
     try:
         bring(place.filesystem, [Wanted(source=place.path, uri=place.uri, target=target)], label="events")
@@ -59,7 +59,7 @@ def _bring_log(place: Place, target: Path) -> None:
 
 
 def _tell_of_end(directory: RunDirectory, attempt: int, tell: Tell) -> None:
-    """Say so if nobody knows that the newest attempt has ended: somewhere, it may still be going on."""
+    """Say so if the end of the newest attempt is not recorded: it may still be running elsewhere."""
     result, claim = RunResult.read(directory.result), read_claim(directory.attempts, attempt)
     if claim is not None and (result is None or result.attempt < attempt):
         process = f"process {claim.process.pid} on {claim.process.host}"

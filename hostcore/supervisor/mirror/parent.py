@@ -64,7 +64,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
     """
     from hostcore.supervisor.mirror.checkpoints import bring, read_record
     from hostcore.supervisor.remote.errors import told_of
-    from hostcore.supervisor.remote.store import Place
+    from hostcore.supervisor.remote.store import Location
 
     parent, _, name = uri.rstrip("/").rpartition("/")
     step = step_of_record(name)
@@ -77,7 +77,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
             file=uri,
             hint="name its commit record, such as s3://bucket/…/checkpoints/step-000200.json",
         )
-    folder = Place.of(parent, options, pointer=pointer)
+    folder = Location.of(parent, options, pointer=pointer)
     try:
         content, _ = read_record(folder, step)
         kept = cache_dir() / "checkpoints" / hashlib.sha256(content).hexdigest()
@@ -108,7 +108,7 @@ def _is_whole(record: Path) -> bool:
 
 
 def _put(temporary: Path, record: Path) -> None:
-    """Give a fetched checkpoint its place, in which a damaged one may lie, or one that somebody has just fetched."""
+    """Give a fetched checkpoint its place, which may hold a damaged one, or one that was just fetched elsewhere."""
     kept = record.parent
     if kept.exists() and not _is_whole(record):
         shutil.rmtree(kept, ignore_errors=True)

@@ -14,9 +14,9 @@ from hostcore.job.secrets import resolve_secrets, without_marks
 from hostcore.job.spec import JobSpec
 from hostcore.runs.documents import CorruptDocument, construct
 from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.supervisor.delivery.subscription import prefix_of
 from hostcore.supervisor.remote.errors import StoreError
-from hostcore.supervisor.remote.store import Place
-from hostcore.supervisor.uploads.destination import prefix_of
+from hostcore.supervisor.remote.store import Location
 
 BASE = "/checkpoint_base_uri"
 
@@ -46,7 +46,7 @@ def require_places(spec: JobSpec) -> None:
                 "the uploader fsspec has nowhere to copy to", code="store.none", pointer=pointer, hint=hint
             )
         if isinstance(uri, str):  # a reference to a secret is told when it is used
-            Place.of(uri, pointer=BASE if own is None else f"{pointer}/uri")
+            Location.of(uri, pointer=BASE if own is None else f"{pointer}/uri")
 
 
 def mirror_of(spec: JobSpec) -> "Mirror | None":
@@ -56,7 +56,7 @@ def mirror_of(spec: JobSpec) -> "Mirror | None":
     """
     if spec.checkpoint_base_uri is None:
         return None
-    base = Place.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE)
+    base = Location.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE)
     return Mirror(base.below(prefix_of(spec.run_id, spec.trainer)))
 
 
@@ -71,7 +71,7 @@ def options_for(uri: str, spec: JobSpec) -> Mapping[str, Any]:
 class Mirror:
     """``<base>/<run_id>/framework=<trainer>``: laid out like a run directory."""
 
-    place: Place
+    place: Location
 
     @property
     def uri(self) -> str:

@@ -1,7 +1,7 @@
 """A run that goes on where its directory is not seen: what its mirror says of it, brought here again and again.
 
-What comes is only ever added: attempts, events of higher numbers than are here, the result of a later attempt. Whoever
-reads the event log here reads on as if it were written here.
+What comes is only ever added: attempts, events of higher numbers than are here, the result of a later attempt. A
+reader of the event log here reads on as if it were written here.
 """
 
 import fcntl
@@ -16,31 +16,98 @@ from typing import Final
 import attrs
 
 from hostcore.checkpoints.durable import write_file
+from hostcore.events.reader import seq_of
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
-from hostcore.runs.afar import has_ended
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, read_document, write_document
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
+from hostcore.runs.remote_status import has_ended
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
-from hostcore.supervisor.mirror.log_copy import add_events
 from hostcore.supervisor.mirror.place import Mirror, mirror_of, record_of
-from hostcore.supervisor.remote.store import Place, RemoteFile
+from hostcore.supervisor.remote.store import Location, RemoteFile
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
 LOG: Final = logging.getLogger("hostcore.mirror")
 
+#: Read at once, and added in one call at the most; in bytes.
+_PIECE: Final = 8 << 20
+_MOST: Final = 64 << 20
+#: Of a line, in bytes: so long only where an older version wrote what a plugin had said as a whole.
+_LONGEST: Final = 128 << 20
+#: Of a copy: the run's owner must not fill this machine's disk.
+_LARGEST: Final = 4 << 30
+_BLOCK: Final = 1 << 16
 #: A mirror is not asked more often.
 _LOOK_SECONDS: Final = 10.0
 #: Of a document in a mirror.
 _MOST_BYTES: Final = 64 << 20
 #: The newest attempts that are brought.
 _MOST_CLAIMS: Final = 1000
-#: How long a store may take to answer: whoever looks has other runs to look at.
+#: How long a store may take to answer: the caller has other runs to look at.
 _ANSWER_SECONDS: Final = 15.0
+
+
+def add_events(log: Location, size: int, copy: Path) -> bool:
+    """Add to a copy what the log has beyond it. Called by one process at a time.
+
+    An original that is not what was copied before (an attempt elsewhere went on from an earlier copy) adds its events
+    of higher numbers alone: no number is delivered twice.
+
+    :param log: The original.
+    :param size: Of the original, in bytes.
+    :param copy: Need not exist.
+    :return: Whether the copy has it all now; more is left for the next call otherwise.
+    :raises StoreError: When it cannot be read.
+    """
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with copy.open("a+b", buffering=0) as target:
+        end, last = _end(target.fileno())
+        if end >= _LARGEST:
+            LOG.warning(
+                "%s has more than %s bytes, which is all that is copied here", visible(log.uri), f"{_LARGEST:,}"
+            )
+            return False
+        newest = seq_of(last) or 0
+        target.truncate(end)
+        follows = last == (log.read(end - len(last), end) if last and end <= size else b"")
+        at, added, length = end if follows else 0, 0, _PIECE
+        while at < size:
+            piece = log.read(at, min(at + length, size)) or b""
+            whole = piece[: piece.rfind(b"\n") + 1]
+            if not whole:
+                if len(piece) < length or length >= _LONGEST:
+                    return len(piece) < length  # the last line is torn; or it is none of ours
+                length *= 2
+                continue
+            length = _PIECE
+            new = whole if follows else b"".join(_newer(whole, newest))
+            target.write(new)
+            at += len(whole)
+            added += len(new)
+            if added >= _MOST:
+                return at >= size
+    return True
+
+
+def _newer(lines: bytes, newest: int) -> list[bytes]:
+    return [line for line in lines.splitlines(keepends=True) if (seq_of(line) or 0) > newest]
+
+
+def _end(descriptor: int) -> tuple[int, bytes]:
+    """Where the last whole line of a file ends, and that line; 0 and nothing if there is none."""
+    size = os.fstat(descriptor).st_size
+    begin, tail = size, b""
+    while begin > 0:
+        begin = max(0, begin - _BLOCK)
+        tail = os.pread(descriptor, size - begin, begin)
+        end = tail.rfind(b"\n") + 1
+        if end and ((previous := tail.rfind(b"\n", 0, end - 1)) >= 0 or begin == 0):
+            return begin + end, tail[previous + 1 : end]
+    return 0, b""
 
 
 def refresh_far(directory: RunDirectory) -> None:
@@ -59,9 +126,9 @@ def refresh_far(directory: RunDirectory) -> None:
 def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> bool:
     """Bring what a run's mirror says of its plugins, its attempts, its events and its end into the directory here.
 
-    Nothing is done for a job without a mirror, right after the last time, or while somebody else does it. A store that
-    does not answer, and a directory that cannot be written, change nothing but the log of this process: the launcher
-    knows how the run goes.
+    Nothing is done for a job without a mirror, right after the last time, or while it is being done elsewhere. A store
+    that does not answer, and a directory that cannot be written, change nothing but the log of this process: the
+    launcher knows how the run goes.
 
     :param at_once: However short the last time ago is: it has ended.
     :return: Whether everything that the mirror has is here. If not, it is worth another look.
@@ -148,7 +215,7 @@ def _bring(mirror: Mirror, directory: RunDirectory, notes: _Notes) -> bool:
     return complete
 
 
-def _take_record(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
+def _take_record(place: Location, file: RemoteFile, directory: RunDirectory) -> bool:
     """What it really runs with. The job stays as it was submitted, with its launcher."""
     content = _small(place, file)
     if content is None:
@@ -171,7 +238,7 @@ def _take_claims(mirror: Mirror, directory: RunDirectory) -> None:
             write_file(target, [claim])
 
 
-def _small(place: Place, file: RemoteFile) -> bytes | None:
+def _small(place: Location, file: RemoteFile) -> bytes | None:
     """The content of a document; None if there is none any more.
 
     :raises CorruptDocument: When it is longer than any: it was written elsewhere, and takes memory here.
@@ -181,11 +248,11 @@ def _small(place: Place, file: RemoteFile) -> bytes | None:
     return place.read()
 
 
-def _take_events(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
+def _take_events(place: Location, file: RemoteFile, directory: RunDirectory) -> bool:
     return add_events(place, file.size or 0, directory.events)
 
 
-def _take_result(place: Place, file: RemoteFile, directory: RunDirectory) -> bool:
+def _take_result(place: Location, file: RemoteFile, directory: RunDirectory) -> bool:
     content = _small(place, file)
     if content is None:
         return False

@@ -41,7 +41,7 @@ class StoreError(HostcoreError):
 
     @property
     def is_outage(self) -> bool:
-        """Whether the store gave no answer, so that nobody knows what is there."""
+        """Whether the store gave no answer, so that its content is unknown."""
         return self.code == "store.unreachable"
 
 
@@ -84,7 +84,7 @@ def _told(error: Exception, uri: str, pointer: str | None) -> StoreError:
 
 
 def _is_no_answer(cause: BaseException | None) -> bool:
-    """Whether a file is "not found" because nobody could be asked: fsspec's HTTP file system says both alike."""
+    """Whether a "not found" means that the server did not answer: fsspec raises one error for both over HTTP."""
     status = getattr(cause, "status", None)
     if isinstance(status, int):
         return status not in (404, 410)
@@ -118,7 +118,7 @@ def scheme_error(error: Exception, uri: str, pointer: str | None) -> StoreError:
         )
     if scheme not in known:
         return StoreError(
-            f"nobody here knows {scheme}:// URIs",
+            f"{scheme}:// URIs are unknown here",
             code="store.scheme",
             pointer=pointer,
             file=uri,

@@ -61,7 +61,7 @@ class Listing:
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Place:
+class Location:
     """A place in a store, asked anew each time: listings that a file system remembers are thrown away before."""
 
     filesystem: "AbstractFileSystem"
@@ -74,7 +74,7 @@ class Place:
     answer_seconds: float = ANSWER_SECONDS
 
     @classmethod
-    def of(cls, uri: str, options: Mapping[str, Any] | None = None, *, pointer: str | None = None) -> "Place":
+    def of(cls, uri: str, options: Mapping[str, Any] | None = None, *, pointer: str | None = None) -> "Location":
         """The place that a URI, or an absolute path, names.
 
         :param options: For the file system: fsspec's ``storage_options``.
@@ -89,7 +89,7 @@ class Place:
             raise scheme_error(error, uri, pointer) from error
         return cls(filesystem=filesystem, path=path.rstrip("/"), uri=uri.rstrip("/"), pointer=pointer)
 
-    def below(self, name: str) -> "Place":
+    def below(self, name: str) -> "Location":
         """A place below this one.
 
         :param name: With ``/``.
@@ -99,7 +99,7 @@ class Place:
     def listing(self) -> Listing:
         """What is here.
 
-        :raises StoreError: ``store.missing`` when there is nothing; ``store.unreachable`` when nobody knows.
+        :raises StoreError: ``store.missing`` when there is nothing; ``store.unreachable`` without an answer.
         """
         info = self._ask(lambda fs: fs.info(self.path))
         if info["type"] != "directory":

@@ -3,10 +3,12 @@
 import hashlib
 import queue
 import shutil
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +20,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from hostcore.checkpoints.durable import fsync_file
 from hostcore.supervisor.remote.errors import NO_SPACE, StoreError, told_of
-from hostcore.supervisor.remote.progress import shown_progress
+from hostcore_builtin_plugins.control_characters import visible
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -34,6 +36,31 @@ _JOIN_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.5
 #: What trying again does not mend.
 _FINAL: Final = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+
+
+@contextmanager
+def shown_progress(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """While it is entered, a bar on standard error, if that is a terminal.
+
+    :param total: In bytes; None: not known.
+    :return: To be called with the bytes that have arrived.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(visible(label, one_line=True), total=total)
+        yield lambda done: progress.update(task, completed=done)
 
 
 class WrongContent(StoreError):
@@ -71,7 +98,7 @@ def bring(
     pointer: str | None = None,
     stall_seconds: float = STALL_SECONDS,
 ) -> list[str]:
-    """Bring files here. Whoever calls it removes the folder that they go to if it fails.
+    """Bring files here. On failure, the caller removes the folder that they go to.
 
     :param label: What the progress bar says; there is one on a terminal.
     :param pointer: Where the job names them.
@@ -163,10 +190,10 @@ class _Transfer:
     def move(self, count: int) -> None:
         """Count bytes that have arrived.
 
-        :raises InterruptedError: When nobody waits for them any more.
+        :raises InterruptedError: When the transfer was cancelled.
         """
         if self.cancelled.is_set():
-            raise InterruptedError("nobody waits for it any more")
+            raise InterruptedError("the transfer was cancelled")
         with self._lock:
             self._moved += count
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from hostcore.worker.feed.digest import OrderLayout
 
-#: What a rank may decode, as a multiple of its own share, without a word.
+#: What a rank may decode, as a multiple of its own share, without a warning.
 _DECODED_TIMES: Final = 1.5
 #: Lanes that mix well.
 _MIXING_LANES: Final = 8

@@ -10,7 +10,7 @@ Number Generators. OOPSLA 2014): the inner term is the output number ``position`
 epoch. A sum does not depend on the order of its terms, so the digests of stretches and of ranks add up to that of the
 whole.
 
-It finds mistakes; it is not a signature, which would withstand somebody who wants it to be wrong.
+It finds mistakes; it is not a signature, which would withstand deliberate forgery.
 """
 
 from collections import deque

@@ -42,7 +42,7 @@ class ReadingStopped(Exception):
 
 
 def never() -> bool:
-    """Nobody asks to stop."""
+    """Without a stop request."""
     return False
 
 

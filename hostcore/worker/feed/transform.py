@@ -31,7 +31,7 @@ class Transformer(Protocol):
         It ends early, without an exception, when the run is to stop while it waits. An exception of the stream or of
         ``transform_batch`` is raised when the batch's turn comes, not before.
 
-        :param batches: This rank's, from the cursor to the end of its epoch. Taken on the caller's thread.
+        :param batches: This rank's, from the cursor to the end of its epoch. Captured on the caller's thread.
         """
 
     def close(self) -> None:

@@ -164,7 +164,7 @@ class _NoHost:
     """The host as ``transform_batch`` sees it: a batch ahead of the loop has no part in the run."""
 
     def is_stopping(self) -> bool:
-        """Nobody knows here."""
+        """Never: a transform's process does not know of stop requests."""
         return False
 
     def any_rank(self, flag: bool) -> bool:  # noqa: ARG002 - the signature of a Host

@@ -4,7 +4,7 @@ Each process has a thread here that hands it one batch after the other. Batches 
 given, on the loop's thread and in order; about two batches for each process are on their way at a time.
 
 The processes are started like the worker itself. ``multiprocessing`` would import the user's script in each of them
-and start one more to look after them; its pools wait for ever for a process that was killed, or that does not listen
+and start one more to look after them; its pools wait without end for a process that was killed, or that does not listen
 to SIGTERM.
 """
 

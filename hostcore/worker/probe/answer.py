@@ -18,7 +18,7 @@ class Say(Protocol):
 
 
 def answer(examine: Callable[[Say], None]) -> None:
-    """Let a probe tell what it finds on standard output, and end the process. What anybody else prints goes to stderr.
+    """Let a probe tell what it finds on standard output, and end the process. Other output goes to stderr.
 
     :param examine: What to do. An exception of it is told as ``{"error": …}``, and the exit code is 1.
     """
@@ -49,5 +49,5 @@ def _end_with(asking: int) -> None:
 
 def _leave(code: int) -> None:
     sys.stderr.flush()
-    # Not sys.exit: a driver's exit handlers and threads have no say in whether the answer counts.
+    # Not sys.exit: a driver's exit handlers and threads must not change the exit code of an answered probe.
     os._exit(code)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import torch
 
-from hostcore.worker.precision import DTYPES, PrecisionUnavailable, check_precision
+from hostcore.worker.devices import DTYPES, PrecisionUnavailable, check_precision
 from hostcore.worker.probe.answer import Say
 
 #: The largest error of an element of a product of normally distributed n by n matrices, divided by √n, the size of a

@@ -22,18 +22,18 @@ def examine(say: Say) -> None:
     import torch.distributed as dist
 
     from hostcore.worker.ranks.group import join
-    from hostcore.worker.ranks.place import Place
+    from hostcore.worker.ranks.rank_info import RankInfo
 
-    place = Place.of(os.environ)
-    device = torch.device("cpu" if sys.argv[1] == "cpu" else f"{sys.argv[1]}:{place.rank}")
+    rank_info = RankInfo.of(os.environ)
+    device = torch.device("cpu" if sys.argv[1] == "cpu" else f"{sys.argv[1]}:{rank_info.rank}")
     say(doing="meeting the other ranks")
-    ranks = join(place, device)
+    ranks = join(rank_info, device)
     say(doing=f"adding up on {device}")
     pattern = (torch.arange(_ITEMS, device=device) % 7).float()
-    expected = place.world_size * pattern + sum(range(place.world_size))  # exact: small whole numbers
+    expected = rank_info.world_size * pattern + sum(range(rank_info.world_size))  # exact: small whole numbers
     seconds, wrong = [], 0
     for _ in range(_TIMES):
-        vector = pattern + place.rank
+        vector = pattern + rank_info.rank
         started = time.perf_counter()
         dist.all_reduce(vector)
         wrong += int((vector != expected).sum().item())  # reading it waits for the device

@@ -17,11 +17,11 @@ import torch
 import torch.distributed as dist
 
 from hostcore.worker.ranks.one import OneRank
-from hostcore.worker.ranks.place import Place
 from hostcore.worker.ranks.protocol import Ranks
+from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs.errors import HostcoreError
 
-#: A listening socket that rank 0 inherits, for the store that all ranks meet at: nobody can take its port meanwhile.
+#: A listening socket that rank 0 inherits, for the store that all ranks meet at: its port is never free meanwhile.
 MASTER_FD_VARIABLE: Final = "HOSTCORE_MASTER_FD"
 #: Names the start of the ranks, where an engine has started their supervisors.
 START_VARIABLE: Final = "HOSTCORE_START"
@@ -39,16 +39,16 @@ class CannotJoin(HostcoreError):
     code = "ranks.join"
 
 
-def join(place: Place, device: torch.device, *, environment: Mapping[str, str] = os.environ) -> Ranks:
-    """Meet the other ranks, as torchrun's environment variables say. A collective; a single rank meets nobody.
+def join(rank_info: RankInfo, device: torch.device, *, environment: Mapping[str, str] = os.environ) -> Ranks:
+    """Meet the other ranks, as torchrun's environment variables say. A collective; a single rank needs no group.
 
     :param device: The rank's own; becomes the current one if it is a GPU.
     :param environment: Tells whether this rank has inherited the socket of the store.
     :raises CannotJoin: When this torch cannot connect such devices, or the others do not come.
     """
-    if place.world_size == 1:
-        return OneRank(rank=place.rank, local_rank=place.local_rank)
-    if environment.get("LOCAL_WORLD_SIZE") == str(place.world_size):
+    if rank_info.world_size == 1:
+        return OneRank(rank=rank_info.rank, local_rank=rank_info.local_rank)
+    if environment.get("LOCAL_WORLD_SIZE") == str(rank_info.world_size):
         _stay_local()
     options: dict[str, Any] = {"backend": "gloo"}
     if device.type == "cuda":
@@ -58,23 +58,23 @@ def join(place: Place, device: torch.device, *, environment: Mapping[str, str] =
         options = {"backend": "cpu:gloo,cuda:nccl", "device_id": device}
     try:
         dist.init_process_group(
-            store=_store(place, environment), rank=place.rank, world_size=place.world_size, **options
+            store=_store(rank_info, environment), rank=rank_info.rank, world_size=rank_info.world_size, **options
         )
-        return Group(place)
+        return Group(rank_info)
     except (RuntimeError, ValueError) as error:
         raise CannotJoin(f"the ranks did not come together: {error}", hint=_hint(environment)) from error
 
 
-def _store(place: Place, environment: Mapping[str, str]) -> Any:
+def _store(rank_info: RankInfo, environment: Mapping[str, str]) -> Any:
     """Where the ranks find each other: served by this rank itself, or somewhere else, such as torchrun's agent."""
     descriptor = environment.get(MASTER_FD_VARIABLE)
-    if descriptor is None or place.rank != 0:
-        store, _, _ = next(iter(dist.rendezvous("env://", place.rank, place.world_size)))  # type: ignore[attr-defined]
+    if descriptor is None or rank_info.rank != 0:
+        store, _, _ = next(iter(dist.rendezvous("env://", rank_info.rank, rank_info.world_size)))  # type: ignore[attr-defined]
     else:
         store = dist.TCPStore(  # type: ignore[attr-defined]
             environment["MASTER_ADDR"],
             int(environment["MASTER_PORT"]),
-            place.world_size,
+            rank_info.world_size,
             is_master=True,
             wait_for_workers=False,
             master_listen_fd=int(descriptor),
@@ -101,10 +101,10 @@ def _hint(environment: Mapping[str, str]) -> str:
 class Group:
     """See :class:`hostcore.worker.ranks.protocol.Ranks`. Made by all ranks, once they are in the default group."""
 
-    def __init__(self, place: Place) -> None:
-        self.rank = place.rank
-        self.local_rank = place.local_rank
-        self.world_size = place.world_size
+    def __init__(self, rank_info: RankInfo) -> None:
+        self.rank = rank_info.rank
+        self.local_rank = rank_info.local_rank
+        self.world_size = rank_info.world_size
         self._host = dist.new_group(backend="gloo", timeout=_PATIENCE)
 
     def any(self, flag: bool) -> bool:
@@ -121,7 +121,7 @@ class Group:
         return vector.tolist()
 
     def gather(self, value: Any) -> list[Any]:
-        """Everybody's value, by rank."""
+        """The values of all ranks, by rank."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self._host)
         return values

@@ -1,7 +1,7 @@
 """How the ranks agree: on requests to stop, and on whatever else one of them knows first.
 
-Each rank hears of a signal, of the supervisor or of a callback's wish at another moment. If it acted upon that at once,
-the others would wait for it in their next collective for ever. So what is heard is only noted, and takes effect at an
+A signal, a supervisor's message or a callback's request reaches each rank at another moment. If a rank acted at once,
+the others would hang in their next collective. So a request is only noted, and takes effect at an
 *agreement*: one all-reduce of a few integers, after the same step on all ranks. How many steps lie between two of them
 is agreed as well.
 """
@@ -27,7 +27,7 @@ _NAP_SECONDS: Final = 0.5
 
 
 class RanksDisagree(HostcoreError):
-    """The ranks do not do the same, so that none could go on without waiting for another for ever."""
+    """The ranks do different things, so that the next collective would hang."""
 
     code = "ranks.disagree"
 
@@ -82,7 +82,7 @@ class AgreedStop(StopSwitch):
         self._news = news
 
     def sleep(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Wait until the time is over on all ranks, but not longer than until somebody asks to stop. A collective."""
+        """Wait until the time is over on all ranks, or until one of them is asked to stop. A collective."""
         end, waiting = clock() + seconds, True
         while waiting and not self.requested:
             self._local.sleep(min(_NAP_SECONDS, end - clock()), clock=clock)

@@ -76,7 +76,7 @@ class Nodes:
         return self.rank in self.carriers
 
     def gather(self, value: Any) -> list[Any]:
-        """Everybody's value, by rank; see :class:`hostcore.worker.ranks.protocol.Exchange`."""
+        """The values of all ranks, by rank; see :class:`hostcore.worker.ranks.protocol.Exchange`."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self.group)
         return values

@@ -30,7 +30,7 @@ class OneRank:
         return [value]
 
     def barrier(self) -> None:
-        """There is nobody to wait for."""
+        """Nothing: there is no other rank to wait for."""
 
     def close(self) -> None:
         """There is nothing to leave."""
@@ -40,10 +40,10 @@ class NoMeeting:
     """See :class:`hostcore.worker.ranks.protocol.Meeting`: a single rank agrees with itself at once."""
 
     def beat(self) -> None:
-        """There is nobody to meet."""
+        """Nothing: there is no other rank to meet."""
 
     def meet(self) -> None:
-        """There is nobody to meet."""
+        """Nothing: there is no other rank to meet."""
 
     def carry(self, news: News) -> None:
-        """There is nobody to tell."""
+        """Nothing: there is no other rank to tell."""

@@ -19,7 +19,7 @@ class Exchange(Protocol):
         """How many there are."""
 
     def gather(self, value: Any) -> list[Any]:
-        """Everybody's value, by rank, on every rank. A collective.
+        """The values of all ranks, by rank, on every rank. A collective.
 
         :param value: Plain values: numbers, text, bytes, None, and lists, tuples and dictionaries of them.
         """

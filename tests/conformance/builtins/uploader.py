@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hostcore.conformance.example import load_symbol
+from hostcore_conformance.example import load_symbol
 
 HERE = Path(__file__).resolve().parent
 STORES = HERE.parent

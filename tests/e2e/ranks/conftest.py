@@ -13,6 +13,7 @@ import attrs
 import orjson
 import pytest
 from command_line import COMMAND, Said, said_by
+from fork_server import popen
 from waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -81,7 +82,7 @@ class Folder:
 
     def start(self, *command: str) -> "subprocess.Popen[str]":
         environment = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED_ON)}
-        process = subprocess.Popen(
+        process = popen(
             command, cwd=self.path, env=environment, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -26,8 +26,7 @@ from hostcore.runs.channel import Channel
 from hostcore.toolkit import training_state
 from hostcore.worker.attempt import run_attempt
 from hostcore.worker.line import SupervisorLine
-from hostcore.worker.signals import noted_by
-from hostcore.worker.stop import StopSwitch
+from hostcore.worker.stop import StopSwitch, noted_by
 
 sys.path.insert(0, str(Path(__file__).parent))
 

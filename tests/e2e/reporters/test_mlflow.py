@@ -8,7 +8,6 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
 from hostcore_hookspecs import Event, FatalError, Job
 from hostcore_hookspecs.events import (
     CheckpointSaved,
@@ -23,6 +22,7 @@ from hostcore_hookspecs.events import (
     RunSucceeded,
     Validation,
 )
+from hostcore_trackers.mlflow import MlflowReporter
 
 Course = Any
 MakeCourse = Callable[..., Course]

@@ -7,9 +7,9 @@ import orjson
 import pytest
 import redis
 
-from hostcore_builtin_plugins.reporters.redis_streams import RedisStreamsReporter
 from hostcore_hookspecs import Event, FatalError, Secret, TransientError
 from hostcore_hookspecs.events import Metrics
+from hostcore_trackers.redis_streams import RedisStreamsReporter
 
 Course = Any
 MakeCourse = Callable[..., Course]

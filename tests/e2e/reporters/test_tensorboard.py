@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 import pytest
 import urllib3
 
-from hostcore_builtin_plugins.reporters.tensorboard import TensorBoardReporter
 from hostcore_hookspecs import Event
 from hostcore_hookspecs.events import Metrics, RunResumed, RunStarted, RunSubmitted, RunSucceeded, Warning
+from hostcore_trackers.tensorboard import TensorBoardReporter
 
 
 def ask(url: str, page: str, **query: str) -> Any:

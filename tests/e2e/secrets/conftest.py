@@ -8,7 +8,8 @@ from typing import Any
 
 import attrs
 import pytest
-from command_line import COMMAND, Said, said_by
+from command_line import Said, said_by
+from fork_server import hostcore
 
 from hostcore.scrubbing import forms_of
 
@@ -88,8 +89,8 @@ class Leaks:
         return path
 
     def start(self, *arguments: str | Path, **environment: str) -> "subprocess.Popen[str]":
-        process = subprocess.Popen(
-            [COMMAND, *map(str, arguments)],
+        process = hostcore(
+            arguments,
             cwd=self.path,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,

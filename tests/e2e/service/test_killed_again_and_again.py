@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import urllib3
+from thoroughness import points
 
 #: At most: on a machine on which the service takes long to start, it would hardly ever be there.
-MOST_KILLS = 40
+MOST_KILLS = points(12, long=40)
 JOB = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "terminal": False}
 
 
@@ -68,13 +69,7 @@ def in_threads(count: int, call: Callable[[int], None]) -> None:
         raise failed[0]
 
 
-def seeded() -> random.Random:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    return random.Random(seed)
-
-
-def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: Any) -> None:
+def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: Any, seed: int) -> None:
     server = make_server(launcher="instant")
     answers: list[Any] = []
 
@@ -83,7 +78,7 @@ def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: An
         for _ in range(20):
             answers.append(persistently(lambda: server.request("POST", "/v1/jobs", json=JOB, headers=headers)))
 
-    with killed_at_random(server, seeded(), seconds=0.6):
+    with killed_at_random(server, random.Random(seed), seconds=0.6):
         in_threads(50, client)
 
     assert {answer.status for answer in answers} == {201}
@@ -96,7 +91,7 @@ def test_one_key_from_fifty_clients_makes_one_job_and_one_launch(make_server: An
     assert [path.name for path in server.runs.iterdir() if path.name != ".service"] == [run_id]
 
 
-def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, until: Any) -> None:
+def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, until: Any, seed: int) -> None:
     server = make_server(launcher="instant")
     acknowledged: dict[str, None] = {}
 
@@ -108,7 +103,7 @@ def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, unti
             assert answer.status in (201, 409), answer.body
             acknowledged[run_id] = None
 
-    with killed_at_random(server, seeded(), seconds=0.6):
+    with killed_at_random(server, random.Random(seed), seconds=0.6):
         in_threads(8, client)
 
     assert len(acknowledged) == 200
@@ -125,9 +120,9 @@ def test_every_acknowledged_job_is_launched_once_and_ends(make_server: Any, unti
     assert len(set(server.noted("calls"))) == 200
 
 
-def test_a_real_run_goes_on_in_one_attempt_however_often_its_service_is_killed(make_server: Any) -> None:
+def test_a_real_run_goes_on_in_one_attempt_however_often_its_service_is_killed(make_server: Any, seed: int) -> None:
     server = make_server()
-    rng = seeded()
+    rng = random.Random(seed)
     server.request("POST", "/v1/jobs", json={**JOB, "run_id": "a", "max_steps": 40, "hyperparams": {"seconds": 0.25}})
     for _ in range(10):
         time.sleep(rng.uniform(0, 0.6))

@@ -14,10 +14,11 @@ from urllib.request import Request, urlopen
 import attrs
 import pytest
 from command_line import COMMAND
+from fork_server import popen
 
-from hostcore.service.store.database import open_database
-from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import Jobs
+from hostcore_service.store.database import open_database
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Jobs
 
 ENDED = ("succeeded", "failed", "cancelled", "preempted", "lost")
 TOKEN = "a-token-for-the-tests-of-the-page"
@@ -92,9 +93,7 @@ class Service:
         port = self.url.rpartition(":")[2] or "0"
         command = [COMMAND, "serve", "--port", port, *([] if self.token else ["--insecure-no-auth"])]
         with (self.folder / "serve.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                command, env={**inherited, **own}, cwd=self.folder, stdout=subprocess.PIPE, stderr=log
-            )
+            self.process = popen(command, env={**inherited, **own}, cwd=self.folder, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], 60)[0], "the service does not start"
         self.url = self.process.stdout.readline().decode().split()[-1]

@@ -16,14 +16,14 @@ import pytest
 import yaml
 
 from hostcore.job.structure import structure
-from hostcore.service.guard.hosts import _METADATA
-from hostcore.service.settings import Settings
 from hostcore.supervisor.operator_file import read_operator_file
-from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.trainjob import TrainJobLauncher
 from hostcore_builtin_plugins.policies.allow_list import AllowList
+from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
+from hostcore_engines.kubernetes.trainjob import TrainJobLauncher
 from hostcore_hookspecs import FatalError, LaunchContext, TransientError
 from hostcore_hookspecs.job import Job
+from hostcore_service.guard.hosts import _METADATA
+from hostcore_service.settings import Settings
 
 MANIFESTS = Path(__file__).parents[3] / "deploy" / "kubernetes"
 OVERLAYS = ("base", "volume", "postgres")

@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore_builtin_plugins.launchers.kubernetes.launching import KubernetesLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
+from hostcore_engines.kubernetes.launching import KubernetesLauncher
+from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
 from hostcore_hookspecs import FatalError, HostcoreError, LaunchContext, TransientError
 from hostcore_hookspecs.job import Job, Resources
 

@@ -16,9 +16,9 @@ from command_line import COMMAND
 from moto.server import ThreadedMotoServer
 from waiting import wait_until
 
-from hostcore_builtin_plugins.launchers.kubernetes.launching import KubernetesLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.trainjob import TrainJobLauncher
+from hostcore_engines.kubernetes.launching import KubernetesLauncher
+from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
+from hostcore_engines.kubernetes.trainjob import TrainJobLauncher
 from hostcore_hookspecs import LaunchHandle, LaunchStatus
 
 TRAINER = Path(__file__).parents[1] / "curve_trainer.py"
@@ -156,7 +156,7 @@ def test_two_nodes_without_a_volume_train_one_model_that_the_store_has(
         read = {key: client.get_object(Bucket=use, Key=f"{prefix}/{key}")["Body"].read() for key in IN_MIRROR}
     finally:
         server.stop()
-    assert len(kubernetes.objects("pods")) == 2
+    # The operator removes a pod that still runs when the job has ended: how many are left says nothing.
     assert (json.loads(read["result.json"])["status"], json.loads(read["config/run.json"])["world_size"]) == (
         *("succeeded", 2),
     )

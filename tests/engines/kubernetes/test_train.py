@@ -11,12 +11,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hostcore.job.structure import structure
-from hostcore.plugins.description import Description
-from hostcore.service.app import make_app
-from hostcore.service.settings import Settings
-from hostcore.service.train import router
-from hostcore.service.train.trainers import Trainers
+from hostcore.plugins.describe import Description
 from hostcore.supervisor.operator_file import OperatorFile
+from hostcore_service.app import make_app
+from hostcore_service.settings import Settings
+from hostcore_service.train import router
+from hostcore_service.train.trainers import Trainers
 
 JOBS = "/pytorchjobs"
 REQUEST = {

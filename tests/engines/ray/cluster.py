@@ -23,7 +23,7 @@ from pathlib import Path
 
 import attrs
 
-from hostcore_builtin_plugins.launchers.processes import descendants
+from hostcore_builtin_plugins.processes import descendants
 
 RAY = Path(sys.executable).with_name("ray")
 #: Why there is none here; None if there can be one.

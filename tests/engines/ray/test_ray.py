@@ -11,8 +11,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore_builtin_plugins.launchers.ray.launcher import RayLauncher
-from hostcore_builtin_plugins.launchers.ray.settings import RaySettings
+from hostcore_engines.ray.launcher import RayLauncher
+from hostcore_engines.ray.settings import RaySettings
 from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, Secret
 from hostcore_hookspecs.job import Job
 

@@ -19,7 +19,7 @@ import pytest
 from command_line import COMMAND
 from waiting import wait_until
 
-from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
+from hostcore_engines.slurm.launcher import SlurmLauncher
 from hostcore_hookspecs import LaunchHandle, LaunchStatus
 
 HERE = Path(__file__).resolve().parent

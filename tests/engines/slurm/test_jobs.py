@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore_builtin_plugins.launchers.slurm import commands
-from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
+from hostcore_engines.slurm import commands
+from hostcore_engines.slurm.launcher import SlurmLauncher
 from hostcore_hookspecs import FatalError, Job, LaunchContext, LaunchHandle, Resources
 
 Settings = SlurmLauncher.Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
+from hostcore_engines.slurm.launcher import SlurmLauncher
 
 SLOW = {"trainer": "small_trainer:Slow", "max_steps": 10**6}
 TWO_NODES = {"trainer": "pair_trainer:Trainer", "resources": {"num_nodes": 2}}

@@ -17,9 +17,9 @@ import pytest
 from command_line import COMMAND
 from waiting import wait_until
 
-from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.processes import children, descendants, kill_all
-from hostcore_builtin_plugins.launchers.torchrun.launcher import TorchrunLauncher
+from hostcore_builtin_plugins.processes import children, descendants, kill_all
+from hostcore_engines.keeper.folder import LaunchFolder
+from hostcore_engines.torchrun.launcher import TorchrunLauncher
 from hostcore_hookspecs import LaunchHandle
 
 TRAINER = Path(__file__).parents[1] / "curve_trainer.py"

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from hostcore.cli import cli
-from hostcore.job import later
+from hostcore.job.load import LATER
 
 DATA = {"parquet_paths": ["x.parquet"]}
 #: A value other than the default for every key of the table.
@@ -36,7 +36,7 @@ def errors_about(job: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_there_is_an_example_for_every_key_of_the_table() -> None:
-    assert set(ASKED) == {f"/{key}" for key in later.LATER}
+    assert set(ASKED) == {f"/{key}" for key in LATER}
 
 
 @pytest.mark.parametrize("pointer", ASKED)

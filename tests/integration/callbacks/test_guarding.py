@@ -4,14 +4,13 @@ import gzip
 import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from fork_server import ran
 
 import hostcore
 from hostcore.errors import Errors
@@ -197,14 +196,11 @@ def test_what_is_told_reaches_the_event_log_and_the_terminal(tmp_path: Path) -> 
     callbacks = [{"use": "nonfinite-guard", "action": "skip"}, "oom-hint"]
     job = {**JOB, "callbacks": callbacks, "hyperparams": {"nan": [2], "hungry": 4}}
     (tmp_path / "job.json").write_text(json.dumps(job))
-    answer = subprocess.run(
-        [sys.executable, "-m", "hostcore", "run", "job.json"],
+    answer = ran(
+        ["run", "job.json"],
         cwd=tmp_path,
         env={**os.environ, "HOSTCORE_RUNS_DIR": "", "PYTHONPATH": here},
-        capture_output=True,
         text=True,
-        timeout=120,
-        check=False,
     )
     assert answer.returncode == 1
     assert "memory ran out in step 4" in answer.stderr

@@ -4,11 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fork_server import popen
+
 
 def test_clipping_and_skipping_are_the_same_on_two_ranks_as_on_one(tmp_path: Path) -> None:
     script = Path(__file__).with_name("two_ranks.py")
     ranks = [
-        subprocess.Popen(
+        popen(
             [sys.executable, str(script), str(rank), str(tmp_path / "store")],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -12,6 +12,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fork_server import run
 
 DATA = Path(__file__).parent / "data"
 THEIR_IMPORT = "from gen_worker.trainer import StepContext, StepResult"
@@ -33,14 +34,11 @@ class Mount:
     def start(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
         """``python -m …`` in an environment without variables of earlier tests."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TRAINER_", "WORKER_"))}
-        return subprocess.run(
+        return run(
             [sys.executable, "-P", "-m", *arguments],
             cwd=self.folder,
             env={**inherited, "HOSTCORE_RUNS_DIR": "", **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
             text=True,
-            check=False,
         )
 
     def entrypoint(self, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -1,4 +1,4 @@
-"""``python -m hostcore.container``: what a container of the image does, as other hosts start it."""
+"""``python -m hostcore_service.container``: what a container of the image does, as other hosts start it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fork_server import popen
 from waiting import wait_until
 
 TRAINER = """
@@ -58,7 +59,7 @@ class Container:
     environment: dict[str, str]
 
     def start(self, *command: str, **more: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return popen(
             command,
             cwd=self.folder,
             env={**self.environment, **more},
@@ -70,7 +71,7 @@ class Container:
 
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """The entry point, with arguments."""
-        process = self.start(sys.executable, "-P", "-m", "hostcore.container", *arguments, **more)
+        process = self.start(sys.executable, "-P", "-m", "hostcore_service.container", *arguments, **more)
         out, err = process.communicate(timeout=120)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
@@ -163,7 +164,7 @@ def test_arguments_that_are_no_flags_are_a_command_of_hostcore(container: Contai
 
 
 def test_torchrun_with_the_flags_of_train_py_runs_two_ranks(container: Container) -> None:
-    (container.folder / "train.py").write_text("from hostcore.container import main\nmain()\n")
+    (container.folder / "train.py").write_text("from hostcore_service.container import main\nmain()\n")
     names = ("framework", "run_id", "checkpoint_base_uri", "checkpoint_prefix", "dataset_uri", "logs_uri", "model_id")
     flags = [part for name in names for part in (f"--{name.replace('_', '-')}", container.environment[name.upper()])]
     extra = ["--max-steps", "20", "--lr", "2e-05", "--device", "cpu", "--batch-size", "8"]
@@ -195,7 +196,16 @@ def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkp
     alone += ["--pid", "--fork", "--mount-proc", "--kill-child"]
     if unshare is None or subprocess.run([unshare, *alone, "true"], check=False, capture_output=True).returncode:
         pytest.skip("no namespaces of processes can be made here")
-    arguments = (sys.executable, "-P", "-m", "hostcore.container", "--max-steps", "100000", "--metric-every", "1")
+    arguments = (
+        sys.executable,
+        "-P",
+        "-m",
+        "hostcore_service.container",
+        "--max-steps",
+        "100000",
+        "--metric-every",
+        "1",
+    )
     environment = {"TRAINING_EXTRA_ARGS_JSON": '{"lr": 1, "device": "cpu"}', "STEP_SECONDS": "0.02"}
     process = container.start(unshare, *alone, *arguments, **environment)
     try:

@@ -19,7 +19,7 @@ ALLOWED = 256 * MIB
 #: their bytes summed up, so that every value is decoded.
 READ = """
 import json, sys
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext
 
 def memory(name):

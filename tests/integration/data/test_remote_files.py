@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hostcore_builtin_plugins import parquet
-from hostcore_builtin_plugins.arrow import ArrowSource
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources import parquet
+from hostcore_builtin_plugins.sources.arrow import ArrowSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData
 
 #: The second is fsspec's own, which is there where its package ``aiohttp`` is.

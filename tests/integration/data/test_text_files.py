@@ -16,8 +16,8 @@ import pytest
 
 import hostcore
 from hostcore.errors import Errors
-from hostcore_builtin_plugins import text_scan
-from hostcore_builtin_plugins.csv_source import CsvSource
+from hostcore_builtin_plugins.sources import text_scan
+from hostcore_builtin_plugins.sources.csv_source import CsvSource
 from hostcore_hookspecs import DataContext, HostcoreError, InvalidData
 
 NUM_ROWS = 600
@@ -141,7 +141,7 @@ def test_a_file_on_a_server_is_read_by_stretches_and_watched_for_changes(
 #: Reads a dataset in a process of its own, and tells what it took.
 READ = """
 import json, sys
-from hostcore_builtin_plugins.csv_source import CsvSource
+from hostcore_builtin_plugins.sources.csv_source import CsvSource
 from hostcore_hookspecs import DataContext, InvalidData
 
 def memory(name):

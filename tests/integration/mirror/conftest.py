@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from command_line import COMMAND, Said
+from command_line import Said
+from fork_server import ran
 
 HERE = Path(__file__).parent
 TRAINERS = HERE.parent / "runs"
@@ -95,16 +95,7 @@ class Machine:
         return path
 
     def hostcore(self, *arguments: str | Path, **environment: str) -> Said:
-        done = subprocess.run(
-            [COMMAND, *map(str, arguments)],
-            check=False,
-            cwd=self.path,
-            env={**self.environment, **environment},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=180,
-        )
+        done = ran(arguments, cwd=self.path, env={**self.environment, **environment}, text=True)
         return Said(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def run(self, run_id: str) -> Path:

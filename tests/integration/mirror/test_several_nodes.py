@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 import pytest
-from command_line import COMMAND, Said, said_by
+from command_line import Said, said_by
+from fork_server import hostcore
 from ports import free_ports
 from waiting import wait_until
 
@@ -54,8 +55,8 @@ def start() -> Iterator[Callable[..., list["subprocess.Popen[str]"]]]:
             place = {"RANK": str(rank), "LOCAL_RANK": "0", "WORLD_SIZE": str(len(machines)), "LOCAL_WORLD_SIZE": "1"}
             meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "HOSTCORE_RANKS_SECRET": secret}
             started.append(
-                subprocess.Popen(
-                    [COMMAND, "run", "job.json"],
+                hostcore(
+                    ["run", "job.json"],
                     cwd=machine.path,
                     env={**machine.environment, **place, **meeting, "HOLD_AT": str(hold_at)},
                     stdin=subprocess.DEVNULL,

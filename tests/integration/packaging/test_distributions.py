@@ -1,4 +1,4 @@
-"""What pip gets: the wheels and source distributions of the three distributions, built and inspected."""
+"""What pip gets: the wheels and source distributions of the distributions, built and inspected."""
 
 import configparser
 import email.message
@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from hostcore import __version__
 from hostcore_hookspecs import API_VERSION, KINDS
+from hostcore_hookspecs.kinds import COMMANDS_GROUP, RUN_CLIENTS_GROUP
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -69,6 +70,21 @@ DISTRIBUTIONS = (
         sources=frozenset({"hostcore", "README.md", "CHANGELOG.md", "LICENSE"}),
         requires=frozenset({"hostcore-hookspecs<1.3,>=1", f"hostcore-builtin-plugins=={__version__}"}),
         version=__version__,
+    ),
+    *(
+        Distribution(
+            folder=f"extensions/{name}",
+            package=f"hostcore_{name}",
+            sources=frozenset({f"hostcore_{name}", "README.md", "LICENSE"}),
+            requires=frozenset({"hostcore-hookspecs<2,>=1", f"{needs}=={__version__}"}),
+            version=__version__,
+        )
+        for name, needs in (
+            ("conformance", "hostcore"),
+            ("engines", "hostcore-builtin-plugins"),
+            ("service", "hostcore"),
+            ("trackers", "hostcore-builtin-plugins"),
+        )
     ),
 )
 ALWAYS_IN_SDIST = {"PKG-INFO", "pyproject.toml", ".gitignore"}
@@ -168,7 +184,8 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     parser.read_string(built.read("entry_points.txt"))
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
-    assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *(kind.group for kind in KINDS.values())}
+    of_the_contract = {COMMANDS_GROUP, RUN_CLIENTS_GROUP, *(kind.group for kind in KINDS.values())}
+    assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *of_the_contract}
     for entry, value in entries.items():
         module = value.partition(":")[0].replace(".", "/")
         assert {f"{module}.py", f"{module}/__init__.py"} & built.wheel_names, entry
@@ -194,7 +211,7 @@ def test_a_wheel_built_from_the_sdist_has_the_same_content(built: Built, tmp_pat
 
 @pytest.fixture(scope="session")
 def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the three wheels installed, without what they need."""
+    """A folder with the wheels installed, without what they need."""
     target = tmp_path_factory.mktemp("installed")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
     subprocess.run([*pip, *map(str, dist.glob("*.whl"))], check=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import pytest
+from fork_server import ran
 
 GUIDES = Path(__file__).resolve().parents[3] / "docs"
 FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
@@ -61,10 +62,7 @@ class Lab:
         base = {"run_id": "guide", "trainer": "constant_trainer:Constant", "terminal": False, "metric_every": 1}
         dataset = {"source": "csv-file", "path": "rows.csv", "columns": ["a"], "batch_size": 2}
         (self.folder / "job.json").write_text(json.dumps({**base, "dataset": dataset, **job}))
-        command = [sys.executable, "-c", "from hostcore.cli import main; main()", "run", "job.json"]
-        return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
-        )
+        return ran(["run", "job.json"], cwd=self.folder, env=self.environment, text=True)
 
     @property
     def result(self) -> dict[str, Any]:

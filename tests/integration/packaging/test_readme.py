@@ -2,11 +2,10 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fork_server import ran
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -50,14 +49,7 @@ def test_the_trainer_of_the_readme_learns_its_line_with_the_callbacks_that_need_
     (tmp_path / "line.py").write_text(code[1])
     (tmp_path / "job.json").write_text(job[1])
     callbacks = 'callbacks=["lr-monitor", {"use": "grad-clip", "max_norm": 100.0}]'
-    answer = subprocess.run(
-        [sys.executable, "-P", "-m", "hostcore", "run", "job.json", "--json", "--set", callbacks],
-        cwd=tmp_path,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    answer = ran(["run", "job.json", "--json", "--set", callbacks], cwd=tmp_path, text=True)
     assert answer.returncode == 0, answer.stderr
     result = json.loads(answer.stdout)
     assert result["status"] == "succeeded"

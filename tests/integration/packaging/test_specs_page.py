@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,14 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fork_server import ran
 
 from hostcore.cli.event_schema import event_schema
-from hostcore.job.class_schema import json_schema
-from hostcore.job.schema import job_schema
-from hostcore.service.app import make_app
-from hostcore.service.settings import Settings
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore.job.schema import job_schema, json_schema
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs.kinds import KINDS
+from hostcore_service.app import make_app
+from hostcore_service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "tests/integration/compat/data"
@@ -158,16 +157,7 @@ def answers(folder: Path) -> Mapping[str, "subprocess.CompletedProcess[str]"]:
     """The answers to all commands of the page, in its order."""
     environment = {**os.environ, "HOSTCORE_RUNS_DIR": str(folder / "runs")}
     return {
-        command: subprocess.run(
-            [sys.executable, "-P", "-m", "hostcore", *shlex.split(command)],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        for command in proofs("hostcore")
+        command: ran(shlex.split(command), cwd=folder, env=environment, text=True) for command in proofs("hostcore")
     }
 
 

@@ -12,6 +12,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fork_server import popen
 
 ROOT = Path(__file__).resolve().parents[3]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
@@ -56,7 +57,7 @@ class Reader:
         subprocess.run([*pip, "--upgrade", "--target", str(self.site), str(self.folder)], check=True)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        return popen(
             [sys.executable, "-c", "from hostcore.cli import main; main()", *arguments],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(self.site)},

@@ -174,17 +174,18 @@ import itertools, sys, time
 from pathlib import Path
 from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.delivery.addressee import Addressee
-from hostcore.supervisor.delivery.courier import DeliveryLimits
-from hostcore.supervisor.delivery.deliveries import Deliveries
+from hostcore.supervisor.delivery.subscription import ReporterSubscription
+from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts
+from hostcore.supervisor.delivery.reporters import Reporters
 from hostcore_hookspecs import Job, ReporterContext
 from hostcore_hookspecs.events import EpochStarted
 
 directory, heard, attempt = RunDirectory(Path(sys.argv[1])), sys.argv[2], int(sys.argv[3])
 log = EventLog(directory.events, run_id="r", attempt=attempt)
 out = open(heard, "a", buffering=1)
-reporter = Addressee(label="r", name="r", identity="d/r", report_event=lambda event: out.write(f"{event.seq}\\n"))
-deliveries = Deliveries([reporter], directory, limits=DeliveryLimits(save_seconds=0.01))
+write = lambda event: out.write(f"{event.seq}\\n")
+reporter = ReporterSubscription(label="r", name="r", identity="d/r", report_event=write)
+deliveries = Reporters([reporter], directory, timeouts=ReporterTimeouts(save_seconds=0.01))
 deliveries.start(ReporterContext(run_id="r", attempt=attempt, job=Job(), run_dir="/r", last_seq=log.last_seq))
 for number in itertools.count():
     log.append(Entry(payload=EpochStarted(), step=0, epoch=0))
@@ -195,9 +196,7 @@ for number in itertools.count():
 """
 
 
-def test_after_any_number_of_kills_nothing_is_missing_and_little_is_told_twice(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(2**32)
-    print("seed", seed)
+def test_after_any_number_of_kills_nothing_is_missing_and_little_is_told_twice(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     run, heard = tmp_path / "r", tmp_path / "heard"
     (run / "logs").mkdir(parents=True)

@@ -13,7 +13,8 @@ from typing import Any
 import attrs
 import orjson
 import pytest
-from command_line import COMMAND, Said, said_by
+from command_line import Said, said_by
+from fork_server import hostcore
 from waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -90,8 +91,8 @@ class Project:
 
     def start(self, *arguments: str | Path, **environment: str) -> Command:
         """Start ``hostcore`` in the folder."""
-        process = subprocess.Popen(
-            [COMMAND, *map(str, arguments)],
+        process = hostcore(
+            arguments,
             cwd=self.path,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,

@@ -17,7 +17,7 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed
 from hostcore.errors import Errors
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.supervise import RunTakenOver
+from hostcore.supervisor.attempt.supervise import RunTakenOver
 from hostcore_hookspecs import Event
 
 
@@ -236,7 +236,7 @@ class TestKeeping:
         def refuse(*args: Any, **keys: Any) -> None:
             raise OSError(errno.EROFS, "Read-only file system")
 
-        monkeypatch.setattr("hostcore.worker.checkpointing.prune", refuse)
+        monkeypatch.setattr("hostcore.worker.checkpoints.checkpointer.prune", refuse)
         outcome = start(max_steps=4, checkpoint_every=2, keep_checkpoints=1)
         assert outcome.result.status == "succeeded"
         assert {warning.code for warning in outcome.of("warning")} == {"checkpoint.not_removed"}

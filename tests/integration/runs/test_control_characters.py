@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import on_terminal
 from hostile_text import HOSTILE, ORDERS, TITLE_SHOWN, orders_in
+from terminal import on_terminal
 
 TRAINER = f"""
     from hostcore_hookspecs import StepResult

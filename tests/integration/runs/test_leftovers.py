@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import run
 
 LINGERING = """
 import subprocess, sys, threading
@@ -86,13 +87,11 @@ def test_one_folder_of_checkpoints_never_serves_two_runs(project) -> None:
     environment = {"WORKER_MODE": "trainer", "TRAINER_CHECKPOINTS_DIR": str(shared)}
 
     def entrypoint(job: Any) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return run(
             [sys.executable, "-m", "hostcore.entrypoint"],
             cwd=project.path,
             env={**project.environment, **environment, "TRAINER_JOB_SPEC_PATH": str(job)},
-            capture_output=True,
             text=True,
-            check=False,
         )
 
     assert entrypoint(job).returncode == 0

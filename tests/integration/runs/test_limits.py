@@ -21,9 +21,9 @@ def hang(at: int, **keys: Any) -> dict[str, Any]:
 
 
 JOBS = {
-    "early": {**SLOW, "max_runtime_seconds": 0.2},
+    "early": {**SLOW, "max_runtime_seconds": 0.05},
     "deaf": hang(3, grace_seconds=0.5),
-    "stall": hang(3, stall_seconds=15),
+    "stall": hang(3, stall_seconds=6),
     "restarts": {
         **SLOW,
         "max_steps": 6,

@@ -16,6 +16,7 @@ import orjson
 import pytest
 import urllib3
 from command_line import COMMAND
+from fork_server import popen
 from waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -102,7 +103,7 @@ class Server:
         arguments = [] if self.token else ["--insecure-no-auth"]
         limited = ["sh", "-c", f'ulimit -n {self.open_files} && exec "$@"', "sh"] if self.open_files else []
         with (self.folder / "serve.log").open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = popen(
                 [*limited, COMMAND, "serve", "--port", str(self.port), *arguments],
                 cwd=self.folder,
                 env=dict(self.environment),

@@ -55,9 +55,7 @@ def recorded(server: Any, run_id: str) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in lines]
 
 
-def test_a_client_that_is_cut_at_random_points_gets_every_event_exactly_once(server: Any) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_a_client_that_is_cut_at_random_points_gets_every_event_exactly_once(server: Any, seed: int) -> None:
     chance = random.Random(seed)
     server.submit(run_id="cut", max_steps=400, metric_every=1, hyperparams={"seconds": 0.002})
     got: list[Sent] = []

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any
 
 import pytest
 import urllib3
-from command_line import COMMAND
+from fork_server import ran
 
 
 def test_a_job_that_comes_over_http_is_trained_to_its_end(server: Any) -> None:
@@ -146,15 +145,7 @@ def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: A
     ]
     for number, (operator, environment, says) in enumerate(cases):
         server = make_server(start=False, folder=tmp_path / str(number), **operator, **environment)
-        done = subprocess.run(
-            [COMMAND, "serve", "--port", "0"],
-            cwd=server.folder,
-            env=dict(server.environment),
-            capture_output=True,
-            check=False,
-            text=True,
-            timeout=60,
-        )
+        done = ran(["serve", "--port", "0"], cwd=server.folder, env=dict(server.environment), text=True, timeout=60)
         assert says in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
         assert done.returncode not in (0, -signal.SIGTERM)
@@ -173,15 +164,7 @@ def test_who_asks_is_who_connects_whatever_the_headers_say(make_server: Any) -> 
 
 
 def test_a_port_that_is_taken_is_told(server: Any) -> None:
-    second = subprocess.run(
-        [COMMAND, "serve", "--port", str(server.port)],
-        env=dict(server.environment),
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
-
+    second = ran(["serve", "--port", str(server.port)], env=dict(server.environment), text=True, timeout=60)
     assert second.returncode != 0
     assert "choose another with --port" in second.stderr
     assert "Traceback" not in second.stderr

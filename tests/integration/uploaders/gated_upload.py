@@ -2,7 +2,7 @@
 
 import threading
 
-from hostcore.cli.upload import upload_command
+from hostcore.cli.commands.upload import upload_command
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
 from hostcore_hookspecs.uploader import Artifact, UploadReceipt
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork_server import popen
 
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import newest, verify
@@ -23,7 +24,7 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 
 PROCESS = Path(__file__).with_name("upload_process.py")
-UPLOAD = (sys.executable, "-c", "from hostcore.cli.upload import upload_command; upload_command()")
+UPLOAD = (sys.executable, "-c", "from hostcore.cli.commands.upload import upload_command; upload_command()")
 #: The same, with an uploader that never comes to the end of ``result.json``.
 GATED = (sys.executable, str(Path(__file__).with_name("gated_upload.py")))
 SECONDS = 60
@@ -65,7 +66,7 @@ def upload(tmp_path: Path) -> Callable[..., "subprocess.Popen[str]"]:
     """``upload("a", "--to", "mirror")``: the command, started in the folder of the test."""
 
     def start(*arguments: str, command: Sequence[str] = UPLOAD) -> "subprocess.Popen[str]":
-        return subprocess.Popen(
+        return popen(
             [*command, *arguments],
             cwd=tmp_path,
             env={**os.environ, "HOSTCORE_RUNS_DIR": str(tmp_path / "runs")},
@@ -84,15 +85,13 @@ def ended_with(process: "subprocess.Popen[str]", code: int) -> tuple[str, str]:
 
 
 def test_uploads_that_are_killed_at_any_instant_end_up_whole_and_make_nothing_twice(
-    directory: RunDirectory, tmp_path: Path
+    directory: RunDirectory, tmp_path: Path, seed: int
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     instants = random.Random(seed)
     mirror = tmp_path / "mirror"
 
     def start(attempt: int) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen([sys.executable, str(PROCESS), str(directory.path), str(mirror), str(attempt)])
+        return popen([sys.executable, str(PROCESS), str(directory.path), str(mirror), str(attempt)])
 
     for attempt in range(1, KILLS + 1):
         before = lines(directory.uploads)

@@ -15,7 +15,8 @@ from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import committed
 from hostcore.checkpoints.prune import prune
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.uploads.uploads import Destination, Uploads, prefix_of
+from hostcore.supervisor.delivery.subscription import Destination, prefix_of
+from hostcore.supervisor.delivery.uploads import Uploads
 from hostcore_hookspecs import events
 from hostcore_hookspecs.events import Event
 from hostcore_hookspecs.job import Job

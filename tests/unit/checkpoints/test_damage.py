@@ -27,10 +27,8 @@ def assert_found_out(folder, what):
     assert [skipped.path.name for skipped in search.skipped] == ["step-000200"], what
 
 
-def test_a_flipped_bit_in_any_byte_of_any_file_is_noticed(folder, checkpoint):
+def test_a_flipped_bit_in_any_byte_of_any_file_is_noticed(folder, checkpoint, seed):
     """Which of the eight bits is drawn at random."""
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
     rng = random.Random(seed)
     assert {file.path for file in checkpoint.files} == {
         *("host.json", "state.json", "state.safetensors", "trainer/w.bin")
@@ -48,9 +46,7 @@ def test_a_flipped_bit_in_any_byte_of_any_file_is_noticed(folder, checkpoint):
     verify(folder.path, checkpoint)
 
 
-def test_a_flipped_bit_in_any_file_leads_to_the_older_checkpoint(folder, checkpoint):
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_a_flipped_bit_in_any_file_leads_to_the_older_checkpoint(folder, checkpoint, seed):
     rng = random.Random(seed)
     for path in paths(folder, checkpoint):
         content = path.read_bytes()

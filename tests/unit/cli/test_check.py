@@ -8,12 +8,12 @@ from xml.etree import ElementTree as ET
 import attrs
 import pytest
 
-from hostcore.conformance.check import checks_for, table
-from hostcore.conformance.report.badge import as_endpoint, as_svg
-from hostcore.conformance.report.files import ReportUnwritable, require_writable, write_whole
-from hostcore.conformance.report.json import as_json, document
-from hostcore.conformance.report.junit import as_junit
-from hostcore.conformance.result import CheckResult, Report
+from hostcore_conformance.check import checks_for, table
+from hostcore_conformance.report.badge import as_endpoint, as_svg
+from hostcore_conformance.report.files import ReportUnwritable, require_writable, write_whole
+from hostcore_conformance.report.json import as_json, document
+from hostcore_conformance.report.junit import as_junit
+from hostcore_conformance.result import CheckResult, Report
 
 PASSED = CheckResult(id="trainer.trains", status="passed", level="must", seconds=0.5)
 FAILED = CheckResult(

@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 
 import hostcore as package
-from hostcore.cli import _COMMANDS
 from hostcore_hookspecs import KINDS, Kind
 from hostcore_hookspecs.events import PAYLOADS
 
+#: Of the host and of the project's other distributions.
+COMMANDS = (
+    *("cancel", "check", "compare", "doctor", "evaluate", "list", "logs", "new", "plugins", "replay", "report"),
+    *("resume", "run", "schema", "serve", "status", "upload", "validate", "verify"),
+)
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
 
 
@@ -19,14 +23,13 @@ class TestTheCommand:
     def test_lists_its_commands(self, hostcore: Callable, flag: str) -> None:
         said = hostcore(flag)
         assert said.code == 0
-        for name, command in _COMMANDS.items():
-            assert f"  {name}" in said.out
-            assert command.help in said.out
+        listed = said.out.partition("Commands:\n")[2]
+        assert [line.split()[0] for line in listed.splitlines() if line[2] != " "] == list(COMMANDS)
 
     def test_tells_its_version(self, hostcore: Callable) -> None:
         assert package.__version__ in hostcore("--version").out
 
-    @pytest.mark.parametrize("name", list(_COMMANDS))
+    @pytest.mark.parametrize("name", COMMANDS)
     def test_has_help_for_every_command(self, hostcore: Callable, name: str) -> None:
         said = hostcore(name, "--help")
         assert (said.code, said.out.startswith(f"Usage: hostcore {name}")) == (0, True)

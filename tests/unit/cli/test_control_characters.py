@@ -5,8 +5,8 @@ from pathlib import Path
 
 import orjson
 import pytest
-from command_line import on_terminal
 from hostile_text import HOSTILE, TITLE_SHOWN, orders_in
+from terminal import on_terminal
 
 from hostcore.runs.directory import RunDirectory
 from hostcore_builtin_plugins.control_characters import visible

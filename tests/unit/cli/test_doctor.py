@@ -24,9 +24,9 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             assert (folder.is_absolute(), timeout_seconds) == (True, 60)
             return iter(findings)
 
-        monkeypatch.setattr("hostcore.cli.doctor.examine_machine", examine)
+        monkeypatch.setattr("hostcore.supervisor.doctor.machine.examine_machine", examine)
         if report is not None:
-            monkeypatch.setattr("hostcore.cli.doctor.examine_job", lambda *_, **__: report)
+            monkeypatch.setattr("hostcore.supervisor.doctor.job.examine_job", lambda *_, **__: report)
 
     return have
 
@@ -54,7 +54,9 @@ def test_the_disk_of_the_runs_folder_that_is_named_is_examined(
     hostcore: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     examined: list[Path] = []
-    monkeypatch.setattr("hostcore.cli.doctor.examine_machine", lambda folder, **_: iter(examined.append(folder) or ()))
+    monkeypatch.setattr(
+        "hostcore.supervisor.doctor.machine.examine_machine", lambda folder, **_: iter(examined.append(folder) or ())
+    )
     assert hostcore("doctor", "--runs-dir", str(tmp_path / "other")).code == 0
     assert examined == [tmp_path / "other"]
 

@@ -4,13 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from hostcore.cli import runs
-
 
 def test_it_ends_the_command_without_a_word(hostcore: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(runs, "list_runs", interrupted)
+    monkeypatch.setattr("hostcore.runs.summary.list_runs", interrupted)
     said = hostcore("list")
     assert (said.code, said.out, said.err) == (130, "", "")

@@ -10,7 +10,7 @@ import pytest
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP]
 SCRIPT = """
 import os, signal, sys, threading
-from hostcore.cli.leaving import leave
+from hostcore.cli.stopping import leave
 from hostcore.supervisor.interrupts import Interrupts
 {before}
 with Interrupts() as interrupts:

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hostcore.cli.new import new_command
 from hostcore.plugins.discover import discover
-from hostcore.scaffold import templates, writing
-from hostcore.scaffold.authorship import PLACEHOLDER
-from hostcore.scaffold.naming import InvalidName, choose_names, kind_named
-from hostcore.scaffold.templates import Licence, contract_range, render, toolkit_range
-from hostcore.scaffold.writing import CannotWrite, write_package
+from hostcore_conformance.cli.new import new_command
+from hostcore_conformance.scaffold import templates, writing
+from hostcore_conformance.scaffold.authorship import PLACEHOLDER
+from hostcore_conformance.scaffold.naming import InvalidName, choose_names, kind_named
+from hostcore_conformance.scaffold.templates import Licence, contract_range, render, toolkit_range
+from hostcore_conformance.scaffold.writing import CannotWrite, write_package
 from hostcore_hookspecs import API_VERSION, KINDS
 
 New = Callable[..., Any]

@@ -7,7 +7,7 @@ import pytest
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import folder_name, record_name
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.cli.order_checks import check_order
+from hostcore.verification.order_checks import check_order
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.conformance.result import CheckResult, Report
+from hostcore_conformance.result import CheckResult, Report
 
 BOOM = "raise RuntimeError('imported')"
 GROUP = "hostcore.trainers"

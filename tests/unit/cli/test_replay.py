@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 from command_line import Said
 
-from hostcore.cli.replay import replay_command
+from hostcore.cli.commands.replay import replay_command
 from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.delivery import replay as replaying
-from hostcore.supervisor.delivery.courier import DeliveryLimits
-from hostcore.supervisor.delivery.retries import QuickRetries
+from hostcore.supervisor.delivery import redelivery
+from hostcore.supervisor.delivery.calls import QuickRetries
+from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts
 from hostcore_hookspecs.events import EpochStarted, RunSucceeded
 
 SOURCE = """
@@ -194,9 +194,9 @@ def test_a_reporter_that_refuses_an_event_for_good_fails_the_command_and_the_res
 def test_a_reporter_that_fails_for_too_long_fails_the_command(ended: RunDirectory, plugin: ModuleType) -> None:
     plugin.DOWN.append(2)
     told: list[str] = []
-    chosen = replaying.choose(ended, "loud")
-    limits = DeliveryLimits(quick=QuickRetries(retries=0))
-    replay = replaying.Replay(ended, chosen, pending=False, tell=told.append, limits=limits, patience_seconds=0.0)
+    chosen = redelivery.choose_reporter(ended, "loud")
+    timeouts = ReporterTimeouts(quick=QuickRetries(retries=0))
+    replay = redelivery.Replay(ended, chosen, pending=False, tell=told.append, timeouts=timeouts, give_up_seconds=0.0)
     outcome = replay.run(lambda _: None)
     assert (outcome.told, outcome.events, outcome.problem) == (1, 6, "OSError: no route")
     assert told == ["loud (loud 2.1): OSError: no route; it is tried again"]
@@ -214,10 +214,10 @@ def test_a_replay_that_fails_takes_no_cursor_back(
     replay: Callable[..., Said], ended: RunDirectory, plugin: ModuleType
 ) -> None:
     replay("a", "--reporter", "loud")
-    chosen = replaying.choose(ended, "loud")
+    chosen = redelivery.choose_reporter(ended, "loud")
     plugin.DOWN.append(2)
-    limits = DeliveryLimits(quick=QuickRetries(retries=0))
-    once_more = replaying.Replay(ended, chosen, pending=False, tell=print, limits=limits, patience_seconds=0.0)
+    timeouts = ReporterTimeouts(quick=QuickRetries(retries=0))
+    once_more = redelivery.Replay(ended, chosen, pending=False, tell=print, timeouts=timeouts, give_up_seconds=0.0)
     assert once_more.run(lambda _: None).told == 1
     assert cursor(ended) == 6
 
@@ -266,7 +266,9 @@ def test_a_run_that_has_not_begun_has_nothing_to_tell(
 def test_the_command_is_found_without_loading_what_it_needs() -> None:
     import subprocess
 
-    program = "import sys, hostcore.cli.replay; print({'stamina', 'rich', 'cattrs', 'torch'} & set(sys.modules))"
+    program = (
+        "import sys, hostcore.cli.commands.replay; print({'stamina', 'rich', 'cattrs', 'torch'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert "torch" not in done.stdout
     assert "stamina" not in done.stdout

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from hostcore.cli.report_page.scale import Scale, label
-from hostcore.cli.report_page.thinning import MOST_POINTS, Curve
+from hostcore.report.curve import MOST_POINTS, Curve
+from hostcore.report.drawing import Scale, label
 
 
 def curve_of(points: Iterable[tuple[int, float | None]], **limits: int) -> Curve:
@@ -25,9 +25,7 @@ class TestACurve:
         assert curve.points == points
         assert curve.means == []
 
-    def test_that_is_longer_keeps_the_extremes_of_every_stretch(self) -> None:
-        seed = random.randrange(2**32)
-        print("seed", seed)
+    def test_that_is_longer_keeps_the_extremes_of_every_stretch(self, seed: int) -> None:
         chance = random.Random(seed)
         steps = sorted(chance.sample(range(1, 200_000), 30_000))
         points = [(step, chance.gauss(0, 1)) for step in steps]

@@ -12,14 +12,15 @@ import orjson
 import pytest
 
 from hostcore.checkpoints.commit import commit
-from hostcore.cli.report_page.page import write_page
-from hostcore.cli.report_page.recording import Recording
+from hostcore.cli.report import name_of
+from hostcore.report.page import write_page
+from hostcore.report.recording import Recording
 from hostcore.runs.attempts import claim_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.standing import look
+from hostcore.supervisor.run_status import inspect_run
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import (
     CheckpointSaved,
@@ -104,9 +105,10 @@ class Page(HTMLParser):
 
 
 def page_of(directory: RunDirectory) -> Page:
-    standing, recording = look(directory, History(directory)), Recording.read(directory.events)
+    run_status, recording = inspect_run(directory, History(directory)), Recording.read(directory.events)
     now = 2_000_000_000_000
-    return Page(write_page(standing, RunRecord.read(directory.record), recording, now=now))
+    record = RunRecord.read(directory.record)
+    return Page(write_page(run_status, record, recording, name=name_of(directory), now=now))
 
 
 class TestAPage:
@@ -147,7 +149,7 @@ class TestAPage:
         claim = orjson.loads((directory.attempts / "1.json").read_bytes())
         claim["process"]["start_time"] = 1
         (directory.attempts / "1.json").write_bytes(orjson.dumps(claim))
-        assert "died without a word" in page_of(directory).texts["failure"]
+        assert "died without writing a result" in page_of(directory).texts["failure"]
 
     def test_shows_everything_hostile_as_text(self, run: Callable, tell: Callable) -> None:
         plugin = {"kind": "trainer", "name": HOSTILE, "value": HOSTILE}
@@ -296,12 +298,16 @@ class TestTables:
         line = orjson.loads(directory.events.read_bytes()) | {"event": "moon_landed", "seq": 2, "crater": "Tycho"}
         with directory.events.open("ab") as log:
             log.write(
-                orjson.dumps(line) + b"\n" + b'{"event":"checkpoint_saved"}\n' + b"gibberish\n" + b'{"event":"met'
+                orjson.dumps(line)
+                + b"\n"
+                + b'{"event":"checkpoint_saved"}\n'
+                + b'gibberish\n{"event":"warning",\n'
+                + b'{"event":"met'
             )
         page = page_of(directory)
         (row,) = [row for row in page.rows if "moon_landed" in row]
         assert "Tycho" in row[-1]
-        assert "2 lines of the log are no events" in page.texts["events"]
+        assert "3 lines of the log are no events" in page.texts["events"]
 
     def test_of_plugins_environment_and_job_are_complete_with_secrets_as_references(self, run: Callable) -> None:
         plugin = {"kind": "data_source", "name": "parquet", "value": "a:B", "distribution": "d", "version": "1.2"}

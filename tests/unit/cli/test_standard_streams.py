@@ -10,7 +10,7 @@ from command_line import COMMAND
 #: Opens a file as anything may, prints, and starts a program that inherits the streams.
 SCRIPT = """
 import pathlib, subprocess, sys
-from hostcore.cli.own_output import open_closed_streams
+from hostcore.cli.redacting_stream import open_closed_streams
 
 open_closed_streams()
 with open("own", "w") as own:

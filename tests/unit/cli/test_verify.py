@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from command_line import Said
 
-from hostcore.cli import verify
+from hostcore.cli.commands import verify
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt
 from hostcore.runs.directory import RunDirectory

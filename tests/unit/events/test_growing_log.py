@@ -50,9 +50,7 @@ def test_a_long_line_comes_in_pieces_of_whole_characters(tmp_path: Path) -> None
     assert (list(log.read(longest=17)), log.offset) == ([], len(text.encode()))
 
 
-def test_a_log_of_events_is_read_on_behind_any_of_them(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_a_log_of_events_is_read_on_behind_any_of_them(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = tmp_path / "events.jsonl"
     lines = [

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, Shard
 from hostcore_hookspecs.data_source import Dataset
 

@@ -10,7 +10,7 @@ import pytest
 
 from hostcore.job.spec import DatasetSpec
 from hostcore.worker.feed.feed import Cursor, DataChanged, DatasetFeed, MockFeed, check_identity, dataset_feed
-from hostcore_builtin_plugins.parquet import ParquetSource
+from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, InvalidData
 
 #: The first eight rows of the first two epochs, see ``test_the_first_rows_of_parquet_are_pinned``.

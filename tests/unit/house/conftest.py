@@ -10,7 +10,15 @@ from types import ModuleType
 
 import pytest
 
-DISTRIBUTIONS = ("hostcore_hookspecs", "hostcore_builtin_plugins", "hostcore")
+DISTRIBUTIONS = (
+    "hostcore_hookspecs",
+    "hostcore_builtin_plugins",
+    "hostcore",
+    "hostcore_conformance",
+    "hostcore_engines",
+    "hostcore_service",
+    "hostcore_trackers",
+)
 
 LoadedTwice = Callable[[Mapping[str, ModuleType]], dict[str, list[str]]]
 
@@ -49,5 +57,5 @@ def no_module_is_loaded_under_two_names(modules_loaded_twice: LoadedTwice) -> It
 
 @pytest.fixture(scope="session")
 def packages() -> dict[str, Path]:
-    """The folders of the three packages by import name."""
+    """The folders of the packages by import name."""
     return {name: package_folder(name) for name in DISTRIBUTIONS}

@@ -9,16 +9,18 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-OWN = {"hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins"}
+EXTENSIONS = ("conformance", "engines", "service", "trackers")
+OWN = {"hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", *(f"hostcore-{name}" for name in EXTENSIONS)}
 PROJECTS = [
     ROOT / "pyproject.toml",
     ROOT / "hookspecs/pyproject.toml",
     ROOT / "builtin_plugins/pyproject.toml",
+    *(ROOT / f"extensions/{name}/pyproject.toml" for name in EXTENSIONS),
     *sorted(ROOT.glob("example_trainers/*/pyproject.toml")),
 ]
 
 
-@pytest.mark.parametrize("folder", ["hookspecs", "builtin_plugins"])
+@pytest.mark.parametrize("folder", ["hookspecs", "builtin_plugins", *(f"extensions/{name}" for name in EXTENSIONS)])
 def test_a_distribution_folder_is_not_a_package(folder: str) -> None:
     assert (ROOT / folder / "pyproject.toml").is_file()
     assert not (ROOT / folder / "__init__.py").exists()
@@ -26,7 +28,16 @@ def test_a_distribution_folder_is_not_a_package(folder: str) -> None:
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
     empty = {"utils", "util", "helpers", "helper", "common", "misc"}
-    folders = ("hostcore", "hookspecs", "builtin_plugins", "example_trainers", "benchmarks", "docs", "tests")
+    folders = (
+        "hostcore",
+        "hookspecs",
+        "builtin_plugins",
+        "extensions",
+        "example_trainers",
+        "benchmarks",
+        "docs",
+        "tests",
+    )
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     assert files
     assert [str(file.relative_to(ROOT)) for file in files if {file.stem, file.parent.name} & empty] == []

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from hostcore.cli import cli
-from hostcore.conformance.check import table
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
+from hostcore_conformance.check import table
 from hostcore_hookspecs import KINDS, SampleRequest
 from hostcore_hookspecs.events import PAYLOADS
 

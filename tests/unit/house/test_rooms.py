@@ -20,9 +20,8 @@ ROOMS = (
     "worker",
     "supervisor",
     "in_process",
-    "conformance",
-    "service",
-    "scaffold",
+    "verification",
+    "report",
     "cli",
 )
 #: ``hostcore/__init__.py`` and what starts the program: above all rooms.
@@ -33,13 +32,27 @@ VERSION = "hostcore.__version__"
 TOOLKIT = "toolkit"
 
 #: Rooms of the host's own process, which never loads what the worker does.
-WITHOUT_WORKER = ("supervisor", "service")
+WITHOUT_WORKER = ("supervisor",)
+
+_HOST = ("hostcore_hookspecs", "hostcore_builtin_plugins", "hostcore")
+#: What each distribution may import of the project. The host finds the rest by entry point.
+MAY_IMPORT = {
+    "hostcore_hookspecs": (),
+    "hostcore_builtin_plugins": ("hostcore_hookspecs",),
+    "hostcore": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+    "hostcore_conformance": _HOST,
+    "hostcore_engines": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+    "hostcore_service": _HOST,
+    "hostcore_trackers": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+}
+#: Modules of the host that the job service, which never loads what the worker does, must not import.
+_SERVICE = "hostcore_service"
 
 #: Where torch may be imported, by module prefix. The contract needs it in one method, for those who have it.
 TORCH_ROOMS = (
     "hostcore.worker",
     "hostcore.toolkit",
-    "hostcore.conformance",
+    "hostcore_conformance",
     "hostcore.checkpoints.encoding",
     "hostcore.checkpoints.sharded",
     "hostcore.checkpoints.state",
@@ -131,10 +144,9 @@ def wrong_directions(packages: Mapping[str, Path]) -> list[str]:
     for each in imports(packages):
         distribution, target = each.importer.split(".")[0], each.target.split(".")[0]
         source_room, target_room = room(each.importer), room(each.target)
-        if distribution == "hostcore_hookspecs":
-            bad = target in ("hostcore", "hostcore_builtin_plugins")
-        elif distribution == "hostcore_builtin_plugins":
-            bad = target == "hostcore"
+        if target in MAY_IMPORT and target != distribution:
+            bad = target not in MAY_IMPORT[distribution]
+            bad |= distribution == _SERVICE and target_room in ("worker", TOOLKIT)
         else:
             bad = bool(source_room and target_room and _points_upwards(source_room, target_room))
         if bad:
@@ -174,26 +186,35 @@ PLANTED = [
     ("hostcore/job/load.py", "def load():\n    import hostcore.plugins.resolve"),
     ("hostcore/job/load.py", "importlib.import_module('hostcore.plugins')"),
     ("hostcore/job/load.py", "if TYPE_CHECKING:\n    from hostcore.plugins import resolve"),
-    ("hostcore/supervisor/spawn.py", "import hostcore.worker.loop"),
-    ("hostcore/supervisor/spawn.py", "from hostcore.toolkit import seed_everything"),
-    ("hostcore/supervisor/spawn.py", "from hostcore.in_process import run_here"),
+    ("hostcore/supervisor/workers/spawn.py", "import hostcore.worker.loop"),
+    ("hostcore/supervisor/workers/spawn.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore/supervisor/workers/spawn.py", "from hostcore.in_process import run_here"),
     ("hostcore/runs/lease.py", "from hostcore.toolkit import seed_everything"),
     ("hostcore/toolkit/seed.py", "from hostcore.errors import Errors"),
-    ("hostcore/cli/run.py", "from hostcore import entrypoint"),
+    ("hostcore/cli/commands/run.py", "from hostcore import entrypoint"),
     ("hostcore_hookspecs/step.py", "from hostcore.errors import Errors"),
     ("hostcore_hookspecs/step.py", "import hostcore_builtin_plugins"),
     ("hostcore_builtin_plugins/mock.py", "from hostcore.events import reader"),
+    ("hostcore/cli/commands/run.py", "from hostcore_service.client import Client"),
+    ("hostcore_builtin_plugins/local.py", "from hostcore_engines import slurm"),
+    ("hostcore_engines/slurm.py", "from hostcore.runs import lease"),
+    ("hostcore_trackers/mlflow.py", "import hostcore"),
+    ("hostcore_service/app.py", "from hostcore.worker import loop"),
+    ("hostcore_conformance/check.py", "from hostcore_service import app"),
 ]
 
 ALLOWED = [
-    ("hostcore/cli/run.py", "from hostcore.supervisor import plan"),
-    ("hostcore/cli/run.py", "from hostcore.cli.output import print_json"),
+    ("hostcore/cli/commands/run.py", "from hostcore.supervisor import plan"),
+    ("hostcore/cli/commands/run.py", "from hostcore.cli.output import print_json"),
     ("hostcore/worker/entry.py", "from hostcore.toolkit import seed_everything"),
-    ("hostcore/supervisor/spawn.py", "from hostcore.runs import lease\nfrom hostcore_hookspecs import Event"),
-    ("hostcore/supervisor/spawn.py", "from hostcore import __version__"),
+    ("hostcore/supervisor/workers/spawn.py", "from hostcore.runs import lease\nfrom hostcore_hookspecs import Event"),
+    ("hostcore/supervisor/workers/spawn.py", "from hostcore import __version__"),
     ("hostcore/in_process.py", "from hostcore.supervisor import supervise\nfrom hostcore.worker import attempt"),
     ("hostcore/__init__.py", "def run():\n    from hostcore.worker import entry"),
     ("hostcore_builtin_plugins/mock.py", "from hostcore_hookspecs import Shard"),
+    ("hostcore_engines/slurm.py", "from hostcore_builtin_plugins import processes"),
+    ("hostcore_service/app.py", "from hostcore.supervisor import plan"),
+    ("hostcore_conformance/check.py", "from hostcore.worker import loop"),
 ]
 
 
@@ -218,7 +239,7 @@ def test_an_import_that_points_downwards_is_fine(tmp_path: Path, file: str, sour
 @pytest.mark.parametrize(
     ("file", "source", "stray"),
     [
-        ("hostcore/supervisor/spawn.py", "def spawn():\n    import torch.distributed", 1),
+        ("hostcore/supervisor/workers/spawn.py", "def spawn():\n    import torch.distributed", 1),
         ("hostcore/checkpoints/commit.py", "from safetensors.torch import save_file", 1),
         ("hostcore_builtin_plugins/mock.py", "import torch", 1),
         ("hostcore/worker/loop.py", "import torch", 0),

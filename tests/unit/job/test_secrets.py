@@ -13,10 +13,9 @@ from annotated_types import MinLen
 
 from hostcore import scrubbing
 from hostcore.errors import Errors, all_errors, described
-from hostcore.job.class_schema import json_schema
 from hostcore.job.differences import job_differences
 from hostcore.job.load import load_job
-from hostcore.job.schema import job_schema
+from hostcore.job.schema import job_schema, json_schema
 from hostcore.job.secrets import SecretText, keep_secrets, remember_secrets, resolve_secrets
 from hostcore.job.spec import job_view, same_job
 from hostcore.job.structure import structure

@@ -1,5 +1,6 @@
 """Importing, constructing and checking a component; whatever its author did, one line says what."""
 
+import signal
 import sys
 
 import pytest
@@ -50,8 +51,12 @@ def test_the_traceback_of_an_import_starts_at_the_plugin(lab):
 
 def test_a_keyboard_interrupt_is_not_the_plugins_fault(lab):
     selected = lab.install("trainer", "raise KeyboardInterrupt")
-    with pytest.raises(KeyboardInterrupt):
-        lab.load_selected(selected)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # of an interpreter, whatever a test has set
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            lab.load_selected(selected)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_missing_dependency_of_a_plugin_is_named(lab):

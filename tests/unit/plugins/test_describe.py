@@ -6,8 +6,7 @@ import sys
 
 import pytest
 
-from hostcore.plugins.describe import DescribeError, describe
-from hostcore.plugins.description import Question
+from hostcore.plugins.describe import DescribeError, Question, describe
 from hostcore_hookspecs import Capabilities
 
 NEEDS_SCHEMA = pytest.mark.skipif(

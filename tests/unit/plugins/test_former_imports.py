@@ -7,7 +7,7 @@ import pytest
 
 import hostcore.toolkit
 import hostcore_hookspecs
-from hostcore.plugins.former_imports import FORMER, NAMES, import_to_write
+from hostcore.plugins.importing import FORMER, NAMES, import_to_write
 
 LINES = {
     "from gen_worker.trainer import StepContext, StepResult": (

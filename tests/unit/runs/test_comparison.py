@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hostcore.runs.comparison import (
+from hostcore.report.comparison import (
     environment_differences,
     job_differences,
     metric_pairs,

@@ -117,7 +117,7 @@ def test_a_line_that_an_older_version_has_written_too_long_is_read_with_its_text
     *before, end = directory.events.read_bytes().splitlines(keepends=True)
     long = end.replace(b'"message":"no"', b'"message":"%s"' % (b"x" * 100_000))
     directory.events.write_bytes(b"".join([*before, long]))
-    monkeypatch.setattr(history, "_LONGEST", 20_000)
+    monkeypatch.setattr(history, "LONGEST_RECORD", 20_000)
     read = History(directory)
     read.read_on()
     last = read.attempts(running=False)[-1]

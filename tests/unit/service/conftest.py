@@ -15,12 +15,12 @@ import pytest
 from sqlalchemy import Engine, create_engine
 
 from hostcore.plugins.discover import discover
-from hostcore.service.settings import Settings
-from hostcore.service.store.database import open_database
-from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import Jobs
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_hookspecs.kinds import KINDS
+from hostcore_service.settings import Settings
+from hostcore_service.store.database import open_database
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Jobs
 
 HERE = Path(__file__).parent
 TOLD = HERE.parents[1] / "integration" / "service" / "told_launchers.py"

@@ -10,12 +10,12 @@ import pytest
 
 from hostcore.errors import all_errors
 from hostcore.plugins.discover import discover
-from hostcore.service.admission import Admission, Origin
-from hostcore.service.settings import Settings
-from hostcore.service.store.database import open_database
-from hostcore.service.store.jobs import Jobs
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
+from hostcore_service.admission import Admission, Origin
+from hostcore_service.settings import Settings
+from hostcore_service.store.database import open_database
+from hostcore_service.store.jobs import Jobs
 
 ADA = Principal(name="ada")
 Admit = Callable[..., Admission]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hostcore import scrubbing
-from hostcore.service.settings import Settings, read_settings
+from hostcore_service.settings import Settings, read_settings
 
 URL = "postgresql+psycopg://hostcore:pass-of-db@db/hostcore"
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hostcore.plugins.discover import Discovered
-from hostcore.service.guard.refusal import NotAllowed
-from hostcore.service.launchers import warn_of_shared_database
-from hostcore.service.planning import launcher_for, plan_of
-from hostcore.service.settings import Settings
 from hostcore.supervisor.opening import RunConflict
+from hostcore_service.guard.refusal import NotAllowed
+from hostcore_service.launchers import warn_of_shared_database
+from hostcore_service.planning import launcher_for, plan_of
+from hostcore_service.settings import Settings
 
 Serve = Callable[..., Settings]
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 from hostile_text import HOSTILE, TITLE_SHOWN, orders_in
 
-from hostcore.service.server import _Scrubbed
+from hostcore_service.server import _Scrubbed
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def formatter() -> logging.Formatter:
 
 def record(message: str, *values: object, error: Exception | None = None) -> logging.LogRecord:
     about = (type(error), error, None) if error else None
-    return logging.LogRecord("hostcore.service", logging.INFO, __file__, 1, message, values, about)
+    return logging.LogRecord("hostcore_service", logging.INFO, __file__, 1, message, values, about)
 
 
 def test_what_a_client_says_makes_no_entry_of_its_own(formatter: logging.Formatter) -> None:

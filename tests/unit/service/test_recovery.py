@@ -12,12 +12,12 @@ import pytest
 from hostcore.plugins.discover import discover
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
-from hostcore.service.admission import Admission
-from hostcore.service.recovery import record_of, recover
-from hostcore.service.settings import Settings
-from hostcore.service.store.database import open_database
-from hostcore.service.store.jobs import Jobs
 from hostcore_hookspecs.launcher import LaunchHandle
+from hostcore_service.admission import Admission
+from hostcore_service.recovery import record_of, recover
+from hostcore_service.settings import Settings
+from hostcore_service.store.database import open_database
+from hostcore_service.store.jobs import Jobs
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,13 @@ from hostcore.events.writer import RankLog
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.engine import Engine
+from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.muster import Muster, Place, proof
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.spawn import WorkerExit
-from hostcore.supervisor.supervise import supervise
+from hostcore.supervisor.ranks.engine import Engine
+from hostcore.supervisor.ranks.rendezvous import RankZeroAddress, Rendezvous, proof
+from hostcore.supervisor.workers.spawn import WorkerExit
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import Payload, RunFailed, RunStarted, RunSucceeded
 
@@ -48,7 +48,7 @@ GONE = RunError(
 
 
 class Actor:
-    """The worker of a rank. See :class:`hostcore.supervisor.spawn.Worker`."""
+    """The worker of a rank. See :class:`hostcore.supervisor.workers.spawn.Worker`."""
 
     def __init__(self, rank: int, contract: Path, output: Path) -> None:
         self.rank = rank
@@ -178,10 +178,10 @@ def engine(rank: int, **changes: Any) -> Engine:
     return attrs.evolve(whole, **changes)
 
 
-def join(ranks: Muster, runs: Path, **changes: Any) -> Channel:
+def join(ranks: Rendezvous, runs: Path, **changes: Any) -> Channel:
     """A line as another rank has it; welcomed, unless something about it is wrong."""
     (file,) = (runs / ".ranks").iterdir()
-    place = Place.read(file)
+    place = RankZeroAddress.read(file)
     assert place is not None
     return greet(place.port, **{"token": place.token, **changes})
 

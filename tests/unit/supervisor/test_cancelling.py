@@ -65,7 +65,7 @@ class TestALostRun:
         assert (done.status, done.attempt, done.requested) == ("cancelled", 2, True)
         assert done.result == RunResult.read(lost.plan.directory.result)
         assert (done.result.exit_code, done.result.requested_by) == (130, "user")
-        assert done.result.reason == "not needed; nobody was running it any more"
+        assert done.result.reason == "not needed; its supervisor was gone"
         assert newest_attempt(lost.plan.directory.attempts) == 2
         assert not lost.plan.directory.lease.exists()
         assert [event["event"] for event in _events(lost)] == ["run_cancelled"]

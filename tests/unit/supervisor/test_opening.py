@@ -251,7 +251,7 @@ class TestARunThatExists:
             return found
 
         monkeypatch.setattr(opening_module, "examine_run", overtaken)
-        with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by somebody else"):
+        with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by another process"):
             open_run(plan())
         assert newest_attempt(plan().directory.attempts) == 2
 
@@ -259,7 +259,7 @@ class TestARunThatExists:
         """Its lease is about to be written; what is there is that of the attempt before."""
         past(plan()).attempt()
         claim_attempt(plan().directory.attempts, 2, process=ProcessIdentity.current(), started_ms=now_ms())
-        with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by somebody else"):
+        with pytest.raises(RunConflict, match="attempt 2 of run 'a' was just started by another process"):
             open_run(plan())
         assert newest_attempt(plan().directory.attempts) == 2
 

@@ -12,14 +12,14 @@ from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
 from hostcore.runs.channel import errors_as_content
 from hostcore.runs.control import request_cancel
-from hostcore.runs.log_checks import check_log
-from hostcore.runs.log_record import LogRecord
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.attempt.listeners import Audience
 from hostcore.supervisor.interrupts import Asked
-from hostcore.supervisor.journal import Journal
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.reporting import Audience
+from hostcore.verification.log_checks import check_log
+from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs import HostcoreError
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import (
@@ -144,7 +144,7 @@ class TestAFailure:
     def test_counts_before_what_follows_from_it_whoever_is_heard_first(
         self, pair: Callable, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("hostcore.supervisor.supervise.SETTLE_SECONDS", 60.0)  # both have their say
+        monkeypatch.setattr("hostcore.supervisor.attempt.supervise.SETTLE_SECONDS", 60.0)  # both have their say
 
         def act(first: Actor, second: Actor) -> None:
             first.fail(GONE)

@@ -8,8 +8,7 @@ import time
 
 import pytest
 
-from hostcore.worker.signals import noted_by
-from hostcore.worker.stop import StopRequest, StopSwitch
+from hostcore.worker.stop import StopRequest, StopSwitch, noted_by
 
 
 def test_the_first_request_counts_and_all_are_heard_once() -> None:

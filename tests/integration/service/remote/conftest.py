@@ -14,7 +14,8 @@ import attrs
 import orjson
 import pytest
 from click.testing import CliRunner
-from command_line import COMMAND, Said, said_by
+from command_line import Said, said_by
+from fork_server import hostcore
 
 from hostcore import scrubbing
 from hostcore.cli import cli
@@ -71,8 +72,8 @@ class Service:
 
     def start(self) -> None:
         with (self.folder / "serve.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [COMMAND, "serve", "--port", str(self.port)],
+            self.process = hostcore(
+                ["serve", "--port", str(self.port)],
                 cwd=self.folder,
                 env=dict(self.environment),
                 stdin=subprocess.DEVNULL,
@@ -102,8 +103,8 @@ class Service:
         elsewhere = self.folder / "elsewhere"
         elsewhere.mkdir(exist_ok=True)
         clean = {name: value for name, value in self.environment.items() if not name.startswith("HOSTCORE_")}
-        process = subprocess.Popen(
-            [COMMAND, *map(str, arguments)],
+        process = hostcore(
+            arguments,
             cwd=elsewhere,
             env={**clean, "HOSTCORE_SERVER": self.url, **environment},
             stdin=subprocess.DEVNULL,

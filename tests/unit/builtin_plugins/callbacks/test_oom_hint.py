@@ -10,9 +10,13 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hostcore_builtin_plugins.callbacks.batch_shapes import describe_batch, in_words
-from hostcore_builtin_plugins.callbacks.memory_use import describe_memory
-from hostcore_builtin_plugins.callbacks.oom_hint import OomHint, is_out_of_memory
+from hostcore_builtin_plugins.callbacks.oom_hint import (
+    OomHint,
+    describe_batch,
+    describe_memory,
+    in_words,
+    is_out_of_memory,
+)
 from hostcore_hookspecs import HostcoreError
 
 Course = Callable[..., Any]
@@ -176,5 +180,5 @@ def test_the_memory_of_the_process_is_told_where_there_is_no_proc(
 ) -> None:
     assert "the machine has" in describe_memory("cpu")
     for name in ("_STATUS", "_MACHINE"):
-        monkeypatch.setattr(f"hostcore_builtin_plugins.callbacks.memory_use.{name}", tmp_path / "nothing")
+        monkeypatch.setattr(f"hostcore_builtin_plugins.callbacks.oom_hint.{name}", tmp_path / "nothing")
     assert "at the peak" in describe_memory("cpu")

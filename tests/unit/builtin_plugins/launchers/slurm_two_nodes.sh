@@ -40,7 +40,7 @@ if [ ! -d "$run_dir/config" ]; then
   exit 72
 fi
 
-# One launch is one job. If it was submitted twice, because nobody heard the first answer, the later one ends here.
+# One launch is one job. If it was submitted twice, because the first answer was lost, the later one ends here.
 # A job that was requeued finds its own number.
 if [ -n "$launch" ]; then
   (set -C; echo "$SLURM_JOB_ID" >"$run_dir/config/slurm.$launch") 2>/dev/null

@@ -15,10 +15,9 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.ray.launcher import RayLauncher
-from hostcore_builtin_plugins.launchers.ray.settings import RaySettings, address_of
-from hostcore_builtin_plugins.launchers.ray.token import token_for
+from hostcore_engines.keeper.folder import LaunchFolder
+from hostcore_engines.ray.launcher import RayLauncher, token_for
+from hostcore_engines.ray.settings import RaySettings, address_of
 from hostcore_hookspecs import (
     FatalError,
     HostcoreError,
@@ -192,7 +191,7 @@ class TestWhatIsSubmitted:
         body = dashboard.asked[-1][2]
         assert not [key for key in body if key.startswith("entrypoint_")]
         words = shlex.split(body["entrypoint"])
-        assert words[3:5] == ["-m", "hostcore_builtin_plugins.launchers.ray.driver"]
+        assert words[3:5] == ["-m", "hostcore_engines.ray.driver"]
         assert (words[6], json.loads(words[7])) == ("3", {"num_cpus": 2, "num_gpus": 8})
 
     def test_has_the_interpreter_and_the_runtime_env_of_the_settings(
@@ -246,7 +245,7 @@ class TestWhatIsSubmitted:
         assert dashboard.asked == []
 
 
-_KEEPER = "hostcore_builtin_plugins.launchers.keeper"
+_KEEPER = "hostcore_engines.keeper"
 RESULT = {"status": "preempted", "exit_code": 75, "reason": "received SIGTERM", "error": None}
 
 

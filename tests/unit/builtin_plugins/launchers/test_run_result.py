@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostcore_builtin_plugins.launchers.run_result import earlier_result, read_log, result_of
+from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
 from hostcore_hookspecs import LogChunk
 
 

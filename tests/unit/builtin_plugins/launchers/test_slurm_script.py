@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
+from hostcore_engines.slurm.launcher import SlurmLauncher
 from hostcore_hookspecs import FatalError, Job, LaunchContext, Resources
 
 Settings = SlurmLauncher.Settings

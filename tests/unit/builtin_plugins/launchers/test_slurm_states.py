@@ -13,10 +13,10 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore_builtin_plugins.launchers.slurm import commands
-from hostcore_builtin_plugins.launchers.slurm.launcher import SlurmLauncher
-from hostcore_builtin_plugins.launchers.slurm.request import mebibytes
-from hostcore_builtin_plugins.launchers.slurm.states import SlurmJob, parse_job, status_at_the_end, status_under_way
+from hostcore_engines.slurm import commands
+from hostcore_engines.slurm.launcher import SlurmLauncher
+from hostcore_engines.slurm.request import mebibytes
+from hostcore_engines.slurm.states import SlurmJob, parse_job, status_at_the_end, status_under_way
 from hostcore_hookspecs import FatalError, InvalidSettings, LaunchHandle, LaunchStatus, TransientError
 
 Settings = SlurmLauncher.Settings

@@ -16,12 +16,12 @@ import attrs
 import pytest
 from waiting import wait_until
 
-from hostcore_builtin_plugins.launchers.keeper.agent import Agent
-from hostcore_builtin_plugins.launchers.keeper.errand import Errand
-from hostcore_builtin_plugins.launchers.keeper.folder import LaunchFolder
-from hostcore_builtin_plugins.launchers.processes import descendants, runs_here
-from hostcore_builtin_plugins.launchers.torchrun.launcher import TorchrunLauncher
-from hostcore_builtin_plugins.launchers.torchrun.settings import TorchrunSettings
+from hostcore_builtin_plugins.processes import descendants, runs_here
+from hostcore_engines.keeper.agent import Agent
+from hostcore_engines.keeper.errand import Errand
+from hostcore_engines.keeper.folder import LaunchFolder
+from hostcore_engines.torchrun.launcher import TorchrunLauncher
+from hostcore_engines.torchrun.settings import TorchrunSettings
 from hostcore_hookspecs import FatalError, HostcoreError, LaunchContext, LaunchHandle, Resources, TransientError
 from hostcore_hookspecs.job import Job
 
@@ -331,7 +331,7 @@ class TestAKeeper:
         folder = LaunchFolder.of(str(place.run_dir), "kept")
         command = [sys.executable, "-u", "-c", code]
         folder.prepare(Errand(command=command, env={}, cwd=str(place.path), earlier_result=None, grace_seconds=120))
-        module = "hostcore_builtin_plugins.launchers.keeper"
+        module = "hostcore_engines.keeper"
         return [sys.executable, "-P", "-m", module, str(folder.path), "0", "--tee", str(place.path / "kept.log")]
 
     def start(self, place: Place, code: str) -> subprocess.Popen[bytes]:
@@ -399,7 +399,7 @@ class TestAKeeper:
         agent = Agent(torchrun=["true"], rendezvous_id="run", min_nodes=1, nodes=2, ranks_per_node=1, max_restarts=0)
         folder = LaunchFolder.of(str(place.run_dir), "run.1")
         folder.prepare(Errand(command=["true"], env={}, cwd="/", earlier_result=None, agent=agent))
-        program = "import sys; from hostcore_builtin_plugins.launchers.keeper import __main__, keeping"
+        program = "import sys; from hostcore_engines.keeper import __main__, keeping"
         program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
         given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
         keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=180)
@@ -421,7 +421,7 @@ class TestAKeeper:
         program = """\
 import os, signal, sys
 from pathlib import Path
-from hostcore_builtin_plugins.launchers.keeper import __main__, keeping
+from hostcore_engines.keeper import __main__, keeping
 known, children = Path(os.environ["NOTES"], "known"), keeping.children
 def list_late(pid):
     if known.exists():

@@ -11,12 +11,12 @@ import pytest
 from hostcore.job.structure import structure
 from hostcore_builtin_plugins.job_index import JobIndexReporter
 from hostcore_builtin_plugins.jsonl import JsonlReporter
-from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
-from hostcore_builtin_plugins.reporters.prometheus import PrometheusReporter
-from hostcore_builtin_plugins.reporters.redis_streams import RedisStreamsReporter
-from hostcore_builtin_plugins.reporters.tensorboard import TensorBoardReporter
-from hostcore_builtin_plugins.reporters.webhook import WebhookReporter
 from hostcore_hookspecs import Secret
+from hostcore_trackers.mlflow import MlflowReporter
+from hostcore_trackers.prometheus import PrometheusReporter
+from hostcore_trackers.redis_streams import RedisStreamsReporter
+from hostcore_trackers.tensorboard import TensorBoardReporter
+from hostcore_trackers.webhook import WebhookReporter
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "reporters.md"
 

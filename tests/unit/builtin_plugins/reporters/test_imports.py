@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
-from hostcore_builtin_plugins.reporters.prometheus import PrometheusReporter
-from hostcore_builtin_plugins.reporters.redis_streams import RedisStreamsReporter
-from hostcore_builtin_plugins.reporters.tensorboard import TensorBoardReporter
 from hostcore_hookspecs import HostcoreError
+from hostcore_trackers.mlflow import MlflowReporter
+from hostcore_trackers.prometheus import PrometheusReporter
+from hostcore_trackers.redis_streams import RedisStreamsReporter
+from hostcore_trackers.tensorboard import TensorBoardReporter
 
 IMPORT_PLUGINS = """
 import importlib, json, sys
@@ -23,7 +23,7 @@ for module, name, settings in [
     ("webhook", "WebhookReporter", {"url": "http://localhost/hook", "secret": Secret("s3cret")}),
     ("redis_streams", "RedisStreamsReporter", {"url": "redis://localhost"}),
 ]:
-    owner = getattr(importlib.import_module("hostcore_builtin_plugins.reporters." + module), name)
+    owner = getattr(importlib.import_module("hostcore_trackers." + module), name)
     made.append(owner(settings=owner.Settings(**settings)))
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
@@ -53,4 +53,4 @@ def test_a_missing_library_is_an_error_that_names_the_extra(
     with pytest.raises(HostcoreError, match=f"{library} is not installed") as caught:
         make()
     assert caught.value.code == "plugin.extra_missing"
-    assert f"pip install 'hostcore-builtin-plugins[{extra}]'" in (caught.value.hint or "")
+    assert f"pip install 'hostcore[{extra}]'" in (caught.value.hint or "")

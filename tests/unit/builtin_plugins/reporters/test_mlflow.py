@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from hostcore_builtin_plugins.reporters.mlflow import MlflowReporter
-from hostcore_builtin_plugins.reporters.mlflow_run import safe_name
 from hostcore_hookspecs import FatalError, InvalidSettings, Job, Secret, TransientError
 from hostcore_hookspecs.events import Metrics
+from hostcore_trackers.mlflow import MlflowReporter
+from hostcore_trackers.mlflow_run import safe_name
 
 Course = Any
 MakeCourse = Callable[..., Course]

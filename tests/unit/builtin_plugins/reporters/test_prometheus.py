@@ -11,7 +11,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from waiting import wait_until
 
-from hostcore_builtin_plugins.reporters.prometheus import PrometheusReporter
 from hostcore_hookspecs import FatalError, Job, events
 from hostcore_hookspecs.events import (
     CheckpointSaved,
@@ -23,6 +22,7 @@ from hostcore_hookspecs.events import (
     Validation,
     Warning,
 )
+from hostcore_trackers.prometheus import PrometheusReporter
 
 Course = Any
 MakeCourse = Callable[..., Course]

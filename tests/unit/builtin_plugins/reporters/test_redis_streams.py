@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from hostcore_builtin_plugins.reporters.redis_streams import RedisStreamsReporter
 from hostcore_hookspecs import InvalidSettings, Secret, TransientError
 from hostcore_hookspecs.events import EpochStarted
+from hostcore_trackers.redis_streams import RedisStreamsReporter
 
 
 def test_a_server_that_is_not_there_is_transient_and_no_secret_is_told(course: Callable[..., Any]) -> None:

@@ -11,7 +11,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 from tensorboard.plugins.hparams import metadata
 
-from hostcore_builtin_plugins.reporters.tensorboard import TensorBoardReporter
 from hostcore_hookspecs import Event, Job, events
 from hostcore_hookspecs.events import (
     CheckpointSaved,
@@ -24,6 +23,7 @@ from hostcore_hookspecs.events import (
     Validation,
     Warning,
 )
+from hostcore_trackers.tensorboard import TensorBoardReporter
 
 Course = Any
 MakeCourse = Callable[..., Course]

@@ -19,8 +19,6 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from waiting import wait_until
 
-from hostcore_builtin_plugins.reporters.webhook import WebhookReporter
-from hostcore_builtin_plugins.reporters.webhook_signature import key_of, signed_headers
 from hostcore_hookspecs import FatalError, InvalidSettings, Secret, TransientError
 from hostcore_hookspecs.events import (
     CheckpointSaved,
@@ -36,6 +34,7 @@ from hostcore_hookspecs.events import (
     RunSucceeded,
     Validation,
 )
+from hostcore_trackers.webhook import WebhookReporter, key_of, signed_headers
 
 Course = Any
 MakeCourse = Callable[..., Course]

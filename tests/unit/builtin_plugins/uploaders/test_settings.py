@@ -9,12 +9,13 @@ import pytest
 
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
 from hostcore_builtin_plugins.uploaders.http import HttpUploader
-from hostcore_builtin_plugins.uploaders.mlflow_artifacts import MlflowArtifactsUploader
 from hostcore_hookspecs import FatalError, HostcoreError, InvalidSettings, Secret
+from hostcore_trackers.mlflow_artifacts import MlflowArtifactsUploader
 
 IMPORT_ALL = """
 import json, sys
-from hostcore_builtin_plugins.uploaders import fsspec, http, mlflow_artifacts
+from hostcore_builtin_plugins.uploaders import fsspec, http
+from hostcore_trackers import mlflow_artifacts
 fsspec.FsspecUploader(settings=fsspec.FsspecUploader.Settings(uri="s3://bucket/runs"))
 http.HttpUploader(settings=http.HttpUploader.Settings(url="https://store.example/{path}"))
 mlflow_artifacts.MlflowArtifactsUploader(
@@ -56,10 +57,10 @@ def test_a_client_that_is_not_installed_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(HostcoreError, match=package) as raised:
         FsspecUploader(settings=FsspecUploader.Settings(uri=uri))
-    assert f"hostcore-builtin-plugins[{extra}]" in (raised.value.hint or "")
+    assert f"hostcore[{extra}]" in (raised.value.hint or "")
     with pytest.raises(FatalError, match=package) as raised:
         FsspecUploader().open(context(base_uri=uri))
-    assert f"hostcore-builtin-plugins[{extra}]" in (raised.value.hint or "")
+    assert f"hostcore[{extra}]" in (raised.value.hint or "")
 
 
 def test_fsspec_without_any_place_says_where_to_name_one(context: Any) -> None:

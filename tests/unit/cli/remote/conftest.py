@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.cli.remote.client import Client
+from hostcore_service.client.client import Client
 
 
 def _set() -> threading.Event:

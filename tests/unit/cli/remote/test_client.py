@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.remote.answers import NotNow
-from hostcore.cli.remote.client import Client
 from hostcore.errors import Errors
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.client.answers import NotNow
+from hostcore_service.client.client import Client
 
 HTML = {"Content-Type": "text/html"}
 PROBLEM = {"Content-Type": "application/problem+json"}

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import orjson
 import pytest
-from command_line import on_terminal
 from hostile_text import HOSTILE, orders_in
+from terminal import on_terminal
 
 PROBLEM = {"Content-Type": "application/problem+json"}
 ERROR = {"type": HOSTILE, "message": HOSTILE, "traceback": HOSTILE, "plugin": HOSTILE, "rank": None, "hint": HOSTILE}

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.remote.cancelling import cancel_remote
-from hostcore.cli.remote.following import Watch
-from hostcore.cli.remote.jobs import RemoteJobs
-from hostcore.cli.remote.looking import show_remote_status
 from hostcore.supervisor.interrupts import Asked, Interrupts
+from hostcore_service.client.commands import cancel_remote
+from hostcore_service.client.following import Watch
+from hostcore_service.client.jobs import RemoteJobs
+from hostcore_service.client.looking import show_remote_status
 
 PROBLEM = {"Content-Type": "application/problem+json", "Retry-After": "5"}
 AWAY = json.dumps({"errors": [{"code": "service.database", "detail": "the database is away"}]}).encode()
@@ -96,7 +96,7 @@ def test_waiting_for_the_end_outlives_a_service_that_is_away_for_longer_than_a_r
     nothing = b'{"errors": [{"code": "file.unknown", "detail": "no result"}]}'
     result = answer(status=404, headers=PROBLEM, body=nothing)
     server = script(*alive, *[answer(status=503)] * 20, answer(body=job("succeeded")), result)
-    monkeypatch.setattr("hostcore.cli.remote.client.Client.of", lambda _url: server.client())
+    monkeypatch.setattr("hostcore_service.client.client.Client.of", lambda _url: server.client())
     if command == "status":
         show_remote_status(server.url, "a", follow=True, as_json=True, verbose=False)
     else:

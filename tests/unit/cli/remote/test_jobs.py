@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from hostcore.cli.remote.jobs import RemoteJob, RemoteJobs
+from hostcore_service.client.jobs import RemoteJob, RemoteJobs
 
 
 def test_a_job_is_resumed_once_however_often_that_is_sent(script: Callable, answer: Any) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.remote.installed import list_remote_plugins
-from hostcore.cli.remote.jobs import RemoteJob
-from hostcore.cli.remote.looking import sight_of_job
 from hostcore.cli.status_lines import page_of
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.client.commands import list_remote_plugins
+from hostcore_service.client.jobs import RemoteJob
+from hostcore_service.client.looking import sight_of_job
 
 JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1}
 
@@ -61,7 +61,7 @@ def test_a_conformance_report_of_a_service_reads_as_one_of_this_machine(
     server = script(
         answer(body=json.dumps({"plugins": [{**plugin, "conformance": conformance}], "broken": []}).encode())
     )
-    monkeypatch.setattr("hostcore.cli.remote.client.Client.of", lambda _url: server.client())
+    monkeypatch.setattr("hostcore_service.client.client.Client.of", lambda _url: server.client())
     list_remote_plugins(server.url, as_json=False)
     assert re.split(r"  +", capsys.readouterr().out.splitlines()[1])[3] == cell
 
@@ -78,7 +78,7 @@ def test_a_report_that_is_none_is_no_answer_of_a_service(
         "conformance": {},
     }
     server = script(answer(body=json.dumps({"plugins": [plugin], "broken": []}).encode()))
-    monkeypatch.setattr("hostcore.cli.remote.client.Client.of", lambda _url: server.client())
+    monkeypatch.setattr("hostcore_service.client.client.Client.of", lambda _url: server.client())
     with pytest.raises(HostcoreError) as raised:
         list_remote_plugins(server.url, as_json=False)
     assert raised.value.code == "service.foreign"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.remote.subscription import parse, subscribe
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.client.subscription import parse, subscribe
 
 STREAM = {"Content-Type": "text/event-stream"}
 

@@ -21,12 +21,12 @@ from hostcore.runs.launch import Launch
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.service.dispatch.dispatcher import Dispatcher
-from hostcore.service.dispatch.watching import look
-from hostcore.service.settings import Settings
-from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import Jobs
 from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
+from hostcore_service.dispatch.dispatcher import Dispatcher
+from hostcore_service.dispatch.watching import look
+from hostcore_service.settings import Settings
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Jobs
 
 Make = Callable[..., StoredJob]
 Noted = Callable[[str], Sequence[str]]
@@ -134,8 +134,8 @@ def test_a_launch_that_takes_long_stays_whose_it_is(
     jobs: Jobs, start: Start, a_job: Make, noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ahead = Ahead()
-    monkeypatch.setattr("hostcore.service.dispatch.dispatcher.now_ms", ahead.now_ms)
-    monkeypatch.setattr("hostcore.service.dispatch.dispatcher.time", ahead)
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.now_ms", ahead.now_ms)
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.time", ahead)
     jobs.add(a_job(launcher="slow"))
     start(jobs, **UNTIL_GO)
     start(jobs, **UNTIL_GO)
@@ -181,7 +181,7 @@ def test_a_job_that_was_being_launched_when_its_service_died_is_launched_under_t
         [
             sys.executable,
             "-c",
-            "from hostcore.service.dispatch.identity import attendant_name; print(attendant_name(7))",
+            "from hostcore_service.dispatch.dispatcher import attendant_name; print(attendant_name(7))",
         ],
         stdout=subprocess.PIPE,
         check=True,
@@ -251,7 +251,7 @@ def test_a_cancelled_job_whose_engine_never_answers_is_given_up_as_lost(jobs: Jo
 def test_a_dispatcher_ends_although_a_launcher_does_not_come_back_and_leaves_the_job_to_the_next(
     jobs: Jobs, start: Start, a_job: Make, noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hostcore.service.dispatch.dispatcher.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.STOP_SECONDS", 0.1)
     jobs.add(a_job(launcher="slow"))
     first = start(jobs, **UNTIL_GO)
     wait_until(lambda: noted("calls"), "the launch to begin")
@@ -268,7 +268,7 @@ def test_a_dispatcher_ends_although_a_launcher_does_not_come_back_and_leaves_the
 def test_what_is_claimed_while_a_dispatcher_ends_is_left_to_the_next(
     jobs: Jobs, start: Start, a_job: Make, noted: Noted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hostcore.service.dispatch.dispatcher.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.STOP_SECONDS", 0.1)
     asked, answer = threading.Event(), threading.Event()
     claim = jobs.leases.claim
 
@@ -392,7 +392,7 @@ def test_a_far_job_has_ended_when_its_mirror_was_brought_or_could_not_be_for_lon
 ) -> None:
     monkeypatch.setattr(Launcher, "sees_run_dir", False)
     monkeypatch.setattr(Launcher, "poll", lambda *_: LaunchStatus(status="succeeded", exit_code=0))
-    monkeypatch.setattr("hostcore.service.dispatch.watching.refresh", lambda *_, **__: all_here)
+    monkeypatch.setattr("hostcore_service.dispatch.watching.refresh", lambda *_, **__: all_here)
     job = a_job("a", phase="launched", launcher="stuck", handle=LaunchHandle(launcher="stuck", id="a.1"))
     settings = service_here()
 

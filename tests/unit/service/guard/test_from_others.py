@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.service.guard.environment import RESERVED, wrong_variable
-from hostcore.service.guard.from_others import require_allowed
-from hostcore.service.train.mapping import MappedJob
 from hostcore.supervisor.operator_file import HttpSettings
+from hostcore_service.guard.environment import RESERVED, wrong_variable
+from hostcore_service.guard.from_others import require_allowed
+from hostcore_service.train.mapping import MappedJob
 
 
 def test_everything_is_refused_at_once_with_its_place() -> None:

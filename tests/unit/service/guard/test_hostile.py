@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hostcore.job.names import engine_name
-from hostcore.service.guard.places import wrong_places
-from hostcore.service.train.mapping import label
 from hostcore.supervisor.operator_file import HttpSettings
+from hostcore_service.guard.places import wrong_places
+from hostcore_service.train.mapping import label
 
 Attacks = Callable[[random.Random], Iterator[tuple[str, dict[str, Any]]]]
 

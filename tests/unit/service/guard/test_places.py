@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.service.guard.places import wrong_places
 from hostcore.supervisor.operator_file import HttpSettings
+from hostcore_service.guard.places import wrong_places
 
 OPENED = ("minio:9000", "*.corp.example", "127.0.0.1:8080", "[fd00::1]:80")
 

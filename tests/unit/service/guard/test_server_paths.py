@@ -8,10 +8,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from hostcore.service.guard import server_paths
-from hostcore.service.guard.server_paths import all_without_places, hide_places, without_places
-from hostcore.service.settings import Settings
 from hostcore.supervisor.operator_file import OperatorFile
+from hostcore_service.guard import server_paths
+from hostcore_service.guard.server_paths import all_without_places, hide_places, without_places
+from hostcore_service.settings import Settings
 
 RUNS = Path("/srv/hostcore/runs")
 

@@ -8,8 +8,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hostcore import scrubbing
-from hostcore.service.app import make_app
-from hostcore.service.settings import Settings
+from hostcore_service.app import make_app
+from hostcore_service.settings import Settings
 
 TOKEN = "a-token-that-only-the-tests-know"
 

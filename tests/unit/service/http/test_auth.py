@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.service.settings import InvalidService, read_settings
+from hostcore_service.settings import InvalidService, read_settings
 
 Client = Callable[..., TestClient]
 #: What answers without a token.

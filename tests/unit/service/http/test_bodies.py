@@ -7,7 +7,7 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.service.http.body import MAX_BYTES, MAX_DEPTH
+from hostcore_service.http.body import MAX_BYTES, MAX_DEPTH
 
 Client = Callable[..., TestClient]
 JSON = {"Content-Type": "application/json"}

@@ -15,9 +15,9 @@ import urllib3
 import uvicorn
 from waiting import wait_until
 
-from hostcore.service.http.connections import AtOnce, Connections, Patience, quiet_about_full_tables
-from hostcore.service.http.problems import RequestError
-from hostcore.service.jobs.streams import Streams
+from hostcore_service.http.connections import AtOnce, Connections, Patience, quiet_about_full_tables
+from hostcore_service.http.problems import RequestError
+from hostcore_service.jobs.streams import Streams
 
 #: More than the system keeps of what a client does not read.
 LARGE = 8 << 20
@@ -245,8 +245,8 @@ def test_a_full_table_of_files_is_a_line_a_minute(caplog: pytest.LogCaptureFixtu
         handle(loop, {"message": "another"})
     loop.close()
     assert [(record.name, record.exc_info) for record in caplog.records] == [
-        ("hostcore.service", None),
-        ("hostcore.service", None),
+        ("hostcore_service", None),
+        ("hostcore_service", None),
         ("asyncio", False),
     ]
     assert "Too many open files" in caplog.text

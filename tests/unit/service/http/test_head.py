@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 
 from hostcore.checkpoints.commit import commit
 from hostcore.runs.directory import RunDirectory
-from hostcore.service.store.job import StoredJob
+from hostcore_service.store.job import StoredJob
 
 Client = Callable[..., TestClient]
 FILES = ("/v1/jobs/a/artifacts/result.json", "/v1/jobs/a/checkpoints/5/files/state.json")

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.service.http.problems import Problem
+from hostcore_service.http.problems import Problem
 
 PROBLEM = "application/problem+json"
 JSON = "application/json"

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.service.http.problems import RequestError
-from hostcore.service.http.rate import RateLimit
+from hostcore_service.http.problems import RequestError
+from hostcore_service.http.rate import RateLimit
 
 
 class Clock:

@@ -390,7 +390,7 @@ def test_another_method_or_path_is_a_problem_too(client: Client) -> None:
 
 def test_a_defect_of_the_service_is_told_without_what_it_was(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     service = client()
-    monkeypatch.setattr("hostcore.service.jobs.router.JobPage", None)
+    monkeypatch.setattr("hostcore_service.jobs.router.JobPage", None)
     answer = service.get("/v1/jobs")
 
     assert (answer.status_code, codes(answer)) == (500, [("service.defect", None)])

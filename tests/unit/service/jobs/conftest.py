@@ -9,9 +9,9 @@ import pytest
 from fastapi.testclient import TestClient
 
 from hostcore.runs.directory import RunDirectory
-from hostcore.service.app import make_app
-from hostcore.service.services import Service
-from hostcore.service.settings import Settings
+from hostcore_service.app import make_app
+from hostcore_service.services import Service
+from hostcore_service.settings import Settings
 
 
 @attrs.frozen

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hostcore.service.jobs.streams import NDJSON, SSE, TEXT
+from hostcore_service.jobs.streams import NDJSON, SSE, TEXT
 
 PATHS = {
     "/v1/jobs:validate": "post",

@@ -9,7 +9,7 @@ import pytest
 
 from hostcore.checkpoints.commit import commit
 from hostcore.runs.directory import RunDirectory
-from hostcore.service.jobs.run_files import is_artifact
+from hostcore_service.jobs.run_files import is_artifact
 
 PRIVATE = "for nobody else"
 
@@ -75,9 +75,7 @@ def test_artifacts_are_what_a_run_has_made(opened: Any, directory: RunDirectory)
         assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_no_other_file_can_be_had_whatever_the_path(opened: Any, directory: RunDirectory) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+def test_no_other_file_can_be_had_whatever_the_path(opened: Any, directory: RunDirectory, seed: int) -> None:
     chance = random.Random(seed)
     folder = directory.path
     private = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file() or path.is_symlink()]

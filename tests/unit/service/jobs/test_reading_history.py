@@ -16,12 +16,12 @@ from waiting import wait_until
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
 from hostcore.scrubbing import forget_all, remember
-from hostcore.service.app import make_app
-from hostcore.service.jobs import happening, printing
-from hostcore.service.jobs.printing import JobOutput, Printer
-from hostcore.service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of
-from hostcore.service.jobs.whereabouts import Unseen
 from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
+from hostcore_service.app import make_app
+from hostcore_service.jobs import history, printing
+from hostcore_service.jobs.printing import JobOutput, Printer
+from hostcore_service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of
+from hostcore_service.jobs.whereabouts import Unseen
 
 SECRET = "correct horse battery staple"
 
@@ -207,7 +207,7 @@ def test_a_stream_whose_source_is_seen_no_more_is_closed_without_an_end(follow: 
 
 
 def test_a_long_history_is_sent_bit_by_bit(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(happening, "_LOOK_BYTES", 100)
+    monkeypatch.setattr(history, "_LOOK_BYTES", 100)
     lines = [line(seq) for seq in range(1, 200)]
     opened.job().events.write_bytes(b"".join(lines))
     assert opened.get("/v1/jobs/a/events").content == b"".join(lines)
@@ -216,7 +216,7 @@ def test_a_long_history_is_sent_bit_by_bit(opened: Any, monkeypatch: pytest.Monk
 def test_an_event_that_an_older_version_has_written_too_long_is_sent_with_its_texts_cut(
     opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(happening, "_LONGEST", 20_000)
+    monkeypatch.setattr(history, "_LONGEST", 20_000)
     lines = [line(1), line(2, message="x" * 100_000), line(3)]
     opened.job().events.write_bytes(b"".join(lines))
     answer = opened.get("/v1/jobs/a/events?follow=false", Accept=SSE).text

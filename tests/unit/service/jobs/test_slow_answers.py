@@ -9,8 +9,8 @@ import pytest
 from waiting import wait_until
 
 from hostcore.runs.launch import Launch
-from hostcore.service.jobs import files, printing
 from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
+from hostcore_service.jobs import files, printing
 
 #: More than there are threads for requests.
 MANY = 50

@@ -14,8 +14,8 @@ from hostcore.events.codec import CorruptLog
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
 from hostcore.runs.record import RunRecord
-from hostcore.service.jobs import histories as histories_module
-from hostcore.service.jobs.histories import Histories
+from hostcore_service.jobs import histories as histories_module
+from hostcore_service.jobs.histories import Histories
 
 
 def metrics(seq: int, loss: float) -> bytes:

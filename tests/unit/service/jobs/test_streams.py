@@ -6,8 +6,8 @@ from typing import Any
 import anyio
 import pytest
 
-from hostcore.service.jobs import streams
-from hostcore.service.jobs.streams import NDJSON, SSE, Look, Streams
+from hostcore_service.jobs import streams
+from hostcore_service.jobs.streams import NDJSON, SSE, Look, Streams
 
 
 class Quiet:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.service.jobs import checking
+from hostcore_service.jobs import checking
 
 JOB = {"trainer": "tiny", "max_steps": 3, "run_id": "a", "device": "cpu", "terminal": False}
 

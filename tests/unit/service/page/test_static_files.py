@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.service.app import make_app
-from hostcore.service.page.router import read_page
-from hostcore.service.settings import Settings
+from hostcore_service.app import make_app
+from hostcore_service.page.router import read_page
+from hostcore_service.settings import Settings
 
 NAMES = sorted(name for name in read_page() if name != "index.html")
 

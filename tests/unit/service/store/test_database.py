@@ -13,9 +13,9 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from hostcore.service.store.database import DatabaseError, Readiness, open_database, writing
-from hostcore.service.store.jobs import Jobs
-from hostcore.service.store.tables import METADATA
+from hostcore_service.store.database import DatabaseError, Readiness, open_database, writing
+from hostcore_service.store.jobs import Jobs
+from hostcore_service.store.tables import METADATA
 
 
 def test_the_migrations_make_the_tables_that_the_code_knows(engine: Engine) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.service.store.job import StoredJob
-from hostcore.service.store.jobs import Filter, JobExists, Jobs, Place, TooManyJobs
 from hostcore_hookspecs.launcher import LaunchHandle
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Filter, JobExists, Jobs, Place, TooManyJobs
 
 Make = Callable[..., StoredJob]
 
@@ -106,9 +106,7 @@ def test_a_request_that_comes_again_is_not_one_job_more(jobs: Jobs, a_job: Make)
         jobs.add(a_job("c"), most_open=1)
 
 
-def test_pages_show_every_job_once_while_others_are_added(jobs: Jobs, a_job: Make) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+def test_pages_show_every_job_once_while_others_are_added(jobs: Jobs, a_job: Make, seed: int) -> None:
     rng = random.Random(seed)
     # Many in the same millisecond: the run id decides there.
     there = [f"job-{n}" for n in rng.sample(range(1000), 60)]

@@ -8,9 +8,9 @@ from typing import Any
 from fastapi.testclient import TestClient
 from waiting import wait_until
 
-from hostcore.plugins.description import Description
-from hostcore.service.app import make_app
-from hostcore.service.train.trainers import Trainers
+from hostcore.plugins.describe import Description
+from hostcore_service.app import make_app
+from hostcore_service.train.trainers import Trainers
 
 #: More than there are threads for requests.
 MANY = 50

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from hostcore.service.store.job import StoredJob
-from hostcore.service.train.standing import status_of
+from hostcore_service.store.job import StoredJob
+from hostcore_service.train.router import status_of
 
 KUBERNETES = "hostcore-builtin-plugins/kubernetes-pytorchjob"
 

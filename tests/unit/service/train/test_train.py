@@ -10,10 +10,10 @@ import attrs
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore.plugins.description import Description
-from hostcore.service.app import make_app
-from hostcore.service.train.schema import EXAMPLE
-from hostcore.service.train.trainers import Trainers
+from hostcore.plugins.describe import Description
+from hostcore_service.app import make_app
+from hostcore_service.train.schema import EXAMPLE
+from hostcore_service.train.trainers import Trainers
 
 TOKEN = "a-token-of-the-tests-alone"
 REQUEST = {
@@ -92,8 +92,8 @@ def test_the_example_of_the_specification_is_understood_field_by_field(connect: 
 
 
 def test_the_specifications_name_comes_of_its_framework_and_run() -> None:
-    from hostcore.service.train.mapping import job_name
-    from hostcore.service.train.request import read_request
+    from hostcore_service.train.mapping import job_name
+    from hostcore_service.train.request import read_request
 
     assert job_name(read_request(EXAMPLE)) == "meta-meta-demo-001"
     assert job_name(read_request({**EXAMPLE, "framework": "some-dist/meta"})) == "meta-meta-demo-001"
@@ -293,9 +293,9 @@ def test_no_hint_names_what_a_request_cannot_say(connect: Connect) -> None:
     ],
 )
 def test_hints_of_a_launcher_name_the_fields_of_the_request(pointer: str, hint: str, said: str, shown: str) -> None:
-    from hostcore.service.train.mapping import to_job
-    from hostcore.service.train.request import read_request
     from hostcore_hookspecs.errors import HostcoreError
+    from hostcore_service.train.mapping import to_job
+    from hostcore_service.train.request import read_request
 
     [error] = to_job(read_request(REQUEST), ["*"]).as_said(HostcoreError("no", pointer=pointer, hint=hint))
     assert (error.pointer, error.hint) == (said, shown)
@@ -333,7 +333,7 @@ def test_jobs_of_the_other_route_are_found_by_name(connect: Connect) -> None:
 
 def test_what_the_service_does_not_expect_is_its_own_failure(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     client = connect()
-    monkeypatch.setattr("hostcore.service.train.router.to_job", lambda *_: 1 / 0)
+    monkeypatch.setattr("hostcore_service.train.router.to_job", lambda *_: 1 / 0)
     answer = client.post("/train", json=REQUEST)
     assert answer.status_code == 500
     assert answer.headers["content-type"] == "application/problem+json"
@@ -342,7 +342,7 @@ def test_what_the_service_does_not_expect_is_its_own_failure(connect: Connect, m
 def test_the_document_shows_every_field_and_the_specifications_example(connect: Connect) -> None:
     operation = connect().get("/openapi.json").json()["paths"]["/train"]["post"]
     body = operation["requestBody"]["content"]["application/json"]
-    from hostcore.service.train.request import TrainingJobRequest
+    from hostcore_service.train.request import TrainingJobRequest
 
     fields = [field.name for field in attrs.fields(TrainingJobRequest)]
     assert list(body["schema"]["properties"]) == fields

@@ -1,17 +1,22 @@
-"""The log of a run, and deliveries from it."""
+"""The log of a run and deliveries from it; run directories, folders as destinations, and uploads driven by hand."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hostcore.events.merger import EventLog
 from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.delivery.upload_workers import UploadLimits
+from hostcore.supervisor.delivery.uploads import Uploads
+from hostcore_hookspecs.job import Job
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the module that these tests share
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that these tests share
 
 from desk import Desk
+from uploading import QUICK, Driven, Folder, Run, destination
 
 
 @pytest.fixture
@@ -24,3 +29,50 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     for one in desk.started:
         one.abandon()
     desk.log.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    directory = RunDirectory(tmp_path / "runs" / "a")
+    directory.make()
+    directory.record.write_text('{"job": {"trainer": "t"}}')
+    (directory.attempts / "1.json").write_text('{"attempt": 1}')
+    directory.events.write_bytes(b'{"seq":1}\n')
+    return Run(directory)
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "mirror")
+
+
+@pytest.fixture
+def driven(run: Run) -> Iterator[Callable[..., Driven]]:
+    """``driven(mirror)``: uploads that have started; abandoned when the test is over."""
+    made: list[Uploads] = []
+
+    def drive(*folders: Folder, started: bool = True, limits: UploadLimits = QUICK, **options: Any) -> Driven:
+        required = options.pop("required", False)
+        names = ["folder", *(f"folder.{number}" for number in range(2, 1 + len(folders)))][: len(folders)]
+        settings: dict[str, Any] = {
+            "attempt": run.attempt,
+            "job": Job(),
+            "base_uri": None,
+            "prefix": "a/framework=t",
+            "spool_bytes": 0,
+            "spool_seconds": 0.0,
+        }
+        uploads = Uploads(
+            [destination(folder, name=name, required=required) for name, folder in zip(names, folders, strict=True)],
+            run.directory,
+            limits=limits,
+            **(settings | options),
+        )
+        made.append(uploads)
+        if started:
+            uploads.start()
+        return Driven(uploads)
+
+    yield drive
+    for uploads in made:
+        uploads.abandon()

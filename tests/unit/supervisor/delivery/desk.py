@@ -10,16 +10,15 @@ import attrs
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.delivery.addressee import Addressee
-from hostcore.supervisor.delivery.breaker import Intervals
-from hostcore.supervisor.delivery.courier import DeliveryLimits
-from hostcore.supervisor.delivery.deliveries import Deliveries
-from hostcore.supervisor.delivery.retries import QuickRetries
+from hostcore.supervisor.delivery.calls import Intervals, QuickRetries
+from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts
+from hostcore.supervisor.delivery.reporters import Reporters
+from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import Event, Job, ReporterContext
 from hostcore_hookspecs.events import EpochStarted, Payload
 
 #: An outage is told at the first failure, and probed often.
-IMPATIENT = DeliveryLimits(
+IMPATIENT = ReporterTimeouts(
     quick=QuickRetries(retries=0),
     intervals=Intervals(first_seconds=0.01, most_seconds=0.02, steady_seconds=0.0),
 )
@@ -35,7 +34,7 @@ class Ear:
         #: The threads that called.
         self.threads: set[int] = set()
         self._do = do or (lambda *_: None)
-        self.addressee = Addressee(
+        self.subscription = ReporterSubscription(
             label=f"{name} (dist 1.0)",
             name=name,
             identity=f"dist/{name}",
@@ -84,7 +83,7 @@ class Desk:
 
     directory: RunDirectory
     log: EventLog
-    started: list[Deliveries] = attrs.field(factory=list)
+    started: list[Reporters] = attrs.field(factory=list)
     news: list[Payload] = attrs.field(factory=list)
 
     def write(self, *payloads: Payload, count: int = 1) -> None:
@@ -93,9 +92,9 @@ class Desk:
             for one in self.started:
                 one.announce()
 
-    def deliver(self, *ears: Ear, limits: DeliveryLimits = IMPATIENT, **keys: Any) -> Deliveries:
+    def deliver(self, *ears: Ear, timeouts: ReporterTimeouts = IMPATIENT, **keys: Any) -> Reporters:
         """Begin an attempt."""
-        deliveries = Deliveries([ear.addressee for ear in ears], self.directory, limits=limits, **keys)
+        deliveries = Reporters([ear.subscription for ear in ears], self.directory, timeouts=timeouts, **keys)
         context = ReporterContext(
             run_id=self.log.run_id,
             attempt=self.log.attempt,
@@ -107,13 +106,13 @@ class Desk:
         self.started.append(deliveries)
         return deliveries
 
-    def finish(self, deliveries: Deliveries) -> None:
+    def finish(self, deliveries: Reporters) -> None:
         """Wait until everything was told."""
         deliveries.finish()
         eventually(deliveries.is_finished, "the deliveries finish")
         self.hear(deliveries)
 
-    def hear(self, deliveries: Deliveries) -> list[Payload]:
+    def hear(self, deliveries: Reporters) -> list[Payload]:
         """All news so far."""
         self.news += deliveries.news()
         return self.news

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from desk import Clock
 
-from hostcore.supervisor.delivery.breaker import Breaker, Intervals
+from hostcore.supervisor.delivery.calls import Breaker, Intervals
 from hostcore_hookspecs.errors import TransientError
 
 

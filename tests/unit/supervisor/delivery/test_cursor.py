@@ -7,8 +7,7 @@ import orjson
 import pytest
 from desk import IMPATIENT, Desk, Ear, events_of, eventually
 
-from hostcore.supervisor.delivery.cursor import Cursor, CursorFile
-from hostcore.supervisor.delivery.log_view import LogView
+from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
 from hostcore_hookspecs.events import Warning
 
 
@@ -75,7 +74,7 @@ def test_a_log_that_was_cut_off_is_told_from_the_first_event(desk: Desk) -> None
 
 
 def test_a_cursor_that_cannot_be_written_is_told_once_and_delays_nothing(desk: Desk) -> None:
-    deliveries = desk.deliver(Ear(), limits=attrs.evolve(IMPATIENT, save_seconds=3600.0))
+    deliveries = desk.deliver(Ear(), timeouts=attrs.evolve(IMPATIENT, save_seconds=3600.0))
     desk.directory.cursors.rmdir()
     desk.directory.cursors.write_text("a file, where a folder should be")
     desk.write(count=3)

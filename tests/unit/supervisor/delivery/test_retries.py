@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hostcore.supervisor.delivery.retries import QuickRetries, call_with_retries
+from hostcore.supervisor.delivery.calls import QuickRetries, call_with_retries
 from hostcore_hookspecs.errors import FatalError, TransientError
 
 LIMITS = QuickRetries(retries=2, seconds=10)
@@ -62,7 +62,7 @@ def test_without_retries_there_is_one_call() -> None:
 def test_retries_print_nothing() -> None:
     """stamina would tell of them through structlog or logging, which print where nobody has set them up."""
     program = """
-from hostcore.supervisor.delivery.retries import QuickRetries, call_with_retries
+from hostcore.supervisor.delivery.calls import QuickRetries, call_with_retries
 left = [ValueError(), ValueError(), ValueError()]
 def call():
     if left:

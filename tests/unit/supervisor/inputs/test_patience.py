@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from hostcore.supervisor.remote.errors import StoreError
-from hostcore.supervisor.remote.store import Place
+from hostcore.supervisor.remote.store import Location
 from hostcore.supervisor.remote.transfer import Wanted, bring
 
 
@@ -29,7 +29,7 @@ def silence(memory: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_question_that_is_not_answered_is_an_outage(memory: Any, silence: None) -> None:
-    place = attrs.evolve(Place.of("memory://a"), answer_seconds=0.05)
+    place = attrs.evolve(Location.of("memory://a"), answer_seconds=0.05)
     for ask in (place.read, place.listing):
         with pytest.raises(StoreError, match=r"no answer within 0\.05 seconds") as caught:
             ask()

@@ -7,7 +7,7 @@ import pytest
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.briefing import write_contracts
+from hostcore.supervisor.attempt.documents import write_contracts
 from hostcore.supervisor.inputs.fetched import Fetched
 from hostcore.supervisor.mirror.parent import fetch_parent
 from hostcore.supervisor.opening import open_run

@@ -16,10 +16,9 @@ from hostcore.job.load import load_job
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.mirror import log_copy, watching
-from hostcore.supervisor.mirror.log_copy import add_events
-from hostcore.supervisor.mirror.watching import refresh
-from hostcore.supervisor.remote.store import Place
+from hostcore.supervisor.mirror import watching
+from hostcore.supervisor.mirror.watching import add_events, refresh
+from hostcore.supervisor.remote.store import Location
 
 JOB = {"trainer": "some:Trainer", "run_id": "a", "max_steps": 10, "checkpoint_base_uri": "memory://watched"}
 
@@ -45,8 +44,8 @@ class Mirror:
     def put(self, name: str, content: bytes) -> None:
         self.filesystem.pipe_file(f"{self.folder}/{name}", content)
 
-    def place(self, name: str) -> Place:
-        return Place.of(f"memory:/{self.folder}/{name}")
+    def place(self, name: str) -> Location:
+        return Location.of(f"memory:/{self.folder}/{name}")
 
 
 @pytest.fixture
@@ -67,13 +66,13 @@ def directory(tmp_path: Path) -> RunDirectory:
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files of the store whose content was read."""
-    read, names = Place.read, []
+    read, names = Location.read, []
 
-    def noted(self: Place, *args: Any) -> bytes | None:
+    def noted(self: Location, *args: Any) -> bytes | None:
         names.append(self.path.rpartition("framework=some-Trainer/")[2])
         return read(self, *args)
 
-    monkeypatch.setattr(Place, "read", noted)
+    monkeypatch.setattr(Location, "read", noted)
     return names
 
 
@@ -138,8 +137,8 @@ class TestRefresh:
     def test_says_whether_everything_is_here(
         self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log_copy, "_PIECE", 64)
-        monkeypatch.setattr(log_copy, "_MOST", 64)
+        monkeypatch.setattr(watching, "_PIECE", 64)
+        monkeypatch.setattr(watching, "_MOST", 64)
         content = b"".join(_line(seq) for seq in range(1, 9))  # two at once
         mirror.put("logs/events.jsonl", content)
         mirror.put("result.json", _result(1))
@@ -156,7 +155,7 @@ class TestRefresh:
     def test_copies_what_is_behind_a_line_that_is_longer_than_a_piece(
         self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log_copy, "_PIECE", 64)
+        monkeypatch.setattr(watching, "_PIECE", 64)
         content = _line(1) + _line(2, "x" * 1000) + _line(3)
         mirror.put("logs/events.jsonl", content)
         refresh(load_job(JOB), directory, at_once=True)
@@ -174,7 +173,7 @@ class TestRefresh:
     def test_copies_no_log_that_fills_the_disk(
         self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(log_copy, "_LARGEST", 100)
+        monkeypatch.setattr(watching, "_LARGEST", 100)
         directory.events.write_bytes(_line(1) + _line(2, "x" * 60))
         mirror.put("logs/events.jsonl", directory.events.read_bytes() + _line(3))
         mirror.put("result.json", _result(1))
@@ -186,14 +185,12 @@ class TestRefresh:
 
 class TestTheCopyOfALog:
     def test_is_a_prefix_of_its_original_whatever_happens(
-        self, mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
     ) -> None:
-        seed = random.randrange(2**32)
-        print(f"seed {seed}")
         chance = random.Random(seed)
-        monkeypatch.setattr(log_copy, "_PIECE", 256)
-        monkeypatch.setattr(log_copy, "_MOST", 700)
-        monkeypatch.setattr(log_copy, "_BLOCK", 48)
+        monkeypatch.setattr(watching, "_PIECE", 256)
+        monkeypatch.setattr(watching, "_MOST", 700)
+        monkeypatch.setattr(watching, "_BLOCK", 48)
         copy, content, read = tmp_path / "logs" / "events.jsonl", b"", b""
         reader = GrowingLog(copy)
         for seq in range(1, 200):

@@ -26,9 +26,7 @@ class Clock:
         return self.now
 
 
-def test_what_one_rank_hears_all_hear_at_the_same_beat(together: Together) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+def test_what_one_rank_hears_all_hear_at_the_same_beat(together: Together, seed: int) -> None:
     draw = random.Random(seed)
     hears = {rank: draw.randrange(50) for rank in (0, 2)}
 

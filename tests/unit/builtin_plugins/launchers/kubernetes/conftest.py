@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from hostcore_builtin_plugins.launchers.kubernetes.launching import KubernetesLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.pytorchjob import PytorchJobLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.trainjob import TrainJobLauncher
+from hostcore_engines.kubernetes.launching import KubernetesLauncher
+from hostcore_engines.kubernetes.pytorchjob import PytorchJobLauncher
+from hostcore_engines.kubernetes.trainjob import TrainJobLauncher
 from hostcore_hookspecs import LaunchContext
 from hostcore_hookspecs.job import Job, Resources
 

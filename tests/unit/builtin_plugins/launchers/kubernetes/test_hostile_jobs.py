@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hostcore_builtin_plugins.launchers.kubernetes.environment import escaped
-from hostcore_builtin_plugins.launchers.kubernetes.names import label_value, object_name, pointer
+from hostcore_engines.kubernetes.environment import escaped
+from hostcore_engines.kubernetes.names import label_value, object_name, pointer
 from hostcore_hookspecs import FatalError
 from hostcore_hookspecs.job import Resources
 

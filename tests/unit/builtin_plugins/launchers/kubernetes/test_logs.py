@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from hostcore_builtin_plugins.launchers.kubernetes import logs
-from hostcore_builtin_plugins.launchers.kubernetes.cluster import NotFound
+from hostcore_engines.kubernetes import logs
+from hostcore_engines.kubernetes.cluster import NotFound
 from hostcore_hookspecs import FatalError
 
 START = 1_790_000_000

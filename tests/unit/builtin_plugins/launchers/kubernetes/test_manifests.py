@@ -11,14 +11,14 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.service.train.mapping import to_job
-from hostcore.service.train.request import read_request
-from hostcore.service.train.schema import EXAMPLE
-from hostcore_builtin_plugins.launchers.kubernetes.mounting import mounts_of
-from hostcore_builtin_plugins.launchers.kubernetes.names import memory_quantity
-from hostcore_builtin_plugins.launchers.kubernetes.settings import KubernetesSettings
+from hostcore_engines.kubernetes.mounting import mounts_of
+from hostcore_engines.kubernetes.names import memory_quantity
+from hostcore_engines.kubernetes.settings import KubernetesSettings
 from hostcore_hookspecs import FatalError, LaunchContext
 from hostcore_hookspecs.job import Resources
+from hostcore_service.train.mapping import to_job
+from hostcore_service.train.request import read_request
+from hostcore_service.train.schema import EXAMPLE
 
 Manifests = Callable[..., dict[str, Any]]
 Pods = Callable[[Mapping[str, Any]], list[dict[str, Any]]]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from hostcore_builtin_plugins.launchers.kubernetes.launching import KubernetesLauncher
-from hostcore_builtin_plugins.launchers.kubernetes.states import gone, own_result, status_of
-from hostcore_builtin_plugins.launchers.kubernetes.trouble import troubles_of
-from hostcore_builtin_plugins.launchers.run_result import earlier_result
+from hostcore_builtin_plugins.run_result import earlier_result
+from hostcore_engines.kubernetes.launching import KubernetesLauncher
+from hostcore_engines.kubernetes.states import gone, own_result, status_of
+from hostcore_engines.kubernetes.trouble import troubles_of
 from hostcore_hookspecs import LaunchHandle, LaunchStatus
 
 Launcher = Callable[..., KubernetesLauncher]

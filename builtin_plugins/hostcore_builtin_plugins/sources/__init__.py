@@ -1,0 +1,1 @@
+"""The data sources: files of rows in any store, as one ordered dataset."""

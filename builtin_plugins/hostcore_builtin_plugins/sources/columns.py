@@ -1,0 +1,89 @@
+"""Which columns of its files a dataset has."""
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from hostcore_builtin_plugins.sources.layouts import plain_type
+from hostcore_builtin_plugins.sources.stores import DataFile
+from hostcore_hookspecs import InvalidData
+
+
+def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, file: str | None = None) -> pa.Schema:
+    """The requested columns in the requested order, or all, with the types that they have in batches.
+
+    Names and types only: what else files say about their columns may differ from file to file.
+
+    :param schema: All columns that there are.
+    :param pointer: Where the job has ``columns``.
+    :param file: The file that has them, if it is one.
+    :raises InvalidData: If a column is missing, or there twice, or of a type that rows cannot be gathered of.
+    """
+    owner = file or "the data"
+    for i, name in enumerate(columns):
+        if name not in schema.names:
+            hint = closest_column(name, schema.names)
+            raise InvalidData(f"{owner} has no column {name!r}", pointer=f"{pointer}/{i}", file=file, hint=hint)
+    chosen = list(columns) or schema.names
+    ambiguous = next((name for name in chosen if schema.get_field_index(name) == -1), None)
+    if ambiguous is not None:
+        raise InvalidData(f"{owner} has several columns called {ambiguous!r}", pointer=pointer, file=file)
+    repeated = next((name for name, count in Counter(chosen).items() if count > 1), None)
+    if repeated is not None:
+        raise InvalidData(f"column {repeated!r} is named twice", pointer=pointer, hint="name each column once")
+    for name in chosen:
+        _require_gatherable(schema.field(name), owner, pointer, file)
+    return pa.schema([pa.field(name, plain_type(schema.field(name).type)) for name in chosen])
+
+
+def require_same_columns(
+    first: DataFile, chosen: pa.Schema, schema: pa.Schema, file: DataFile, *, exact: bool, hint: str
+) -> None:
+    """Raise :class:`InvalidData` with the first difference between a file and the first one of the dataset.
+
+    :param chosen: The columns of the first file that are read.
+    :param schema: All columns of the other file. Their order does not matter.
+    :param exact: Whether it may have no columns beyond those.
+    :param hint: What to do about a difference.
+    """
+    difference = None
+    for field in chosen:
+        if schema.get_field_index(field.name) == -1:
+            often = "several times" if field.name in schema.names else "not"
+            difference = f"column {field.name!r} is in {first.name} and {often} in {file.name}"
+        elif (other := plain_type(schema.field(field.name).type)) != field.type:
+            difference = f"column {field.name!r} is {field.type} in {first.name} and {other} in {file.name}"
+        if difference:
+            break
+    extra = [name for name in schema.names if name not in chosen.names] if exact and not difference else []
+    if extra:
+        difference = f"column {extra[0]!r} is in {file.name} and not in {first.name}"
+    if difference:
+        raise InvalidData(
+            f"the files of the dataset differ: {difference}",
+            file=file.name,
+            hint=hint,
+        )
+
+
+def _require_gatherable(field: pa.Field, owner: str, pointer: str, file: str | None) -> None:
+    """Refuse a type now that would fail in the middle of a shuffled run."""
+    rows = pa.RecordBatch.from_arrays([pa.nulls(0, plain_type(field.type))], names=[field.name])
+    try:
+        pa.concat_batches([rows, rows]).take(pa.array([], pa.int64()))
+    except pa.ArrowNotImplementedError as error:
+        raise InvalidData(
+            f"column {field.name!r} of {owner} is {field.type}, whose rows cannot be put in another order",
+            pointer=pointer,
+            file=file,
+            hint="write the column as another type, or leave it out of 'columns'",
+        ) from error
+
+
+def closest_column(name: str, names: Sequence[str]) -> str:
+    """What to do about a column that is not there: those that are."""
+    listed = ", ".join(names[:40]) + (", …" if len(names) > 40 else "")
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return (f"did you mean {' or '.join(map(repr, close))}? " if close else "") + f"its columns are: {listed}"

@@ -1,0 +1,182 @@
+"""Finds the files that a data source's settings name: files, folders, globs and URIs."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+from typing import Any
+
+import attrs
+import fsspec
+
+from hostcore_builtin_plugins.sources.stores import DataFile, LocalStore, RemoteStore, Store, explained
+from hostcore_hookspecs import InvalidData
+
+#: Looking for a remote file is waiting.
+_SEARCH_THREADS = 16
+_MAGIC = re.compile(r"[*?[]")
+
+
+@attrs.frozen(kw_only=True)
+class _Entry:
+    """One entry of the job's paths."""
+
+    text: str
+    pointer: str
+    store: Store
+    #: Within the store.
+    path: str
+
+    def error(self, message: str, hint: str, file: str | None = None) -> InvalidData:
+        return InvalidData(message, pointer=self.pointer, file=file or self.text, hint=hint)
+
+
+def find_files(
+    paths: Sequence[str] | str, *, suffixes: tuple[str, ...], storage_options: Mapping[str, Any], pointer: str
+) -> tuple[DataFile, ...]:
+    """Find all files, in the order of the entries, sorted by path within a folder or a glob.
+
+    :param paths: Absolute paths of files and folders, globs, URIs for fsspec. A folder is searched at any depth, for
+        files with one of the suffixes; names that begin with ``.`` or ``_`` are skipped.
+    :param suffixes: Such as ``(".parquet",)``.
+    :param storage_options: For the file systems of URIs.
+    :param pointer: Where the job names the paths.
+    :raises InvalidData: If an entry names nothing, or a file is named twice.
+    """
+    entries = {pointer: paths} if isinstance(paths, str) else {f"{pointer}/{i}": path for i, path in enumerate(paths)}
+    found: dict[str, DataFile] = {}
+    for where, text in entries.items():
+        entry = _entry(text, where, storage_options)
+        with explained(text, where):
+            files = sorted(_search(entry, suffixes), key=lambda file: file.path)
+        for file in files:
+            if file.name in found:
+                hint = "a dataset has each file once: take it out of one of the entries"
+                raise entry.error(f"{file.name} is named twice, the second time by {text}", hint, file.name)
+            found[file.name] = file
+    return tuple(found.values())
+
+
+def find_file(path: str, *, storage_options: Mapping[str, Any], pointer: str) -> DataFile:
+    """Find one file.
+
+    :param path: Absolute, or a URI for fsspec.
+    :param storage_options: For the file system of a URI.
+    :param pointer: Where the job names it.
+    :raises InvalidData: If there is no such file.
+    """
+    entry = _entry(path, pointer, storage_options)
+    with explained(path, pointer):
+        kind = entry.store.kind(entry.path)
+        if kind == "file":
+            return entry.store.file(entry.path)
+    if kind == "folder":
+        raise entry.error(f"{path} is a folder", "name a file in it")
+    raise entry.error(f"{path} does not exist", _nearby(entry.store, entry.path))
+
+
+def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[DataFile, ...]:
+    """Find the files that another one names.
+
+    :param file: The other one.
+    :param names: Paths that start at the folder of that file.
+    :param pointer: Where the job names the other one.
+    :raises InvalidData: If one of them is not there.
+    """
+    store = LocalStore() if file.filesystem is None else RemoteStore(file.filesystem)
+    folder = file.path.rpartition("/")[0]
+
+    def find(name: str) -> DataFile:
+        path = f"{folder}/{name}"
+        with explained(name, pointer):
+            if store.kind(path) == "file":
+                return store.file(path)
+        message = f"{file.name} names {name}, and there is no such file"
+        raise InvalidData(message, pointer=pointer, file=file.name, hint=_nearby(store, path))
+
+    with ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="find-files") as pool:
+        return tuple(pool.map(find, names))
+
+
+def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entry:
+    if "\0" in text:
+        raise InvalidData("a path with a null character in it", pointer=pointer)
+    if "://" not in text and "::" not in text:
+        return _Entry(text=text, pointer=pointer, store=LocalStore(), path=text)
+    try:
+        with explained(text, pointer):  # some connect at once
+            filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
+    except ImportError as error:
+        hint = f"{error}, in the environment that hostcore runs in"
+        raise InvalidData(f"{text} needs a package that is not installed", pointer=pointer, hint=hint) from error
+    except ValueError as error:
+        protocol = text.partition("://")[0]
+        close = difflib.get_close_matches(protocol, fsspec.available_protocols(), n=1)
+        hint = f"did you mean {close[0]}://?" if close else "fsspec.available_protocols() lists those that fsspec knows"
+        raise InvalidData(f"{text}: {error}", pointer=pointer, hint=hint) from error
+    except TypeError as error:
+        hint = "they are arguments of fsspec's file system for this protocol"
+        raise InvalidData(f"storage_options do not fit {text}: {error}", pointer=pointer, hint=hint) from error
+    local = isinstance(filesystem, fsspec.get_filesystem_class("file"))
+    return _Entry(text=text, pointer=pointer, store=LocalStore() if local else RemoteStore(filesystem), path=path)
+
+
+def _search(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+    store, path = entry.store, entry.path
+    # A file may have a name that looks like a glob: what is there under the very name wins.
+    kind = store.kind(path)
+    if kind == "file":
+        yield store.file(path)
+    elif kind == "folder":
+        yield from _search_folder(entry, suffixes)
+    elif _MAGIC.search(path):
+        yield from _search_glob(entry, suffixes)
+    else:
+        raise entry.error(f"{entry.text} does not exist", _nearby(store, path))
+
+
+def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+    files = _visible(entry.store, entry.path, suffixes)
+    if not files:
+        others = sorted(path.rpartition("/")[2] for path in entry.store.walk(entry.path))[:3]
+        hint = f"it has {', '.join(others)}; a glob takes files of any name" if others else "it is empty"
+        raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
+    yield from map(entry.store.file, files)
+
+
+def _search_glob(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+    store = entry.store
+    fixed = _MAGIC.split(entry.path, maxsplit=1)[0].rpartition("/")[0]
+    takes_hidden = _has_hidden(entry.path, fixed)
+    matches = [path for path in store.glob(entry.path) if takes_hidden or not _has_hidden(path, fixed)]
+    files = set()  # ``**`` matches a folder and what is in it
+    for path in matches:
+        files.update(_visible(store, path, suffixes) if store.kind(path) == "folder" else [path])
+    if not files:
+        raise entry.error(f"no file matches {entry.text}", _nearby(store, entry.path))
+    yield from map(store.file, files)
+
+
+def _visible(store: Store, folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    return [path for path in store.walk(folder) if path.endswith(suffixes) and not _has_hidden(path, folder)]
+
+
+def _has_hidden(path: str, folder: str) -> bool:
+    """Whether a name between the folder and the end of the path begins with ``.`` or ``_``."""
+    return any(part.startswith((".", "_")) for part in path.removeprefix(folder).split("/"))
+
+
+def _nearby(store: Store, path: str) -> str:
+    """What to do about a path that names nothing: what is there instead."""
+    folder, names = store.neighbours(path)
+    wanted, _, rest = path.rstrip("/").removeprefix(folder).strip("/").partition("/")
+    shown = store.name(folder)
+    # Without endings, which all names of a folder share and which would make all of them alike.
+    stems = {PurePosixPath(name).stem: name for name in names}
+    if close := difflib.get_close_matches(PurePosixPath(wanted).stem, stems, n=3):
+        return f"did you mean {' or '.join(stems[stem] for stem in close)}, in {shown}?"
+    if rest and not _MAGIC.search(wanted):
+        return f"there is no {wanted} in {shown}"
+    listed = ", ".join(sorted(names)[:5]) + (", …" if len(names) > 5 else "")
+    return f"{shown} has {listed}" if names else f"there is nothing in {shown}"

@@ -1,0 +1,324 @@
+"""The places that data files lie in: this machine, and whatever fsspec has a file system for."""
+
+import glob
+import io
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import pyarrow as pa
+from fsspec.asyn import AsyncFileSystem
+from fsspec.implementations.cached import CachingFileSystem
+
+from hostcore_hookspecs import InvalidData
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+#: Parts that lie closer together are fetched as one: what lies between them costs less than another request.
+_GAP_BYTES = 64 << 10
+
+
+def joined_ranges(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that touch or nearly touch as one.
+
+    :param ranges: Begin and end of each, in bytes.
+    """
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if joined and start <= joined[-1][1] + _GAP_BYTES:
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return joined
+
+
+class Excerpt(io.RawIOBase):
+    """A file of which only parts can be read, each where it is in the whole file.
+
+    :param parts: Their bytes, by where they begin.
+    """
+
+    def __init__(self, parts: Mapping[int, bytes]) -> None:
+        self._parts = parts
+        self._position = 0
+
+    def readable(self) -> bool:
+        """See :class:`io.IOBase`."""
+        return True
+
+    def seekable(self) -> bool:
+        """See :class:`io.IOBase`."""
+        return True
+
+    def tell(self) -> int:
+        """See :class:`io.IOBase`."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """See :class:`io.IOBase`."""
+        end = max(start + len(part) for start, part in self._parts.items())
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: end}[whence]
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        """See :class:`io.RawIOBase`.
+
+        :raises OSError: If there is no part at this position.
+        """
+        for start, part in self._parts.items():
+            if start <= self._position < start + len(part):
+                first = self._position - start
+                found = part[first : None if size < 0 else first + size]
+                self._position += len(found)
+                return found
+        if size:
+            raise OSError(f"byte {self._position} of the file was not fetched")
+        return b""
+
+
+@contextmanager
+def explained(name: str, pointer: str | None = None) -> Iterator[None]:
+    """Turn what the operating system or a store says about a file into :class:`InvalidData`.
+
+    :param name: The file, or the entry of the job that led to it.
+    :param pointer: Where the job names it.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        file = str(error.filename or name)
+        raise InvalidData(f"{file} is not there, or not any more", pointer=pointer, file=file) from error
+    except PermissionError as error:
+        file = str(error.filename or name)
+        hint = "give the user that runs the job the right to read it"
+        raise InvalidData(f"{file}: permission denied", pointer=pointer, file=file, hint=hint) from error
+    except OSError as error:
+        raise InvalidData(f"{name} cannot be read: {error}", pointer=pointer, file=name) from error
+
+
+@attrs.frozen(kw_only=True)
+class DataFile:
+    """One file of a dataset."""
+
+    #: How messages and shard ids name it: an absolute path, or a URI.
+    name: str
+    #: Within its file system.
+    path: str
+    #: In bytes; None if the store does not say.
+    size: int | None
+    #: Changes whenever the content does.
+    version: str
+    #: None for a file of this machine.
+    filesystem: "AbstractFileSystem | None" = None
+    #: What the version is made of, as far as the store says it.
+    marks: Mapping[str, str] = attrs.field(factory=dict, eq=False)
+
+    def open(self, *, memory_map: bool = False, read_ahead: bool = True) -> pa.NativeFile:
+        """Open it for reading.
+
+        :param memory_map: Map a local file into memory instead of reading it.
+        :param read_ahead: Whether reads of a remote file may fetch more than they ask for, as its file system does.
+        :raises InvalidData: If it is not there any more, or may not be read.
+        """
+        with explained(self.name):
+            if self.filesystem is None:
+                return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
+            return pa.PythonFile(self.filesystem.open(self.path, "rb", **self._options(read_ahead)), mode="r")
+
+    def open_excerpt(self, ranges: Sequence[tuple[int, int]]) -> pa.NativeFile:
+        """Fetch parts of a remote file at once. Nothing else can be read from what is returned.
+
+        :param ranges: Begin and end of each, in bytes.
+        :raises InvalidData: If it is not there any more, or may not be read.
+        """
+        joined = joined_ranges(ranges)
+        starts, ends = zip(*joined, strict=True)
+        with explained(self.name):
+            if isinstance(self.filesystem, AsyncFileSystem):
+                paths = [self.path] * len(joined)
+                found = self.filesystem.cat_ranges(paths, list(starts), list(ends), on_error="raise")
+            else:
+                with self.open(read_ahead=False) as source:
+                    found = [bytes(source.read_at(end - start, start)) for start, end in joined]
+        return pa.PythonFile(Excerpt(dict(zip(starts, found, strict=True))), mode="r")
+
+    def _options(self, read_ahead: bool) -> Mapping[str, Any]:
+        """How to open a remote file."""
+        # A caching file system decides for itself what the one behind it fetches.
+        return {} if read_ahead or isinstance(self.filesystem, CachingFileSystem) else {"cache_type": "none"}
+
+    def head(self, length: int) -> bytes:
+        """Its first bytes; fewer if it is shorter."""
+        with self.open() as source, explained(self.name):
+            return bytes(source.read(length))
+
+    def require_unchanged(self) -> None:
+        """Raise :class:`InvalidData` if it is another file than when it was found. Asks the store of a remote file."""
+        with explained(self.name):
+            if self.filesystem is None:
+                changed = _local_version(Path(self.path).stat()) != self.version
+            else:
+                self.filesystem.invalidate_cache(self.path)  # of listings, which would answer with what they said then
+                found = _remote_marks(self.filesystem.info(self.path))
+                # A listing may say less than what is asked about one file.
+                changed = any(found[mark] != self.marks[mark] for mark in found.keys() & self.marks.keys())
+        if changed:
+            raise InvalidData(
+                f"{self.name} changed while the run was reading it",
+                file=self.name,
+                hint="a dataset must stay as it is while runs read it: start a new run",
+            )
+
+
+class Store(Protocol):
+    """What the search for files asks of a file system. Paths have ``/``."""
+
+    def kind(self, path: str) -> str | None:
+        """``file``, ``folder``, or None if there is nothing."""
+
+    def file(self, path: str) -> DataFile:
+        """A file that is there."""
+
+    def name(self, path: str) -> str:
+        """How messages name the path."""
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """All files below the folder."""
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """All files and folders that match."""
+
+    def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
+        """For a path that names nothing: the nearest folder above that is there, and the names in it."""
+
+
+class LocalStore:
+    """The file system of this machine.
+
+    fsspec has one too, but its search silently leaves out linked folders, and what it may not read.
+    """
+
+    def kind(self, path: str) -> str | None:
+        """See :class:`Store`."""
+        try:
+            return "folder" if stat.S_ISDIR(Path(path).stat().st_mode) else "file"
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def file(self, path: str) -> DataFile:
+        """See :class:`Store`."""
+        found = Path(path).stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidData(f"{path} is not a regular file", file=path)
+        return DataFile(name=path, path=path, size=found.st_size, version=_local_version(found))
+
+    def name(self, path: str) -> str:
+        """See :class:`Store`."""
+        return path
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """See :class:`Store`."""
+        seen = set()  # linked folders are followed, once each
+        for current, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
+            real = os.path.realpath(current)
+            if real in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            yield from (f"{current.rstrip('/')}/{file}" for file in files)
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """See :class:`Store`."""
+        return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob needs the fixed part apart
+
+    def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
+        """See :class:`Store`."""
+        folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())
+        return str(folder), [child.name for child in folder.iterdir()]
+
+
+class RemoteStore:
+    """A file system of fsspec."""
+
+    def __init__(self, filesystem: "AbstractFileSystem") -> None:
+        self._filesystem = filesystem
+        #: What listings said, so that a listed file costs no request of its own.
+        self._infos: dict[str, Mapping[str, Any]] = {}
+
+    def kind(self, path: str) -> str | None:
+        """See :class:`Store`."""
+        try:
+            info = self._info(path)
+        except FileNotFoundError:
+            return None
+        return "folder" if info["type"] == "directory" else "file"
+
+    def file(self, path: str) -> DataFile:
+        """See :class:`Store`."""
+        info = self._info(path)
+        marks = _remote_marks(info)
+        return DataFile(
+            name=self.name(path),
+            path=path,
+            size=info.get("size"),
+            version=marks.get("etag") or f"{info.get('size')}-{marks.get('changed', '')}",
+            filesystem=self._filesystem,
+            marks=marks,
+        )
+
+    def name(self, path: str) -> str:
+        """See :class:`Store`."""
+        return str(self._filesystem.unstrip_protocol(path))
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """See :class:`Store`."""
+        found = self._filesystem.find(folder, detail=True)
+        self._infos.update(found)
+        yield from found
+
+    def glob(self, pattern: str) -> Sequence[str]:
+        """See :class:`Store`."""
+        found = self._filesystem.glob(pattern, detail=True)
+        self._infos.update(found)
+        return list(found)
+
+    def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
+        """See :class:`Store`."""
+        folder = path.rstrip("/").rpartition("/")[0]
+        try:
+            listed = self._filesystem.ls(folder, detail=False)
+        except (OSError, ValueError, NotImplementedError):  # not every store can list, nor has every path a folder
+            listed = []
+        return folder, [child.rstrip("/").rpartition("/")[2] for child in listed]
+
+    def _info(self, path: str) -> Mapping[str, Any]:
+        if path not in self._infos:
+            self._infos[path] = self._filesystem.info(path)
+        return self._infos[path]
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _local_version(found: os.stat_result) -> str:
+    return f"{found.st_size}-{found.st_mtime_ns}"
+
+
+def _remote_marks(info: Mapping[str, Any]) -> dict[str, str]:
+    """The size, the ETag and the time of the last change. Every file system of fsspec has its own names for them."""
+    by_name = {key.lower().replace("_", "").replace("-", ""): value for key, value in info.items()}
+    times = (by_name.get(key) for key in ("mtime", "lastmodified", "updated", "modified", "created"))
+    changed = next((time for time in times if time), None)
+    marks = {
+        "size": by_name.get("size"),
+        "etag": by_name.get("etag"),
+        "changed": changed.timestamp() if isinstance(changed, datetime) else changed,
+    }
+    return {mark: str(value).strip('"') for mark, value in marks.items() if value is not None}

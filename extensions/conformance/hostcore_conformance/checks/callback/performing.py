@@ -1,0 +1,222 @@
+"""Runs with the callback that is checked: on the kit's own stage, or in the job of its author."""
+
+import copy
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from hostcore_conformance.checks.callback.kit_callbacks import failing_at
+from hostcore_conformance.differences import first_difference
+from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.rehearsal import Rehearsal, rehearse
+from hostcore_conformance.stage import STAGE_JOB, on_stage
+from hostcore_conformance.subject import Subject
+from hostcore_hookspecs.events import Warning
+
+STEPS: Final = 6
+#: The step of a checkpoint, and that of the failure after which a run goes on from it.
+CHECKPOINT_STEP: Final = 3
+FAILURE_STEP: Final = 5
+KIT: Final = "hostcore_conformance.checks.callback.kit_callbacks"
+SABOTEUR: Final = f"{KIT}:Saboteur"
+_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
+#: Libraries that a plugin calls and that raise in its name.
+_NOT_OF_PLUGINS: Final = ("/attr/", "/torch/", "/numpy/", "/pluggy/", "/hostcore/", "/json/")
+
+
+def job_of(subject: Subject) -> dict[str, Any]:
+    """The author's example job, or that of the stage."""
+    return subject.job if subject.has_job else dict(STAGE_JOB)
+
+
+def use_of(subject: Subject) -> dict[str, Any]:
+    """The callback as it stands in a job's list."""
+    return {"use": subject.qualified_name, **subject.settings}
+
+
+def perform(
+    subject: Subject, *before: str, after: tuple[str, ...] = (), alone: bool = False, **changes: Any
+) -> Rehearsal:
+    """Run six steps with validation, samples and two checkpoints, as far as the job has data for them.
+
+    :param before: Callbacks of the kit that stand before the one that is checked.
+    :param after: And those behind it.
+    :param alone: Whether the one that is checked is left out.
+    :param changes: Keys of the job.
+    """
+    job = job_of(subject)
+    cadences: dict[str, Any] = {"checkpoint_every": CHECKPOINT_STEP, "max_steps": STEPS, "epochs": None}
+    if job.get("validation"):
+        cadences["validate_every"] = 2
+    if job.get("samples"):
+        cadences["sample_every"] = 3
+    own = [] if alone else [use_of(subject)]
+    callbacks = [*before, *own, *after]
+    return rehearse(on_stage(subject, job), **{**cadences, "callbacks": callbacks, **changes})
+
+
+def with_it(subject: Subject) -> Rehearsal:
+    """A whole run with the callback; made once."""
+    return subject.shared("callback.with", lambda: require_success(perform(subject), "a run with it"))
+
+
+@attrs.frozen(kw_only=True)
+class Again:
+    """One more run, and what a new instance knows before and after."""
+
+    run: Rehearsal
+    #: The states of two new instances; None of a callback that keeps none.
+    before: Any
+    after: Any
+
+
+def again(subject: Subject) -> Again:
+    """The whole run once more; made once."""
+
+    def fresh() -> Any:
+        return copy.deepcopy(subject.component().instance.callback_state()) if subject.has("callback_state") else None
+
+    def run() -> Again:
+        with_it(subject)
+        before = fresh()
+        return Again(before=before, run=require_success(perform(subject), "a second run with it"), after=fresh())
+
+    return subject.shared("callback.again", run)
+
+
+def without_it(subject: Subject) -> Rehearsal:
+    """The same run without it.
+
+    :raises NotApplicable: The job is no measure: two runs without the callback differ.
+    """
+
+    def run() -> Rehearsal:
+        bare = require_success(perform(subject, alone=True), "a run without any callback")
+        if subject.has_job:
+            again = perform(subject, alone=True)
+            difference = first_unequal_metric(bare, again) or state_difference(bare, again)
+            if difference:
+                raise NotApplicable(
+                    f"two runs of the example job without callbacks differ ({difference}): give one that is"
+                    " deterministic, or none, and the kit takes its own",
+                    wants_example=True,
+                )
+        return bare
+
+    return subject.shared("callback.without", run)
+
+
+@attrs.frozen(kw_only=True)
+class Interrupted:
+    """A run that failed once, and went on."""
+
+    #: How its first attempt ended.
+    failed: Rehearsal
+    #: What that attempt warned of.
+    warnings: tuple[str, ...]
+    #: With its second attempt; None if the first did not fail.
+    resumed: Rehearsal | None
+
+
+def interrupted(subject: Subject) -> Interrupted:
+    """A run that was made to fail behind its first checkpoint, and its second attempt; made once."""
+
+    def run() -> Interrupted:
+        runs = subject.folder()
+        with failing_at(FAILURE_STEP):
+            failed = perform(subject, after=(SABOTEUR,), runs=runs)
+        warnings = tuple(event.payload.message for event in failed.events if isinstance(event.payload, Warning))
+        if failed.result.status != "failed":
+            return Interrupted(failed=failed, warnings=warnings, resumed=None)
+        return Interrupted(failed=failed, warnings=warnings, resumed=perform(subject, after=(SABOTEUR,), runs=runs))
+
+    return subject.shared("callback.interrupted", run)
+
+
+def require_success(run: Rehearsal, what: str) -> Rehearsal:
+    """See that a run has succeeded.
+
+    :raises ConformanceError: It has not; with the error and its place.
+    """
+    if run.result.status == "succeeded":
+        return run
+    raise ConformanceError(
+        expected=f"{what} to succeed",
+        got=how_it_ended(run),
+        fix=(run.result.error and run.result.error.hint)
+        or "Mend what the message names, or give an example that fits.",
+    )
+
+
+def how_it_ended(run: Rehearsal) -> str:
+    """The end of a run that failed, with the error and the plugin's own line that it came from."""
+    error = run.result.error
+    if error is None:
+        return f"{run.result.status} at step {run.result.step}"
+    frames = _FRAME.findall(error.traceback)
+    own = [frame for frame in frames if not any(part in frame[0] for part in _NOT_OF_PLUGINS)]
+    at = next((f" in {name} ({Path(file).name}:{line})" for file, line, name in reversed(own or frames)), "")
+    by = f", by {error.plugin}" if error.plugin else ""
+    return f"{run.result.status} at step {run.result.step}: {error.type}: {error.message}{at}{by}"
+
+
+def state_of(run: Rehearsal, name: str = "state") -> Any:
+    """What the last checkpoint of a run holds.
+
+    :param name: ``state`` of the trainer, ``host``, or ``rank-0``.
+    """
+    from hostcore.checkpoints.state import read_state
+
+    folders = [path for path in run.directory.path.joinpath("checkpoints").glob("step-*") if path.is_dir()]
+    return read_state(max(folders), name)
+
+
+def callback_state_of(run: Rehearsal) -> Any:
+    """The state of the callback in the last checkpoint of a run; None if it keeps none."""
+    states: dict[str, Any] = state_of(run, "host")["callbacks"]
+    return next((state for use, state in states.items() if KIT not in use), None)
+
+
+def first_unequal_metric(one: Rehearsal, other: Rehearsal, *, of: Rehearsal | None = None) -> str | None:
+    """The first step at which what the first run has recorded of training and validation is not so in the other.
+
+    :param of: Only the metrics that this run has: what a callback adds may be about time.
+    """
+    recorded, others = _recorded(one), _recorded(other)
+    names = {name for _, name in (_recorded(of) if of is not None else recorded)}
+    for (step, name), value in recorded.items():
+        if name not in names:
+            continue
+        if (step, name) not in others:
+            return f"{name} of step {step} is {value} and was not recorded"
+        if difference := first_difference(value, others[step, name], f"{name} of step {step}"):
+            return difference
+    return None
+
+
+def _recorded(run: Rehearsal) -> dict[tuple[int | None, str], Any]:
+    """The last recorded value of each metric at each step."""
+    found: dict[tuple[int | None, str], Any] = {}
+    for event in run.events:
+        for name, value in getattr(event.payload, "metrics", {}).items():
+            found[event.step, name] = value
+    return found
+
+
+def state_difference(one: Rehearsal, other: Rehearsal) -> str | None:
+    """Where the trainer's final states of two runs differ."""
+    return first_difference(state_of(one), state_of(other))
+
+
+def files_of(run: Rehearsal) -> frozenset[Path]:
+    """All files of a run directory, relative to it."""
+    root = run.directory.path
+    return frozenset(file.relative_to(root) for file in root.rglob("*") if file.is_file())
+
+
+def own_files(subject: Subject, run: Rehearsal) -> frozenset[Path]:
+    """The files of a run that there would not be without the callback; of more checkpoints, the host is the writer."""
+    found = files_of(run) - files_of(without_it(subject))
+    return frozenset(file for file in found if file.parts[0] != "checkpoints")

@@ -1,0 +1,269 @@
+"""What the checks of launchers share: a launch of the kit's own program, and what can be seen of it."""
+
+import fcntl
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+
+from hostcore.plugins.component import Component
+from hostcore_conformance.checks.launcher import program
+from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.subject import Subject
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchStatus, LogChunk
+
+#: What :func:`poll` may say, and which of it means that it is not over.
+STATUSES: Final = ("submitted", "running", "succeeded", "failed", "cancelled", "preempted", "lost")
+NOT_OVER: Final = ("submitted", "running")
+
+#: An end as a supervisor tells it.
+SUCCEEDED: Final[Mapping[str, Any]] = {"status": "succeeded", "exit_code": 0}
+
+_PATIENCE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.02
+_MOST_CHUNKS: Final = 10_000
+
+
+@attrs.frozen(kw_only=True)
+class Instructions:
+    """What the program does."""
+
+    #: File descriptor, bytes, and the gate that it waits for before it goes on; "" is none.
+    prints: Sequence[tuple[int, bytes, str]] = ()
+    #: How long it waits at a gate.
+    gate_seconds: float = 60.0
+    #: What it prints after all that, in MiB.
+    flood_mib: int = 0
+    #: Whether it stays when it is asked to stop.
+    stubborn: bool = False
+    #: How long stopping takes it.
+    stopping_seconds: float = 0.0
+    #: Of its ``result.json``; None: it writes none.
+    result: Mapping[str, Any] | None = SUCCEEDED
+    #: Below zero: it dies of that signal.
+    exit_code: int = 0
+
+
+def require_programs_run_here(subject: Subject) -> None:
+    """See that what the launcher starts runs on this machine, where the kit can look at it.
+
+    :raises NotApplicable: The harness does not say so. The kit submits nothing to a real cluster unasked.
+    """
+    if not getattr(subject.harness, "runs_here", False):
+        raise NotApplicable(
+            "nothing says that the programs it starts run on this machine: give a harness with runs_here = True"
+            " (of a remote launcher, one that emulates the engine and runs the command)",
+            wants_example=True,
+        )
+
+
+def patience(subject: Subject) -> float:
+    """How many seconds the engine may take for anything."""
+    return float(getattr(subject.harness, "patience_seconds", _PATIENCE_SECONDS))
+
+
+def until(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait for a condition; whether it came true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True
+
+
+def context(
+    subject: Subject,
+    told: Instructions,
+    *,
+    arguments: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    run_dir: Path | None = None,
+    log: Callable[[str], None] | None = None,
+) -> tuple[Path, LaunchContext]:
+    """The program's folder, and a launch of it.
+
+    :param run_dir: A new one if not given.
+    """
+    unheard: list[str] = []
+    folder = subject.folder()
+    run_dir = run_dir or folder / "run"
+    (run_dir / "config").mkdir(parents=True)
+    job_path = run_dir / "config" / "run.json"
+    job_path.write_text("{}")
+    instructions = {**attrs.asdict(told), "run_dir": str(run_dir)}
+    instructions["prints"] = [(descriptor, data.hex(), gate) for descriptor, data, gate in told.prints]
+    (folder / "instructions.json").write_text(json.dumps(instructions))
+    assert program.__file__ is not None
+    return folder, LaunchContext(
+        job=Job(run_id="conformance"),
+        job_path=str(job_path),
+        run_dir=str(run_dir),
+        command=[sys.executable, "-I", "-S", program.__file__, str(folder), *arguments],
+        env=dict(env or {}),
+        log=log or unheard.append,
+    )
+
+
+class Launcher:
+    """An instance of the launcher under check, its methods called as the host calls them."""
+
+    def __init__(self, subject: Subject, component: Component | None = None) -> None:
+        self.component = component or subject.component()
+        hooks = subject.hooks(self.component)
+        self.plan = self._bound(hooks.bind("plan", of=self.component))
+        self.launch = self._bound(hooks.bind("launch", of=self.component))
+        self.cancel = self._bound(hooks.bind("cancel", of=self.component))
+        self._poll = self._bound(hooks.bind("poll", of=self.component))
+        self._read_logs = self._bound(hooks.bind("read_logs", of=self.component))
+
+    @staticmethod
+    def _bound(call: Callable[..., Any] | None) -> Callable[..., Any]:
+        assert call is not None  # all five are required
+        return call
+
+    def poll(self, handle: LaunchHandle) -> LaunchStatus:
+        """What became of it.
+
+        :raises ConformanceError: It is no status of the contract.
+        """
+        status = self._poll(handle)
+        if not isinstance(status, LaunchStatus) or status.status not in STATUSES:
+            raise ConformanceError(
+                expected=f"poll to return a LaunchStatus with one of {', '.join(STATUSES)}",
+                got=repr(status),
+                fix="Translate what the engine says; what it does not know any more is lost.",
+            )
+        return status
+
+    def read_logs(self, handle: LaunchHandle, since: str = "") -> LogChunk:
+        """A piece of the log.
+
+        :raises ConformanceError: It is none.
+        """
+        chunk = self._read_logs(handle, since)
+        if not (isinstance(chunk, LogChunk) and isinstance(chunk.text, str) and isinstance(chunk.next, str)):
+            raise ConformanceError(
+                expected="read_logs to return a LogChunk with two strings, text and next",
+                got=repr(chunk),
+                fix="Decode what was printed, with errors='replace'; next is a string, a byte offset as text perhaps.",
+            )
+        return chunk
+
+    def read_all(self, handle: LaunchHandle, since: str = "") -> tuple[str, str]:
+        """Everything from a place on, and the place after it.
+
+        :raises ConformanceError: It has no end.
+        """
+        texts: list[str] = []
+        for _ in range(_MOST_CHUNKS):
+            chunk = self.read_logs(handle, since)
+            since = chunk.next
+            if not chunk.text:
+                return "".join(texts), since
+            texts.append(chunk.text)
+        raise ConformanceError(
+            expected="read_logs to come to the end of the log, where text is empty",
+            got=f"text in each of {_MOST_CHUNKS:,} chunks, {sum(map(len, texts)):,} characters, and next {since!r}",
+            fix="Give as next the place after the text that was returned, and read from since on.",
+        )
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Launched:
+    """A launch of the program."""
+
+    launcher: Launcher
+    handle: LaunchHandle
+    folder: Path
+    context: LaunchContext
+    patience_seconds: float
+
+    def wait_for(self, name: str, what: str) -> Any:
+        """What the program writes into its folder, once it is there.
+
+        :param what: The same in words.
+        :raises ConformanceError: It does not come.
+        """
+        file = self.folder / name
+        if not self.until(file.exists):
+            self._fail(f"{what} within {self.patience_seconds:g} s of the launch")
+        return json.loads(file.read_text())
+
+    def started(self) -> Mapping[str, Any]:
+        """What the program has found when it began: its arguments, its environment.
+
+        :raises ConformanceError: It does not begin.
+        """
+        record: Mapping[str, Any] = self.wait_for("record.json", "the command to be running")
+        return record
+
+    def open_gate(self, name: str) -> None:
+        """Let the program go on."""
+        (self.folder / name).touch()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program runs, as it says itself; once it has started."""
+        with (self.folder / "lock").open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+    def gone(self) -> bool:
+        """Wait until the program does not run any more; whether it came to that."""
+        return self.until(lambda: not self.is_running)
+
+    def over(self) -> LaunchStatus:
+        """What the launcher says of the end, once the program is gone.
+
+        :raises ConformanceError: The program stays, or the launcher does not notice.
+        """
+        self.started()
+        if not self.gone():
+            self._fail(f"the program to be gone within {self.patience_seconds:g} s")
+        if not self.until(lambda: self.launcher.poll(self.handle).status not in NOT_OVER):
+            raise ConformanceError(
+                expected=f"poll to say that it is over within {self.patience_seconds:g} s of the program's end",
+                got=repr(self.launcher.poll(self.handle)),
+                fix="Ask the engine each time; a process that is a zombie has ended.",
+            )
+        return self.launcher.poll(self.handle)
+
+    def until(self, condition: Callable[[], bool]) -> bool:
+        """Wait for a condition as long as the engine may take; whether it came true."""
+        return until(condition, self.patience_seconds)
+
+    def _fail(self, expected: str) -> NoReturn:
+        status = self.launcher.poll(self.handle)
+        log = self.launcher.read_logs(self.handle).text
+        raise ConformanceError(
+            expected=expected,
+            got=f"nothing of it; poll says {status.status} {status.message!r}, and the log {log[-400:]!r}",
+            fix="Start exactly ctx.command, a list of arguments, with ctx.env added to the environment.",
+        )
+
+
+def launched(subject: Subject, told: Instructions | None = None, **how: Any) -> Launched:
+    """Have the launcher start the program.
+
+    :param how: See :func:`context`.
+    :raises NotApplicable: Its programs do not run here.
+    """
+    require_programs_run_here(subject)
+    folder, ctx = context(subject, told or Instructions(), **how)
+    launcher = subject.shared("launcher", lambda: Launcher(subject))
+    return Launched(
+        launcher=launcher,
+        handle=launcher.launch(ctx),
+        folder=folder,
+        context=ctx,
+        patience_seconds=patience(subject),
+    )

@@ -1,0 +1,118 @@
+"""That a plugin can be found, imported and constructed."""
+
+from typing import Any
+
+from hostcore.errors import all_errors
+from hostcore.plugins.errors import PluginError
+from hostcore_conformance.check import check
+from hostcore_conformance.checks.plugin.declared import required_keys, settings_class_of
+from hostcore_conformance.errors import ConformanceError, NoExample
+from hostcore_conformance.subject import Subject
+from hostcore_hookspecs.errors import HostcoreError
+
+
+@check("plugin.resolves")
+def resolves(subject: Subject) -> None:
+    """The entry point leads to a class.
+
+    The module that the entry point names is imported, and the name after the colon is looked up in it. It must be a
+    class: the host makes an instance for every use, so that two uses share nothing. Before the import, the version of
+    the contract that the distribution requires is compared with the one that is installed.
+    """
+    _ = subject.owner
+
+
+@check("plugin.constructs", requires=("plugin.resolves", "plugin.methods", "plugin.signatures", "plugin.near_misses"))
+def constructs(subject: Subject) -> None:
+    """The class is constructed with the settings of its example.
+
+    This is what the host does with every plugin that a job names: settings are structured strictly, and the constructor
+    gets `settings=` (a trainer nothing: it finds them in ctx.hyperparams). A plugin that needs settings to be
+    constructed at all gives them as its example; without one this check is skipped, and all that build on it.
+    """
+    try:
+        subject.component()
+    except HostcoreError as error:
+        refusals = all_errors(error)
+        if subject.settings or subject.has_job or any(isinstance(one, PluginError) for one in refusals):
+            raise
+        option = "--job" if subject.kind.name == "trainer" else "--settings"
+        raise NoExample(
+            f"it cannot be constructed without settings ({'; '.join(one.message for one in refusals)}): give an example"
+            f" in [tool.hostcore.conformance.{subject.name}] of pyproject.toml, or with {option}"
+        ) from error
+
+
+@check("plugin.constructs_minimal", requires=("plugin.constructs",))
+def constructs_minimal(subject: Subject) -> None:
+    """The class is constructed with its required settings alone.
+
+    Of the example only those settings are kept that have no default, and the plugin is constructed with these. Every
+    setting with a default may be left out by a job, so the constructor must do without: one that reads an optional
+    setting as if it were always given fails for the first user who does not. A plugin that needs one of several
+    settings says so with InvalidSettings, which passes: users are told what to write.
+    """
+    declared = settings_class_of(subject)
+    required = required_keys(declared) if declared is not None else ()
+    minimal = {key: value for key, value in subject.settings.items() if key in required}
+    try:
+        subject.component(minimal)
+    except PluginError as error:
+        raise ConformanceError(
+            expected=f"that {_listed(minimal)} are enough to construct it",
+            got=error.message,
+            fix="Give the setting a usable default, take its default away, or raise InvalidSettings with its pointer.",
+        ) from error
+    except HostcoreError:
+        return  # the user's mistake, as the plugin or its settings class has said
+
+
+@check("plugin.instances", requires=("plugin.constructs",))
+def instances(subject: Subject) -> None:
+    """Every use gets an instance of its own, which shares nothing that changes with others.
+
+    The plugin is constructed twice. The instances must be two objects, and no list, dictionary or set that the
+    constructor was given as the default of an argument, or that it adds to on the class, may be in both. Otherwise two
+    uses in one job (two webhooks, training and validation data) write into each other. The usual causes are a mutable
+    default (`def __init__(self, settings, seen=[])`), a registry on the class that __init__ appends to, and a
+    singleton.
+    """
+    first = subject.component().instance
+    owner = type(first)
+    before = {name: len(value) for name, value in vars(owner).items() if isinstance(value, list | dict | set)}
+    second = subject.component().instance
+    fix = "Make it in __init__: self.seen = []; and keep no registry of instances."
+    if first is second:
+        raise ConformanceError(
+            expected="two instances, if it is constructed twice",
+            got=f"one and the same {owner.__qualname__}",
+            fix="Remove the singleton (__new__, a metaclass, a cached factory): the host decides how many there are.",
+        )
+    grown = [name for name, size in before.items() if len(getattr(owner, name)) != size]
+    if grown:
+        raise ConformanceError(
+            expected="that constructing it leaves the class as it is",
+            got=f"{owner.__qualname__}.{grown[0]} has {len(getattr(owner, grown[0]))} items in place of"
+            f" {before[grown[0]]}",
+            fix=fix,
+        )
+    for name in _mutable_defaults_in(first) & _mutable_defaults_in(second):
+        raise ConformanceError(
+            expected="that two instances share no list, dictionary or set",
+            got=f"both have the default of an argument of {owner.__qualname__}.__init__ as their {name}",
+            fix=fix,
+        )
+
+
+def _mutable_defaults_in(instance: Any) -> set[str]:
+    """The attributes of an instance that are mutable defaults of its constructor's arguments."""
+    function: Any = getattr(type(instance), "__init__", None)
+    by_position: Any = getattr(function, "__defaults__", None) or ()
+    by_keyword: Any = getattr(function, "__kwdefaults__", None) or {}
+    defaults = [*by_position, *by_keyword.values()]
+    mutable = [value for value in defaults if isinstance(value, list | dict | set)]
+    return {name for name, value in getattr(instance, "__dict__", {}).items() if any(value is one for one in mutable)}
+
+
+def _listed(settings: dict[str, Any]) -> str:
+    return f"the settings {', '.join(settings)}" if settings else "no settings"

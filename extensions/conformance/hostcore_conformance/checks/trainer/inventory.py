@@ -1,0 +1,175 @@
+"""What a trainer carries, also outside its state_dict: compared when a resumed run departs, to name the cause."""
+
+import gc
+import hashlib
+import importlib
+import json
+import operator
+import os
+import random
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hostcore_conformance.checks.trainer.attempts import attempt, exact_job
+from hostcore_conformance.checks.trainer.leaves import leaves, shown
+from hostcore_conformance.subject import Subject
+from hostcore_hookspecs import hookimpl
+
+CALLBACK: Final = "hostcore_conformance.checks.trainer.inventory:Inventory"
+#: Where the inventory is written, and before which step it is taken.
+_VARIABLE: Final = "HOSTCORE_CONFORMANCE_INVENTORY"
+_DEEPEST: Final = 6
+_OWN_STATE: Final = ".state_dict()"
+_MOST_NAMED: Final = 4
+
+
+class Inventory:
+    """A callback that writes down what the trainer carries, before one step."""
+
+    def __init__(self) -> None:
+        self._file, _, step = os.environ.get(_VARIABLE, "").rpartition(":")
+        self._step = int(step or 0)
+
+    @hookimpl(wrapper=True)
+    def train_step(self, state: Any, ctx: Any) -> Generator[None, Any, Any]:
+        """See what there is before the first step after the one that was asked for."""
+        if self._file and ctx.run_state.step == self._step:
+            Path(self._file).write_text(json.dumps(dict(_take(state, _trainer_class()))))
+        return (yield)
+
+
+def _trainer_class() -> Any:
+    module, _, name = os.environ[f"{_VARIABLE}_CLASS"].partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _take(state: Any, trainer: Any) -> Iterator[tuple[str, tuple[str, str]]]:
+    yield from _walk("state", state, 0, {})
+    instance = next((one for one in gc.get_objects() if type(one) is trainer), None)
+    if instance is not None:
+        yield from _walk("self", instance, 0, {id(state): state})
+
+
+def _walk(path: str, value: Any, depth: int, seen: dict[int, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Digests of what a value consists of, by path.
+
+    :param seen: What was looked into, by id. It is held here, for the id of something freed is soon that of another.
+    """
+    if id(value) in seen or depth > _DEEPEST:
+        return
+    inner = _parts(value)
+    if inner is None:
+        digest = _digest(value)
+        if digest is not None:
+            yield path, digest
+        return
+    seen[id(value)] = value
+    for key, part in inner.items():
+        yield from _walk(f"{path}{key}", part, depth + 1, seen)
+
+
+def _parts(value: Any) -> Mapping[str, Any] | None:
+    """What a value consists of, by what is written behind its name; None for a leaf."""
+    if isinstance(value, Mapping):
+        return {f"[{key!r}]": part for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return {f"[{number}]": part for number, part in enumerate(value)}
+    if isinstance(value, type) or callable(getattr(value, "__code__", None)) or hasattr(value, "dtype"):
+        return None
+    if _has_state_dict(value):
+        return {_OWN_STATE: dict(leaves(value.state_dict()))}
+    slots = [name for one in type(value).__mro__ for name in getattr(one, "__slots__", ()) if name != "__weakref__"]
+    names = [*getattr(value, "__dict__", {}), *([slots] if isinstance(slots, str) else slots)]
+    if not names or isinstance(value, random.Random) or _generator_state(value) is not None:
+        return None
+    return {f".{name}": getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _has_state_dict(value: Any) -> bool:
+    """Whether it is a thing of torch's that tells its own state."""
+    import torch
+
+    return isinstance(value, torch.nn.Module | torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler)
+
+
+def _generator_state(value: Any) -> Any:
+    """The state of a random generator; None if it is none."""
+    if isinstance(value, random.Random):
+        return value.getstate()
+    if hasattr(value, "bit_generator"):
+        return value.bit_generator.state
+    if type(value).__module__ == "numpy.random.mtrand":
+        return value.get_state()
+    if type(value).__name__ == "Generator" and hasattr(value, "get_state") and hasattr(value, "manual_seed"):
+        return value.get_state().tolist()
+    return None
+
+
+def _digest(value: Any) -> tuple[str, str] | None:
+    """A leaf in a few words, and what tells it from others that look alike; None for what cannot be compared."""
+    generator = _generator_state(value)
+    if generator is not None:
+        return "a generator", _hash(repr(generator).encode())
+    if hasattr(value, "detach") and hasattr(value, "numpy"):
+        return shown(value), _hash(value.detach().cpu().contiguous().float().numpy().tobytes())
+    if hasattr(value, "tobytes"):
+        return shown(value), _hash(value.tobytes())
+    if hasattr(value, "__next__") and hasattr(value, "__length_hint__"):
+        return f"an iterator with {operator.length_hint(value)} items left", ""
+    return (shown(value), "") if isinstance(value, int | float | str | bytes | bool | None) else None
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:8]
+
+
+def what_differs(subject: Subject, step: int) -> str:
+    """What a trainer carries otherwise after a resume than without it, in words; empty if nothing was found.
+
+    :param step: The step that the run is resumed from.
+    """
+    job = exact_job(subject)
+    job["callbacks"] = [*job["callbacks"], CALLBACK]
+    found = []
+    for wishes in ([""], [f"stop {step}", ""]):
+        runs = subject.folder()
+        file = runs / "inventory.json"
+        for wish in wishes:
+            environment = {_VARIABLE: f"{file}:{step}", f"{_VARIABLE}_CLASS": _named(subject.owner)}
+            attempt(subject, job, runs=runs, wishes=[wish], environment=environment)
+        if not file.exists():
+            return ""
+        found.append(json.loads(file.read_text()))
+    return _in_words(*found)
+
+
+def _named(owner: type) -> str:
+    return f"{owner.__module__}:{owner.__qualname__}"
+
+
+def _in_words(one: Mapping[str, Sequence[str]], other: Mapping[str, Sequence[str]]) -> str:
+    """The things that hold other values, each with the first of these."""
+    held: dict[str, list[str]] = {}
+    for path in {**one, **other}:
+        if one.get(path) != other.get(path):
+            thing, value = _split(path)
+            before, after = (found.get(path, ("nothing", ""))[0] for found in (one, other))
+            after = "another" if before == after else after
+            held.setdefault(thing, []).append(f"{value}{before} without the stop, {after} after it")
+    named = [
+        f"{thing} ({values[0]}{f'; and {len(values) - 1} more values' if len(values) > 1 else ''})"
+        for thing, values in list(held.items())[:_MOST_NAMED]
+    ]
+    return ", ".join(named) + (f" and {len(held) - _MOST_NAMED} more" if len(held) > _MOST_NAMED else "")
+
+
+def _split(path: str) -> tuple[str, str]:
+    """What holds a value, and which of its values it is: ``state.optimizer`` and ``param_groups.0.lr: ``."""
+    thing, inside, key = path.partition(f"{_OWN_STATE}['")
+    if not inside:
+        thing, inside, key = path.partition("['")
+    return thing, f"{key.removesuffix(chr(39) + ']')}: " if inside else ""

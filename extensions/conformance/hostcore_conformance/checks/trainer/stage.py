@@ -1,0 +1,248 @@
+"""A trainer on a stage: set up by the host's own parts for its example job, before the first step, and without a loop.
+
+A check calls the trainer's methods as the loop would, one by one, and looks in between. Much quicker than a run, and
+nothing is written but into a scratch folder.
+"""
+
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import attrs
+
+from hostcore.plugins.attribution import in_package, place
+from hostcore.plugins.errors import one_line
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.bringing import bring_here
+from hostcore.supervisor.plan import make_plan
+from hostcore_conformance.checks.trainer.naming import packages_of, paths_of
+from hostcore_conformance.errors import NotApplicable
+from hostcore_conformance.process.settings import process_kept
+from hostcore_conformance.rehearsal import require_job
+from hostcore_conformance.subject import Subject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from hostcore.plugins.component import Component
+    from hostcore.worker.assembly import Assembly
+    from hostcore.worker.feed.transform_call import TransformCall
+    from hostcore.worker.training import Training
+    from hostcore_hookspecs.context import StepContext
+
+T = TypeVar("T")
+
+#: What every stage decides for itself, unless the check says otherwise.
+_SMALL: Final[Mapping[str, Any]] = {
+    "run_id": "stage",
+    "max_steps": 6,
+    "metric_every": 1,
+    "checkpoint_every": 0,
+    "callbacks": [],
+    "reporters": [],
+    "terminal": False,
+    "uploaders": [],
+}
+#: Nothing runs beside the check: no threads that read ahead, no processes that transform.
+_ALONE: Final[Mapping[str, Any]] = {"readahead": 0, "workers": 0}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Stage:
+    """The trainer, set up and configured."""
+
+    parts: "Assembly"
+    training: "Training"
+    #: What ``configure`` returned.
+    state: Any
+    #: ``transform_batch``, as the host calls it; None if the trainer has none.
+    transform: "TransformCall | None"
+
+    @property
+    def ctx(self) -> "StepContext":
+        """The context of this attempt."""
+        return self.parts.ctx
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether a step takes several batches."""
+        return self.training.job.accumulate > 1
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the trainer with its documented arguments, in their order."""
+        return self.parts.of_trainer(method)(*arguments)
+
+    def raw_batches(self, count: int) -> list[Any]:
+        """The first batches of the training data, epoch after epoch, as they are before ``transform_batch``."""
+        from hostcore.worker.feed.feed import Cursor
+
+        found: list[Any] = []
+        for epoch in range(count):
+            stream = self.parts.prepared.feed.stream(Cursor(epoch=epoch))
+            found += islice(iter(stream), count - len(found))
+            stream.close()
+            if len(found) == count:
+                break
+        return found
+
+    def record_batch(self) -> "pa.RecordBatch":
+        """The first batch of the training data, in memory of its own.
+
+        :raises NotApplicable: The example trains without a dataset, on ``mock_batches`` or on nothing.
+        """
+        import pyarrow as pa
+
+        (batch,) = self.raw_batches(1)
+        if not isinstance(batch, pa.RecordBatch):
+            raise NotApplicable("its example job has no dataset, so there are no rows to look at")
+        return own_copy(batch)
+
+    def transformed(self, raw_batch: Any, position: int = 0) -> Any:
+        """What ``prepare_batch`` gets for a raw batch.
+
+        :param position: Of its first row in the epoch.
+        """
+        return raw_batch if self.transform is None else self.transform(raw_batch, 0, position)
+
+    def prepared(self, raw_batch: Any, position: int = 0) -> Any:
+        """What ``prepare_batch`` makes of a raw batch."""
+        return self.call("prepare_batch", self.transformed(raw_batch, position), self.state, self.ctx)
+
+    def step(self, prepared_batch: Any) -> Any:
+        """Train on a batch, and count the step as the loop does. With ``accumulate``, it is a tuple."""
+        result = self.call("train_step", prepared_batch, self.state, self.ctx)
+        self.parts.progress.advance()
+        return result
+
+    def steps(self, count: int) -> Iterator[Any]:
+        """Train on the first batches of the data, as the loop would: the result of each step."""
+        size = self.training.job.accumulate
+        batches = self.raw_batches(count * size)
+        for first in range(0, count * size, size):
+            rows = range(
+                first * self.ctx.job.batch_size, len(batches) * self.ctx.job.batch_size, self.ctx.job.batch_size
+            )
+            group = [self.prepared(*one) for one in zip(batches[first : first + size], rows, strict=False)]
+            yield self.step(tuple(group) if size > 1 else group[0])
+
+    def metrics(self, result: Any) -> dict[str, float]:
+        """The metrics of a step, read as the host does.
+
+        :raises InvalidStepResult: They are not scalars.
+        """
+        from hostcore.worker.metrics import read_metrics
+
+        return read_metrics(result, f"train_step at step {self.ctx.run_state.step}")
+
+
+def own_copy(batch: "pa.RecordBatch") -> "pa.RecordBatch":
+    """The same rows in memory that can be written, and that no other code reads.
+
+    A batch of the host may lie over a file that is mapped read-only, where writing ends the process.
+    """
+    import pyarrow as pa
+
+    schema = batch.schema
+    copied = bytearray(pa.RecordBatch.from_arrays([*batch.columns], schema=schema).serialize())
+    return pa.ipc.read_record_batch(pa.py_buffer(copied), schema)
+
+
+def on_stage(subject: Subject, scene: Callable[[Stage], T], **changes: Any) -> T:
+    """Set the trainer up for its example job, look at it, and tear it down.
+
+    :param scene: Takes the stage.
+    :param changes: Keys of the job to set; None removes one.
+    :return: What the scene returned.
+    :raises NotApplicable: The author gave no example job.
+    :raises HostcoreError: The job is invalid.
+    """
+    from hostcore.events.writer import RankLog
+    from hostcore.worker.assembly import Assembly
+    from hostcore.worker.feed.transform_call import Surroundings, bound
+    from hostcore.worker.lifetime import live
+    from hostcore.worker.ranks.one import OneRank
+    from hostcore.worker.ranks.rank_info import RankInfo
+    from hostcore.worker.startup import prepare
+    from hostcore.worker.stop import StopSwitch
+
+    contract = _contract(subject, changes)
+    with process_kept(), ExitStack() as open_ones:
+        log = RankLog(Path(contract.events_path))
+        open_ones.callback(log.close)
+        parts = Assembly(contract, prepare(contract, RankInfo()), StopSwitch(), log, OneRank())
+
+        def work(state: Any) -> T:
+            training = parts.training(state, parts.checkpointer(state), open_ones)
+            transform = bound(parts.prepared.hooks, parts.prepared.trainer, Surroundings.of(parts.ctx))
+            return scene(Stage(parts=parts, training=training, state=state, transform=transform))
+
+        return live(parts, work)
+
+
+def stage_job(subject: Subject, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The example job, as a stage runs it."""
+    require_job(subject)
+    job = {**subject.job, **_SMALL, **changes}
+    for split in ("dataset", "validation", "test"):
+        if job.get(split) is not None:
+            job[split] = {**job[split], **_ALONE}
+    return {key: value for key, value in job.items() if value is not None}
+
+
+def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
+    folder = subject.folder()
+    plan = make_plan(stage_job(subject, changes), runs=folder / "runs", job_dir=subject.example.folder)
+    plan = bring_here(plan, lambda _: None)
+    record = folder / "run.json"
+    RunRecord(job=plan.spec.to_json(), job_dir=str(plan.job_dir)).write(record)
+    return WorkerContract(
+        trainer_plugin=plan.spec.trainer,
+        job_spec_path=str(record),
+        checkpoints_dir=str(folder / "checkpoints"),
+        samples_dir=str(folder / "samples"),
+        events_path=str(folder / "events.jsonl"),
+        run_dir=str(folder),
+        attempts_dir=str(folder / "attempts"),
+        inputs=plan.fetched.inputs,
+    )
+
+
+def transform_of(component: "Component", ctx: "StepContext") -> "TransformCall | None":
+    """``transform_batch`` of an instance of the trainer, as the host calls it; None if it has none."""
+    from hostcore.plugins.hooks import WORKER_KINDS, Hooks
+    from hostcore.worker.feed.transform_call import Surroundings, bound
+
+    return bound(Hooks([component], kinds=WORKER_KINDS), component, Surroundings.of(ctx))
+
+
+def models_of(state: Any) -> Mapping[str, Any]:
+    """The parameters of the models in a trainer's state, by where they are: ``state.model.conv.weight``."""
+    from hostcore.worker.modes import modules_in
+
+    models = modules_in(state)
+    paths = paths_of(state, models)
+    return {f"{paths[id(model)]}.{name}": one for model in models for name, one in model.named_parameters()}
+
+
+def losses_in(metrics: Mapping[str, T]) -> dict[str, T]:
+    """The losses among some metrics; all of them if none is called so. Others may be times, which are never alike."""
+    return {name: value for name, value in metrics.items() if "loss" in name} or dict(metrics)
+
+
+def raised(subject: Subject, error: BaseException) -> str:
+    """An exception of the trainer in one line, with its place in the trainer's package."""
+    own = [in_package(package) for package in packages_of(subject.owner)]
+    found = place(error, lambda frame: any(belongs(frame) for belongs in own))
+    return one_line(error) + (f" at {Path(found[0]).name}:{found[1]}" if found else "")
+
+
+def live_tensors() -> Sequence[Any]:
+    """All tensors that Python holds."""
+    import torch
+
+    gc.collect()
+    return [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]

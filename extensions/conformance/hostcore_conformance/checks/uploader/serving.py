@@ -1,0 +1,76 @@
+"""Opening and closing again, and the end of the process."""
+
+from hostcore_conformance.check import check
+from hostcore_conformance.checks.uploader.cargo import PLACES, Cargo
+from hostcore_conformance.checks.uploader.carrying import Carrying
+from hostcore_conformance.checks.uploader.store import Store
+from hostcore_conformance.process.isolated import run_elsewhere
+from hostcore_conformance.subject import Subject
+
+
+@check("uploader.reopens", requires=("uploader.content",))
+def reopens(subject: Subject) -> None:
+    """The same instance can be opened again after it was closed, for the next attempt of the run.
+
+    A run that is restarted in the same process opens its uploaders again. What is uploaded then must arrive.
+
+    Usual causes: a client that the constructor makes and close closes, or a pool of threads that is shut down. Make in
+    open all that close takes away.
+    """
+    cargo, store = Cargo(subject), Store(subject)
+    with Carrying(subject, cargo) as carrying:
+        carrying.upload(cargo.one_of("config"))
+        carrying.close()
+        fix = "Make in open() all that close() takes away."
+        carrying.require("open", cargo.ctx, what="the second attempt, after close()", fix=fix)
+        content = cargo.noise(3000)
+        artifact = cargo.file(PLACES["checkpoint"], content)
+        receipt = carrying.upload(artifact, what=f"{artifact.relative_path}, after close() and open()")
+        store.require(receipt, artifact, content, when=", after close() and open()")
+        carrying.close()
+
+
+@check("uploader.closes", requires=("uploader.uploads",))
+def closes(subject: Subject) -> None:
+    """An uploader that was given nothing can be closed.
+
+    A run may end before there is a file to upload. The host calls open and then close; what close raises is told in
+    the run's log.
+
+    Usual causes: close uses what the first upload makes.
+    """
+    with Carrying(subject, Cargo(subject)) as carrying:
+        carrying.close()
+
+
+@check("uploader.closes_always", level="should", variants=("twice", "without_open"), requires=("uploader.uploads",))
+def closes_always(subject: Subject, variant: str) -> None:
+    """Closing does no harm, whatever was before: an open that has failed, or another close.
+
+    The host closes once, and only what it has opened. But a test, an ExitStack or a wrapper may close twice, or after
+    an open that raised, and what they report then should be their own error and not a follow-up of close.
+
+    Mend it by setting what close uses to None in the constructor, and again in close.
+    """
+    cargo = Cargo(subject)
+    with Carrying(subject, cargo, opened=variant == "twice") as carrying:
+        if variant == "twice":
+            carrying.upload(cargo.one_of("config"))
+            carrying.close()
+        what = "an uploader that is closed already" if variant == "twice" else "an uploader that was not opened"
+        carrying.require("close", what=what, fix="Set what close() uses to None in the constructor and in close().")
+
+
+@check("uploader.exits", requires=("uploader.uploads",))
+def exits(subject: Subject) -> None:
+    """A process that has closed its uploader ends.
+
+    A process of its own uploads a file, closes the uploader and comes to its end, as `hostcore run` does. It must end
+    within ten seconds, with exit code 0.
+
+    Usual causes: a pool of threads or an event loop that close does not stop.
+    """
+    cargo = Cargo(subject)
+    artifact = cargo.one_of("checkpoint")
+    told = {"run_id": cargo.run_id, "run_dir": cargo.ctx.run_dir, "base_uri": cargo.ctx.base_uri, "path": artifact.path}
+    run_elsewhere(subject, "hostcore_conformance.checks.uploader.departure", told)

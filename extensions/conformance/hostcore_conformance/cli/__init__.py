@@ -1,0 +1,1 @@
+"""The commands ``hostcore check`` and ``hostcore new``."""

@@ -1,0 +1,93 @@
+"""The files of a new package, from the templates."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from string import Template
+from typing import Final
+
+import attrs
+
+from hostcore import __version__
+from hostcore_conformance.scaffold.authorship import PLACEHOLDER
+from hostcore_conformance.scaffold.naming import Names, spelling
+from hostcore_hookspecs.api_version import API_VERSION
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_SUFFIX: Final = ".tmpl"
+#: Not files of the package, but values of placeholders in shared ones.
+_PARTS: Final = "parts"
+#: What folders and files are called in the package: hidden ones would be left out of hostcore's own wheel.
+_RENAMED: Final = {"github": ".github", "gitignore": ".gitignore"}
+#: The kinds whose job needs a trainer, and has no wishes about it.
+_WITH_DEMO: Final = frozenset({"callback", "reporter", "uploader"})
+
+
+@attrs.frozen(kw_only=True)
+class Licence:
+    """Who has written a package, and when."""
+
+    year: int
+    #: None: not known yet.
+    author: str | None = None
+
+
+def render(names: Names, licence: Licence) -> dict[str, str]:
+    """The content of every file of a new package, by its path in it."""
+    values = _values(names, licence)
+    kind = _TEMPLATES / names.kind.name
+    parts = {path.name.partition(".")[0]: _filled(path, values).rstrip("\n") for path in _files(kind / _PARTS)}
+    layers = [_TEMPLATES / "shared", *([_TEMPLATES / "demo"] if names.kind.name in _WITH_DEMO else []), kind]
+    return {
+        _target(path.relative_to(layer), names): _filled(path, {**values, **parts})
+        for layer in layers
+        for path in _files(layer)
+        if not path.is_relative_to(kind / _PARTS)
+    }
+
+
+def contract_range(version: str) -> str:
+    """What a plugin made for a version of the contract requires: that one or later, below the next major one."""
+    major, minor, _ = (int(number) for number in version.split("."))
+    return f">={major}{f'.{minor}' if minor else ''},<{major + 1}"
+
+
+def toolkit_range(version: str) -> str:
+    """What a package that imports from hostcore itself requires: before 1.0, its next minor version may change that."""
+    major, minor = (int(number) for number in version.split(".")[:2])
+    return f">={version},<{major + 1}" if major else f">={version},<0.{minor + 1}"
+
+
+def _values(names: Names, licence: Licence) -> dict[str, str]:
+    kind = names.kind
+    unknown = f"Put your name in the place of `{PLACEHOLDER}` in `LICENSE`: hostcore did not know it. "
+    return {
+        "name": names.plugin,
+        "key": f'"{names.plugin}"' if "." in names.plugin else names.plugin,  # as TOML wants it
+        "package": names.package,
+        "class_name": names.class_name,
+        "kind": kind.name,
+        "kind_option": spelling(kind),
+        "label": kind.label,
+        "group": kind.group,
+        "contract": f"hostcore-hookspecs{contract_range(API_VERSION)}",
+        "hostcore": f"hostcore[conformance]>={__version__}",
+        "toolkit": f"hostcore{toolkit_range(__version__)}",
+        "year": str(licence.year),
+        "author": licence.author or PLACEHOLDER,
+        "author_note": "" if licence.author else unknown,
+    }
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.rglob(f"*{_SUFFIX}")) if path.is_file())
+
+
+def _filled(path: Path, values: Mapping[str, str]) -> str:
+    """A template with its placeholders filled in; one that has no value is an error of the template."""
+    return Template(path.read_text(encoding="utf-8")).substitute(values)
+
+
+def _target(path: Path, names: Names) -> str:
+    renamed = {**_RENAMED, "package": names.package}
+    parts = [renamed.get(part, part) for part in path.with_name(path.name.removesuffix(_SUFFIX)).parts]
+    return str(PurePosixPath(*parts))

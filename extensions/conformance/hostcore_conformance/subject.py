@@ -1,0 +1,202 @@
+"""The plugin that is checked, as the checks see it."""
+
+import copy
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hostcore.job.paths import with_absolute_paths
+from hostcore.plugins.component import Component, component_class, load_component
+from hostcore.plugins.discover import canonical, discover
+from hostcore.plugins.errors import PluginError
+from hostcore.plugins.hooks import WORKER_KINDS, Hooks
+from hostcore.plugins.importing import import_plugin
+from hostcore.plugins.resolve import Selected, resolve
+from hostcore_conformance.example import Example
+from hostcore_hookspecs.kinds import KINDS, Kind
+from hostcore_hookspecs.plan import PluginRef
+from hostcore_hookspecs.step import Capabilities
+
+_T = TypeVar("_T")
+
+#: What the kit decides itself in every job that it runs.
+_KEPT_OF_A_JOB = (
+    "trainer_api_version",
+    "trainer",
+    "hyperparams",
+    "dataset",
+    "validation",
+    "test",
+    "mock_batches",
+    "seed",
+    "deterministic",
+    "device",
+    "precision",
+    "accumulate",
+    "samples",
+    "weights",
+    "inputs",
+    "resolvers",
+    "callbacks",
+)
+
+
+class Subject:
+    """The plugin under check.
+
+    :param ref: The plugin.
+    :param example: What its author gives the kit to work with.
+    :param scratch: An empty folder for what the checks write.
+    :param harness: The opened harness of the example; None if there is none.
+    """
+
+    def __init__(self, ref: PluginRef, example: Example, *, scratch: Path, harness: Any = None) -> None:
+        self.ref = ref
+        self.example = example
+        self.harness = harness
+        self._scratch = scratch
+        self._numbers = itertools.count(1)
+        self._shared: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """Its registered name, or its import path."""
+        return self.ref.name
+
+    @property
+    def kind(self) -> Kind:
+        """Its kind."""
+        return KINDS[self.ref.kind]
+
+    @property
+    def qualified_name(self) -> str:
+        """The name under which a job finds this plugin and no other: ``distribution/name``, or its import path."""
+        return f"{self.ref.dist}/{self.ref.name}" if self.ref.dist else self.ref.name
+
+    @property
+    def owner(self) -> type:
+        """Its class; importing it is what this may do.
+
+        :raises PluginError: It cannot be imported, or is no class.
+        """
+        return component_class(import_plugin(self.ref, job_dir=self.example.folder), self.ref)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """A copy of the example's settings, as a job would give them; of a trainer its ``hyperparams``."""
+        given: Any = getattr(self.harness, "settings", None)
+        if given is None:
+            given = self.example.settings
+            if self.kind.name == "trainer":
+                given = (self._example_job or {}).get("hyperparams", {})
+        copied: dict[str, Any] = copy.deepcopy(dict(given))
+        return copied
+
+    @property
+    def has_job(self) -> bool:
+        """Whether the author gave an example job."""
+        return self._example_job is not None
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """A copy of what matters of the example job: data, hyperparameters, precision; no reporters, no uploaders.
+
+        How long it runs and what it writes is for the check to say. Of a trainer, ``trainer`` is the subject. Empty if
+        the author gave none.
+        """
+        given = self._example_job or {}
+        job = {key: copy.deepcopy(given[key]) for key in _KEPT_OF_A_JOB if key in given}
+        if self.kind.name == "trainer" and job:
+            job["trainer"] = self.qualified_name
+        return job
+
+    @property
+    def _example_job(self) -> Mapping[str, Any] | None:
+        made: Mapping[str, Any] | None = getattr(self.harness, "job", None)
+        return self.example.job if made is None else with_absolute_paths(made, self.example.folder)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a trainer declares; the defaults for all other kinds."""
+        return self.component().capabilities
+
+    def has(self, hook: str) -> bool:
+        """Whether it implements a hook of its kind."""
+        return hook in self.component().hooks
+
+    def component(self, settings: Mapping[str, Any] | None = None) -> Component:
+        """A new instance of the plugin, made as the host makes it.
+
+        :param settings: As a job would give them; those of the example if not given.
+        :raises HostcoreError: It cannot be imported or constructed, or its settings or methods are wrong.
+        """
+        selected = Selected(
+            ref=self.ref,
+            settings=self.settings if settings is None else settings,
+            pointer="",
+            use=f"{self.ref.kind}:{self.ref.name}",
+            named_at="",
+        )
+        return load_component(selected, job_dir=self.example.folder)
+
+    def hooks(self, component: Component) -> Hooks:
+        """The hooks of a component, to be called as the host does: ``hooks.bind("report_event", of=component)``."""
+        return Hooks([component], kinds=WORKER_KINDS if self.kind.room == "worker" else (self.kind.name,))
+
+    def folder(self) -> Path:
+        """A new empty folder, gone when the session is over."""
+        path = self._scratch / str(next(self._numbers))
+        path.mkdir(parents=True)
+        return path
+
+    def shared(self, key: str, make: Callable[[], _T]) -> _T:
+        """What several checks need and one of them has made: a run, a component. Not to be changed by any.
+
+        :param key: Names it within the session.
+        """
+        if key not in self._shared:
+            self._shared[key] = make()
+        made: _T = self._shared[key]
+        return made
+
+
+def find_plugin(name: str, kind: str | None = None) -> PluginRef:
+    """The plugin of a name.
+
+    :param name: ``name``, ``distribution/name`` or, with a kind, ``module:symbol``.
+    :param kind: Needed where plugins of several kinds share the name.
+    :raises PluginError: There is none, or there are several.
+    """
+    found = discover()
+    if kind is not None:
+        return resolve(name, kind, found)
+    if ":" in name:
+        raise PluginError(
+            f"{name} could be of any kind", code="plugin.kind", hint=f"Say which: kind is one of {', '.join(KINDS)}."
+        )
+    distribution, _, plain = name.rpartition("/")
+    kinds = {
+        ref.kind
+        for ref in found.refs
+        if ref.name == plain and (not distribution or canonical(ref.dist or "") == canonical(distribution))
+    }
+    if not kinds:
+        near = _near(plain, {ref.name for ref in found.refs})
+        broken = ", ".join(f"{one.distribution} ({one.error})" for one in found.broken)
+        raise PluginError(
+            f"no plugin {name!r} is installed" + (f"; could not be read: {broken}" if broken else ""),
+            code="plugin.unknown",
+            hint=near or "Install its package: pip install -e . ; `hostcore plugins` shows what is installed.",
+        )
+    if len(kinds) > 1:
+        listed = " and ".join(KINDS[one].label for one in KINDS if one in kinds)
+        raise PluginError(f"{name!r} is a {listed}", code="plugin.kind", hint="Say which with kind (--kind).")
+    return resolve(name, kinds.pop(), found)
+
+
+def _near(name: str, known: set[str]) -> str | None:
+    import difflib
+
+    near = difflib.get_close_matches(name, sorted(known), n=3)
+    return f"Did you mean {' or '.join(map(repr, near))}?" if near else None

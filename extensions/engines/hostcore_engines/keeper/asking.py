@@ -1,0 +1,42 @@
+"""The launcher's side: how the keepers of a launch do, and stopping them."""
+
+import socket
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from hostcore_builtin_plugins.processes import runs_here
+from hostcore_engines.keeper.folder import LaunchFolder
+
+_POLL_SECONDS: Final = 0.05
+
+
+def is_kept(folder: LaunchFolder, node: int) -> bool:
+    """Whether the keeper of a node is there, and what it runs has not ended."""
+    keeper = folder.claimed(node)
+    if keeper is None or folder.ended(node) is not None:
+        return False
+    return runs_here(keeper) if keeper["host"] == socket.gethostname() else folder.was_seen_lately(node)
+
+
+def any_kept(folder: LaunchFolder, nodes: int) -> bool:
+    """Whether any of them is there."""
+    return any(is_kept(folder, node) for node in range(nodes))
+
+
+def stop(folder: LaunchFolder, nodes: Iterable[int], grace_seconds: float, *, patience_seconds: float) -> bool:
+    """Ask the keepers to stop what they run, and wait for it.
+
+    :param patience_seconds: How long it may take them to end by force what does not stop.
+    :return: Whether all have ended. A machine that is not reached ends nothing.
+    """
+    waited_for = [node for node in nodes if is_kept(folder, node)]
+    if not waited_for:
+        return True
+    folder.cancel(grace_seconds)
+    due = time.monotonic() + grace_seconds + patience_seconds
+    while any(is_kept(folder, node) for node in waited_for):
+        if time.monotonic() > due:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True

@@ -1,0 +1,265 @@
+"""One service over HTTP: requests that are tried again, and streams."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from http import HTTPStatus
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import orjson
+
+from hostcore import __version__
+from hostcore.cli.output import tell_aside
+from hostcore.scrubbing import remember
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.client.address import checked_url
+from hostcore_service.client.answers import NotNow, ServiceUnreachable, error_of, no_json
+from hostcore_service.settings import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    import urllib3
+
+_HEADER: Final = "X-TRAINER-TOKEN"
+
+_CONNECT_SECONDS: Final = 10.0
+_READ_SECONDS: Final = 60.0
+#: For a caller that tries again itself.
+_SOON_SECONDS: Final = 10.0
+#: A stream says something every 15 s, if only that it lives.
+_SILENCE_SECONDS: Final = 50.0
+#: An answer is tried for so often, with growing waits between, about 4 s in all.
+_TRIES: Final = 5
+_FIRST_WAIT_SECONDS: Final = 0.25
+#: Who asks to be left alone for longer than that gets no second request: the user is told what it says.
+_LONGEST_WAIT_SECONDS: Final = 30.0
+_PIECE_BYTES: Final = 1 << 16
+
+
+class Client:
+    """Talks to one service. To be used from several threads at once.
+
+    Redirects are not followed: they would take the token, and the job, elsewhere.
+
+    :param url: Of the service.
+    :param token: What it wants to see; None: nothing.
+    :param tell: Gets a line about what people should know.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        tell: Callable[[str], object] = tell_aside,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = checked_url(url)
+        self._headers = {"User-Agent": f"hostcore/{__version__}", **({_HEADER: token} if token else {})}
+        self.tell = tell
+        self.sleep = sleep
+        self._pool = _pool(self.url)
+
+    @classmethod
+    def of(cls, server: str) -> "Client":
+        """For what ``--server`` says, with the token of the environment."""
+        token = os.environ.get(TOKEN_VARIABLE, "").strip() or None
+        if token is not None:
+            _require_sendable(token)
+            remember(token)
+        return cls(server, token=token)
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.clear()
+
+    def get(self, path: str, *, once: bool = False, **query: Any) -> Any:
+        """What is at a path, as plain JSON.
+
+        :param once: Whether the caller itself tries again.
+        :param query: What is None is left out; a list is repeated.
+        :raises NotNow: When it does not answer, or what another try may change.
+        :raises HostcoreError: What the service says against it.
+        """
+        if once:
+            return self._once("GET", _with_query(path, query), b"", {}, _SOON_SECONDS)
+        return self._retried("GET", _with_query(path, query), b"", {}, _READ_SECONDS)
+
+    def post(
+        self,
+        path: str,
+        document: Any = None,
+        *,
+        once: bool = False,
+        headers: Mapping[str, str] | None = None,
+        patience_seconds: float = _READ_SECONDS,
+    ) -> Any:
+        """Send a document, more than once if no answer comes: the service must know a request that it had before.
+
+        :param once: See :meth:`get`.
+        :param patience_seconds: How long the service may think before it answers.
+        :return: The answer, as plain JSON.
+        :raises HostcoreError: See :meth:`get`.
+        """
+        body = b"" if document is None else orjson.dumps(document)
+        given = {"Content-Type": "application/json", **(headers or {})}
+        if once:
+            return self._once("POST", path, body, given, _SOON_SECONDS)
+        return self._retried("POST", path, body, given, patience_seconds)
+
+    def _retried(self, *request: Any) -> Any:
+        """See :meth:`_once`."""
+        try:
+            return self._once(*request)
+        except NotNow as first:
+            if not _is_worth_another(first):
+                raise
+            self.tell(f"{first.message}; trying again")
+            self.sleep(first.after_seconds)
+        import stamina
+
+        stamina.instrumentation.set_on_retry_hooks([])  # it has just been told
+        for attempt in stamina.retry_context(
+            on=_is_worth_another,
+            attempts=_TRIES - 1,
+            timeout=None,
+            wait_initial=_FIRST_WAIT_SECONDS,
+            wait_jitter=_FIRST_WAIT_SECONDS,
+        ):
+            with attempt:
+                try:
+                    return self._once(*request)
+                except NotNow as again:
+                    if attempt.num < _TRIES - 1 and _is_worth_another(again):
+                        self.sleep(again.after_seconds)
+                    raise
+        raise AssertionError("stamina raises what the last attempt has raised")
+
+    def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str], patience_seconds: float) -> Any:
+        """The answer to one request, as plain JSON."""
+        import urllib3
+
+        try:
+            answer = self._request(method, path, body, headers, silence_seconds=patience_seconds)
+            content = answer.data
+        except urllib3.exceptions.HTTPError as error:
+            raise self._no_answer(error) from error
+        self._judge(answer, content)
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise no_json(self.url) from error
+
+    @contextmanager
+    def stream(
+        self,
+        path: str,
+        *,
+        accept: str,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Iterator[Iterator[bytes]]:
+        """What comes from a path, in pieces, as it comes.
+
+        :raises NotNow: When the connection is lost, or not made; as :meth:`get`.
+        :raises HostcoreError: What the service says against it.
+        """
+        import urllib3
+
+        asked = {"Accept": accept, **(headers or {})}
+        try:
+            answer = self._request("GET", _with_query(path, query or {}), b"", asked, silence_seconds=_SILENCE_SECONDS)
+            try:
+                if answer.status != HTTPStatus.OK:
+                    self._judge(answer, answer.read())
+                yield _pieces(answer)
+            finally:
+                answer.close()
+        except urllib3.exceptions.HTTPError as error:
+            raise self._no_answer(error) from error
+
+    def _request(
+        self, method: str, path: str, body: bytes, headers: Mapping[str, str], *, silence_seconds: float
+    ) -> "urllib3.BaseHTTPResponse":
+        import urllib3
+
+        return self._pool.request(
+            method,
+            f"{self.url}{path}",
+            body=body or None,
+            headers={**self._headers, **headers},
+            timeout=urllib3.Timeout(connect=_CONNECT_SECONDS, read=silence_seconds),
+            retries=False,
+            redirect=False,
+            preload_content=False,
+        )
+
+    def _judge(self, answer: "urllib3.BaseHTTPResponse", content: bytes) -> None:
+        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            return
+        raise error_of(self.url, answer.status, answer.headers, content)
+
+    def _no_answer(self, error: Exception) -> ServiceUnreachable:
+        import urllib3
+
+        if isinstance(error, urllib3.exceptions.SSLError):
+            return _untrusted(self.url, _reason(error))
+        hint = "is it running, and is this its URL? `hostcore serve` prints it"
+        return NotNow(f"{self.url} does not answer: {_reason(error)}", hint=hint)
+
+
+def _pieces(answer: "urllib3.BaseHTTPResponse") -> Iterator[bytes]:
+    while piece := answer.read1(_PIECE_BYTES):
+        yield piece
+
+
+def _pool(url: str) -> "urllib3.PoolManager":
+    """Connections through the proxy that the environment names for a URL, if any; certificates are checked."""
+    import urllib3
+
+    parts = urlsplit(url)
+    proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
+    return urllib3.ProxyManager(proxy, maxsize=4) if proxy else urllib3.PoolManager(maxsize=4)
+
+
+def _with_query(path: str, query: Mapping[str, Any]) -> str:
+    given = {key: value for key, value in query.items() if value is not None and value != []}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def _is_worth_another(error: Exception) -> bool:
+    return isinstance(error, NotNow) and error.after_seconds <= _LONGEST_WAIT_SECONDS
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost words of an error of urllib3, which come wrapped several times."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, OSError):
+        inner = inner.__cause__ or inner.__context__ or next((one for one in inner.args if _is_error(one)), None)
+    if isinstance(inner, OSError):
+        return inner.strerror or str(inner)
+    return str(error).partition(": ")[2] or str(error)
+
+
+def _untrusted(url: str, reason: str) -> ServiceUnreachable:
+    if "CERTIFICATE" in reason:
+        return ServiceUnreachable(
+            f"{url} cannot be trusted: {reason}", hint="SSL_CERT_FILE names the certificates to trust"
+        )
+    return ServiceUnreachable(f"{url} does not speak TLS: {reason}", hint="is it an http:// service?")
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, BaseException)
+
+
+def _require_sendable(token: str) -> None:
+    if not token.isascii() or not token.isprintable():
+        raise HostcoreError(
+            f"{TOKEN_VARIABLE} has characters that no header can have", code="service.token", hint="it may be torn"
+        )

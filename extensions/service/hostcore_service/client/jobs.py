@@ -1,0 +1,201 @@
+"""The jobs of a service: found by what people call them, looked at, asked to end or to go on."""
+
+import difflib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import attrs
+
+from hostcore.runs.find import AmbiguousRun, ambiguous
+from hostcore.runs.result import RunResult, RunWarning
+from hostcore.runs.statuses import ALIVE
+from hostcore.runs.summary import RunSummary, UnknownRun, unrecorded
+from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_service.client.address import shown
+from hostcore_service.client.answers import ForeignAnswer
+from hostcore_service.client.client import Client
+from hostcore_service.client.patience import patiently
+
+T = TypeVar("T")
+
+_PAGE: Final = 200
+
+
+@attrs.frozen(kw_only=True)
+class RemoteJob:
+    """A job as its service knows it."""
+
+    run_id: str
+    status: str
+    #: What has launched it; empty in what an earlier service answers.
+    launcher: str = ""
+    #: What that calls it; None before it was launched.
+    engine_id: str | None = None
+    #: Why it is as it is; may be empty.
+    detail: str = ""
+    trainer: str
+    step: int = 0
+    max_steps: int = 0
+    attempt: int = 0
+    launches: int = 1
+    exit_code: int | None = None
+    #: Milliseconds since 1970, as the others.
+    submitted_ms: int
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    seen_ms: int | None = None
+    #: The job as resolved; empty in lists.
+    job: Mapping[str, Any] = attrs.field(factory=dict)
+    #: What ``hostcore status --json`` prints there; None in lists, and while the run has no directory.
+    run: Mapping[str, Any] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will happen to it any more unless it is resumed."""
+        return self.status not in ALIVE
+
+    @property
+    def summary(self) -> RunSummary:
+        """The line of ``hostcore list``."""
+        ended = self.ended_ms if self.is_over and self.status != "lost" else None
+        return RunSummary(
+            run_id=self.run_id,
+            status=self.status,
+            trainer=self.trainer,
+            step=self.step,
+            max_steps=self.max_steps,
+            attempt=self.attempt,
+            submitted_ms=self.submitted_ms,
+            ended_ms=ended,
+            started_ms=self.started_ms,
+            seen_ms=ended or self.seen_ms,
+        )
+
+
+class RemoteJobs:
+    """The jobs of one service."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def submit(self, document: Mapping[str, Any]) -> RemoteJob:
+        """Submit a job. However often it has to be sent, it makes one.
+
+        :raises HostcoreError: Everything that the service has against it.
+        """
+        key = secrets.token_hex(16)
+        return value_of(RemoteJob, self.client.post("/v1/jobs", document, headers={"Idempotency-Key": key}))
+
+    def newest_first(self, *, statuses: Sequence[str] = ()) -> Iterator[RemoteJob]:
+        """All jobs; pages are asked for as they are needed."""
+        cursor = None
+        while True:
+            page = self.client.get("/v1/jobs", status=list(statuses), limit=_PAGE, cursor=cursor)
+            yield from (value_of(RemoteJob, one) for one in _list(page, "jobs"))
+            cursor = page.get("next")
+            if not cursor:
+                return
+
+    def look(self, run_id: str, *, once: bool = False) -> RemoteJob:
+        """A job.
+
+        :param once: Whether the caller itself tries again.
+        :raises UnknownRun: When there is none of that run_id.
+        """
+        try:
+            return value_of(RemoteJob, self.client.get(path_of(run_id), once=once))
+        except HostcoreError as error:
+            if error.code == "run.unknown":
+                raise UnknownRun(f"there is no run {run_id!r} at {self.client.url}", hint=self._list_hint) from error
+            raise
+
+    def find(self, name: str) -> RemoteJob:
+        """The job that a name means: a run_id, which wins, or the beginning of exactly one.
+
+        :raises UnknownRun: When there is none; the hint has the nearest name.
+        :raises AmbiguousRun: When several begin so.
+        """
+        if "/" in name or name in ("", ".", ".."):
+            raise UnknownRun(f"{name!r} is no run id", hint=f"a service knows no folders; {self._list_hint}")
+        try:
+            return self.look(name)
+        except UnknownRun as error:
+            run_ids = [job.run_id for job in self.newest_first()]
+            matches = sorted(run_id for run_id in run_ids if run_id.startswith(name))
+            if len(matches) > 1:
+                raise AmbiguousRun(ambiguous(name, matches), hint="give more of the run id") from None
+            if not matches:
+                near = difflib.get_close_matches(name, run_ids, n=1)
+                error.hint = f"did you mean {near[0]!r}? {self._list_hint}" if near else self._list_hint
+                raise
+            return self.look(matches[0])
+
+    @property
+    def _list_hint(self) -> str:
+        return f"`{shown(self.client.url, 'list')}` shows the runs there are"
+
+    def look_patiently(self, run_id: str) -> RemoteJob:
+        """A job that is followed, however long its service is away; see :func:`patiently`."""
+        return patiently(self.client, lambda: self.look(run_id, once=True))
+
+    def cancel(self, run_id: str, reason: str, *, once: bool = False) -> RemoteJob:
+        """Ask that a job ends.
+
+        :param once: See :meth:`look`.
+        """
+        return value_of(RemoteJob, self.client.post(f"{path_of(run_id)}:cancel", {"reason": reason}, once=once))
+
+    def resume(self, job: RemoteJob) -> RemoteJob:
+        """Have a job that has ended launched once more, however often that has to be sent.
+
+        :param job: As it was seen. If it was launched since, it is left as it is.
+        """
+        return value_of(RemoteJob, self.client.post(f"{path_of(job.run_id)}:resume", {"launches": job.launches}))
+
+    def result(self, job: RemoteJob) -> RunResult:
+        """How a job that is over has ended.
+
+        Out of its ``result.json``; one that never got so far, or whose machine is gone, has what the service knows.
+        """
+        try:
+            found = self.client.get(f"{path_of(job.run_id)}/artifacts/result.json")
+        except HostcoreError as missing:
+            if missing.code not in _NOT_THERE:
+                raise
+            return _unrecorded(job)
+        error = value_of(RunError, found["error"]) if found.get("error") else None
+        warnings = [value_of(RunWarning, one) for one in found.get("warnings") or ()]
+        result = value_of(RunResult, {**found, "error": error, "warnings": warnings})
+        of_this_launch = result.status == job.status and result.attempt == job.attempt
+        return result if of_this_launch else _unrecorded(job)
+
+
+#: What is said of a file that is not there, or whose store does not give it.
+_NOT_THERE: Final = frozenset({"run.unknown", "file.unknown", "request.not_found", "store.denied", "store.unreachable"})
+
+
+def path_of(run_id: str) -> str:
+    """The path of a job's routes."""
+    return f"/v1/jobs/{quote(run_id, safe='')}"
+
+
+def _unrecorded(job: RemoteJob) -> RunResult:
+    told = job.detail or {"lost": "what has become of it is unknown"}.get(job.status, "")
+    return unrecorded(job.summary, told=told, ended_ms=job.ended_ms or job.submitted_ms)
+
+
+def _list(found: Any, key: str) -> list[Any]:
+    if not isinstance(found, Mapping) or not isinstance(found.get(key), list):
+        raise ForeignAnswer(f"no hostcore service: its answer has no {key!r}")
+    return list(found[key])
+
+
+def value_of(cls: type[T], found: Any) -> T:
+    """A value out of an answer. What this version does not know is passed over: the service may be newer."""
+    try:
+        names = [field.name for field in attrs.fields(cls) if field.name in found]  # type: ignore[arg-type]
+        return cls(**{name: found[name] for name in names})
+    except TypeError as error:
+        raise ForeignAnswer(f"no hostcore service: its answer is no {cls.__name__}: {error}") from error

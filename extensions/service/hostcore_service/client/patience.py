@@ -1,0 +1,82 @@
+"""How long a service that does not answer is waited for, and what people are told of it."""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from hostcore_service.client.answers import NotNow, ServiceUnreachable
+from hostcore_service.client.client import Client
+
+T = TypeVar("T")
+
+_FIRST_WAIT_SECONDS: Final = 0.25
+_LONGEST_WAIT_SECONDS: Final = 5.0
+#: A service that was away for so long is given up: longer than a restart or an update takes.
+_GIVE_UP_SECONDS: Final = 1800.0
+
+
+class Patience:
+    """How long a client that follows a job waits for a service that is away; the job goes on meanwhile."""
+
+    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._away_since: float | None = None
+        self._losses = 0
+
+    def answers(self) -> None:
+        """The service has answered; what it has to say is still to come."""
+        self._away_since = None
+
+    def hears(self) -> None:
+        """The service has said something."""
+        if self._losses > 1:
+            self._client.tell(f"{self._client.url} answers again")
+        self._away_since, self._losses = None, 0
+
+    def hearing(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The pieces of a stream, each of which is something: also those that only say that it lives."""
+        for piece in pieces:
+            self.hears()
+            yield piece
+
+    def wait_after(self, lost: NotNow) -> float:
+        """How many seconds to wait until the next try.
+
+        :raises ServiceUnreachable: When the service was away for too long.
+        """
+        now = self._clock()
+        self._away_since = now if self._away_since is None else self._away_since
+        away = now - self._away_since
+        if away > _GIVE_UP_SECONDS:
+            raise _given_up(self._client.url, away) from lost
+        self._losses += 1
+        if self._losses == 2:  # a proxy that ends a connection now and then is not worth a word
+            self._client.tell(f"{lost.message}; trying again (the run does not depend on it)")
+        wait = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0 ** min(self._losses - 1, 10))
+        return max(lost.after_seconds, wait * random.uniform(0.5, 1))  # noqa: S311 - no secret
+
+
+def patiently(client: Client, ask: Callable[[], T]) -> T:
+    """The answer to a question, however often it has to be asked.
+
+    :param ask: Called until it raises no :class:`NotNow`.
+    :raises ServiceUnreachable: When the service was away for too long.
+    """
+    patience = Patience(client)
+    while True:
+        try:
+            answer = ask()
+        except NotNow as lost:
+            client.sleep(patience.wait_after(lost))
+        else:
+            patience.hears()
+            return answer
+
+
+def _given_up(url: str, seconds: float) -> ServiceUnreachable:
+    return ServiceUnreachable(
+        f"{url} has not answered for {seconds / 60:.0f} minutes",
+        hint="the run does not depend on it; `hostcore status` tells how it goes, once the service is back",
+    )

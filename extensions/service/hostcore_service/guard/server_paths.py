@@ -1,0 +1,47 @@
+"""Places of the service's machine, which answers do not show: what lies below them is named from there on."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import make_url
+
+from hostcore_service.settings import Settings
+
+#: What is shown of places, and the pattern that finds them; of the services of this process.
+_PLACES: Final[dict[str, str]] = {}
+_PATTERN: Final[list[re.Pattern[str]]] = []
+
+
+def hide_places(settings: Settings) -> None:
+    """Have the places of a service hidden from now on: its runs, its database, the operator's file, and the code."""
+    database = make_url(settings.database)
+    folders = [settings.runs, *(Path(entry) for entry in sys.path if entry), Path(sys.prefix), Path(sys.base_prefix)]
+    files = [settings.operator.path] if settings.operator.path is not None else []
+    if database.get_backend_name() == "sqlite" and database.database:
+        files.append(Path(database.database))
+    for path in (one for found in folders for one in (found.absolute(), found.resolve())):
+        if len(path.parts) > 2:  # not what is above all others: texts of jobs would lose what is their own
+            _PLACES[f"{path}/"] = ""
+            _PLACES[str(path)] = "(a folder of the service)"
+    for path in (one for found in files for one in (found.absolute(), found.resolve())):
+        _PLACES[str(path)] = path.name
+    longest_first = "|".join(map(re.escape, sorted(_PLACES, key=len, reverse=True)))
+    _PATTERN[:] = [re.compile(rf"(?<![\w./-])(?:file://)?({longest_first})(?:(?<=/)|(?![\w-]|\.\w))")]
+
+
+def without_places(text: str) -> str:
+    """A text with what lies in the places of the service named from there on: ``a/logs/supervisor.log``."""
+    for pattern in _PATTERN:
+        text = pattern.sub(lambda found: _PLACES[found[1]], text)
+    return text
+
+
+def all_without_places(value: Any) -> Any:
+    """The texts in plain JSON; see :func:`without_places`."""
+    if isinstance(value, str):
+        return without_places(value)
+    if isinstance(value, dict):
+        return {key: all_without_places(item) for key, item in value.items()}
+    return [all_without_places(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,198 @@
+"""The files of a run that others may have, where its directory is seen from here."""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Final, Protocol
+
+import attrs
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import load_record
+from hostcore.checkpoints.names import record_name
+from hostcore.checkpoints.record import CommitRecord
+from hostcore.runs.directory import RunDirectory
+from hostcore.supervisor.run_status import checkpoints_in
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_service.jobs.downloads import Content, from_descriptor
+
+#: What is listed at the most.
+MOST: Final = 10_000
+
+#: The job as it was run: of its folder, the one file that others may have.
+RECORD: Final = "config/run.json"
+#: The files that hostcore itself runs a run by. Clients do not get them; checkpoints have routes of their own.
+_OWN: Final = frozenset(
+    {"attempts", "checkpoints", "config", "control", "cursors", "spool", "lease.json", "uploads.jsonl"}
+)
+_UNFINISHED: Final = (".tmp", ".lock", ".part")
+
+
+class NoSuchFile(HostcoreError):
+    """There is no such file, or none that others may have."""
+
+    code = "file.unknown"
+
+
+@attrs.frozen(kw_only=True)
+class Checkpoint:
+    """A committed checkpoint."""
+
+    record: CommitRecord
+    #: Milliseconds since 1970; None if unknown.
+    saved_ms: int | None
+
+
+@attrs.frozen(kw_only=True)
+class Artifact:
+    """A file."""
+
+    #: Below the run directory.
+    path: str
+    bytes: int
+    modified_ms: int | None
+
+
+class Files(Protocol):
+    """The files of a run, wherever they lie."""
+
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """The committed checkpoints, oldest first."""
+
+    def record(self, step: int) -> CommitRecord:
+        """The commit record of a checkpoint.
+
+        :raises CheckpointError: When there is none.
+        """
+
+    def open_of_checkpoint(self, record: CommitRecord, path: str) -> Content:
+        """A file that a commit record names.
+
+        :raises HostcoreError: When it is not there.
+        """
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """The other files, by path."""
+
+    def open(self, path: str) -> Content:
+        """One of the other files.
+
+        :param path: See :func:`require_artifact`.
+        :raises HostcoreError: When it is not there.
+        """
+
+
+def is_artifact(path: str) -> bool:
+    """Whether a path below a run directory may be one of an artifact: nothing of it is hidden, or leads elsewhere."""
+    parts = path.split("/")
+    if not all(part and not part.startswith(".") and "\0" not in part for part in parts):
+        return False
+    return path == RECORD or not (parts[0] in _OWN or path.endswith(_UNFINISHED))
+
+
+def require_artifact(path: str) -> None:
+    """See that a path may be one of an artifact.
+
+    :raises NoSuchFile: When it may not.
+    """
+    if not is_artifact(path):
+        raise no_such(path)
+
+
+def no_such(path: str) -> NoSuchFile:
+    """The error for a path."""
+    return NoSuchFile(
+        f"there is no file {path!r:.300}", hint="GET …/artifacts and GET …/checkpoints list what there is"
+    )
+
+
+@attrs.frozen
+class LocalFiles:
+    """Of a run directory, and of nothing outside of it, whatever a file in it says: its job may have written it."""
+
+    directory: RunDirectory
+
+    def checkpoints(self) -> Sequence[Checkpoint]:
+        """See :class:`Files`."""
+        found = checkpoints_in(self.directory.checkpoints)
+        ordered = sorted(found, key=lambda one: one.record.step)
+        return [Checkpoint(record=one.record, saved_ms=one.saved_ms) for one in ordered]
+
+    def record(self, step: int) -> CommitRecord:
+        """See :class:`Files`."""
+        path = self.directory.checkpoints / record_name(step)
+        if not path.exists():
+            raise CheckpointError(f"there is no checkpoint of step {step}", code="checkpoint.not_found")
+        return load_record(path).record
+
+    def open_of_checkpoint(self, record: CommitRecord, path: str) -> Content:
+        """See :class:`Files`."""
+        return _opened(self.directory.path, f"checkpoints/{record.folder_name}/{path}", path)
+
+    def artifacts(self) -> Iterator[Artifact]:
+        """See :class:`Files`."""
+        record = self.directory.record
+        if record.is_file() and not record.is_symlink():
+            yield _artifact(RECORD, record.lstat())
+        yield from _walked(self.directory.path, "")
+
+    def open(self, path: str) -> Content:
+        """See :class:`Files`."""
+        return _opened(self.directory.path, path, path)
+
+
+def _walked(folder: Path, below: str) -> Iterator[Artifact]:
+    """All artifacts of a folder, by path; links are none.
+
+    :param below: What their paths begin with; with ``/`` at its end.
+    """
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError:
+        return  # it is not there, or was removed just now
+    for entry in entries:
+        name = f"{below}{entry.name}"
+        try:
+            if not is_artifact(name):
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                yield from _walked(Path(entry.path), f"{name}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield _artifact(name, entry.stat(follow_symlinks=False))
+        except FileNotFoundError:
+            continue
+
+
+def _artifact(name: str, status: os.stat_result) -> Artifact:
+    return Artifact(path=name, bytes=status.st_size, modified_ms=status.st_mtime_ns // 1_000_000)
+
+
+def _opened(folder: Path, below: str, path: str) -> Content:
+    """A regular file below a folder, opened without following a link on the way.
+
+    :param path: What it was asked for as.
+    :raises NoSuchFile: When there is none.
+    """
+    try:
+        descriptor = _descriptor(folder, PurePosixPath(below).parts)
+    except (OSError, ValueError) as error:  # also a name that no file system can have
+        raise no_such(path) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise no_such(path)
+    return from_descriptor(descriptor, path.rpartition("/")[2])
+
+
+def _descriptor(folder: Path, parts: Sequence[str]) -> int:
+    """A file that is opened part by part: a folder that is replaced by a link meanwhile is not followed."""
+    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+            os.close(at)
+            at = inner
+        # Without waiting: it may be a pipe that no process writes to.
+        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
+    finally:
+        os.close(at)

@@ -1,0 +1,255 @@
+"""``/train``: the HTTP surface of the unified trainer API, as its specification has it."""
+
+import time
+from collections.abc import Collection, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+import anyio
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.concurrency import run_in_threadpool
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.names import BUILTIN
+from hostcore.job.pointers import escaped
+from hostcore.job.wording import did_you_mean, found, near
+from hostcore.runs.summary import UnknownRun
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.policy import Principal
+from hostcore_service.admission import Origin
+from hostcore_service.guard.server_paths import without_places
+from hostcore_service.http.auth import Asker, authenticate
+from hostcore_service.http.body import Body, parse_object
+from hostcore_service.http.openapi import ALWAYS, CREATED, answer, problem_answer, problems
+from hostcore_service.http.problems import problem
+from hostcore_service.http.problems import status_of as http_status
+from hostcore_service.jobs.router import IdempotencyKey
+from hostcore_service.services import Service, the_service
+from hostcore_service.store.job import StoredJob
+from hostcore_service.train.mapping import MappedJob, extra_arg_names, label, to_job
+from hostcore_service.train.request import TrainingJobRequest, read_request
+from hostcore_service.train.schema import TrainingJobStatus, request_body
+from hostcore_service.train.trainers import Trainers
+
+ROUTER = APIRouter(prefix="/train", tags=["train"], dependencies=[Depends(authenticate)], responses=ALWAYS)
+
+The = Annotated[Service, Depends(the_service)]
+
+_REFUSED: Final = problem_answer(
+    400,
+    description="The body is wrong, the job is not allowed, or there is one of its name already.",
+    code="job.exists",
+    detail="a job named 'meta-meta-demo-001' already exists",
+    hint="choose another run_id; to go on with that job, POST /v1/jobs/meta_demo_001:resume",
+    pointer="/run_id",
+)
+#: What the specification answers with 400.
+_OF_THE_BODY: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN, HTTPStatus.CONFLICT)
+#: How long a request waits until it is known whether an engine has created its job, and between two looks.
+_CREATE_SECONDS: Final = 20.0
+_LOOK_SECONDS: Final = 0.1
+_CREATED: Final = {
+    "name": "meta-meta-demo-001",
+    "status": "submitted",
+    "detail": "PyTorchJob created",
+    "framework": "meta",
+    "run_id": "meta_demo_001",
+}
+_RUNNING: Final = {**_CREATED, "status": "running", "detail": "PyTorchJob pods active"}
+
+
+def the_trainers(request: Request) -> Trainers:
+    """What is known of trainers, by the whole process."""
+    trainers: Trainers = request.app.state.trainers
+    return trainers
+
+
+@ROUTER.post(
+    "",
+    status_code=201,
+    response_model=TrainingJobStatus,
+    summary="Submit a training job",
+    openapi_extra={"requestBody": request_body()},
+    responses={201: answer("It is recorded.", _CREATED, CREATED), 400: _REFUSED, **problems(413, 415, 422)},
+)
+async def submit(
+    body: Body,
+    asker: Asker,
+    service: The,
+    *,
+    trainers: Annotated[Trainers, Depends(the_trainers)],
+    response: Response,
+    key: IdempotencyKey = None,
+) -> Any:
+    """Record a training job, which a launcher starts as soon as it can.
+
+    On Kubernetes the answer waits for the job's object: if it cannot be created it is 500, and no job is recorded.
+    Everything that is wrong with the body is answered with 400, at once, each with its JSON pointer.
+    """
+    origin = Origin(principal=asker, route="train", idempotency_key=key, body=body)
+    job, is_new = await run_in_threadpool(service.admission.replayed, origin), False
+    notes: Sequence[str] = ()
+    if job is None:
+        try:
+            request, mapped = await run_in_threadpool(_read, body, service)
+            notes = mapped.notes
+        except HostcoreError as error:
+            return problem(HTTPStatus.BAD_REQUEST, all_errors(error))
+        try:
+            await _ask_its_trainer(mapped, service, trainers, asker)
+            recorded = await run_in_threadpool(_record, mapped, service, trainers, origin)
+            job, is_new = recorded
+        except HostcoreError as error:
+            if error.code == "job.exists":
+                error = await run_in_threadpool(_exists, error, request, mapped, service)
+                return problem(HTTPStatus.BAD_REQUEST, [error])
+            if http_status(all_errors(error)[0]) not in _OF_THE_BODY:
+                raise
+            return problem(HTTPStatus.BAD_REQUEST, mapped.as_said(error))
+        if is_new:
+            service.dispatcher.wake()
+            job = await _created(job, service)
+            if job.phase == "ended" and job.status == "failed" and job.handle is None:
+                return await run_in_threadpool(_not_created, job, request, mapped, service)
+    response.headers["Location"] = f"/train/{job.name}"
+    if not is_new:
+        response.headers["Idempotent-Replayed"] = "true"
+    return status_of(job, just_created=is_new, notes=notes)
+
+
+@ROUTER.get(
+    "/{job_name}",
+    response_model=TrainingJobStatus,
+    summary="Look at a training job",
+    responses={200: answer("How it goes.", _RUNNING), **problems(404)},
+)
+def get_status(job_name: str, service: The) -> TrainingJobStatus:
+    """How a job goes, whichever route it was submitted by."""
+    return status_of(_named(job_name, service))
+
+
+def _named(name: str, service: Service) -> StoredJob:
+    for spelling in dict.fromkeys((name, label(name))):
+        if "\0" not in spelling and (job := service.jobs.by_name(spelling)) is not None:
+            return job
+    raise UnknownRun(f"there is no job named {name!r}", hint="GET /v1/jobs lists the jobs that there are")
+
+
+def _read(body: bytes, service: Service) -> tuple[TrainingJobRequest, MappedJob]:
+    """The request in a body, and its job."""
+    request = read_request(parse_object(body))
+    mapped = to_job(request, service.settings.operator.http.extra_args)
+    return request, mapped.noting(request.extra_args)
+
+
+async def _ask_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers, asker: Principal) -> None:
+    """See that it is known what the job's trainer takes, as far as it can be asked.
+
+    :raises HostcoreError: Nothing of a job is imported, in whatever process, before it was found to be allowed.
+    """
+    name = mapped.document["trainer"]
+    if ":" not in name and not trainers.known(name):
+        await run_in_threadpool(service.admission.plan, mapped.document, asker)
+        await trainers.asked(name, job_dir=service.settings.runs)
+
+
+def _record(mapped: MappedJob, service: Service, trainers: Trainers, origin: Origin) -> tuple[StoredJob, bool]:
+    """The job, and whether it is new."""
+    return service.admission.submit(_for_its_trainer(mapped, service, trainers).document, origin, name=mapped.name)
+
+
+async def _created(job: StoredJob, service: Service) -> StoredJob:
+    """A job of an engine that has objects for jobs, once it is known whether its object was created; others at once."""
+    end = time.monotonic() + (_CREATE_SECONDS if is_object(job) else 0)
+    while job.phase in ("queued", "launching") and not job.failures and time.monotonic() < end:
+        await anyio.sleep(_LOOK_SECONDS)
+        job = await run_in_threadpool(service.job, job.run_id)
+    return job
+
+
+def _not_created(job: StoredJob, request: TrainingJobRequest, mapped: MappedJob, service: Service) -> Response:
+    """The answer when its engine has not created a job, which is then as if it had never been asked for."""
+    error = service.dispatcher.refusal(job.launch_id) or HostcoreError(job.detail, code="launch.not_started")
+    service.jobs.remove(job)
+    if error.code == "launch.name_taken":
+        key = "job_name" if request.job_name is not None else "run_id"
+        taken = HostcoreError(error.message, code="job.exists", pointer=f"/{key}", hint=f"choose another {key}")
+        return problem(HTTPStatus.BAD_REQUEST, [taken])
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, mapped.as_said(error))
+
+
+def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) -> MappedJob:
+    """The job with ``model_id`` where its trainer looks for it."""
+    name = mapped.document["trainer"]
+    names = None if ":" in name else trainers.hyperparams(name, job_dir=service.settings.runs)
+    if names is None:
+        return mapped
+    mapped = mapped if "model_id" in names else mapped.without_model_id()
+    unknown = [key for key in mapped.document["hyperparams"] if key not in names]
+    if unknown:
+        raise Errors([_unknown(key, names, mapped.document["trainer"]) for key in unknown])
+    return mapped
+
+
+def _unknown(key: str, names: Collection[str], trainer: str) -> HostcoreError:
+    said = extra_arg_names(names)
+    return HostcoreError(
+        f"the trainer {trainer!r} has no hyperparameter {found(key)}",
+        code="key.unknown",
+        pointer=f"/hyperparams/{escaped(key)}",
+        hint=did_you_mean(near(key, said)) or f"extra_args may set {', '.join(said) or 'none of its hyperparameters'}",
+    )
+
+
+def _exists(error: HostcoreError, request: TrainingJobRequest, mapped: MappedJob, service: Service) -> HostcoreError:
+    """That there is such a job already, in the words of the request."""
+    same = service.jobs.by_name(mapped.name)
+    if same is None and service.jobs.get(request.run_id) is None:
+        return error  # a run that was not submitted here
+    what = f"a job named {mapped.name!r}" if same is not None else f"a job with the run_id {request.run_id!r}"
+    run_id = same.run_id if same is not None else request.run_id
+    key = "job_name" if run_id != request.run_id and request.job_name is not None else "run_id"
+    return HostcoreError(
+        f"{what} already exists",
+        code="job.exists",
+        pointer=f"/{key}",
+        hint=f"choose another {key}; to go on with that job, POST /v1/jobs/{run_id}:resume",
+    )
+
+
+#: What an engine's kind of job is called, by its launcher.
+_NOUNS: Final = {"kubernetes-pytorchjob": "PyTorchJob", "kubernetes-trainjob": "TrainJob"}
+#: What is said of a job whose engine says nothing.
+_DETAILS: Final = {"submitted": "submitted", "running": "running", "succeeded": "completed", "failed": "failed"}
+_PODS_ACTIVE: Final = "pods active"
+
+
+def status_of(job: StoredJob, *, just_created: bool = False, notes: Sequence[str] = ()) -> TrainingJobStatus:
+    """A job as ``/train`` shows it.
+
+    :param just_created: Whether it was recorded by this very request.
+    :param notes: What to say of that request.
+    """
+    noun = noun_of(job)
+    if just_created and not (is_object(job) and job.phase in ("queued", "launching")):
+        status, detail = "submitted", "; ".join([f"{noun} created", *notes])
+    elif job.status in _DETAILS:
+        status, detail = job.status, job.detail or f"{noun} {_words(job.status, noun)}"
+    else:
+        status, detail = "failed", f"{job.status}: {job.detail}" if job.detail else job.status
+    detail = without_places(detail)
+    return TrainingJobStatus(name=job.name, status=status, detail=detail, framework=job.trainer, run_id=job.run_id)
+
+
+def is_object(job: StoredJob) -> bool:
+    """Whether its engine has an object for the job, which is created as a whole or not at all."""
+    return noun_of(job) in _NOUNS.values()
+
+
+def noun_of(job: StoredJob) -> str:
+    """What the job's engine calls it."""
+    return _NOUNS.get(job.launcher.removeprefix(BUILTIN), "Job")
+
+
+def _words(status: str, noun: str) -> str:
+    return _PODS_ACTIVE if status == "running" and noun in _NOUNS.values() else _DETAILS[status]

@@ -1,0 +1,112 @@
+"""``hostcore report``."""
+
+import contextlib
+import os
+import webbrowser
+from pathlib import Path
+
+import click
+
+from hostcore.cli.job_options import runs_dir_option
+from hostcore.cli.output import echo, json_option, print_json, reports_errors
+from hostcore_hookspecs.errors import HostcoreError
+
+#: So far into a file, a report has said that it is one.
+_HEAD_BYTES = 2_000
+
+
+@click.command("report", short_help="Write a page about a run, for people: curves, events, failure.")
+@click.argument("run")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Where the report goes; RUN.html in the working directory, if not given.",
+)
+@click.option("--force", is_flag=True, help="Replace a file that is there and is not a report.")
+@click.option("--open", "show", is_flag=True, help="Open the report in a browser.")
+@runs_dir_option
+@json_option
+@reports_errors
+def report_command(run: str, *, output: Path | None, force: bool, show: bool, runs: Path, as_json: bool) -> None:
+    """Write a report of RUN: one HTML file with its curves, events, checkpoints, samples, plugins, and its failure.
+
+    The file needs nothing else, so it can be sent to others or kept. Works while the run goes on, too. An older
+    report of the same name is replaced.
+
+    RUN is a run id, the beginning of one, or a run directory. An unknown run exits 2.
+    """
+    from hostcore.cli.report import name_of
+    from hostcore.events.writer import now_ms
+    from hostcore.report.page import write_page
+    from hostcore.report.recording import Recording
+    from hostcore.runs.find import find_run
+    from hostcore.runs.history import History
+    from hostcore.runs.record import RunRecord
+    from hostcore.supervisor.run_status import inspect_run
+    from hostcore_builtin_plugins.progress import format_bytes
+
+    directory = find_run(run, runs)
+    path = output or Path(f"{directory.run_id}.html")
+    _check(path, force=force)
+    run_status = inspect_run(directory, History(directory))
+    recording = Recording.read(directory.events)
+    record = RunRecord.read(directory.record)
+    page = write_page(run_status, record, recording, name=name_of(directory), now=now_ms()).encode()
+    _write(path, page)
+    if as_json:
+        told = {"run_id": directory.run_id, "status": run_status.summary.status, "report": str(path.absolute())}
+        print_json({**told, "bytes": len(page), "events": recording.count, "metrics": len(recording.curves)})
+    else:
+        echo(f"report of {directory.run_id} ({run_status.summary.status}): {path} ({format_bytes(len(page))})")
+    if show and not webbrowser.open(path.absolute().as_uri()):
+        echo("there is no browser to open it in", err=True)
+
+
+def _check(path: Path, *, force: bool) -> None:
+    """Refuse to replace a file that is not a report.
+
+    :raises HostcoreError: When there is something else than a report.
+    """
+    from hostcore.events.regular_file import NotRegular, open_regular
+    from hostcore.report.page import GENERATOR
+
+    if path.is_dir():
+        hint = "name the file: --output FILE"
+        raise HostcoreError("the report is a file, and this is a folder", code="report.name", file=str(path), hint=hint)
+    if force:
+        return
+    try:
+        with open_regular(path, follow_links=True) as file:
+            is_report = f'content="{GENERATOR}"'.encode() in file.read(_HEAD_BYTES)
+    except NotRegular:
+        is_report = False
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if not is_report:
+        hint = "--output FILE puts the report elsewhere, --force replaces the file"
+        raise HostcoreError("there is a file that is not a report", code="report.exists", file=str(path), hint=hint)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write the report, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> HostcoreError:
+    return HostcoreError(
+        f"the report cannot be written: {error.strerror or error}",
+        code="report.unwritable",
+        file=str(path),
+        hint="--output FILE puts it elsewhere",
+    )

@@ -1,0 +1,129 @@
+"""``hostcore resume``."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hostcore.cli.event_options import EventOptions, event_options
+from hostcore.cli.job_options import (
+    JobCommand,
+    devices_option,
+    quiet_option,
+    runs_dir_option,
+    set_option,
+    where_options,
+)
+from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.server_option import run_client, server_option
+from hostcore_hookspecs.errors import HostcoreError
+
+
+@click.command("resume", cls=JobCommand, short_help="Go on with a run, or begin a new one from a checkpoint.")
+@click.argument("run", metavar="[RUN|CKPT.json]", required=False)
+@click.option("--checkpoint", metavar="CKPT.json", help="The checkpoint to begin a new run from, in place of RUN.")
+@set_option
+@devices_option
+@where_options
+@quiet_option
+@runs_dir_option
+@event_options
+@click.option(
+    "--launched", is_flag=True, hidden=True, help="What a launcher starts: the supervisor of a submitted run."
+)
+@server_option
+@json_option
+@verbose_option
+@reports_errors
+def resume_command(
+    run: str | None,
+    *,
+    checkpoint: str | None,
+    in_process: bool,
+    detach: bool,
+    launched: bool,
+    runs: Path,
+    events: EventOptions,
+    server: str | None,
+    as_json: bool,
+    verbose: bool,  # noqa: ARG001 - reports_errors reads it
+    **options: Any,
+) -> None:
+    """Go on with RUN from its newest checkpoint, or begin a new run from the checkpoint CKPT.json of another.
+
+    RUN is a run id, the beginning of one, or a run directory; the job is the one that the run recorded. It goes on from
+    its beginning if it has no checkpoint. CKPT.json is a commit record, such as runs/RUN/checkpoints/step-000200.json:
+    the new run has the job of that run and an id of its own (--set run_id=… chooses it). Exits as `hostcore run` does.
+    """
+    from hostcore.checkpoints.find import names_checkpoint
+    from hostcore.cli.adopting import ranks_of_engine
+    from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
+    from hostcore.cli.redacting_stream import scrub_descriptors
+    from hostcore.cli.running import fail_if_awaited, is_launched, run_launched, run_plan, submit_plan
+    from hostcore.cli.stopping import leave, stoppable_at_once
+    from hostcore.runs.find import find_run
+    from hostcore.scrubbing import when_known
+    from hostcore.supervisor.interrupts import Interrupts
+    from hostcore.supervisor.opening import RunConflict
+    from hostcore.supervisor.ranks.engine import Engine
+
+    if run and checkpoint:
+        raise click.UsageError("RUN and --checkpoint exclude each other: the one goes on, the other begins a new run")
+    named = run or checkpoint
+    if not named:
+        raise click.UsageError("Missing argument 'RUN|CKPT.json'; --checkpoint CKPT.json gives a checkpoint as well.")
+    begins = bool(checkpoint) or names_checkpoint(named)
+    if server and not launched:  # what was launched runs here, whatever its environment says
+        _resume_there(server, named, options, begins=begins, detach=detach, as_json=as_json)
+        return
+    if launched:
+        when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
+    with (
+        Interrupts() as interrupts,
+        plugins_print_aside(events.on_standard_output),
+        ranks_of_engine(interrupts, runs=runs, in_process=in_process, detach=detach) as ranks,
+    ):
+        alone = launched and Engine.started_alone(os.environ)
+        where = {
+            "world_size": ranks.world_size if ranks else 1 if alone else None,
+            "extra_reporters": events.reporters,
+        }
+        try:
+            with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
+                plan = (
+                    plan_from_checkpoint(Path(named), options, runs=runs, **where)
+                    if begins
+                    else plan_of_run(named, options, runs=runs, **where)
+                )
+            if detach:
+                sys.exit(submit_plan(plan, interrupts, as_json=as_json))
+            if ranks is None and not (in_process or launched) and is_launched(plan.spec):
+                events.refuse_standard_output(f"the launcher {plan.spec.launcher.use}")
+                leave(interrupts, run_launched(plan, interrupts, as_json=as_json))
+            code = run_plan(
+                plan,
+                interrupts,
+                ranks=ranks,
+                in_process=in_process,
+                launched=launched,
+                events=events,
+                as_json=as_json,
+            )
+            leave(interrupts, code)
+        except HostcoreError as error:
+            if launched and not isinstance(error, RunConflict):
+                fail_if_awaited(find_run(named, runs), error)
+            raise
+
+
+def _resume_there(
+    server: str, run: str, options: Mapping[str, Any], *, begins: bool, detach: bool, as_json: bool
+) -> None:
+    if options["overrides"] or options["devices"]:
+        raise click.UsageError("a service goes on with the job as it was submitted: leave --set and --devices out")
+    if begins:
+        raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
+    run_client(server).resume(run, detach=detach, quiet=options["quiet"], as_json=as_json)

@@ -1,0 +1,34 @@
+"""``hostcore schema``."""
+
+import click
+
+from hostcore.cli.output import print_json, reports_errors
+
+
+@click.command("schema", short_help="Print the JSON Schema of job files.")
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--events", is_flag=True, help="Print the schema of the lines of events.jsonl instead.")
+@reports_errors
+def schema_command(names: tuple[str, ...], events: bool) -> None:
+    """Print the JSON Schema (2020-12) of job files, with the settings of the plugins NAME… in it.
+
+    For editors that complete and check: save it, and name it in the editor's settings.
+    """
+    from hostcore.errors import Errors
+    from hostcore.job.schema import job_schema
+
+    if events:
+        from hostcore.cli.event_schema import event_schema
+
+        print_json(event_schema())
+        return
+    if not names:
+        print_json(job_schema({}))
+        return
+    from hostcore.cli.named_plugins import describe_named
+
+    descriptions = describe_named(names)
+    errors = [error for one in descriptions for error in one.errors]
+    if errors:
+        raise Errors(errors)
+    print_json(job_schema({one.name: (one.kind, one.settings_schema) for one in descriptions}))

@@ -1,0 +1,127 @@
+"""The plan of what a command line says: of a job file, of a run that goes on, of one that begins from a checkpoint."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hostcore.checkpoints.find import load_record
+from hostcore.errors import all_errors
+from hostcore.job.load import load_job
+from hostcore.job.spec import JobSpec
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.find import find_run
+from hostcore.runs.record import RunRecord
+from hostcore.runs.summary import UnknownRun
+from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore_hookspecs.errors import HostcoreError
+
+
+def plan_of(job: Path, options: dict[str, Any], **where: Any) -> RunPlan:
+    """The plan of a job file with the options applied.
+
+    :param where: For :func:`make_plan`.
+    :raises HostcoreError: Everything that is wrong with the job.
+    """
+    _require_one_beginning(options)
+    return planned(job, options, profile=options["profile"], **where)
+
+
+def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **where: Any) -> RunPlan:
+    """The plan of a job with the options applied that change its keys.
+
+    :param where: For :func:`make_plan`.
+    :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
+    """
+    return make_plan(source, **_overriding(options), **where)
+
+
+def job_of(job: Path, options: Mapping[str, Any]) -> JobSpec:
+    """A job file with the options applied, for others to plan: none of its plugins is looked for.
+
+    :raises HostcoreError: See :func:`planned`.
+    """
+    _require_one_beginning(options)
+    return load_job(job, **_overriding(options), profile=options["profile"])
+
+
+def _require_one_beginning(options: Mapping[str, Any]) -> None:
+    if options["resume"] and options["from_checkpoint"]:
+        raise click.UsageError(
+            "--resume and --from exclude each other: one continues a run, the other begins a new one"
+        )
+
+
+def _overriding(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The overrides that options stand for, and the names of those options, for :func:`load_job`."""
+    names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
+    return {"overrides": [*options["overrides"], *names], "override_names": names}
+
+
+def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """The options given that stand for a ``--set``: its key and value."""
+    given: dict[str, tuple[str, Any]] = {}
+    if options["devices"]:
+        given["--devices"] = ("devices", [device.strip() for device in options["devices"].split(",")])
+    if options.get("resume"):
+        given["--resume"] = ("resume_from_checkpoint", True)
+    if options.get("from_checkpoint"):
+        given["--from"] = ("resume_from_checkpoint", options["from_checkpoint"])
+    if options.get("quiet"):
+        given["--quiet"] = ("terminal", False)
+    if options.get("weights"):
+        given["--weights"] = ("weights", options["weights"])
+    return given
+
+
+def plan_of_run(run: str, options: dict[str, Any], *, runs: Path, **where: Any) -> RunPlan:
+    """The plan of a run that goes on.
+
+    :raises UnknownRun: When there is no such run.
+    """
+    if Path(run).is_file():
+        hint = "the run of a job file is gone on with by `hostcore run JOB`; `hostcore list` shows the runs there are"
+        raise UnknownRun(f"{run!r} is neither a run nor a checkpoint's commit record", file=run, hint=hint)
+    directory = find_run(run, runs)
+    keys = {"run_id": directory.run_id, "resume_from_checkpoint": "auto"}
+    plan = _of_record(directory, keys, options, runs=directory.path.parent, **where)
+    if plan.directory.path != directory.path:
+        raise RunConflict(
+            f"the run {directory.run_id!r} keeps its id when it goes on",
+            pointer="/run_id",
+            file="--set run_id",
+            hint=f"to begin another run from where it is, name a checkpoint in {directory.checkpoints}",
+        )
+    return plan
+
+
+def plan_from_checkpoint(path: Path, options: dict[str, Any], **where: Any) -> RunPlan:
+    """The plan of a new run that begins from a checkpoint.
+
+    :raises CheckpointError: When it is not there.
+    :raises UnknownRun: When it does not lie in a run directory, so that its job is unknown.
+    """
+    parent = RunDirectory(load_record(path.absolute()).folder.parent.parent)
+    if not parent.record.is_file():
+        raise UnknownRun(
+            f"the checkpoint does not lie in a run directory: there is no {parent.record}",
+            file=str(path),
+            hint=f"give the job as well: hostcore run JOB --from {path}",
+        )
+    # None: a new id is made.
+    return _of_record(parent, {"run_id": None, "resume_from_checkpoint": str(path.absolute())}, options, **where)
+
+
+def _of_record(recorded: RunDirectory, keys: dict[str, Any], options: dict[str, Any], **where: Any) -> RunPlan:
+    """The plan of the job that a run recorded, with some of its keys changed."""
+    record = RunRecord.read(recorded.record)
+    job = {key: value for key, value in {**record.job, **keys}.items() if value is not None}
+    try:
+        return planned(job, options, job_dir=Path(record.job_dir), **where)
+    except HostcoreError as error:
+        for one in all_errors(error):
+            one.file = one.file or str(recorded.record)
+        raise

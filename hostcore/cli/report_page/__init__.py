@@ -1,1 +1,0 @@
-"""The page that ``hostcore report`` writes: a run in one HTML file that needs nothing else."""

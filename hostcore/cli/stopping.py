@@ -1,0 +1,90 @@
+"""Signals to a command whose run has not begun, or has ended."""
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+from hostcore.cli.output import echo, print_json
+from hostcore.interruption import Interruption
+from hostcore.runs.result import EXIT_CODES
+from hostcore.supervisor.interrupts import Interrupts
+
+_NOT_BEGUN: Final = "before the run had begun; nothing was started"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+
+
+@contextmanager
+def stoppable_at_once(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT_BEGUN) -> Iterator[None]:
+    """While nothing has been made yet: a signal ends the command at once, whatever a plugin is doing just now.
+
+    :param interrupts: Entered; it hears the signals from then on.
+    :param so_that: What the user is told came of it.
+    :raises SystemExit: With the exit code of a run that was asked so.
+    """
+    noted = {number: signal.getsignal(number) for number in _SIGNALS}
+    noted = {number: handler for number, handler in noted.items() if getattr(handler, "__self__", None) is interrupts}
+    for number, handler in noted.items():
+        signal.signal(number, _then_interrupt(handler))
+    try:
+        yield
+    except KeyboardInterrupt:
+        if interrupts.first is None:
+            raise
+    finally:
+        for number, handler in noted.items():
+            signal.signal(number, handler)
+    leave_if_asked(interrupts, as_json=as_json, so_that=so_that)
+
+
+def leave_if_asked(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT_BEGUN) -> None:
+    """End the command if a signal has asked for it. To be called before a run is opened.
+
+    :raises SystemExit: See :func:`stoppable_at_once`.
+    """
+    asked = interrupts.first
+    if asked is None:
+        return
+    message = f"{asked.reason} {so_that}"
+    if as_json:
+        error = {"code": "run.not_started", "message": message, "pointer": None, "file": None, "hint": None}
+        print_json({"errors": [error]})
+    else:
+        echo(message, err=True)
+    sys.exit(EXIT_CODES[asked.status])
+
+
+def _then_interrupt(note: Any) -> Callable[[int, FrameType | None], None]:
+    def handler(number: int, frame: FrameType | None) -> None:
+        note(number, frame)
+        raise Interruption
+
+    return handler
+
+
+_handed_over: Final[list[signal.Signals]] = []
+
+
+@atexit.register  # before any plugin registers its own, so it is called after them
+def _ignore() -> None:
+    # Python gives up its handlers a while before the process is gone, but leaves a signal that is ignored.
+    for number in _handed_over:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def leave(interrupts: Interrupts, code: int) -> NoReturn:
+    """End the process. A signal that comes now, while a plugin's threads are still busy, ends it at once.
+
+    :param interrupts: Entered.
+    :param code: The exit code that the run's end has recorded; it stays, whatever comes.
+    """
+
+    def at_once(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - the signature of a handler
+        os._exit(code)
+
+    _handed_over.extend(interrupts.hand_over(at_once))
+    sys.exit(code)

@@ -1,5 +1,0 @@
-"""Checks of data sources."""
-
-from hostcore.conformance.checks.data_source import paths, readers, schema, shards, training
-
-__all__ = ["paths", "readers", "schema", "shards", "training"]

@@ -1,0 +1,75 @@
+"""Entry points that extend the command line: commands, and clients of services. No job names them.
+
+Their modules are imported by every ``hostcore --help``, so this one imports nothing heavy.
+"""
+
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import attrs
+
+from hostcore.interruption import is_by_signal
+from hostcore_hookspecs.errors import HostcoreError
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True, order=True)
+class Extension:
+    """An entry point that extends the command line."""
+
+    #: ``hostcore.commands`` or ``hostcore.run_clients``.
+    group: str
+    name: str
+    dist: str
+    version: str
+    #: ``module:symbol``.
+    value: str
+
+
+class BrokenExtension(HostcoreError):
+    """What a name stands for cannot be imported, is something else than it should be, or is provided twice."""
+
+    code = "plugin.extension"
+
+
+def load_extension(registered: Sequence[Extension], expected: type[T]) -> T:
+    """What an entry point names.
+
+    :param registered: Those of one name; one, unless several distributions have it.
+    :param expected: What it must be an instance of.
+    :raises BrokenExtension: When it cannot be used; the message names the distributions.
+    """
+    first = registered[0]
+    if len(registered) > 1:
+        provided = ", ".join(f"{one.dist} {one.version}" for one in registered)
+        raise BrokenExtension(f"{first.name!r} is provided by: {provided}", hint="uninstall all but one of them")
+    told = f"{first.name!r} of {first.dist} {first.version} is broken"
+    try:
+        found = _imported(first)
+    except BaseException as error:
+        if is_by_signal(error):
+            raise
+        raise _from_exception(told, first, error) from error
+    if not isinstance(found, expected):
+        raise BrokenExtension(f"{told}: {first.value} is no {expected.__module__}.{expected.__qualname__}")
+    return found
+
+
+def _imported(extension: Extension) -> Any:
+    module, _, symbol = extension.value.partition("[")[0].strip().partition(":")
+    return functools.reduce(getattr, symbol.split("."), importlib.import_module(module))
+
+
+def _from_exception(told: str, extension: Extension, error: BaseException) -> BrokenExtension:
+    """What a distribution's code has raised, with the place in it."""
+    from hostcore.plugins.attribution import in_package, place
+    from hostcore.plugins.errors import one_line
+
+    at = place(error, in_package(extension.value.partition(":")[0].partition(".")[0]))
+    where = f" ({at[0]}:{at[1]})" if at else ""
+    return BrokenExtension(
+        f"{told}: {one_line(error)}{where}", hint=f"pip install --force-reinstall {extension.dist}, or uninstall it"
+    )

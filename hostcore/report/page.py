@@ -1,0 +1,349 @@
+"""The page that ``hostcore report`` writes: a run in one HTML file that needs nothing else.
+
+``templates/`` says how it is written; what each of its sections shows is gathered here.
+"""
+
+import base64
+import functools
+import hashlib
+import os
+import re
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+import attrs
+import orjson
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from hostcore import __version__
+from hostcore.events.times import moment
+from hostcore.report.charts import LOSS, charts_of, phase_of
+from hostcore.report.drawing import SMOOTHING
+from hostcore.report.recording import EventRow, Recording, SavedCheckpoint
+from hostcore.report.samples import newest_samples
+from hostcore.report.wording import (
+    NOTHING,
+    ago,
+    best_of,
+    by_phase,
+    figure,
+    lasting,
+    shortened,
+    steps_of,
+    warnings_of,
+)
+from hostcore.runs.history import total_seconds
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.run_status import CheckpointSeen, RunStatus
+from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
+from hostcore_hookspecs.errors import RunError
+
+T = TypeVar("T")
+
+#: By this a report is told from any other file.
+GENERATOR: Final = "hostcore report"
+_MOST_METRICS: Final = 8
+_MOST_SAMPLES: Final = 24
+_MOST_ATTEMPTS: Final = 100
+_MOST_CHECKPOINTS: Final = 200
+#: Of the end of the output, in bytes.
+_OUTPUT_BYTES: Final = 8_000
+#: The kinds of events as people choose among them.
+_KINDS: Final = {
+    "warnings": "Warnings",
+    "life": "Starts and ends",
+    "files": "Checkpoints, samples, uploads",
+    "other": "Validations and others",
+}
+#: Control characters, which HTML does not allow, and marks that let a text read otherwise than it is written.
+_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+@attrs.frozen
+class _Section:
+    """A part of the page; ``templates/sections/<id>.html`` writes it."""
+
+    id: str
+    title: str
+    #: What it shows; if that is empty, the section is left out.
+    content: Any
+
+
+@attrs.frozen
+class _Newest(Generic[T]):
+    """The end of a list that may be long."""
+
+    shown: Sequence[T]
+    #: How many older ones there are.
+    left_out: int
+
+    def __bool__(self) -> bool:
+        return bool(self.shown)
+
+
+@attrs.frozen(kw_only=True)
+class _Failure:
+    """Why a run failed or is lost, and what was printed last."""
+
+    error: RunError | None
+    lost: str | None
+    rank: int
+    #: The end of the output of this rank; may be empty.
+    output: str
+    #: Bytes of the output before that.
+    output_left_out: int
+
+
+@attrs.frozen(kw_only=True)
+class _Checkpoint:
+    """A checkpoint that was saved or lies in the folder of checkpoints."""
+
+    saved: SavedCheckpoint
+    is_kept: bool
+    #: Whether the result calls it the best.
+    is_best: bool
+
+    @property
+    def what_for(self) -> str:
+        """Why it is worth keeping; may be empty."""
+        words = ["final"] * self.saved.final
+        words += [f"best {name} ({figure(value)})" for name, value in self.saved.best.items()]
+        words += ["best"] * (self.is_best and not self.saved.best)
+        return ", ".join(words)
+
+
+@attrs.frozen(kw_only=True)
+class _Events:
+    """Events of some kinds, in their order."""
+
+    rows: Sequence[EventRow]
+    #: By kind: what people call it.
+    kinds: Mapping[str, str]
+    #: By what people call a kind: how many of its events are missing between the first and the newest ones.
+    left_out: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.rows)
+
+
+def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *, name: str, now: int) -> str:
+    """The report of a run: an HTML document that needs no other file and no network.
+
+    :param record: The run's.
+    :param recording: What its event log says.
+    :param name: What the run is called on the command line.
+    :param now: When it is written, in milliseconds since 1970.
+    """
+    style = _assets("page.css", "plots.css")
+    script = _assets("events.js", "scales.js", "picture.js", "gallery.js", "curves.js")
+    page = (
+        _templates()
+        .get_template("page.html")
+        .render(
+            run_status=run_status,
+            summary=run_status.summary,
+            result=run_status.result,
+            recording=recording,
+            sections=[one for one in _sections(run_status, record, recording) if one.content],
+            pace=", ".join(_pace(run_status)),
+            duration=_duration(run_status, now),
+            foremost=_foremost(run_status.metrics),
+            name=name,
+            now=now,
+            zone=time.strftime("%z", time.localtime(now / 1000)),
+            version=__version__,
+            generator=GENERATOR,
+            smoothing=SMOOTHING,
+            style=style,
+            script=script,
+            # Nothing is ever loaded, and nothing that a run has brought along is ever executed.
+            policy=f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
+        )
+    )
+    return _UNPRINTABLE.sub(_printable, page.encode(errors="replace").decode())
+
+
+def _printable(found: re.Match[str]) -> str:
+    """A picture of a control character; a mark of an unknown character for what has no picture."""
+    code = ord(found[0])
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+@functools.cache
+def _templates() -> Environment:
+    """The templates. Whatever they print is escaped, unless a template itself has made it."""
+    environment = Environment(
+        loader=PackageLoader("hostcore.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "ago": ago,
+        "command": lambda words: shlex.join(["hostcore", *words]),
+        "count": lambda value: NOTHING if value is None else f"{value:,}",
+        "devices": format_devices,
+        "figure": figure,
+        "iso": _iso,
+        "lasting": lasting,
+        "moment": moment,
+        "shortened": shortened,
+        "size": format_bytes,
+    }
+    environment.globals |= {"best_of": best_of, "steps_of": steps_of, "warnings_of": warnings_of, "NOTHING": NOTHING}
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment
+
+
+def _iso(time_ms: int) -> str | None:
+    """A moment for programs, in UTC; None if no clock says so."""
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _assets(*names: str) -> str:
+    folder = files("hostcore.report") / "assets"
+    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _pace(run_status: RunStatus) -> Iterator[str]:
+    summary, progress = run_status.summary, run_status.progress
+    share = f" ({min(1.0, summary.step / summary.max_steps):.0%})" if summary.max_steps else ""
+    yield f"{steps_of(summary.step, summary.max_steps)}{share}"
+    if progress.samples_per_second is not None:
+        yield f"{format_rate(progress.samples_per_second)} samples/s"
+    if summary.status == "running" and progress.eta_seconds is not None:
+        yield f"eta {format_duration(progress.eta_seconds)}"
+
+
+def _duration(run_status: RunStatus, now: int) -> str:
+    attempts = run_status.attempts
+    if len(attempts) > 1:
+        return f"{lasting(total_seconds(attempts, now))} in {len(attempts)} attempts"
+    return lasting(attempts[0].seconds(now)) if attempts else NOTHING
+
+
+def _foremost(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+    """The metrics that matter most: the losses, and what was measured in several phases; the table has the others."""
+    names = list(by_phase(metrics))
+    titles = [phase_of(name)[1] for name in names]
+    chosen = [name for name, title in zip(names, titles, strict=True) if title == LOSS or titles.count(title) > 1]
+    return {name: metrics[name] for name in (chosen or names)[:_MOST_METRICS]}
+
+
+def _sections(run_status: RunStatus, record: RunRecord, recording: Recording) -> Iterator[_Section]:
+    requests = record.job.get("samples") or []
+    samples = newest_samples(run_status.directory.samples, requests, most=_MOST_SAMPLES)
+    yield _Section("failure", "Failure", _failure(run_status))
+    yield _Section("curves", "Curves", charts_of(recording))
+    yield _Section("warnings", "Warnings", _events(recording, ["warnings"]))
+    yield _Section("samples", "Samples", _Newest(*samples))
+    yield _Section("attempts", "Attempts", _newest(run_status.attempts, _MOST_ATTEMPTS))
+    yield _Section("checkpoints", "Checkpoints", _checkpoints(run_status, recording))
+    yield _Section("events", "Events", _events(recording, list(_KINDS)))
+    yield _Section("plugins", "Plugins", _plugins(run_status.plugins))
+    yield _Section("environment", "Environment", list(_flat("", record.environment)))
+    yield _Section("job", "Job", orjson.dumps(record.job, option=orjson.OPT_INDENT_2).decode())
+
+
+def _newest(items: Sequence[T], most: int) -> _Newest[T]:
+    return _Newest(items[-most:], max(0, len(items) - most))
+
+
+def _failure(run_status: RunStatus) -> _Failure | None:
+    """None for a run that neither failed nor is lost."""
+    error = run_status.error
+    if error is None and run_status.lost is None:
+        return None
+    rank = (error.rank if error else None) or 0
+    output, left_out = _end_of(run_status.directory.rank_output(run_status.summary.attempt, rank))
+    return _Failure(error=error, lost=run_status.lost, rank=rank, output=output, output_left_out=left_out)
+
+
+def _end_of(path: Path) -> tuple[str, int]:
+    """The end of what a rank has printed, and how many bytes come before it."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            before = max(0, size - _OUTPUT_BYTES)
+            file.seek(before)
+            return file.read().decode(errors="replace").rstrip(), before
+    except OSError:  # it never came so far, or may not be read
+        return "", 0
+
+
+def _events(recording: Recording, kinds: Sequence[str]) -> _Events:
+    told = {kind: recording.told[kind] for kind in kinds if recording.told[kind].lines}
+    rows = [EventRow.of(line, kind=kind) for kind, excerpt in told.items() for line in excerpt.lines]
+    return _Events(
+        rows=sorted(rows, key=lambda row: row.seq),
+        kinds={kind: _KINDS[kind] for kind in told},
+        left_out={_KINDS[kind]: excerpt.left_out for kind, excerpt in told.items() if excerpt.left_out},
+    )
+
+
+def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkpoint]:
+    """The checkpoints that are there, and the newest of those that were saved."""
+    kept = {one.record.step: one for one in run_status.checkpoints}
+    steps = sorted({*recording.saved, *kept})
+    wanted = {*kept, *steps[-_MOST_CHECKPOINTS:]}
+    best = run_status.result.best if run_status.result else None
+    rows = []
+    for step in steps:
+        if step in wanted:
+            saved = _saved(recording.saved.get(step), kept.get(step))
+            is_best = best is not None and best["step"] == step
+            rows.append(_Checkpoint(saved=saved, is_kept=step in kept, is_best=is_best))
+    return _Newest(rows, len(steps) - len(rows))
+
+
+def _saved(told: SavedCheckpoint | None, there: CheckpointSeen | None) -> SavedCheckpoint:
+    """A checkpoint by its commit record, or by the log where there is no record any more.
+
+    :param told: What the log says of it.
+    :param there: What lies in the folder of checkpoints. One of the two is given.
+    """
+    if there is None:
+        assert told is not None
+        return told
+    record = there.record
+    return SavedCheckpoint(
+        step=record.step,
+        epoch=record.epoch,
+        attempt=record.attempt,
+        final=record.final,
+        bytes=record.size,
+        time_ms=told.time_ms if told else there.saved_ms,
+        best=told.best if told else {},
+    )
+
+
+def _plugins(plugins: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The plugins, each once: a data source may be used for training, validation and test."""
+    told = ("name", "kind", "distribution", "version", "value", "sha256")
+    rows: list[Mapping[str, Any]] = []
+    for one in plugins:
+        row = {key: one.get(key) for key in told}
+        if row not in rows:
+            rows.append(row)
+    return rows
+
+
+def _flat(before: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(f"{before}{name} ", value)
+        else:
+            yield f"{before}{name}", value if isinstance(value, str) else orjson.dumps(value).decode()

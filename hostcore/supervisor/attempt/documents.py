@@ -1,0 +1,107 @@
+"""The documents of an attempt: the record of the run, the contracts of its workers, and ``result.json``."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore import __version__
+from hostcore.checkpoints.find import committed
+from hostcore.events.bounds import bounded_error
+from hostcore.events.writer import now_ms
+from hostcore.plugins.provenance import provenance
+from hostcore.plugins.resolve import in_room
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import EXIT_CODES, RunResult
+from hostcore.supervisor.attempt.ending import STATUS, End
+from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.plan import RunPlan
+from hostcore_hookspecs import events
+
+
+def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: Mapping[str, Any] | None = None) -> None:
+    """Write the run's record.
+
+    :param summary: What the worker has found out about the job; None before it has.
+    """
+    found: Mapping[str, Any] = summary or {}
+    before: Mapping[str, Any] = opening.record_before or {}
+    RunRecord(
+        job=plan.spec.to_json(),
+        job_dir=str(plan.job_dir),
+        plugins=_plugins(plan, found.get("plugins")),
+        environment={"hostcore": __version__, **found.get("environment", {})},
+        parent=opening.parent or None,
+        submitted_ms=before.get("submitted_ms") or started_ms,
+        total_steps=found.get("total_steps") or before.get("total_steps") or 0,
+        rows_left_out=plan.spec.rows_left_out(found["num_rows"]) if found else before.get("rows_left_out", 0),
+        world_size=plan.spec.ranks,
+    ).write(opening.directory.record)
+
+
+def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:
+    """The plugins of both rooms; those of the worker as it found them, once it has."""
+    known = plan.selected if of_worker is None else in_room(plan.selected, "supervisor")
+    return [*(of_worker or ()), *(attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in known)]
+
+
+def write_contracts(plan: RunPlan, opening: Opening) -> None:
+    """Write the contracts of the attempt's workers, one for each rank."""
+    directory, attempt = opening.directory, opening.attempt
+    for rank in range(plan.spec.ranks):
+        WorkerContract(
+            trainer_plugin=plan.spec.trainer,
+            job_spec_path=str(directory.record),
+            checkpoints_dir=str(plan.checkpoints_dir),
+            samples_dir=str(plan.samples_dir),
+            events_path=str(directory.rank_events(attempt, rank)),
+            run_dir=str(directory.path),
+            attempt=attempt,
+            attempts_dir=str(directory.attempts),
+            start_from=plan.fetched.parent or opening.parent,
+            inputs=plan.fetched.inputs,
+            devices=plan.devices.names,
+            must_resume=plan.spec.resume_from_checkpoint is True,
+            trace_path=str(directory.rank_hooks(attempt, rank)) if plan.trace_hooks else "",
+        ).write(directory.contract(attempt, rank))
+
+
+def result_of(
+    payload: End, opening: Opening, journal: Journal, *, checkpoints: Path, asked_by: str | None, started_ms: int
+) -> RunResult:
+    """The result of an attempt.
+
+    :param payload: How it ended.
+    :param checkpoints: Where its checkpoints lie.
+    :param asked_by: Who asked it to stop, if the request did not reach the worker.
+    """
+    status, reason = STATUS[type(payload)], getattr(payload, "reason", None)
+    newest = _newest_checkpoint(checkpoints, journal.checkpoint_step)
+    return RunResult(
+        run_id=opening.directory.run_id,
+        status=status,
+        exit_code=EXIT_CODES[status],
+        reason=reason,
+        requested_by=(journal.requested_by or asked_by) if reason or status == "failed" else None,
+        attempt=opening.attempt,
+        step=journal.step,
+        epoch=journal.epoch,
+        metrics=journal.metrics,
+        best=journal.best,
+        final_checkpoint=os.path.relpath(newest, opening.directory.path) if newest else None,
+        error=bounded_error(payload.error) if isinstance(payload, events.RunFailed) else None,
+        started_ms=started_ms,
+        ended_ms=now_ms(),
+        warnings=tuple(journal.warnings),
+    )
+
+
+def _newest_checkpoint(folder: Path, step: int | None) -> Path | None:
+    """That of a step, which the attempt saved or began from; else the newest there is. None of these is read."""
+    records = committed(folder)
+    known = [one for one in records if one.step == step] or records[-1:]
+    return folder / known[0].folder_name if known else None

@@ -1,0 +1,241 @@
+"""The journal of one attempt: the workers' events merged with the supervisor's, announced, and remembered."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from hostcore.events.codec import CorruptLog
+from hostcore.events.merger import Entry, EventLog, RankTail
+from hostcore.events.writer import now_ms
+from hostcore.runs.nonfinite import NonfiniteMetrics
+from hostcore.runs.result import RunResult, RunWarning
+from hostcore.supervisor.attempt.ending import is_end
+from hostcore.supervisor.attempt.listeners import Audience, Failure
+from hostcore.supervisor.attempt.root_cause import deciding_rank
+from hostcore.supervisor.opening import Opening
+from hostcore_hookspecs import events
+from hostcore_hookspecs.job import Job
+from hostcore_hookspecs.reporter import ReporterContext
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from hostcore_hookspecs.events import Event
+
+
+class Readers(Protocol):
+    """Who reads the log while it grows, each at its own pace: see :mod:`hostcore.supervisor.attempt.serving`."""
+
+    def start(self, ctx: ReporterContext) -> None:
+        """The log is open, and the attempt's first event not written yet."""
+
+    def hear(self, event: "Event") -> None:
+        """An event was written."""
+
+    def news(self) -> list[events.Payload]:
+        """What they have to say, since the last call."""
+
+
+class Journal:
+    """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the ranks say it ended.
+
+    :param audience: Told of every event while it is written.
+    :param readers: The listeners that read the log in their own time.
+    :param ranks: How many there are.
+    :param may_write: Called before every write; raises when the log is another attempt's.
+    """
+
+    def __init__(
+        self,
+        opening: Opening,
+        job: Job,
+        audience: Audience,
+        *,
+        readers: Readers | None = None,
+        ranks: int = 1,
+        may_write: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._may_write = may_write
+        self._opening = opening
+        self._job = job
+        self._audience = audience
+        self._readers = readers
+        self._log: EventLog | None = None
+        self._tails = [
+            RankTail(opening.directory.rank_events(opening.attempt, rank), rank=rank, attempt=opening.attempt)
+            for rank in range(ranks)
+        ]
+        before = RunResult.read(opening.directory.result)
+        #: Finished steps, as far as events told of them; to begin with, where the attempt before ended.
+        self.step = before.step if before else 0
+        self.epoch = before.epoch if before else 0
+        #: When the step last advanced, in milliseconds since 1970.
+        self.last_progress_ms = now_ms()
+        #: How many events the workers have written.
+        self.signs_of_life = 0
+        #: Whether the training has begun.
+        self.is_training = False
+        #: The metrics recorded last.
+        self.metrics: Mapping[str, float | None] = before.metrics if before else {}
+        #: The best value that a checkpoint was kept for: metric, value, step.
+        self.best: Mapping[str, Any] | None = before.best if before else None
+        #: The step of the checkpoint saved last, or begun from.
+        self.checkpoint_step: int | None = None
+        #: Who asked first to stop.
+        self.requested_by: str | None = None
+        #: The terminal event of each rank, held back until all are gone: one of them is how the run has ended.
+        self.said: dict[int, Entry] = {}
+        #: Who of the audience failed at the end: nothing comes after the terminal event, so the log does not have it.
+        self.failures: list[Failure] = []
+        self._has_ended = False
+        self._nonfinite = NonfiniteMetrics()
+
+    @property
+    def warnings(self) -> list[RunWarning]:
+        """What the user should know of the run, by all events of its log."""
+        return self._nonfinite.warnings()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can be written yet."""
+        return self._log is not None
+
+    def open(self) -> None:
+        """Open the log, where the attempt before left it, for all who read it."""
+        log = EventLog(
+            self._opening.directory.events,
+            run_id=self._opening.directory.run_id,
+            attempt=self._opening.attempt,
+            see=self._nonfinite.note,
+        )
+        self._log = log
+        context = ReporterContext(
+            run_id=log.run_id,
+            attempt=log.attempt,
+            job=self._job,
+            run_dir=str(self._opening.directory.path),
+            last_seq=log.last_seq,
+        )
+        if self._readers is not None:
+            self._readers.start(context)  # before anything is written: some are told of this attempt alone
+        self._merge_earlier(log)
+
+    def _merge_earlier(self, log: EventLog) -> None:
+        """Move into the log what workers of earlier attempts wrote after their supervisor had died."""
+        directory = self._opening.directory
+        for attempt in range(1, self._opening.attempt):
+            ends: dict[int, Entry] = {}
+            for rank in directory.ranks(attempt) or [0]:
+                path = directory.rank_events(attempt, rank)
+                tail = RankTail(path, rank=rank, attempt=attempt, after=log.merged.get((rank, attempt)))
+                try:
+                    for entry in tail.read():
+                        if is_end(entry):
+                            ends[rank] = entry
+                        else:
+                            self.write(entry)
+                except CorruptLog as error:
+                    lost = f"the rest of {path.name} is lost: {error.message}"
+                    self.note(events.Warning(code="events.corrupt", message=lost))
+            if ends and attempt not in log.ended:
+                decided = deciding_rank(ends)
+                assert decided is not None, "all of them stand in a log"
+                self.write(ends[decided])
+
+    def write(self, entry: Entry) -> None:
+        """Number an event, write it, and announce it."""
+        assert self._log is not None
+        self._may_write()  # this process may have been stopped for long, also in the middle of a merge
+        event = self._log.append(entry)
+        if isinstance(entry.payload, events.CheckpointSaved):
+            self._log.sync()
+        if self._readers is not None:
+            self._readers.hear(event)
+        self._note_failures(self._audience.tell(event))
+
+    def note(self, payload: events.Payload) -> None:
+        """Write an event of the supervisor's own, at the step where the run stands."""
+        self.write(self._own(payload))
+
+    def merge(self) -> None:
+        """Move the workers' new events into the log."""
+        for tail in self._tails:
+            for entry in tail.read():
+                self._remember(entry, tail.rank)
+                if not is_end(entry):
+                    self.write(entry)
+
+    def note_news(self) -> None:
+        """Write down what became of reporters and uploads."""
+        if self._log is not None and self._readers is not None:
+            for payload in self._readers.news():
+                self.note(payload)
+
+    def hear_end(self, rank: int, line: bytes, offset: int) -> None:
+        """Take in a rank's terminal event, which is in its log, and may not be seen there yet from this machine."""
+        self._remember(self._tails[rank].entry(line, offset), rank)
+
+    def recall(self, history: "Iterable[Event]") -> None:
+        """Take up where the log of earlier attempts leaves the run."""
+        for event in history:
+            self.step = self.step if event.step is None else event.step
+            self.epoch = self.epoch if event.epoch is None else event.epoch
+            if isinstance(event.payload, events.Metrics | events.Validation | events.Test):
+                self.metrics = {**self.metrics, **event.payload.metrics}
+
+    def end(self, payload: events.Payload, *, said_by: int | None = None) -> None:
+        """Write the terminal event, and close the log.
+
+        :param said_by: The rank that has said it; None if none has.
+        """
+        own = self._own(payload)
+        said = None if said_by is None else self.said.get(said_by)
+        self._has_ended = True
+        self.write(attrs.evolve(own, time_ms=said.time_ms, src=said.src) if said else own)
+        self.close()
+
+    def close(self) -> None:
+        """Close the log."""
+        assert self._log is not None
+        log, self._log = self._log, None
+        log.close()
+
+    def _own(self, payload: events.Payload) -> Entry:
+        return Entry(payload=payload, step=self.step, epoch=self.epoch)
+
+    def _remember(self, entry: Entry, rank: int) -> None:
+        self.signs_of_life += 1
+        if is_end(entry):
+            self.said[rank] = entry
+        if rank > 0:  # it tells of warnings and of its end alone
+            self._stand_at(max(self.step, entry.step or 0))
+            return
+        if isinstance(entry.payload, events.CheckpointSaved):
+            self.checkpoint_step = entry.step
+            for metric, value in entry.payload.best.items():
+                self.best = {"metric": metric, "value": value, "step": entry.step}
+        if isinstance(entry.payload, events.CheckpointSaved | events.Warning) and (entry.step or 0) <= self.step:
+            return  # of a checkpoint that was written while the training went on
+        if entry.step is not None:
+            self._stand_at(entry.step)
+        self.epoch = self.epoch if entry.epoch is None else entry.epoch
+        if isinstance(entry.payload, events.Metrics | events.Validation | events.Test):
+            self.metrics = {**self.metrics, **entry.payload.metrics}
+        elif isinstance(entry.payload, events.RunResumed):
+            self.checkpoint_step = entry.step
+        elif isinstance(entry.payload, events.RunStarted):
+            self.is_training = True
+        elif isinstance(entry.payload, events.StopRequested):
+            self.requested_by = self.requested_by or entry.payload.requested_by
+
+    def _stand_at(self, step: int) -> None:
+        if step != self.step:
+            self.step, self.last_progress_ms = step, now_ms()
+
+    def _note_failures(self, failures: list[Failure]) -> None:
+        if self._has_ended:
+            self.failures += failures
+            return
+        for failure in failures:
+            self.note(events.ReporterFailed(reporter=failure.label, message=failure.message))

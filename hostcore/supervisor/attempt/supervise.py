@@ -1,0 +1,338 @@
+"""The supervisor's part of a run: start the workers, merge and report their events, pass on signals, write the end.
+
+::
+
+    start a worker for each rank ─▶ it checks the job ─▶ "invalid" from any: withdraw, exit 2
+                                                      └▶ "ready" from all: run_submitted, "go"
+    until all have ended:   renew the lease;  merge their events ▸ events.jsonl;  pass on requests to stop
+    the plot;  what must be delivered;  the terminal event, result.json;  what else can be delivered
+
+Reporters and uploaders read the log in threads of their own: :mod:`hostcore.supervisor.attempt.serving`.
+
+When a rank fails or dies, the others cannot go on: they have a moment to say what they see of it, and are killed.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from hostcore.errors import Errors
+from hostcore.events.merger import Entry
+from hostcore.events.writer import now_ms
+from hostcore.runs.channel import errors_of_content
+from hostcore.runs.control import read_cancel
+from hostcore.runs.result import Left, RunResult
+from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
+from hostcore.supervisor.attempt.ending import End
+from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.attempt.lease_guard import LeaseGuard, RunDirectoryGone, RunTakenOver
+from hostcore.supervisor.attempt.listeners import Audience, Listener
+from hostcore.supervisor.attempt.outcome import Outcome
+from hostcore.supervisor.attempt.restarting import Restart
+from hostcore.supervisor.attempt.serving import SHORT_TIMEOUTS, Serving, Timeouts, fails_for
+from hostcore.supervisor.attempt.stopping import LEAVE_SECONDS, Limits, Stopping
+from hostcore.supervisor.devices import shared_device
+from hostcore.supervisor.doctor.quick import quick_warnings
+from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.plot import plot_loss
+from hostcore.supervisor.workers.group import Member, WorkerGroup
+from hostcore.supervisor.workers.spawn import LocalRanks, Spawn
+from hostcore.supervisor.writable import unwritable
+from hostcore_hookspecs import events
+from hostcore_hookspecs.errors import HostcoreError, RunError
+
+#: How long to wait for a worker's next word before looking around. An end is noticed at once.
+TICK_SECONDS: Final = 0.1
+#: How long the other ranks may take to say theirs, once one has failed.
+SETTLE_SECONDS: Final = 2.0
+
+
+def supervise(
+    plan: RunPlan,
+    opening: Opening,
+    interrupts: Interrupts,
+    *,
+    restart: Restart | None = None,
+    listeners: Sequence[Listener] = (),
+    spawn: Spawn | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> RunResult:
+    """Run one attempt to its end.
+
+    :param interrupts: Entered before the attempt was opened, so that no signal leaves it half open.
+    :param restart: Why it is started, if it is one more after a failure.
+    :param listeners: Told every event while it is written.
+    :param spawn: Starts the ranks; None: as processes of this machine.
+    :raises Errors: When the worker finds the job invalid; then the attempt leaves no trace.
+    :raises RunUnwritable: When the run directory cannot be written, before the worker was told to go; then the attempt
+        leaves no trace either. Later that is a failure of the run.
+    """
+    attempt = _Attempt(plan, opening, interrupts, restart=restart, listeners=listeners, clock=clock)
+    try:
+        return attempt.run(spawn or LocalRanks(plan.spec.ranks, plan.devices))
+    except OSError as error:
+        if attempt.submitted:
+            return attempt.break_off(error)
+        attempt.workers.end()
+        told = attempt.explained(error)
+        opening.withdraw()
+        raise told from error
+    except (Errors, RunTakenOver):  # the job was refused, and the attempt withdrawn; or the run is another's now
+        raise
+    except HostcoreError as error:
+        if attempt.submitted:
+            return attempt.break_off(error)
+        attempt.workers.end()
+        opening.withdraw()
+        raise
+    finally:
+        attempt.workers.close()  # what is left of them: processes that they started, or all after an error here
+        attempt.serving.abandon()
+
+
+class _Attempt:
+    """Watches the workers of one attempt."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        opening: Opening,
+        interrupts: Interrupts,
+        *,
+        restart: Restart | None,
+        listeners: Sequence[Listener],
+        clock: Callable[[], float],
+    ) -> None:
+        self._plan = plan
+        self._opening = opening
+        self._directory = opening.directory
+        self._restart = restart
+        self._clock = clock
+        self._started_ms = now_ms()
+        self._lease_guard = LeaseGuard(opening.directory, opening.attempt)
+        self.workers = WorkerGroup()
+        #: Whether the workers have been told to go.
+        self.submitted = False
+        #: What may hurt the attempt, as far as could be seen before it.
+        self._doubts: Sequence[events.Warning] = ()
+        #: Whether the run directory is of no use any more.
+        self._is_broken_off = False
+        spec = plan.spec
+        self._stopping = Stopping(
+            interrupts,
+            Limits(grace=spec.grace_seconds, max_runtime=spec.max_runtime_seconds, stall=spec.stall_seconds),
+            read_cancel=lambda: read_cancel(opening.directory, opening.attempt),
+            clock=clock,
+        )
+        self.serving = Serving(plan, opening, leave_by=self._stopping.leave_by, meanwhile=self._keep_on, clock=clock)
+        self._journal = Journal(
+            opening,
+            plan.job,
+            Audience(listeners),
+            readers=self.serving,
+            ranks=spec.ranks,
+            may_write=self._lease_guard.check,
+        )
+        self._outcome = Outcome(self.workers, self._journal, self._stopping, output=self._output)
+
+    def run(self, spawn: Spawn) -> RunResult:
+        """Start the workers and watch them to their end."""
+        attempt, ranks = self._opening.attempt, range(self._plan.spec.ranks)
+        self._doubts = list(quick_warnings(self._plan))
+        write_record(self._plan, self._opening, started_ms=self._started_ms)
+        write_contracts(self._plan, self._opening)
+        if self._is_stopped_within(self._restart.wait_seconds if self._restart else 0.0):
+            return self._end()
+        self.workers.start(spawn, [(self._directory.contract(attempt, rank), self._output(rank)) for rank in ranks])
+        self._watch()
+        self._lease_guard.require_held()
+        self._journal.merge()
+        return self._end()
+
+    def _output(self, rank: int) -> Path:
+        return self._directory.rank_output(self._opening.attempt, rank)
+
+    def _is_stopped_within(self, seconds: float) -> bool:
+        """Wait, holding the run; whether a request comes meanwhile not to start it at all."""
+        end = self._clock() + seconds
+        while not self._stopping.asked_before_start():
+            if self._clock() >= end:
+                return False
+            self._keep_on()
+            time.sleep(TICK_SECONDS)
+        return True
+
+    def _keep_on(self) -> None:
+        """What is due now and then, as long as the attempt is not over: the lease, and the news of those who read."""
+        if self._is_broken_off:
+            return
+        self._lease_guard.renew(step=self._journal.step, last_progress_ms=self._journal.last_progress_ms)
+        self._journal.note_news()
+
+    def _watch(self) -> None:
+        """Listen to the workers until all have ended."""
+        while not self.workers.is_over:
+            for member, kind, content in self.workers.listen(TICK_SECONDS):
+                self._hear(member, kind, content)
+            self._keep_on()
+            self._journal.merge()
+            if self._outcome.is_complete:
+                self._stopping.see_off(self.workers, seconds=LEAVE_SECONDS)
+            elif len(self.workers.members) > 1 and self._outcome.has_failed:
+                self._stopping.see_off(self.workers, seconds=SETTLE_SECONDS if self.submitted else 0.0)
+            else:
+                self._stopping.pass_on(self.workers, submitted=self.submitted)
+                if self._journal.is_training:
+                    self._stopping.watch(self.workers, self._journal.signs_of_life)
+
+    def _hear(self, member: Member, kind: str, content: Any) -> None:
+        """Act on what a worker says over the line."""
+        if kind == "invalid":
+            self._refuse(member.rank, errors_of_content(content, self._plan.spec.origins))
+        elif kind == "ready":
+            member.summary = content
+            summaries = [one.summary for one in self.workers.members if one.summary is not None]
+            if len(summaries) == len(self.workers.members):
+                self._submit(summaries)
+        elif kind == "failed":
+            self._outcome.tell(member.rank, RunError(**content))
+        elif kind == "said":
+            self._journal.hear_end(member.rank, content["line"].encode(), content["offset"])
+
+    def _refuse(self, rank: int, errors: Errors) -> None:
+        """The job is invalid: listeners that know of the run hear its end, and nothing of it stays.
+
+        An attempt of an older run that is in the journal already stays, as failed: numbers are not given twice. So does
+        one that was submitted with ``--detach``: its submitter finds out from the run directory.
+        """
+        if self._journal.is_open or self._opening.submitted:
+            error = RunError(type="InvalidJob", message=str(errors), rank=rank)  # which has the hints in it
+            self._outcome.tell(rank, error)
+            if not self._opening.is_new:
+                return
+            self._journal.end(events.RunFailed(error=error))
+        self.workers.end()  # they have said all there is to say; a thread that a plugin started could keep them
+        self._opening.withdraw()
+        raise errors
+
+    def _submit(self, summaries: Sequence[Mapping[str, Any]]) -> None:
+        """The job is valid: record what it runs with, tell the reporters, and let the workers go.
+
+        :param summaries: What each rank has found out about the job.
+        """
+        summary, devices = summaries[0], [one["device"] for one in summaries]
+        on_one_machine = self._plan.spec.world_size is None
+        if on_one_machine and (error := shared_device(self._plan.spec, devices)):
+            self._refuse(0, Errors([error]))
+            return
+        if not self._plan.restarts_left:  # the next attempt may choose another one of them
+            self._plan.devices.keep(devices)
+        write_record(self._plan, self._opening, started_ms=self._started_ms, summary=summary)
+        self._journal.open()
+        job = self._plan.job
+        submitted = events.RunSubmitted(
+            trainer=job.trainer,
+            max_steps=job.max_steps,
+            epochs=job.epochs,
+            total_steps=summary["total_steps"],
+            num_rows=summary["num_rows"],
+            batch_size=job.batch_size,
+            devices=devices,
+        )
+        self._journal.write(Entry(payload=submitted, step=None, epoch=None))
+        if self._restart is not None:
+            self._journal.note(events.Warning(code="run.restarted", message=self._restart.message))
+        if (trouble := self._plan.devices.trouble) and any(one.startswith("cuda") for one in devices):
+            message = f"other runs may use the same GPUs: {trouble}"
+            self._journal.note(events.Warning(code="device.unleased", message=message))
+        for doubt in self._doubts:
+            self._journal.note(doubt)
+        for message in (*summary["deprecated"], *self._plan.deprecated):
+            self._journal.note(events.Warning(code="plugin.deprecated", message=message))
+        self.submitted = True
+        self.workers.send("go", {})
+
+    def _end(self) -> RunResult:
+        """Write the end, with the time that those who read it need: plot, terminal event, result, no lease any more."""
+        if not self._journal.is_open:
+            self._journal.open()
+        self._draw()
+        said, rank = self._outcome.end(submitted=self.submitted)
+        if not self._will_restart(said):
+            self._plan.devices.close()  # the workers have ended; what is left to deliver needs no GPU
+        timeouts = SHORT_TIMEOUTS if self._will_restart(said) else Timeouts()
+        payload = fails_for(said, self.serving.settle(timeouts))
+        self._journal.note_news()
+        self._journal.end(payload, said_by=rank if payload is said else None)
+        result = self._result(payload)
+        result.write(self._directory.result)
+        return attrs.evolve(result, left=self._see_off(timeouts))
+
+    def _see_off(self, timeouts: Timeouts) -> list[Left]:
+        """The end stands: give those who read it their time. Nothing that goes wrong now changes how the run has ended.
+
+        :return: What they have left.
+        """
+        left = [Left(message=f"{one.label} failed at the end: {one.message}") for one in self._journal.failures]
+        try:
+            self.serving.finish(timeouts)
+            self._lease_guard.release()
+        except RunTakenOver:
+            raise
+        except (OSError, HostcoreError) as error:
+            left.append(Left(message=f"the run has ended, and then the run directory could not be used: {error}"))
+        return [*left, *self.serving.left]
+
+    def _will_restart(self, payload: End) -> bool:
+        """Whether another attempt follows, which goes on with what is not delivered."""
+        failed = isinstance(payload, events.RunFailed)
+        return failed and self._plan.restarts_left > 0 and self._stopping.asked is None
+
+    def break_off(self, error: OSError | HostcoreError) -> RunResult:
+        """End a run whose directory cannot be written or read any more, and write of its end what can be written."""
+        self.workers.end()
+        told = self.explained(error)
+        own = RunError(type=type(told).__name__, message=told.message, hint=told.hint)
+        payload = events.RunFailed(error=self._outcome.failure or own)
+        result = self._result(payload)
+        with suppress(OSError):
+            self._lease_guard.release()  # on a full disk, its block is the one for the result
+            result.write(self._directory.result)
+        self._is_broken_off = True
+        with suppress(OSError, RunDirectoryGone):
+            if self._journal.is_open:
+                self._journal.end(payload)
+                self.serving.finish(SHORT_TIMEOUTS)
+        return attrs.evolve(result, left=self.serving.left)
+
+    def explained(self, error: OSError | HostcoreError) -> HostcoreError:
+        """What an error says about the run directory. To be asked before anything of it is withdrawn."""
+        if not isinstance(error, OSError):
+            return error
+        is_gone = not self._directory.record.exists()
+        return RunDirectoryGone(self._directory) if is_gone else unwritable(self._directory.path, error)
+
+    def _result(self, payload: End) -> RunResult:
+        return result_of(
+            payload,
+            self._opening,
+            self._journal,
+            checkpoints=self._plan.checkpoints_dir,
+            asked_by=self._stopping.asked.requested_by if self._stopping.asked else None,
+            started_ms=self._started_ms,
+        )
+
+    def _draw(self) -> None:
+        """Draw the loss curve. A picture that fails is a warning."""
+        if not self._plan.plots:
+            return
+        try:
+            plot_loss(self._directory.events, self._directory.loss_plot, title=self._directory.run_id)
+        except Exception as error:  # noqa: BLE001 - a picture must not cost the run its end
+            self._journal.note(events.Warning(code="plot.failed", message=f"no loss curve was drawn: {error!r}"))

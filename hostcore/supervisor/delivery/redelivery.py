@@ -1,0 +1,387 @@
+"""Delivery by hand, after a run has ended: a reporter is told its log, its uploaders copy what they have not copied.
+
+``hostcore replay`` and ``hostcore upload`` load the components that the recorded job names, with the settings that they
+have there, and serve them as an attempt does.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import attrs
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.layers import apply_override, override_name
+from hostcore.job.load import load_job
+from hostcore.job.origins import Origins, mark, with_origin
+from hostcore.job.sections import DeliveryUse
+from hostcore.job.spec import JobSpec, job_view
+from hostcore.plugins.attribution import traceback_from
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.requirements import check_contract_version
+from hostcore.plugins.resolve import Selected, resolve
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.contract import InvalidContract, WorkerContract
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
+from hostcore.supervisor.delivery.ledger import Ledger
+from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts, ReporterWorker
+from hostcore.supervisor.delivery.subscription import (
+    FSSPEC,
+    Destination,
+    ReporterSubscription,
+    destinations_of,
+    mirroring,
+    prefix_of,
+    subscriptions_of,
+    unique_names,
+)
+from hostcore.supervisor.delivery.upload_queue import Pending
+from hostcore.supervisor.delivery.upload_workers import UploadLimits
+from hostcore.supervisor.delivery.uploads import Uploads
+from hostcore_hookspecs import events
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.plan import PluginRef
+from hostcore_hookspecs.reporter import ReporterContext
+
+#: How long a reporter may fail without a break before it is given up.
+GIVE_UP_SECONDS: Final = 30.0
+_LOOK_SECONDS: Final = 0.1
+
+
+class NoUploader(HostcoreError):
+    """The run has no uploader."""
+
+    code = "uploads.none"
+
+
+@attrs.frozen(kw_only=True)
+class ChosenReporter:
+    """The reporter that is to be told."""
+
+    subscription: ReporterSubscription
+    #: Whether it is one of the run's own.
+    is_own: bool
+    #: Whether it is one of the run's own as it was in the run, so that its cursor counts for it.
+    is_same: bool
+    #: The job as recorded.
+    spec: JobSpec
+
+
+@attrs.frozen(kw_only=True)
+class ChosenUploaders:
+    """The uploaders that are to copy a run."""
+
+    destinations: Sequence[Destination]
+    #: Keys of the run's own that are not among them.
+    owed: Sequence[str]
+    base_uri: str | None
+    #: The job as recorded.
+    spec: JobSpec
+
+
+# -- which ones --------------------------------------------------------------------------------------------------------
+
+
+def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] = ()) -> ChosenReporter:
+    """Load a reporter.
+
+    :param name: One of the run's own, by its name or that of its cursor, with the settings it has there; or any other.
+    :param settings: ``key=value``, applied last.
+    :raises HostcoreError: When there is no such reporter, or its settings are wrong.
+    """
+    record, spec = _recorded(directory)
+    discovered = discover()
+    names = unique_names([use.use.rpartition("/")[2] for use in spec.reporters])
+    position = _position(spec, names, name, discovered)
+    own = None if position is None else spec.reporters[position]
+    at = "" if position is None else f"/reporters/{position}"
+    use = own or DeliveryUse(use=name)
+    chosen: dict[str, object] = dict(use.settings)
+    origins: Origins = {}
+    for override in settings:
+        name_of_override = override_name(override)
+        before, chosen = chosen, apply_override(chosen, override, name=name_of_override)
+        origins = with_origin(origins, override, before, chosen, name=name_of_override)
+    ref = _resolved(use.use, "reporter", discovered, at)
+    try:
+        component = _loaded(ref, chosen, at, Path(record.job_dir) if own else Path.cwd())
+    except HostcoreError as error:
+        mark(all_errors(error), {f"{at}{place}": origin for place, origin in origins.items()})
+        for one in all_errors(error):
+            one.file = one.file or (str(directory.record) if own else None)
+        raise
+    (subscription,) = subscriptions_of([component], [use])
+    if position is not None:
+        subscription = attrs.evolve(subscription, name=names[position])
+    is_own = own is not None
+    return ChosenReporter(subscription=subscription, is_own=is_own, is_same=is_own and not settings, spec=spec)
+
+
+def _position(spec: JobSpec, names: Sequence[str], name: str, discovered: Discovered) -> int | None:
+    """Which of the run's own reporters is meant; None if none."""
+    if name in names:
+        return names.index(name)
+    try:
+        meant = resolve(name, "reporter", discovered)
+    except HostcoreError:
+        return None  # told in a moment
+    return next((at for at, use in enumerate(spec.reporters) if _is(use, meant, discovered)), None)
+
+
+def _is(use: DeliveryUse, meant: PluginRef, discovered: Discovered) -> bool:
+    try:
+        return resolve(use.use, "reporter", discovered) == meant
+    except HostcoreError:  # it is not installed any more
+        return False
+
+
+def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: str | None = None) -> ChosenUploaders:
+    """Load the uploaders of a run, or the one that copies it to a URI.
+
+    :param names: Those of the run's own that are wanted: as the job names them, or as the ledger does; all, if none.
+    :param to: A URI in place of them.
+    :raises HostcoreError: When the run has none, or none of such a name, or one cannot be loaded.
+    """
+    try:
+        record, spec = _recorded(directory)
+        base_uri, job_dir = spec.checkpoint_base_uri, Path(record.job_dir)
+        own = _uploaders(mirroring(spec.uploaders, base_uri), job_dir, base_uri=base_uri)
+    except HostcoreError as error:
+        if to is None:
+            for one in all_errors(error):
+                one.file = one.file or str(directory.record)
+            raise
+        # What the run's own uploaders lack is their business; that they cannot be loaded must not keep this one.
+        record, spec = _recorded(directory)
+        job_dir, own = Path(record.job_dir), []
+    if to is not None:
+        base_uri = to
+        destinations = _uploaders([DeliveryUse(use=FSSPEC)], job_dir, base_uri=to)
+    else:
+        destinations = _wanted(directory, own, names)
+    served = {one.key for one in destinations}
+    owed = [one.key for one in own if one.key not in served]
+    return ChosenUploaders(destinations=destinations, owed=owed, base_uri=base_uri, spec=spec)
+
+
+def _wanted(directory: RunDirectory, own: Sequence[Destination], names: Sequence[str]) -> list[Destination]:
+    if not own:
+        raise NoUploader(
+            f"the job of {directory.run_id} has no uploaders",
+            file=str(directory.record),
+            hint="say where to: hostcore upload RUN --to URI, such as s3://bucket/runs or a folder",
+        )
+    known = [one.name for one in own]
+    wanted = {name: name.rpartition("/")[2] for name in names}
+    for name, short in wanted.items():
+        if short not in known:
+            hint = f"it has: {', '.join(known)}"
+            raise NoUploader(f"{directory.run_id} has no uploader {name!r}", file="--uploader", hint=hint)
+    return [one for one in own if not names or one.name in wanted.values()]
+
+
+def _uploaders(uses: Sequence[DeliveryUse], job_dir: Path, *, base_uri: str | None) -> list[Destination]:
+    discovered = discover()
+    components: list[Component] = []
+    errors: list[HostcoreError] = []
+    for position, use in enumerate(uses):
+        at = f"/uploaders/{position}"
+        try:
+            components.append(_loaded(_resolved(use.use, "uploader", discovered, at), use.settings, at, job_dir))
+        except HostcoreError as error:
+            errors += all_errors(error)
+    if errors:
+        raise Errors(errors)
+    return destinations_of(components, uses, base_uri=base_uri)
+
+
+def _recorded(directory: RunDirectory) -> tuple[RunRecord, JobSpec]:
+    record = RunRecord.read(directory.record)
+    spec = load_job(record.job, base_dir=Path(record.job_dir), world_size=record.world_size or None)
+    return record, spec
+
+
+def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRef:
+    ref = resolve(name, kind, discovered, pointer=at or None)
+    check_contract_version(ref, pointer=at)
+    return ref
+
+
+def _loaded(ref: PluginRef, settings: Mapping[str, Any], at: str, job_dir: Path) -> Component:
+    selected = Selected(ref=ref, settings=settings, pointer=at, use=f"{ref.kind}:{ref.name}", named_at=at)
+    return load_component(selected, job_dir=job_dir)
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Replayed:
+    """The result of a replay."""
+
+    #: Events that it has taken.
+    told: int
+    #: Events that it was to be told.
+    events: int
+    #: What it failed with, in one line; None if it did not.
+    problem: str | None
+    #: The reporter's own traceback of that; empty if there is none.
+    traceback: str = ""
+
+
+class Replay:
+    """Tells a reporter the log as it is now.
+
+    :param pending: Only what is behind the cursor that the reporter has in this run.
+    :param tell: Takes what people should know meanwhile.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        chosen: ChosenReporter,
+        *,
+        pending: bool,
+        tell: Callable[[str], object],
+        timeouts: ReporterTimeouts | None = None,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        log = LogView(directory.events)
+        subscription = chosen.subscription
+        self._tell = tell
+        self._give_up_seconds = give_up_seconds
+        self._file = CursorFile(directory.cursors / f"{subscription.name}.json", identity=subscription.identity)
+        self._before, problem = self._file.read(log) if chosen.is_own else (Cursor(), None)
+        if pending and problem:
+            tell(f"its cursor is of no use: {problem}; it is told everything")
+        self._keeps_cursor = chosen.is_same or (chosen.is_own and pending)
+        begin = self._before if pending else Cursor()
+        last_seq = log.last_seq()
+        #: How many events there are to tell.
+        self.events = last_seq - begin.seq
+        context = ReporterContext(
+            run_id=directory.run_id,
+            attempt=newest_attempt(directory.attempts),
+            job=job_view(chosen.spec),
+            run_dir=str(directory.path),
+            last_seq=last_seq,
+        )
+        self.worker = ReporterWorker(
+            subscription,
+            log,
+            context,
+            None,
+            begin=lambda: begin,
+            tell=self._tell_of,
+            timeouts=timeouts,
+        )
+
+    def run(self, look: Callable[[int], object]) -> Replayed:
+        """Tell it everything.
+
+        :param look: Called now and then with the number of events taken so far.
+        """
+        worker = self.worker
+        worker.start()
+        worker.finish()
+        try:
+            while not worker.is_over:
+                worker.join(_LOOK_SECONDS)
+                worker.look()
+                look(worker.taken)
+                if worker.outage_seconds > self._give_up_seconds:
+                    worker.abandon()
+                    worker.join(1.0)
+                    break
+        finally:
+            worker.abandon()
+            if self._keeps_cursor and worker.cursor.offset > self._before.offset:
+                self._file.path.parent.mkdir(exist_ok=True)
+                self._file.write(worker.cursor)
+        look(worker.taken)
+        return Replayed(
+            told=worker.taken,
+            events=self.events,
+            problem=worker.problem,
+            traceback=traceback_from(worker.error, _is_the_reporters) if worker.error else "",
+        )
+
+    def _tell_of(self, payload: events.Payload) -> None:
+        if isinstance(payload, events.Warning):
+            self._tell(payload.message)
+        elif isinstance(payload, events.ReporterFailed) and not self.worker.has_given_up:
+            self._tell(f"{payload.reporter}: {payload.message}; it is tried again")
+
+
+def _is_the_reporters(frame: FrameType) -> bool:
+    module = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return module not in ("hostcore", "stamina", "tenacity")
+
+
+# -- artifacts ---------------------------------------------------------------------------------------------------------
+
+
+def uploads_of(directory: RunDirectory, chosen: ChosenUploaders, *, limits: UploadLimits | None = None) -> Uploads:
+    """The uploads of a run that has ended; nothing of it is given up because it has waited.
+
+    :raises LedgerBusy: When another process uploads it now.
+    """
+    attempt = newest_attempt(directory.attempts)
+    Ledger(directory.uploads, attempt=attempt).close()
+    checkpoints, samples = _folders_elsewhere(directory, attempt)
+    return Uploads(
+        chosen.destinations,
+        directory,
+        attempt=attempt,
+        job=job_view(chosen.spec),
+        base_uri=chosen.base_uri,
+        prefix=prefix_of(directory.run_id, chosen.spec.trainer),
+        spool_bytes=0,
+        spool_seconds=0,
+        checkpoints_dir=checkpoints,
+        samples_dir=samples,
+        owed=chosen.owed,
+        limits=limits,
+    )
+
+
+def _folders_elsewhere(directory: RunDirectory, attempt: int) -> tuple[Path | None, Path | None]:
+    """Where an attempt wrote checkpoints and samples, if not below the run directory."""
+    try:
+        contract = WorkerContract.read(directory.contract(attempt, 0))
+    except InvalidContract:  # there is none yet, or it was made by another version
+        return None, None
+    folders = (Path(contract.checkpoints_dir), Path(contract.samples_dir))
+    checkpoints, samples = (None if folder.is_relative_to(contract.run_dir) else folder for folder in folders)
+    return checkpoints, samples
+
+
+def upload_until(uploads: Uploads, stop: Callable[[Pending], bool], *, give_up_seconds: float) -> bool:
+    """Upload until nothing is left, or nothing gets through any more.
+
+    :param stop: Called now and then with what is left; says whether to stop.
+    :param give_up_seconds: How long nothing may arrive while every uploader that has something left is failing.
+    :return: Whether it was stopped.
+    """
+    arrived, since = -1, time.monotonic()
+    try:
+        uploads.start()
+        uploads.finish(final=True)
+        while not uploads.is_drained():
+            time.sleep(_LOOK_SECONDS)
+            pending = uploads.pending()
+            if stop(pending):
+                return True
+            busy = [one for one in pending.by_uploader.values() if one.left]
+            if pending.uploaded_files != arrived or not busy or not all(one.is_failing for one in busy):
+                arrived, since = pending.uploaded_files, time.monotonic()
+            elif time.monotonic() - since > give_up_seconds:
+                break
+    finally:
+        uploads.abandon()
+    return False

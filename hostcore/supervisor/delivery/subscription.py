@@ -1,0 +1,157 @@
+"""The subscriptions of a job: each use of a reporter or uploader, its methods, and what the host has to know of it."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+import attrs
+import orjson
+
+from hostcore.job.names import BUILTIN, is_builtin
+from hostcore.job.sections import DeliveryUse
+from hostcore.plugins.component import Component
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.published import recorded_distribution
+from hostcore_hookspecs.events import Event
+from hostcore_hookspecs.reporter import ReporterContext
+from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
+
+#: Copies to any URI that fsspec knows.
+FSSPEC: Final = f"{BUILTIN}fsspec"
+_KEY_LENGTH: Final = 16
+
+
+def _nothing(*_: object) -> None:
+    """Stands for ``open`` and ``close`` of a component that has none."""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Subscription:
+    """One use of a component that something is delivered to."""
+
+    #: How messages name it: with its distribution and version.
+    label: str
+    #: Short, unique in the job: ``mlflow``, the second one ``mlflow.2``.
+    name: str
+    #: Whether the run fails at its end if this has not taken everything.
+    required: bool = False
+    close: Callable[[], object] = _nothing
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class ReporterSubscription(Subscription):
+    """One use of a reporter."""
+
+    #: The plugin, whatever its version: a cursor of another one is not used.
+    identity: str
+    #: Whether it is told nothing of what earlier attempts have left untold.
+    live_only: bool = False
+    report_event: Callable[[Event], object]
+    open: Callable[[ReporterContext], object] = _nothing
+    #: Held by the thread that serves it. A thread of an earlier attempt may still hang in one of its methods.
+    turn: threading.Lock = attrs.field(factory=threading.Lock)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Destination(Subscription):
+    """One use of an uploader."""
+
+    upload_artifact: Callable[[Artifact], UploadReceipt]
+    open: Callable[[UploadContext], object] = _nothing
+    #: Tells the place from any other: what has arrived at one says nothing about another. The same in every process.
+    key: str = attrs.field()
+
+    @key.default
+    def _name_alone(self) -> str:
+        return self.name
+
+
+_turns: Final[WeakKeyDictionary[Component, threading.Lock]] = WeakKeyDictionary()
+
+
+def subscriptions_of(reporters: Sequence[Component], uses: Sequence[DeliveryUse]) -> list[ReporterSubscription]:
+    """The reporters of a job.
+
+    :param reporters: Loaded, in the order of ``uses``.
+    :param uses: What the job says of each.
+    """
+    hooks = Hooks(reporters, kinds=("reporter",))
+    names = unique_names([one.ref.name for one in reporters])
+    return [
+        ReporterSubscription(
+            label=one.ref.provenance,
+            name=name,
+            identity=f"{_recorded_distribution(one)}/{one.ref.name}",
+            required=use.required,
+            live_only=getattr(one.instance, "LIVE_ONLY", False) is True,
+            turn=_turns.setdefault(one, threading.Lock()),
+            **_methods(hooks, one, "report_event"),
+        )
+        for one, name, use in zip(reporters, names, uses, strict=True)
+    ]
+
+
+def destinations_of(
+    uploaders: Sequence[Component], uses: Sequence[DeliveryUse], *, base_uri: str | None = None
+) -> list[Destination]:
+    """The uploaders of a job.
+
+    :param uploaders: Loaded, in the order of ``uses``.
+    :param uses: What the job says of each.
+    :param base_uri: The job's ``checkpoint_base_uri``; part of the place.
+    """
+    hooks = Hooks(uploaders, kinds=("uploader",))
+    names = unique_names([one.ref.name for one in uploaders])
+    return [
+        Destination(
+            label=one.ref.provenance if name == one.ref.name else f"{one.ref.provenance}, as {name}",
+            name=name,
+            required=use.required,
+            key=_key(one, use, base_uri),
+            **_methods(hooks, one, "upload_artifact"),
+        )
+        for one, name, use in zip(uploaders, names, uses, strict=True)
+    ]
+
+
+def _methods(hooks: Hooks, component: Component, required: str) -> dict[str, Any]:
+    """The methods of a component by their names; ``open`` and ``close`` are optional."""
+    return {name: hooks.bind(name, of=component) or _nothing for name in ("open", required, "close")}
+
+
+def _recorded_distribution(component: Component) -> str | None:
+    ref = component.ref
+    return ref.dist and recorded_distribution(ref.dist, ref.kind, ref.name)
+
+
+def _key(component: Component, use: DeliveryUse, base_uri: str | None) -> str:
+    """A digest of the plugin and its settings: with another bucket in the job, nothing has been copied there yet."""
+    place = [_recorded_distribution(component), component.ref.name, dict(use.settings), base_uri]
+    text = orjson.dumps(place, option=orjson.OPT_SORT_KEYS, default=str)
+    return hashlib.sha256(text).hexdigest()[:_KEY_LENGTH]
+
+
+def mirroring(uses: Sequence[DeliveryUse], base_uri: str | None) -> tuple[DeliveryUse, ...]:
+    """The uploaders of a job, with the one that its ``checkpoint_base_uri`` stands for, unless it names that itself."""
+    named = any(is_builtin(use.use, "fsspec") and "uri" not in use.settings for use in uses)
+    return tuple(uses) if base_uri is None or named else (*uses, DeliveryUse(use=FSSPEC))
+
+
+def prefix_of(run_id: str, trainer: str) -> str:
+    """Where a run belongs below any base: ``<run_id>/framework=<trainer>``; ``:`` and ``/`` in a name become ``-``."""
+    return f"{run_id}/framework={trainer.replace(':', '-').replace('/', '-')}"
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Names that are all different: a second ``mlflow`` becomes ``mlflow.2``."""
+    given: list[str] = []
+    for name in names:
+        given.append(next(one for one in _variants(name) if one not in given))
+    return given
+
+
+def _variants(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}.{number}" for number in range(2, 1_000_000))

@@ -1,0 +1,361 @@
+"""Units: what is uploaded as one, of use at its destination only when it is there as a whole; and where they lie."""
+
+import hashlib
+import time
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from typing import Final, Literal
+
+import attrs
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import committed
+from hostcore.checkpoints.names import record_name, step_of_folder
+from hostcore.checkpoints.record import CommitRecord
+from hostcore.runs.directory import RunDirectory
+from hostcore_hookspecs import events
+from hostcore_hookspecs.uploader import Artifact
+
+CHECKPOINTS: Final = "checkpoints"
+SAMPLES: Final = "samples"
+_VERSION_LENGTH: Final = 12
+
+
+class Turn(IntEnum):
+    """When a unit is uploaded, beside the order in which units come up."""
+
+    #: Before anything else: that the attempt has begun.
+    FIRST = 0
+    USUAL = 1
+    #: After everything else: how the run has ended.
+    LAST = 2
+
+
+@attrs.frozen(kw_only=True)
+class UnitFile:
+    """One file of a unit."""
+
+    #: As the contract of uploaders has it: ``checkpoint``, ``commit``, ``sample``, …
+    kind: str
+    #: Where its content lies; absolute.
+    path: Path
+    #: Where it belongs below the run directory, with ``/``.
+    relative_path: str
+    #: In bytes.
+    size: int
+    #: Empty until it is computed.
+    sha256: str = ""
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Unit:
+    """One checkpoint, one generated sample, or one document."""
+
+    kind: Literal["checkpoint", "sample", "document"]
+    #: Below the run directory: ``checkpoints/step-000200``, ``samples/step-000200/0``, ``config/run.json``.
+    name: str
+    #: Tells it from another of the same name: a step may be written again, a log grows.
+    version: str
+    files: tuple[UnitFile, ...]
+    #: Uploaded after all ``files`` have arrived: the commit record of a checkpoint.
+    seal: UnitFile | None = None
+    step: int | None = None
+    final: bool = False
+    turn: Turn = Turn.USUAL
+    #: Whether its content may grow on. A commit record that comes up later waits for it.
+    is_log: bool = False
+    #: Its folder in the spool; None if its files lie in their own places, and may go away.
+    spooled: Path | None = None
+    #: When it was saved, in nanoseconds since 1970: the order of checkpoints.
+    saved_ns: int = 0
+    #: When it began to wait, in seconds since 1970.
+    waits_since: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Tells it from any other unit."""
+        return self.name, self.version
+
+    @property
+    def all_files(self) -> tuple[UnitFile, ...]:
+        """All files; the last one to be uploaded is the last."""
+        return self.files if self.seal is None else (*self.files, self.seal)
+
+    @property
+    def size(self) -> int:
+        """Of all files, in bytes."""
+        return sum(file.size for file in self.all_files)
+
+    def artifact(self, file: UnitFile) -> Artifact:
+        """A file as an uploader gets it."""
+        return Artifact(
+            kind=file.kind,
+            path=str(file.path),
+            relative_path=file.relative_path,
+            size=file.size,
+            sha256=file.sha256,
+            step=self.step,
+            final=self.final,
+        )
+
+    def hashed(self, *, again: bool = False) -> "Unit":
+        """The same with the size and SHA-256 of every file, reading those that have none.
+
+        :param again: Whether to read the others, too: they have moved to where they do not change any more.
+        :raises OSError: When one cannot be read.
+        """
+        if not again and all(file.sha256 for file in self.files):
+            return self
+        return attrs.evolve(
+            self, files=tuple(_hashed(file) if again or not file.sha256 else file for file in self.files)
+        )
+
+
+def _hashed(file: UnitFile) -> UnitFile:
+    digest, size = hashlib.sha256(), 0
+    with file.path.open("rb") as content:
+        while chunk := content.read(1 << 20):
+            digest.update(chunk)
+            size += len(chunk)
+    return attrs.evolve(file, size=size, sha256=digest.hexdigest())
+
+
+class Vanished(Exception):
+    """It was removed before it could be linked."""
+
+
+@attrs.frozen(kw_only=True)
+class ArtifactFolder:
+    """Where checkpoints or samples lie, and where they belong below the run directory."""
+
+    folder: Path
+    #: ``checkpoints`` or ``samples``, wherever the folder is.
+    name: str
+
+
+def committed_unit(place: ArtifactFolder, step: int) -> Unit:
+    """The checkpoint of a step where it lies.
+
+    :raises Vanished: When there is none.
+    """
+    record_path = place.folder / record_name(step)
+    try:
+        content, saved_ns = record_path.read_bytes(), record_path.stat().st_mtime_ns
+        record = CommitRecord.from_json(content, file=record_path)
+    except (OSError, CheckpointError) as error:
+        raise Vanished(str(error)) from error
+    folder = place.folder / record.folder_name
+    files = tuple(
+        UnitFile(
+            kind="checkpoint",
+            path=folder / file.path,
+            relative_path=f"{place.name}/{record.folder_name}/{file.path}",
+            size=file.size,
+            sha256=file.sha256,
+        )
+        for file in record.files
+    )
+    digest = hashlib.sha256(content).hexdigest()
+    seal = UnitFile(
+        kind="commit",
+        path=record_path,
+        relative_path=f"{place.name}/{record_path.name}",
+        size=len(content),
+        sha256=digest,
+    )
+    return Unit(
+        kind="checkpoint",
+        name=f"{place.name}/{record.folder_name}",
+        version=digest[:_VERSION_LENGTH],
+        files=files,
+        seal=seal,
+        step=record.step,
+        final=record.final,
+        saved_ns=saved_ns,
+        waits_since=time.time(),
+    )
+
+
+def committed_again(unit: Unit) -> Unit:
+    """A checkpoint as its record has it now.
+
+    :raises Vanished: When there is none any more.
+    """
+    assert unit.seal is not None
+    assert unit.step is not None
+    return committed_unit(ArtifactFolder(folder=unit.seal.path.parent, name=unit.name.partition("/")[0]), unit.step)
+
+
+def sample_unit(place: ArtifactFolder, relative: str) -> Unit:
+    """A generated sample where it lies. Its files have no SHA-256 yet.
+
+    :param relative: Below the folder of samples: ``step-000200/0``.
+    :raises Vanished: When there is none.
+    """
+    folder = place.folder / relative
+    try:
+        status = folder.stat()
+        paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+        files = tuple(
+            UnitFile(
+                kind="sample",
+                path=path,
+                relative_path=f"{place.name}/{relative}/{path.relative_to(folder).as_posix()}",
+                size=path.stat().st_size,
+            )
+            for path in paths
+        )
+    except OSError as error:
+        raise Vanished(str(error)) from error
+    return Unit(
+        kind="sample",
+        name=f"{place.name}/{relative}",
+        version=f"{status.st_ino:x}-{status.st_mtime_ns:x}",
+        files=files,
+        step=step_of_folder(Path(relative).parts[0]),
+        saved_ns=status.st_mtime_ns,
+        waits_since=time.time(),
+    )
+
+
+def document_unit(path: Path, relative_path: str, *, kind: str, turn: Turn = Turn.USUAL, is_log: bool = False) -> Unit:
+    """A document where it lies, hashed.
+
+    :raises OSError: When it cannot be read.
+    """
+    status = path.stat()
+    file = UnitFile(kind=kind, path=path, relative_path=relative_path, size=status.st_size)
+    unit = Unit(
+        kind="document",
+        name=relative_path,
+        version="",
+        files=(file,),
+        turn=turn,
+        is_log=is_log,
+        saved_ns=status.st_mtime_ns,
+        waits_since=time.time(),
+    ).hashed()
+    return attrs.evolve(unit, version=unit.files[0].sha256[:_VERSION_LENGTH])
+
+
+def is_unchanged(unit: Unit) -> bool:
+    """Whether a checkpoint that lies in its own place is still the one that it was."""
+    if unit.seal is None:
+        return all(file.path.is_file() for file in unit.files)
+    try:
+        return hashlib.sha256(unit.seal.path.read_bytes()).hexdigest() == unit.seal.sha256
+    except OSError:
+        return False
+
+
+@attrs.frozen(kw_only=True)
+class Inventory:
+    """Where the things of a run lie.
+
+    Its lease, its requests, its cursors and what belongs to the uploads themselves are not uploaded.
+    """
+
+    directory: RunDirectory
+    checkpoints: ArtifactFolder
+    samples: ArtifactFolder
+    #: What was there and could not be read, by its name.
+    unreadable: dict[str, OSError] = attrs.field(factory=dict)
+
+    @classmethod
+    def of(
+        cls, directory: RunDirectory, *, checkpoints: Path | None = None, samples: Path | None = None
+    ) -> "Inventory":
+        """Of a run directory, and where else its checkpoints and samples may lie."""
+        return cls(
+            directory=directory,
+            checkpoints=ArtifactFolder(folder=checkpoints or directory.checkpoints, name=CHECKPOINTS),
+            samples=ArtifactFolder(folder=samples or directory.samples, name=SAMPLES),
+        )
+
+    def committed(self) -> Iterator[Unit]:
+        """All committed checkpoints, oldest first. Those that are removed meanwhile are passed over."""
+        found = []
+        for record in committed(self.checkpoints.folder):
+            try:
+                found.append(committed_unit(self.checkpoints, record.step))
+            except Vanished:
+                continue
+        yield from sorted(found, key=lambda unit: unit.saved_ns)
+
+    def generated(self) -> Iterator[Unit]:
+        """All generated samples, in the order of steps, hashed. Those that are removed meanwhile are passed over."""
+        steps = sorted(self.samples.folder.iterdir()) if self.samples.folder.is_dir() else []
+        for step in steps:
+            if step_of_folder(step.name) is None or not step.is_dir():
+                continue
+            for sample in sorted(step.iterdir()):
+                if sample.is_dir() and not sample.name.startswith("."):
+                    try:
+                        yield sample_unit(self.samples, f"{step.name}/{sample.name}").hashed()
+                    except (Vanished, OSError):
+                        continue
+
+    def saved(self, payload: events.CheckpointSaved | events.SampleSaved) -> Unit:
+        """What an event tells of.
+
+        :raises Vanished: When it is not there any more.
+        """
+        *_, name = parts = payload.path.split("/")
+        if isinstance(payload, events.SampleSaved):
+            return sample_unit(self.samples, "/".join(parts[-2:]))
+        if (step := step_of_folder(name)) is None:
+            raise Vanished(f"{payload.path} is no name of a checkpoint")
+        return committed_unit(self.checkpoints, step)
+
+    def beginning(self, attempt: int) -> Iterator[Unit]:
+        """That an attempt has begun, and with what job."""
+        yield from self._documents(self.directory.attempts, f"{attempt}.json", kind="config", turn=Turn.FIRST)
+        yield from self._documents(
+            self.directory.record.parent, self.directory.record.name, kind="config", turn=Turn.FIRST
+        )
+
+    def growing_logs(self) -> Iterator[Unit]:
+        """What happened so far: the event log, and what the ranks printed."""
+        yield from self.event_log()
+        yield from self._documents(self.directory.logs, "rank-*.log", kind="log")
+
+    def event_log(self) -> Iterator[Unit]:
+        """What happened so far."""
+        yield from self._documents(self.directory.logs, self.directory.events.name, kind="log")
+
+    def event_log_bytes(self) -> int:
+        """How much it holds now; 0 before it is there."""
+        try:
+            return self.directory.events.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def log_bytes(self) -> int:
+        """How much they hold now, all together."""
+        return sum(path.stat().st_size for path in self._paths(self.directory.logs, "*"))
+
+    def plots(self) -> Iterator[Unit]:
+        """The pictures."""
+        yield from self._documents(self.directory.loss_plot.parent, "*", kind="plot")
+
+    def ending(self) -> Iterator[Unit]:
+        """All documents of a run that has ended; how it has ended comes last."""
+        yield from self._documents(self.directory.attempts, "*.json", kind="config")
+        yield from self._documents(self.directory.record.parent, "*.json", kind="config")
+        yield from self.plots()
+        yield from self._documents(self.directory.logs, "*", kind="log")
+        yield from self._documents(self.directory.path, self.directory.result.name, kind="result", turn=Turn.LAST)
+
+    def _documents(self, folder: Path, pattern: str, *, kind: str, turn: Turn = Turn.USUAL) -> Iterator[Unit]:
+        for path in self._paths(folder, pattern):
+            relative = path.relative_to(self.directory.path).as_posix()
+            try:
+                yield document_unit(path, relative, kind=kind, turn=turn, is_log=kind == "log")
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                self.unreadable[relative] = error
+
+    def _paths(self, folder: Path, pattern: str) -> list[Path]:
+        return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".") and path.is_file()]

@@ -1,0 +1,210 @@
+"""Starting workers, and knowing how they died."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+import attrs
+
+from hostcore import scrubbing
+from hostcore.runs.channel import Channel
+from hostcore.supervisor.device_leases import HeldDevices
+from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE, threads_for
+from hostcore.supervisor.workers.memory import oom_kills
+from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
+from hostcore_hookspecs.errors import HostcoreError
+
+#: Where rank 0 finds the number of the listening socket that it has inherited.
+MASTER_SOCKET_VARIABLE: Final = "HOSTCORE_MASTER_FD"
+#: What torchrun sets for each rank. Of several ranks each has all of them, a single rank has none: libraries such as
+#: accelerate take one of them for the promise that there is a process group to join.
+RANK_VARIABLES: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class WorkerNotStarted(HostcoreError):
+    """The system does not start another process."""
+
+    code = "worker.start"
+
+
+@attrs.frozen
+class WorkerExit:
+    """How a worker's process ended."""
+
+    #: As in ``subprocess``: negative for a signal.
+    code: int
+    #: Whether the kernel killed something for lack of memory while it ran.
+    out_of_memory: bool = False
+    #: Whether the way it ended is unknown: the supervisor that watched it on its machine is gone.
+    lost: bool = False
+
+    def __str__(self) -> str:
+        if self.lost:
+            return "was lost with the supervisor that watched it there"
+        if self.code < 0:
+            return f"was killed by {_signal_name(-self.code)}"
+        return f"exited with code {self.code}"
+
+    @property
+    def signal(self) -> int:
+        """The signal that killed it; 0 if none did."""
+        return max(-self.code, 0)
+
+
+def _signal_name(number: int) -> str:
+    """``SIGKILL``; a real-time signal has a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+class Worker(Protocol):
+    """A worker that was started."""
+
+    @property
+    def channel(self) -> Channel:
+        """The line to it."""
+
+    def poll(self) -> WorkerExit | None:
+        """How it ended; None while it runs."""
+
+    def wait(self) -> WorkerExit:
+        """Wait for its end."""
+
+    def kill(self) -> None:
+        """End it and its children at once."""
+
+    def abort(self) -> None:
+        """Let it write the tracebacks of its threads into its output, and die of that."""
+
+    def close(self) -> None:
+        """Close the line to it."""
+
+
+class Spawn(Protocol):
+    """Starts the worker of a rank; rank 0 is started first."""
+
+    def __call__(self, rank: int, contract: Path, output: Path) -> Worker:
+        """Start a worker.
+
+        :param contract: The contract file.
+        :param output: The file for its standard output and standard error.
+        """
+
+
+class LocalRanks:
+    """Starts all ranks of a run on this machine. Of several, rank 0 inherits a listening socket where they meet.
+
+    No other process can take its port in between, because it is never free.
+
+    :param ranks: How many there will be.
+    :param devices: The GPUs that they get, all of them the same.
+    """
+
+    def __init__(self, ranks: int, devices: HeldDevices | None = None) -> None:
+        self._ranks = ranks
+        self._devices = devices or HeldDevices()
+        self._port = 0
+
+    def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
+        """See :class:`Spawn`."""
+        leases = self._devices.inherited
+        if rank > 0 or self._ranks == 1:
+            return WorkerProcess(contract, output, self._environment(rank), inherited=leases)
+        with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as listening:
+            self._port = listening.getsockname()[1]
+            environment = {**self._environment(0), MASTER_SOCKET_VARIABLE: str(listening.fileno())}
+            return WorkerProcess(contract, output, environment, inherited=[listening.fileno(), *leases])
+
+    def _environment(self, rank: int) -> dict[str, str]:
+        """That of this process, without the ranks that something around it has; of several ranks, with their own."""
+        around = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("TORCHELASTIC_") and name not in (MASTER_SOCKET_VARIABLE, *RANK_VARIABLES)
+        }
+        around |= self._devices.environment
+        if self._ranks == 1:
+            return around
+        values = (rank, rank, self._ranks, self._ranks, "127.0.0.1", self._port)
+        own = dict(zip(RANK_VARIABLES, map(str, values), strict=True))
+        return {**threads_for(self._ranks), **around, **own}
+
+
+class WorkerProcess:
+    """A worker in a process and a session of its own, so that a Ctrl-C in the terminal does not reach it.
+
+    :param environment: All of it.
+    :param inherited: File descriptors that it is to have, too.
+    """
+
+    def __init__(
+        self, contract: Path, output: Path, environment: Mapping[str, str], *, inherited: Sequence[int] = ()
+    ) -> None:
+        self.channel, theirs = Channel.pair()
+        self._oom_kills = oom_kills()
+        self._scrubbed: ScrubbedOutput | None = None
+        command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
+        with ExitStack() as opened:
+            opened.callback(theirs.close)
+            log = self._open(output, opened)
+            try:
+                self._process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**environment, "PYTHONUNBUFFERED": "1", SUPERVISOR_VARIABLE: str(os.getpid())},
+                    pass_fds=[theirs.fileno(), *inherited],
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise WorkerNotStarted(f"the worker cannot be started: {error}", file=sys.executable) from error
+
+    def _open(self, output: Path, opened: ExitStack) -> int:
+        """What the worker writes to: the file; while secrets are known, a process that hides them before it."""
+        log = opened.enter_context(output.open("ab")).fileno()
+        if not scrubbing.known():
+            return log
+        try:
+            self._scrubbed = ScrubbedOutput(log)
+        except OSError as error:
+            raise WorkerNotStarted(f"the worker's output cannot be scrubbed: {error}", file=sys.executable) from error
+        opened.callback(self._scrubbed.close)
+        return self._scrubbed.fileno()
+
+    def poll(self) -> WorkerExit | None:
+        """How it ended; None while it runs."""
+        code = self._process.poll()
+        return None if code is None else self._exit(code)
+
+    def wait(self) -> WorkerExit:
+        """Wait for its end."""
+        return self._exit(self._process.wait())
+
+    def _exit(self, code: int) -> WorkerExit:
+        if self._scrubbed is not None:
+            scrubbed, self._scrubbed = self._scrubbed, None
+            scrubbed.settle()
+        return WorkerExit(code, out_of_memory=code == -signal.SIGKILL and oom_kills() > self._oom_kills)
+
+    def abort(self) -> None:
+        """Send SIGABRT, upon which its ``faulthandler`` writes the tracebacks of all threads."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGABRT)
+
+    def kill(self) -> None:
+        """Kill it and its process group: what it started may outlive it, with a device in its hands."""
+        with suppress(ProcessLookupError, PermissionError):  # all are gone
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the line to it."""
+        self.channel.close()

@@ -1,0 +1,159 @@
+"""Checks of a run's checkpoints: every byte that was committed, and what the log says of them."""
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import Found, load_record, verify
+from hostcore.checkpoints.names import Purpose, claims, record_name, step_of_folder, step_of_record
+from hostcore.verification.checks import MOST_NAMED, Check, judged
+from hostcore.verification.log_record import LogRecord
+from hostcore_builtin_plugins.progress import format_bytes
+
+#: The code of the error about a folder without a record.
+_UNCOMMITTED: Final = "checkpoint.uncommitted"
+_PURPOSES: Final[tuple[Purpose, ...]] = ("tmp", "old", "pruned")
+
+
+@attrs.frozen(kw_only=True)
+class Examined:
+    """What became of examining a folder of checkpoints."""
+
+    checks: Sequence[Check]
+    #: Those that verify, oldest first.
+    whole: Sequence[Found]
+    #: The steps that have a record: whole, damaged, or put aside by a commit that was broken off.
+    steps: Collection[int]
+
+
+def examine_checkpoints(folder: Path, *, root: Path, running: bool) -> Examined:
+    """Compare every checkpoint with its commit record, and name what was never committed.
+
+    :param folder: A run's ``checkpoints`` folder; may be missing.
+    :param root: The run directory, which paths are shown below.
+    :param running: Whether checkpoints may come and go meanwhile.
+    """
+    checks: list[Check] = []
+    whole: list[Found] = []
+    for step in _steps(folder):
+        record = folder / record_name(step)
+        path = record if record.exists() else record.with_suffix("")
+        try:
+            found = load_record(path)
+            verify(folder, found.record)
+        except CheckpointError as error:
+            if running and not record.exists():
+                continue  # pruned meanwhile, or being written
+            place = below(root, Path(error.file) if error.file else path)
+            if error.code == _UNCOMMITTED:
+                checks.append(
+                    _leftover(below(root, path), "it has no commit record: it was never finished, and is no checkpoint")
+                )
+            else:
+                checks.append(Check(id="checkpoint.content", status="failed", message=error.message, path=place))
+            continue
+        whole.append(found)
+        told = f"{len(found.record.files)} files, {format_bytes(found.record.size)}, as they were committed"
+        checks.append(Check(id="checkpoint.content", status="ok", message=told, path=below(root, found.folder)))
+    if not running:
+        checks += [
+            _leftover(below(root, path), "a commit or a removal that was broken off") for path in _hidden(folder)
+        ]
+    recorded = {step for step in _steps(folder) if (folder / record_name(step)).exists()}
+    aside = {claim.step for claim in claims(folder)} if folder.is_dir() else set()
+    return Examined(checks=checks, whole=whole, steps=recorded | aside)
+
+
+def _steps(folder: Path) -> list[int]:
+    """The steps that have a record or a folder."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    found = {step_of_record(name) for name in names} | {step_of_folder(name) for name in names}
+    return sorted(step for step in found if step is not None)
+
+
+def _hidden(folder: Path) -> Iterator[Path]:
+    """What a commit or a removal has left."""
+    for claim in claims(folder) if folder.is_dir() else ():
+        for purpose in _PURPOSES:
+            hidden = (claim.hidden_folder(purpose), claim.hidden_record(purpose))
+            yield from (path for path in hidden if path.exists())
+
+
+def _leftover(place: str, what: str) -> Check:
+    return Check(id="checkpoint.leftover", status="warning", message=what, path=place)
+
+
+def below(root: Path, path: Path) -> str:
+    """A path as it lies in the run directory; as it is, if it lies elsewhere."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def check_story(
+    examined: Examined, log: LogRecord, *, keep: int, newest_attempt: int, running: bool
+) -> Iterator[Check]:
+    """Compare what the log says of checkpoints with what is there, and where attempts began.
+
+    :param keep: How many the newest attempt kept.
+    """
+    saved = {event.step: event for event in log.saved}
+    problems = []
+    for record in (found.record for found in examined.whole):
+        event, end = saved.get(record.step), log.end_of(record.attempt)
+        if end is None or not end.by_worker or end.status == "failed":
+            continue  # its worker may have committed it, and come to its end before it could say so
+        if event is None:
+            problems.append(f"the checkpoint of step {record.step:,} is there, and no event says that it was saved")
+        elif (event.bytes, event.final) != (record.size, record.final):
+            was = f"{event.bytes:,} bytes{', final' if event.final else ''}"
+            problems.append(f"the checkpoint of step {record.step:,} is not what event {event.seq} says: {was}")
+    kept = set() if running else _must_be_there(log, keep=keep, newest_attempt=newest_attempt)
+    problems += [
+        f"the checkpoint of step {step:,} was saved (event {saved[step].seq}) and is not there any more"
+        for step in sorted(kept - set(examined.steps))
+    ]
+    pruned = len(set(saved) - set(examined.steps))
+    told = f"{len(saved):,} saved" + (f", {pruned:,} of them removed since, as the job says" if pruned else "")
+    yield judged("log.checkpoints", problems, otherwise=told if saved else "none were saved")
+    yield _check_resumes(log)
+
+
+def _must_be_there(log: LogRecord, *, keep: int, newest_attempt: int) -> set[int]:
+    """The steps whose checkpoints must still be there: the newest, the final ones, and those that the job keeps."""
+    steps = sorted({event.step for event in log.saved})
+    of_newest = {event.step for event in log.saved if event.attempt == newest_attempt}
+    final = {event.step for event in log.saved if event.final}
+    return set(steps[-1:]) | (set(steps[-keep:] if keep else []) & of_newest) | final
+
+
+def _check_resumes(log: LogRecord) -> Check:
+    """Every attempt went on from a checkpoint that was saved before, or began at step 0."""
+    problems = []
+    for attempt, step in log.started.items():
+        resumed = next((event for event in log.resumed if event.attempt == attempt), None)
+        if resumed is None:
+            if step:
+                problems.append(
+                    f"attempt {attempt} began at step {step:,}, and says of no checkpoint that it resumed it"
+                )
+        elif resumed.step != step:
+            problems.append(f"attempt {attempt} resumed step {resumed.step:,}, and began at step {step:,}")
+        elif not Path(resumed.path).is_absolute() and not _could_resume(log, attempt, step):
+            problems.append(f"attempt {attempt} resumed step {step:,}, of which no checkpoint was saved before")
+    went_on = {event.attempt for event in log.resumed}
+    begun = [
+        f"attempt {attempt} {'went on' if attempt in went_on else 'began'} at step {step:,}"
+        for attempt, step in log.started.items()
+    ]
+    told = ", ".join(begun[-MOST_NAMED:]) or "no attempt has begun to train"
+    return judged("log.resumes", problems, otherwise=told)
+
+
+def _could_resume(log: LogRecord, attempt: int, step: int) -> bool:
+    """Whether a checkpoint of a step was saved by an earlier attempt, or by one that could not say so any more."""
+    if any(event.step == step and event.attempt < attempt for event in log.saved):
+        return True
+    earlier = range(1, attempt)
+    return any((end := log.end_of(number)) is None or not end.by_worker for number in earlier)

@@ -1,0 +1,133 @@
+"""What an event log says, gathered for checking it: every line is read, and nothing is taken for granted."""
+
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+
+from hostcore.events.kinds import MEASURED
+from hostcore.events.reader import GrowingLog
+from hostcore_hookspecs.events import ENDS
+
+
+@attrs.frozen(kw_only=True)
+class Saved:
+    """A ``checkpoint_saved`` event."""
+
+    seq: int
+    attempt: int
+    step: int
+    bytes: int
+    final: bool
+
+
+@attrs.frozen(kw_only=True)
+class Resumed:
+    """A ``run_resumed`` event."""
+
+    seq: int
+    attempt: int
+    #: Finished steps in the checkpoint.
+    step: int
+    #: Below the run directory, or absolute if it is another run's.
+    path: str
+
+
+@attrs.frozen(kw_only=True)
+class End:
+    """The event that ends an attempt."""
+
+    seq: int
+    attempt: int
+    status: str
+    step: int | None
+    #: Whether the worker said it itself; else the supervisor did, for a worker that could not.
+    by_worker: bool
+
+
+@attrs.define(kw_only=True)
+class LogRecord:
+    """What was found in an event log."""
+
+    #: Events read.
+    count: int = 0
+    #: Bytes behind the last whole line.
+    torn_bytes: int = 0
+    #: Lines that are no events, and numbers that do not follow each other; in words.
+    broken: list[str] = attrs.field(factory=list)
+    #: Steps that were recorded twice by one attempt, or out of order; in words.
+    disorder: list[str] = attrs.field(factory=list)
+    #: What came after an attempt's end; in words.
+    after_end: list[str] = attrs.field(factory=list)
+    ends: list[End] = attrs.field(factory=list)
+    #: Finished steps when each attempt began to train.
+    started: dict[int, int] = attrs.field(factory=dict)
+    saved: list[Saved] = attrs.field(factory=list)
+    resumed: list[Resumed] = attrs.field(factory=list)
+    #: The step measured last by each attempt, and how many were measured.
+    measured: dict[int, int] = attrs.field(factory=dict)
+    #: Where events were first written: the offsets in the log of each rank and attempt, in order.
+    sources: "dict[tuple[int, int], array[int]]" = attrs.field(factory=dict)
+    _last_seq: int = 0
+    _last_step: dict[tuple[int, str], int] = attrs.field(factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> "LogRecord":
+        """Read a log from its beginning to its end. One that does not exist has no events."""
+        log, record = GrowingLog(path), cls()
+        for number, line in enumerate(log.read(), start=1):
+            try:
+                record.add(orjson.loads(line))
+            except (KeyError, TypeError, ValueError, AttributeError):
+                record.broken.append(f"line {number} is no event")
+        record.torn_bytes = len(log.rest())
+        return record
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """Take in the next event.
+
+        :raises KeyError, TypeError, ValueError: When it is none.
+        """
+        seq, attempt, name, step = event["seq"], event["attempt"], event["event"], event["step"]
+        if seq != self._last_seq + 1:
+            self.broken.append(f"after event {self._last_seq} comes event {seq}")
+        self._last_seq = seq
+        self.count += 1
+        if event["src"]:
+            rank, of_attempt, offset = event["src"]
+            self.sources.setdefault((rank, of_attempt), array("q")).append(offset)
+        if name in ENDS:
+            self.ends.append(
+                End(
+                    seq=seq,
+                    attempt=attempt,
+                    status=name.removeprefix("run_"),
+                    step=step,
+                    by_worker=event["src"] is not None,
+                )
+            )
+        elif name != "reporter_failed" and any(end.attempt == attempt for end in self.ends):
+            self.after_end.append(f"attempt {attempt} has ended before its event {seq} ({name})")
+        if name in MEASURED:
+            self._note_step(attempt, name, step)
+        elif name == "checkpoint_saved":
+            saved = Saved(seq=seq, attempt=attempt, step=step, bytes=event["bytes"], final=event["final"])
+            self.saved.append(saved)
+        elif name == "run_resumed":
+            self.resumed.append(Resumed(seq=seq, attempt=attempt, step=step, path=event["path"]))
+        elif name == "run_started":
+            self.started[attempt] = step or 0
+
+    def _note_step(self, attempt: int, name: str, step: int) -> None:
+        before = self._last_step.get((attempt, name), self.started.get(attempt, 0) if name == "metrics" else -1)
+        if step <= before:
+            self.disorder.append(f"attempt {attempt} recorded {name} of step {step} after those of step {before}")
+        self._last_step[attempt, name] = step
+        self.measured[attempt] = self.measured.get(attempt, 0) + 1
+
+    def end_of(self, attempt: int) -> End | None:
+        """The end of an attempt; None if it has none."""
+        return next((end for end in self.ends if end.attempt == attempt), None)

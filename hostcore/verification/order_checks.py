@@ -1,0 +1,96 @@
+"""Checks of a run's place in its data: what it was trained on is what the order of the rows says, row for row."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from hostcore.checkpoints import tree
+from hostcore.checkpoints.find import Found
+from hostcore.checkpoints.names import record_name
+from hostcore.verification.checkpoint_checks import below
+from hostcore.verification.checks import Check, judged
+
+if TYPE_CHECKING:
+    from hostcore.worker.feed.digest import OrderLayout
+    from hostcore.worker.feed.feed import Cursor
+
+_ID: Final = "data.order"
+#: What is raised for a host state that is none.
+_MALFORMED: Final = (OSError, LookupError, TypeError, ValueError, AttributeError)
+
+
+def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
+    """Recompute, from the order of the rows alone, what the run of each checkpoint should have been trained on.
+
+    The digest in a checkpoint covers every row from the first step on, over all attempts: it agrees only if each came
+    once, and in its place. No data is read.
+
+    :param checkpoints: That verify; oldest first.
+    :param root: The run directory, which paths are shown below.
+    """
+    orders = _Orders()
+    for found in checkpoints:
+        path = below(root, found.folder)
+        try:
+            check = _check_place(found, _host_state(found.folder), orders, path)
+        except _MALFORMED as error:
+            if not found.folder.with_name(record_name(found.record.step)).exists():
+                continue  # it was pruned since it was verified: the record goes first, and then the files one by one
+            told = f"what it says of its place in the data cannot be read: {error!r}"
+            check = Check(id=_ID, status="failed", message=told, path=path)
+        yield check
+
+
+def _host_state(folder: Path) -> Mapping[str, Any]:
+    """The host's part of a checkpoint. Tensors that callbacks may have put there stay unread: torch is not needed."""
+    host = tree.decode(orjson.loads((folder / "host.json").read_bytes()), lambda leaf: leaf)
+    if not isinstance(host, Mapping):
+        raise TypeError("host.json holds no host state")
+    return host
+
+
+def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path: str) -> Check:
+    from hostcore.worker.feed.digest import OrderLayout
+    from hostcore.worker.feed.feed import Cursor
+
+    if "cursor" not in host:
+        return Check(id=_ID, status="skipped", message="it was written before checkpoints had a digest", path=path)
+    layout = OrderLayout.stored(host["data"], tuple(host["shard_rows"]))
+    if not layout.rows_per_epoch:
+        return Check(id=_ID, status="skipped", message="the job has no data, and so no order of it", path=path)
+    cursor = Cursor(epoch=host["cursor"]["epoch"], rows=host["cursor"]["rows"])
+    digest, expected = host["cursor"]["digest"], orders.digest(layout, cursor)
+    step, rows = found.record.step, cursor.epoch * layout.rows_per_epoch + cursor.rows
+    problems = []
+    if rows != step * layout.rows_per_step:
+        problems.append(f"it stands behind {rows:,} rows after {step:,} steps of {layout.rows_per_step:,} rows")
+    if digest != expected:
+        problems.append(
+            f"its run was not trained on the first {rows:,} rows of the order, each once: their digest should be "
+            f"{expected:016x}, and is {digest:016x}"
+        )
+    what = "mock batches" if "mock_batches" in host["data"] else "rows"
+    place = f"epoch {cursor.epoch + 1}, {cursor.rows:,} of {layout.rows_per_epoch:,}"
+    told = f"{rows:,} {what} were trained on, each once an epoch and in its place ({place})"
+    return judged(_ID, problems, otherwise=told, path=path)
+
+
+class _Orders:
+    """Digests of orders from their first row on. Each goes on where the one before ended."""
+
+    def __init__(self) -> None:
+        self._known: dict[OrderLayout, tuple[Cursor, int]] = {}
+
+    def digest(self, layout: "OrderLayout", until: "Cursor") -> int:
+        """The digest of everything up to a cursor, from the beginning."""
+        from hostcore.worker.feed.digest import expected_digest
+        from hostcore.worker.feed.feed import Cursor
+
+        since, before = self._known.get(layout, (Cursor(), 0))
+        if (until.epoch, until.rows) < (since.epoch, since.rows):
+            since, before = Cursor(), 0
+        digest = (before + expected_digest(layout, since, until)) % 2**64
+        self._known[layout] = until, digest
+        return digest

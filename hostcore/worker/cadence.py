@@ -1,0 +1,111 @@
+"""The cadences of the loop: metrics, validation, samples and test, and the requests of components between two steps."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hostcore.events.codec import finite
+from hostcore.worker.evaluation import Evaluated, Evaluation
+from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_metrics, read_weight
+from hostcore.worker.training import Training
+from hostcore_hookspecs import events
+
+
+def record(training: Training, result: Any) -> None:
+    """Read the metrics of a cadence step: this is where a GPU is synchronised."""
+    run_state = training.progress.state
+    where = f"train_step at step {run_state.step}"
+    metrics = read_metrics(result, where)
+    if training.ranks.world_size > 1:
+        weight = read_weight(result, where, rows=training.feed.rows_per_step // training.ranks.world_size)
+        metrics = _over_ranks(training, metrics, weight)
+    training.progress.remember(metrics)
+    values, nonfinite = finite(metrics)
+    reading = training.meter.read(run_state.step, run_state.samples_seen)
+    training.emit(events.Metrics(metrics=values, nonfinite=nonfinite, **reading))
+
+
+def _over_ranks(training: Training, metrics: dict[str, float], weight: float) -> dict[str, float]:
+    own = WeightedMeans()
+    own.add(metrics, weight)
+    means, missing = mean_over_ranks(training.ranks.gather(own.totals()))
+    _warn_of_missing(training, missing, "train_step")
+    return means
+
+
+def _warn_of_missing(training: Training, missing: list[str], method: str) -> None:
+    if missing:
+        message = f"not all ranks report {', '.join(missing)} in {method}: the mean is over those that do"
+        training.emit(events.Warning(code="metrics.missing", message=message))
+
+
+def validate(training: Training) -> None:
+    """Validate, unless the run was interrupted, or is meanwhile."""
+    hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
+    assert training.validation is not None
+    answer(training)  # a state that a component wants to leave is not worth validating
+    if training.stop.interrupted is not None:
+        return
+    with training.meter.paused():
+        hooks.on_validation_begin(run_state, ctx)
+        evaluated = _evaluate(training, training.validation, events.Validation)
+        if evaluated is not None:
+            hooks.on_validation_end(evaluated.metrics, run_state, ctx)
+            training.meeting.meet()  # what it asks for is done at this step, on any number of ranks
+
+
+def sample(training: Training) -> None:
+    """Have the trainer generate what the job asks for, as far as the run is not interrupted."""
+    assert training.sampling is not None
+    with training.meter.paused():
+        training.sampling.run()
+
+
+def run_test(training: Training) -> bool:
+    """Test, if the job has data for it; whether the run was interrupted neither before nor meanwhile."""
+    hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
+    if training.test is None:
+        return True
+    if training.stop.interrupted is not None:
+        return False
+    hooks.on_test_begin(run_state, ctx)
+    evaluated = _evaluate(training, training.test, events.Test)
+    if evaluated is None:
+        hear_requests(training)
+        return False
+    hooks.on_test_end(evaluated.metrics, run_state, ctx)
+    return True
+
+
+def _evaluate(training: Training, evaluation: Evaluation, event: Callable[..., events.Payload]) -> Evaluated | None:
+    evaluated = evaluation.run()
+    if evaluated is not None:
+        _warn_of_missing(training, evaluated.missing, evaluation.method)
+        training.progress.remember(evaluated.metrics)
+        training.emit(event(**evaluated.content()))
+    return evaluated
+
+
+def answer(training: Training) -> None:
+    """Do what components have asked for since the last time."""
+    requests, progress, saver = training.requests, training.progress, training.saver
+    best = requests.take_best()
+    for one in best:
+        progress.note_best(one)
+    if best:
+        saver.save(final=progress.state.step == training.total_steps)
+    restore = requests.take_restore()
+    if restore is not None:
+        step, reason, asked_by = restore
+        saver.restore_trainer(step)
+        message = f"the trainer went back to its state of step {step}: {reason} ({asked_by})"
+        training.emit(events.Warning(code="trainer.restored", message=message))
+
+
+def hear_requests(training: Training) -> bool:
+    """Tell the log and the callbacks about new requests to stop; whether there was ever one."""
+    run_state = training.progress.state
+    for request in training.stop.unheard():
+        training.progress.note_stop(request.reason, request.requested_by)
+        training.emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))
+        training.hooks.on_stop_requested(request.reason, request.requested_by, run_state, training.ctx)
+    return training.stop.requested

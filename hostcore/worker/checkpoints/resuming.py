@@ -1,0 +1,155 @@
+"""Resuming: which checkpoint a run continues from, checked before it starts, and how its state is restored."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from hostcore.checkpoints.errors import CheckpointError, writing
+from hostcore.checkpoints.find import Found, Skipped, committed, load_record, newest, verify
+from hostcore.checkpoints.leftovers import remove_uncommitted
+from hostcore.checkpoints.names import step_of_folder
+from hostcore.checkpoints.state import read_state
+from hostcore.runs.contract import WorkerContract
+from hostcore.worker import randomness
+from hostcore.worker.checkpoints.capture import CaptureSource
+from hostcore.worker.feed.feed import Feed, check_identity
+from hostcore.worker.ranks.outcome import on_first
+from hostcore_hookspecs import events
+
+
+@attrs.frozen(kw_only=True)
+class ResumePoint:
+    """A verified checkpoint that fits the data."""
+
+    found: Found
+    #: What the host stored in it.
+    host: Mapping[str, Any]
+
+
+@attrs.frozen(kw_only=True)
+class Search:
+    """What was found to go on from."""
+
+    #: None: the run starts at step 0.
+    point: ResumePoint | None
+    #: The run's own checkpoints that do not verify, newest first.
+    skipped: Sequence[Skipped] = ()
+
+
+def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank: int = 0) -> Search:
+    """Find the run's newest checkpoint that verifies; without one, the checkpoint of another run that it begins from.
+
+    :param rank: The first looks for all; the others learn of it when the run starts, and find nothing here.
+    :raises CheckpointError: When there must be one and none verifies, or the folder belongs to another run.
+    :raises DataChanged: When it belongs to other data.
+    """
+    if rank > 0:
+        return Search(point=None)
+    folder = Path(contract.checkpoints_dir)
+    is_of_a_supervisor = Path(contract.attempts_dir).is_dir()
+    if folder.parent != Path(contract.run_dir) or not is_of_a_supervisor:
+        _refuse_foreign(folder, run_id)
+    with writing("what an earlier attempt left half-done", folder):
+        remove_uncommitted(folder, contract.attempt)
+    search = newest(folder)
+    found = search.found
+    if found is None and contract.start_from:
+        found = load_record(Path(contract.start_from))
+        verify(found.folder.parent, found.record)
+    if found is None:
+        if contract.must_resume:
+            raise CheckpointError(
+                "the run has no checkpoint that verifies",
+                pointer="/resume_from_checkpoint",
+                file=str(folder),
+                hint='"auto" starts it again from the beginning',
+            )
+        return Search(point=None, skipped=search.skipped)
+    host = read_state(found.folder, "host")
+    assert isinstance(host, Mapping)
+    check_identity(host["data"], feed, checkpoint=str(found.folder))
+    return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped)
+
+
+def find_named(path: Path) -> Search:
+    """Find the checkpoint that is to be evaluated, whatever data it was trained on.
+
+    :param path: Its record or its folder; or a folder of checkpoints, of which the newest that verifies is captured.
+    :raises CheckpointError: When it does not verify, or none does.
+    """
+    skipped: Sequence[Skipped] = ()
+    if path.is_dir() and step_of_folder(path.name) is None:
+        search = newest(path)
+        found, skipped = search.found, search.skipped
+        if found is None:
+            raise CheckpointError(
+                f"none of the {len(skipped)} checkpoints verifies" if skipped else "the run has no checkpoint yet",
+                file=str(path),
+                hint=f"the newest: {skipped[0].reason}" if skipped else None,
+            )
+    else:
+        found = load_record(path)
+        verify(found.folder.parent, found.record)
+    host = read_state(found.folder, "host")
+    assert isinstance(host, Mapping)
+    return Search(point=ResumePoint(found=found, host=host), skipped=skipped)
+
+
+def _refuse_foreign(folder: Path, run_id: str) -> None:
+    """Neither continue nor remove the checkpoints of another run, in a folder that was chosen outside the job."""
+    for record in reversed(committed(folder)):
+        try:
+            host = read_state(folder / record.folder_name, "host")
+        except CheckpointError:
+            continue  # damaged: an older one tells
+        assert isinstance(host, Mapping)
+        if host["run_id"] != run_id:
+            raise CheckpointError(
+                f"the checkpoints here belong to the run {host['run_id']!r}, not to {run_id!r}",
+                file=str(folder),
+                hint=f"choose another folder, or give the job the run_id {host['run_id']!r}",
+            )
+        return
+
+
+def restore(source: CaptureSource, search: Search, *, emit: Callable[[events.Payload], None]) -> Path | None:
+    """Restore all components from the checkpoint that the first rank has found. A collective.
+
+    :return: Its folder; None when there is none, and the run begins at step 0.
+    """
+    found = on_first(source.ranks, lambda: str(search.point.found.folder) if search.point else None)
+    if found is None:
+        if search.skipped:
+            lost = f"none of the {len(search.skipped)} checkpoints verifies: the run starts again at step 0"
+            emit(events.Warning(code="checkpoint.none", message=lost))
+        return None
+    folder = source.nodes.bring(Path(found))
+    host: Mapping[str, Any] = search.point.host if search.point else read_state(folder, "host")
+    source.trainer.load(source.state, folder, host, source.ctx)
+    for use, callback in source.callbacks.items():
+        if use in host["callbacks"]:
+            callback.instance.load_callback_state(host["callbacks"][use])
+    # The ranks' digests are added up; what was read before is in that of the first.
+    source.progress.load(host["progress"], digest=host["cursor"]["digest"] if source.commits else 0)
+    return folder
+
+
+def random_states(source: CaptureSource, folder: Path, *, emit: Callable[[events.Payload], None]) -> Callable[[], None]:
+    """What restores the random states of this rank, or makes new ones on another number of ranks.
+
+    :param folder: Of the checkpoint that was restored.
+    """
+    host: Any = read_state(folder, "host")
+    seed, step, rank = source.ctx.job.seed, source.progress.state.step, source.ranks.rank
+    before, now = host.get("world_size", 1), source.ranks.world_size
+    if before == now:
+        states: Any = read_state(folder, f"rank-{rank}")
+        return lambda: randomness.restore(states["random"])
+    message = (
+        f"the checkpoint of step {step} was written on {before} rank(s), and the run goes on with {now}: the data "
+        "comes in the same order, but random states begin anew, from the seed, the step and the rank"
+    )
+    emit(events.Warning(code="resume.ranks", message=message))
+    return lambda: randomness.derive(seed, step, rank)

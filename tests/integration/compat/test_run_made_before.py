@@ -1,0 +1,76 @@
+"""A run directory that an earlier version has made: it is read, verified and gone on with.
+
+``data/run_made_before`` holds a run that failed after its fourth step. Its reporter ``tensorboard`` was one of
+``hostcore-builtin-plugins`` then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fork_server import ran
+
+from hostcore.checkpoints.find import load_record
+from hostcore.checkpoints.state import read_state
+
+MADE = Path(__file__).parent / "data" / "run_made_before"
+#: Where it was made, as its records say.
+FOLDER = "/tmp/hostcore-old"
+
+Ran = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where it lies now."""
+    shutil.copytree(MADE, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "old").rename(tmp_path / "runs" / "old")
+    record = tmp_path / "runs" / "old" / "config" / "run.json"
+    record.write_text(record.read_text().replace(FOLDER, str(tmp_path)))
+    return tmp_path
+
+
+@pytest.fixture
+def hostcore(folder: Path) -> Callable[..., Ran]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
+    return lambda *arguments: ran(arguments, cwd=folder, env=environment, text=True)
+
+
+def told(folder: Path) -> list[int]:
+    """The numbers of the events that the reporter ``jsonl`` has written."""
+    return [json.loads(line)["seq"] for line in (folder / "told.jsonl").read_text().splitlines()]
+
+
+def test_is_shown_and_verified(hostcore: Callable[..., Ran]) -> None:
+    status = json.loads(hostcore("status", "old", "--json").stdout)
+    assert (status["status"], status["step"], status["error"]["message"]) == ("failed", 4, "asked to fail")
+    assert hostcore("logs", "old").stdout.count("\n") == 5
+    verified = hostcore("verify", "old")
+    assert verified.returncode == 0, verified.stdout
+
+
+def test_goes_on_where_it_stopped_and_ends_as_one_that_was_not_interrupted(
+    hostcore: Callable[..., Ran], folder: Path
+) -> None:
+    before = told(folder)
+    resumed = hostcore("resume", "old")
+    assert resumed.returncode == 0, resumed.stderr
+    assert hostcore("run", "job.json", "--set", "run_id=new", "--set", "reporters=[]").returncode == 0
+    states = [
+        read_state(load_record(folder / "runs" / run / "checkpoints" / "step-000006.json").folder, "state")
+        for run in ("old", "new")
+    ]
+    assert states[0]["seen"].tolist() == states[1]["seen"].tolist()
+    assert states[0]["seen"][0] == 6
+    after = told(folder)
+    assert after[: len(before)] == before
+    assert after == list(range(1, len(after) + 1)), "no event is told twice"
+    assert "reporter.cursor" not in (folder / "runs" / "old" / "logs" / "events.jsonl").read_text()
+    assert hostcore("verify", "old").returncode == 0

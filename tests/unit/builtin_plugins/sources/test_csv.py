@@ -1,0 +1,386 @@
+import bz2
+import csv
+import gzip
+import io
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+from hostcore_builtin_plugins.sources import text_scan
+from hostcore_builtin_plugins.sources.csv_source import CsvSource
+from hostcore_builtin_plugins.sources.file_dataset import FileDataset
+from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+
+Open = Callable[..., FileDataset]
+
+
+@pytest.fixture
+def open_csv(tmp_path: Path) -> Open:
+    """``open_csv(b"a,b\\n1,2\\n", columns=["a"], delimiter=",")``: one file, or several by name."""
+
+    def open_files(files: bytes | Mapping[str, bytes], *, columns: Sequence[str] = (), **settings: Any) -> FileDataset:
+        folder = tmp_path / "data"
+        folder.mkdir(exist_ok=True)
+        for name, content in (files if isinstance(files, Mapping) else {"a.csv": files}).items():
+            (folder / name).write_bytes(content)
+        source = CsvSource(settings=CsvSource.Settings(paths=str(folder), **settings))
+        return source.open_dataset({"columns": list(columns)}, DataContext())
+
+    return open_files
+
+
+@pytest.fixture
+def cut_finely(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes shards of a few bytes and rows."""
+
+    def cut(num_bytes: int, num_rows: int = 65_536) -> None:
+        monkeypatch.setattr(text_scan, "STRETCH_BYTES", num_bytes)
+        monkeypatch.setattr(text_scan, "STRETCH_ROWS", num_rows)
+
+    return cut
+
+
+def table(dataset: FileDataset) -> pa.Table:
+    """All rows, read backwards so that every shard is sought; each shard has the rows that it promised."""
+    parts = []
+    for shard in reversed(dataset.shards()):
+        batches = list(dataset.read_shard(shard, None, 0))
+        assert sum(batch.num_rows for batch in batches) == shard.num_rows
+        parts[:0] = batches
+    return pa.Table.from_batches(parts, dataset.schema)
+
+
+def error(open_csv: Open, *arguments: Any, **settings: Any) -> InvalidData:
+    with pytest.raises(InvalidData) as raised:
+        open_csv(*arguments, **settings)
+    assert raised.value.hint
+    return raised.value
+
+
+VALUES = {
+    "int64": ["0", "-7", "123456789012", "007"],
+    "hexadecimal": ["0x1F", "0XA"],
+    "float64": ["0.5", "-1e-3", "7"],
+    "bool": ["true", "False"],
+    "date32": ["2020-02-29", "9999-12-31"],
+    "timestamp[s]": ["2020-02-29 01:02:03", "2021-01-01T00:00:00", "2020-02-29"],
+    "timestamp[ns]": ["2020-02-29 01:02:03.5"],
+    "timestamp[s, tz=UTC]": ["2020-02-29T01:02:03Z"],
+    "time32[s]": ["10:20:30"],
+    "string": ["word", "a,b", 'say "hi"', "two\nlines", "zwei\r\nZeilen", "größer", "1e", " x"],
+}
+
+
+def random_column(dice: random.Random, rows: int) -> list[str]:
+    kinds = dice.sample(list(VALUES), dice.choice([1, 1, 1, 2]))
+    pool = [value for kind in kinds for value in VALUES[kind]] + dice.choice([[], ["", "NA"]])
+    return [dice.choice(pool) for _ in range(rows)]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_neither_values_nor_types_depend_on_where_the_text_is_cut(
+    open_csv: Open, cut_finely: Callable[..., None], seed: int
+) -> None:
+    dice = random.Random(seed)
+    columns = [random_column(dice, dice.randint(1, 40)) for _ in range(dice.randint(2, 4))]
+    rows = list(zip(*columns, strict=False))
+    text = io.StringIO()
+    line_end = dice.choice(["\n", "\r\n", "\r"])
+    quoting = csv.QUOTE_ALL if line_end == "\r" else dice.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+    writer = csv.writer(text, lineterminator=line_end, quoting=quoting)
+    writer.writerows([[f"c{i}" for i in range(len(columns))], *rows])
+    content = dice.choice([b"", b"\xef\xbb\xbf"]) + text.getvalue().encode()
+    content = content.rstrip(b"\r\n") if dice.random() < 0.5 else content
+    whole = table(open_csv(content))
+    cut_finely(dice.randint(1, 60), dice.randint(1, 9))
+    dataset = open_csv(content)
+    assert table(dataset).equals(whole), f"seed {seed}"
+    as_strings = table(open_csv(content, types=dict.fromkeys(whole.column_names, "string")))
+    assert [tuple(row.values()) for row in as_strings.to_pylist()] == rows, f"seed {seed}"
+    assert len(dataset.shards()) > 1 or len(rows) < 9
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "2"], pa.int64()),
+        (["1", "2.5"], pa.float64()),
+        (["1", "9223372036854775808"], pa.float64()),
+        (["1", "0x1f"], pa.int64()),
+        (["0.5", "0x1f"], pa.string()),
+        (["1", "two"], pa.string()),
+        (["1", "true"], pa.string()),
+        (["true", "FALSE"], pa.bool_()),
+        (["", "NA"], pa.null()),
+        (["", "3"], pa.int64()),
+        (["2020-01-01", "2020-01-02"], pa.date32()),
+        (["2020-01-01", "2020-01-02 10:00"], pa.timestamp("s")),
+        (["2020-01-01", "2020-01-02 10:00:00.25"], pa.timestamp("ns")),
+        (["9999-12-31", "2020-01-02 10:00:00.25"], pa.string()),
+        (["2020-01-01 10:00", "2020-01-01T10:00:00Z"], pa.string()),
+        (["2020-01-01", "7"], pa.string()),
+    ],
+)
+@pytest.mark.parametrize("num_rows", [1, 65_536])
+def test_a_column_has_the_narrowest_type_that_fits_all_its_values(
+    open_csv: Open, cut_finely: Callable[..., None], num_rows: int, values: list[str], kind: pa.DataType
+) -> None:
+    cut_finely(1 << 16, num_rows)
+    for order in (values, values[::-1]):
+        lines = [b"n,c", *(f"0,{value}".encode() for value in order)]
+        assert open_csv(b"\n".join(lines)).schema.field("c").type == kind
+
+
+def test_declared_types_are_used(open_csv: Open) -> None:
+    types = {"a": "float32", "b": "string", "c": "timestamp[ms]", "d": "int8", "e": "bool"}
+    dataset = open_csv(b"a,b,c,d,e\n1,007,2020-01-01,-5,true\n", types=types)
+    assert [str(kind) for kind in dataset.schema.types] == ["float", "string", "timestamp[ms]", "int8", "bool"]
+    assert table(dataset).to_pylist() == [{"a": 1.0, "b": "007", "c": datetime(2020, 1, 1), "d": -5, "e": True}]
+
+
+def test_the_first_value_that_does_not_fit_is_named(open_csv: Open, cut_finely: Callable[..., None]) -> None:
+    content = b"a,b\n" + b'1,"x\ny"\n' * 50 + b"300,x\n" + b"1,x\n" * 50 + b"400,x\n"
+    for num_bytes in (1 << 16, 20):
+        cut_finely(num_bytes)
+        found = error(open_csv, content, types={"a": "int8"})
+        assert found.message.endswith("a.csv, line 102: column 'a' has '300', which is no int8")
+        assert found.file
+        assert found.file.endswith("a.csv")
+
+
+@pytest.mark.parametrize(
+    ("row", "what"), [(b"7", "has 1 field, not 2"), (b"7,8,", "has 3 fields, not 2"), (b'"7,8"', "has 1 field, not 2")]
+)
+def test_a_row_of_another_length_is_refused(
+    open_csv: Open, cut_finely: Callable[..., None], row: bytes, what: str
+) -> None:
+    cut_finely(20)
+    found = error(open_csv, b"a,b\n" + b"1,2\n\n" * 30 + row + b"\n1,2\n")
+    assert found.message.endswith(f"a.csv, line 62: the row {what}")
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\r\n", b"a,b\n", b"\xef\xbb\xbf"])
+def test_files_without_rows_are_as_good_as_not_there(open_csv: Open, content: bytes) -> None:
+    assert table(open_csv({"a.csv": content, "b.csv": b"a,b\n1,2\n"})).to_pylist() == [{"a": 1, "b": 2}]
+    with pytest.raises(InvalidData, match="has no rows"):
+        open_csv({"a.csv": content, "b.csv": content})
+
+
+def test_empty_lines_are_no_rows(open_csv: Open) -> None:
+    assert table(open_csv(b"\r\n\na,b\r\n\r\n1,2\r\n\n\n3,4\n\n")).to_pylist() == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_name(open_csv: Open) -> None:
+    assert open_csv(b"\xef\xbb\xbfa,b\n1,2\n").schema.names == ["a", "b"]
+
+
+def test_files_without_a_header_have_the_columns_that_the_job_names(open_csv: Open) -> None:
+    assert table(open_csv(b"1,2\n3,4", column_names=("p", "q"))).to_pylist() == [{"p": 1, "q": 2}, {"p": 3, "q": 4}]
+
+
+def test_lines_before_the_rows_can_be_passed_over(open_csv: Open, cut_finely: Callable[..., None]) -> None:
+    cut_finely(5)
+    content = b'# a "comment\n# more\na,a\n1,2\n'
+    assert table(open_csv(content, skip_lines=3, column_names=("p", "q"))).to_pylist() == [{"p": 1, "q": 2}]
+    assert "several columns called 'a'" in error(open_csv, content, skip_lines=2).message
+    with pytest.raises(InvalidData, match="has no rows"):
+        open_csv(content, skip_lines=9)
+
+
+def test_delimiter_and_quote_can_be_others(open_csv: Open) -> None:
+    assert table(open_csv(b"a;b\n1;'x;'''\n", delimiter=";", quote="'")).to_pylist() == [{"a": 1, "b": "x;'"}]
+    assert table(open_csv(b'a\tb\n1\t5" pipe\n', delimiter="\t", quote="")).to_pylist() == [{"a": 1, "b": '5" pipe'}]
+
+
+def test_nulls_are_what_the_job_says(open_csv: Open) -> None:
+    content = b"a,b\n1,?\n?,\n"
+    dataset = open_csv(content, null_values=("?",), allow_nulls=True)
+    assert dataset.allow_nulls
+    assert table(dataset).to_pylist() == [{"a": 1, "b": "?"}, {"a": None, "b": ""}]
+    dataset = open_csv(content, null_values=("?",), strings_can_be_null=True)
+    assert table(dataset).to_pylist() == [{"a": 1, "b": None}, {"a": None, "b": ""}]
+
+
+def test_not_a_number_is_a_number_where_it_does_not_mean_null(open_csv: Open) -> None:
+    assert table(open_csv(b"a,b\nnan,1\n2,1\n")).column("a").to_pylist() == [None, 2]
+    first, second = table(open_csv(b"a,b\nnan,1\n2,1\n", null_values=("",))).column("a").to_pylist()
+    assert math.isnan(first)
+    assert second == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "hints"),
+    [
+        (b"a,a\n1,2\n", "line 1: the header has several columns called 'a'", "rename"),
+        (b'a,b\n1,2\n1,5" pipe\n', 'line 3: has a " within a field that does not begin with one', '"quote": ""'),
+        (b'a,b\n1,2\n1, "x"\n', 'line 3: has a " within a field', '"quote": ""'),
+        (b'a,b\n1,2\n1,"x\n1,2\n1,2\n', 'line 3: has a " that is never closed', "truncated"),
+        (b"a,b\n1,2\n1,\xe4\n", "line 3: byte 3 of the line (0xe4) is not UTF-8", "iconv"),
+        (b"a,\xe4\n1,2\n", "line 1: byte 3 of the line (0xe4) is not UTF-8", "iconv"),
+        ("a,b\n1,2\n".encode("utf-16"), "is UTF-16, not UTF-8", "iconv"),
+        (b"PAR1" + bytes(20), "is not a CSV file", "set dataset.source to parquet"),
+        (gzip.compress(b"a,b\n1,2\n", mtime=0), "is not a CSV file", ".gz"),
+    ],
+)
+def test_text_that_is_no_csv_is_refused(
+    open_csv: Open, cut_finely: Callable[..., None], content: bytes, says: str, hints: str
+) -> None:
+    for num_bytes in (1 << 16, 24):
+        cut_finely(num_bytes)
+        found = error(open_csv, content)
+        assert says in found.message
+        assert hints in (found.hint or "")
+
+
+def test_a_record_longer_than_the_limit_is_refused(
+    open_csv: Open, cut_finely: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_finely(1 << 16)
+    monkeypatch.setattr(text_scan, "RECORD_BYTES", 1 << 20)
+    long = b'"' + b"x\n" * (1 << 19) + b'"'
+    assert table(open_csv(b"a,b\n1,2\n" + long[10:-10].join([b'3,"', b'"\n']))).num_rows == 2
+    found = error(open_csv, b"a,b\n1,2\n3," + long + long + b"\n")
+    assert found.message.endswith("line 3: a record does not end within 1 MiB, which is the limit")
+    assert "quote" in (found.hint or "")
+
+
+def test_numbers_of_several_files_get_one_type(open_csv: Open) -> None:
+    files = {"a.csv": b"x,y\n1,2\n", "b.csv": b"y,x\n2.5,3\n", "c.csv": b"x,y\n,4\n"}
+    dataset = open_csv(files)
+    assert dataset.schema == pa.schema([("x", pa.int64()), ("y", pa.float64())])
+    assert [row["y"] for row in table(dataset).to_pylist()] == [2.0, 2.5, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (b"x,y\n1,two\n", "column 'y' is int64 in .*a.csv and string in .*b.csv"),
+        (b"x,y\n1,true\n", "column 'y' is int64 in .*a.csv and bool in .*b.csv"),
+        (b"x\n1\n", "column 'y' is in .*a.csv and not in .*b.csv"),
+        (b"x,y,z\n1,2,3\n", "column 'z' is in .*b.csv and not in .*a.csv"),
+    ],
+)
+def test_files_that_differ_are_refused(open_csv: Open, other: bytes, says: str) -> None:
+    files = {"a.csv": b"x,y\n1,2\n", "b.csv": other}
+    with pytest.raises(InvalidData, match=says) as raised:
+        open_csv(files)
+    assert "'types'" in (raised.value.hint or "")
+    assert table(open_csv(files, columns=["x"])).to_pylist() == [{"x": 1}, {"x": 1}]
+
+
+def test_a_type_of_a_column_that_is_not_there_is_refused(open_csv: Open) -> None:
+    found = error(open_csv, b"label,b\n1,2\n", types={"lable": "int8"})
+    assert found.pointer == "/dataset/types/lable"
+    assert "did you mean 'label'?" in (found.hint or "")
+
+
+def test_a_column_that_is_not_there_is_refused(open_csv: Open) -> None:
+    found = error(open_csv, b"label,b\n1,2\n", columns=["lable"])
+    assert found.pointer == "/dataset/columns/0"
+    assert "did you mean 'label'?" in (found.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("settings", "pointer"),
+    [
+        ({"delimiter": ";;"}, "/delimiter"),
+        ({"delimiter": "\n"}, "/delimiter"),
+        ({"delimiter": ""}, "/delimiter"),
+        ({"quote": "«"}, "/quote"),
+        ({"quote": ","}, "/quote"),
+        ({"column_names": ("a", "a")}, "/column_names/1"),
+        ({"types": {"a/b": "int7"}}, "/types/a~1b"),
+        ({"types": {"a": "list<int8>"}}, "/types/a"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(open_csv: Open, settings: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        open_csv(b"a,b\n1,2\n", **settings)
+    assert raised.value.pointer == pointer
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "hint"),
+    [
+        ("aa.csv", "does not exist", "did you mean a.csv"),
+        ("empty", "has no file that ends in .csv", "it has notes.txt"),
+    ],
+)
+def test_paths_that_name_nothing_are_refused(open_csv: Open, tmp_path: Path, name: str, says: str, hint: str) -> None:
+    open_csv(b"a\n1\n")
+    (tmp_path / "data" / "empty").mkdir()
+    (tmp_path / "data" / "empty" / "notes.txt").touch()
+    source = CsvSource(settings=CsvSource.Settings(paths=(str(tmp_path / "data" / name),)))
+    with pytest.raises(InvalidData, match=says) as raised:
+        source.open_dataset({}, DataContext(split="validation"))
+    assert raised.value.pointer == "/validation/paths/0"
+    assert hint in (raised.value.hint or "")
+
+
+def test_settings_without_a_path_are_refused() -> None:
+    with pytest.raises(InvalidSettings) as raised:
+        CsvSource(settings=CsvSource.Settings(paths=()))
+    assert raised.value.pointer == "/paths"
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_packed_file_is_one_shard_that_is_read_from_any_row(
+    open_csv: Open, cut_finely: Callable[..., None], ending: str
+) -> None:
+    cut_finely(200)
+    pack = PACKERS[ending]
+    rows = b"".join(b'%d,"a\n%d"\n' % (i, i) for i in range(500))
+    dataset = open_csv({f"a.csv{ending}": pack(b"n,t\n" + rows[:3000]) + pack(rows[3000:])})
+    (shard,) = dataset.shards()
+    assert shard.num_rows == 500
+    for offset in (0, 1, 137, 499, 500):
+        batches = list(dataset.read_shard(shard, ["n"], offset))
+        assert [n for batch in batches for n in batch.column("n").to_pylist()] == list(range(offset, 500))
+
+
+@pytest.mark.parametrize("ending", PACKERS)
+def test_a_packed_file_that_is_cut_off_is_refused(open_csv: Open, ending: str) -> None:
+    whole = PACKERS[ending](b"a,b\n" + b"1,2\n" * 1000)
+    with pytest.raises(InvalidData, match=rf"a\.csv\{ending} cannot be read"):
+        open_csv({f"a.csv{ending}": whole[:-5]})
+
+
+def test_a_shard_is_read_from_any_row_with_the_columns_asked_for(
+    open_csv: Open, cut_finely: Callable[..., None]
+) -> None:
+    cut_finely(100)
+    dataset = open_csv(b"a,b,c\n" + b"".join(b"%d,x,%d\n" % (i, -i) for i in range(100)), columns=["c", "a"])
+    assert dataset.schema.names == ["c", "a"]
+    shards = dataset.shards()
+    assert len({shard.id for shard in shards}) == len(shards) > 5
+    for shard in shards:
+        whole = pa.Table.from_batches(dataset.read_shard(shard, ["a"], 0))
+        rest = pa.Table.from_batches(dataset.read_shard(shard, ["a"], 1), whole.schema)
+        assert rest.equals(whole.slice(1))
+    assert table(dataset).column("c").to_pylist() == [-i for i in range(100)]
+
+
+def test_files_in_memory_are_read_through_fsspec(cut_finely: Callable[..., None]) -> None:
+    cut_finely(50)
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/flights/a.csv", b"a,b\n" + b"".join(b"%d,2020-01-01\n" % i for i in range(50)))
+    try:
+        source = CsvSource(settings=CsvSource.Settings(paths="memory://flights"))
+        dataset = source.open_dataset({}, DataContext())
+        assert table(dataset).to_pylist() == [{"a": i, "b": date(2020, 1, 1)} for i in range(50)]
+    finally:
+        memory.rm("/flights", recursive=True)

@@ -1,0 +1,178 @@
+import socket
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from hostcore_builtin_plugins.sources.data_files import find_files
+from hostcore_hookspecs import InvalidData
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "b.parquet",
+        "a.parquet",
+        "sub/c.parquet",
+        "sub/notes.txt",
+        ".hidden/d.parquet",
+        "_temporary/e.parquet",
+        ".f.parquet",
+        "_g.parquet",
+    ):
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    return tmp_path / "data"
+
+
+def find(*paths: Path | str) -> list[str]:
+    found = find_files(
+        [str(path) for path in paths], suffixes=(".parquet",), storage_options={}, pointer="/dataset/parquet_paths"
+    )
+    return [file.name for file in found]
+
+
+def below(tree: Path, *names: str) -> list[str]:
+    return [str(tree / name) for name in names]
+
+
+def error_of(*paths: Path | str) -> InvalidData:
+    with pytest.raises(InvalidData) as raised:
+        find(*paths)
+    return raised.value
+
+
+def test_a_folder_is_searched_at_any_depth_without_hidden_names(tree: Path) -> None:
+    assert find(tree) == below(tree, "a.parquet", "b.parquet", "sub/c.parquet")
+
+
+def test_the_order_of_the_job_holds_between_entries(tree: Path) -> None:
+    assert find(tree / "sub", tree / "b.parquet", tree / "a.parquet") == below(
+        tree, "sub/c.parquet", "b.parquet", "a.parquet"
+    )
+
+
+def test_one_path_needs_no_list(tree: Path) -> None:
+    found = find_files(str(tree / "a.parquet"), suffixes=(".parquet",), storage_options={}, pointer="/p")
+    assert [file.name for file in found] == below(tree, "a.parquet")
+
+
+def test_a_glob_takes_what_matches_in_sorted_order(tree: Path) -> None:
+    assert find(f"{tree}/*.parquet") == below(tree, "a.parquet", "b.parquet")
+    assert find(f"{tree}/sub/*.txt") == below(tree, "sub/notes.txt")
+    assert find(f"{tree}/_*.parquet") == below(tree, "_g.parquet")
+
+
+def test_two_stars_match_any_depth_and_name_no_file_twice(tree: Path) -> None:
+    assert find(f"{tree}/**/*.parquet") == below(tree, "a.parquet", "b.parquet", "sub/c.parquet")
+    assert find(f"{tree}/**") == below(tree, "a.parquet", "b.parquet", "sub/c.parquet", "sub/notes.txt")
+
+
+def test_a_glob_that_matches_folders_searches_them(tree: Path) -> None:
+    assert find(f"{tree}/su?") == below(tree, "sub/c.parquet")
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_a_file(tree: Path) -> None:
+    (tree / "x[1].parquet").write_bytes(b"x")
+    assert find(tree / "x[1].parquet") == below(tree, "x[1].parquet")
+
+
+def test_linked_files_and_folders_are_followed_once(tree: Path) -> None:
+    (tree / "sub" / "again").symlink_to(tree)
+    (tree / "elsewhere").mkdir()
+    (tree / "elsewhere" / "h.parquet").symlink_to(tree / "a.parquet")
+    assert find(tree) == below(tree, "a.parquet", "b.parquet", "elsewhere/h.parquet", "sub/c.parquet")
+
+
+def test_hidden_folders_above_the_data_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / ".cache" / "a.parquet"
+    path.parent.mkdir()
+    path.write_bytes(b"x")
+    assert find(path.parent) == [str(path)]
+
+
+def test_a_file_named_twice_is_refused(tree: Path) -> None:
+    error = error_of(tree / "a.parquet", tree)
+    assert error.message == f"{tree}/a.parquet is named twice, the second time by {tree}"
+    assert error.pointer == "/dataset/parquet_paths/1"
+
+
+def test_a_missing_path_is_refused_with_the_names_close_to_it(tree: Path) -> None:
+    (tree / "trian.parquet").write_bytes(b"x")
+    error = error_of(tree / "a.parquet", tree / "train.parquet")
+    assert error.message == f"{tree}/train.parquet does not exist"
+    assert error.hint == f"did you mean trian.parquet, in {tree}?"
+    assert error.pointer == "/dataset/parquet_paths/1"
+
+
+def test_a_missing_folder_is_refused_with_the_names_close_to_it(tree: Path) -> None:
+    assert error_of(tree.parent / "dataa" / "a.parquet").hint == f"did you mean data, in {tree.parent}?"
+
+
+def test_a_path_far_from_everything_says_where_it_ends(tree: Path) -> None:
+    assert error_of(tree / "nowhere" / "at" / "all.parquet").hint == f"there is no nowhere in {tree}"
+    assert error_of(tree / "sub" / "zzz").hint == f"{tree}/sub has c.parquet, notes.txt"
+
+
+def test_a_glob_without_a_match_is_refused(tree: Path) -> None:
+    error = error_of(f"{tree}/sub/*.csv")
+    assert error.message == f"no file matches {tree}/sub/*.csv"
+    assert error.hint == f"{tree}/sub has c.parquet, notes.txt"
+
+
+def test_a_folder_without_such_files_is_refused_with_what_it_has(tree: Path) -> None:
+    (tree / "sub" / "c.parquet").unlink()
+    error = error_of(tree / "sub")
+    assert error.message == f"the folder {tree}/sub has no file that ends in .parquet"
+    assert "notes.txt" in (error.hint or "")
+
+
+def test_a_link_to_nothing_is_refused_by_its_name(tree: Path) -> None:
+    (tree / "z.parquet").symlink_to(tree / "gone")
+    assert error_of(tree).message == f"{tree}/z.parquet is not there, or not any more"
+
+
+def test_a_device_is_refused() -> None:
+    assert error_of("/dev/null").message == "/dev/null is not a regular file"
+
+
+def test_a_null_character_is_refused() -> None:
+    assert error_of("/data/\0.parquet").pointer == "/dataset/parquet_paths/0"
+
+
+def test_a_protocol_without_its_package_says_what_to_install() -> None:
+    error = error_of("dropbox://data/a.parquet")
+    assert error.message == "dropbox://data/a.parquet needs a package that is not installed"
+    assert "dropbox" in (error.hint or "")
+
+
+def test_an_unknown_protocol_is_refused_with_the_nearest_one() -> None:
+    error = error_of("memroy://data/a.parquet")
+    assert "Protocol not known: memroy" in error.message
+    assert error.hint == "did you mean memory://?"
+
+
+def test_options_that_a_file_system_does_not_take_are_refused() -> None:
+    error = error_of("reference://a.parquet")
+    assert error.message.startswith("storage_options do not fit reference://a.parquet: ")
+    assert "'fo'" in error.message
+
+
+def test_a_store_that_does_not_answer_is_one_error() -> None:
+    with socket.socket() as bound:  # nobody else gets its port, and it does not listen
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+        assert "cannot be read" in error_of(f"ftp://127.0.0.1:{port}/a.parquet").message
+
+
+def test_a_missing_object_is_refused_with_the_names_close_to_it() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/bucket/trian.parquet", b"x")
+    try:
+        error = error_of("memory://bucket/train.parquet")
+        assert error.message == "memory://bucket/train.parquet does not exist"
+        assert "did you mean trian.parquet" in (error.hint or "")
+        assert error_of("memory://bucket/*.csv").message == "no file matches memory://bucket/*.csv"
+    finally:
+        memory.rm("/bucket", recursive=True)

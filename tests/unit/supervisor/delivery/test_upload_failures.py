@@ -1,0 +1,358 @@
+"""Uploaders that fail, hang, lie, or are slow: nothing is lost in silence, and nothing is told twice."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import pytest
+from uploading import QUICK, Driven, Folder, Gate, Run, until
+
+from hostcore.checkpoints.find import newest
+from hostcore.supervisor.delivery.calls import QuickRetries
+from hostcore_hookspecs import events
+from hostcore_hookspecs.errors import FatalError
+from hostcore_hookspecs.uploader import Artifact, UploadReceipt
+
+CHECKPOINT = "checkpoints/step-000100"
+
+
+class Outage:
+    """Refuses everything until it is over."""
+
+    def __init__(self, folder: Folder, *, only: str = "") -> None:
+        self.refused = 0
+        self.is_over = False
+
+        def before(artifact: Artifact) -> None:
+            if not self.is_over and artifact.relative_path.startswith(only):
+                self.refused += 1
+                raise ConnectionResetError("connection reset by peer")
+
+        folder.before = before
+
+
+def test_an_outage_is_told_once_and_everything_is_there_after_it(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    uploads = driven(mirror)
+    run.commit(50)
+    uploads.uploads.hear(run.saved(50))
+    uploads.drain()  # with the log: nothing else arrives in the outage
+    outage = Outage(mirror, only="checkpoints/")
+    run.commit(100, files=10)
+    uploads.uploads.hear(run.saved(100))
+    until(lambda: outage.refused > 8)
+    outage.is_over = True
+    uploads.drain()
+    (told,) = uploads.of(events.UploadFailed)
+    assert (told.path, told.will_retry) == (CHECKPOINT, True)
+    assert "ConnectionResetError: connection reset by peer" in told.message
+    (warning,) = uploads.of(events.Warning)
+    assert warning.code == "uploader.recovered"
+    assert newest(mirror.root / "checkpoints").found is not None
+    assert set(mirror.writes.values()) == {1}
+    assert uploads.uploads.missing() == []
+
+
+def test_a_failure_that_a_retry_mends_is_not_told(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    failed: set[str] = set()
+
+    def before(artifact: Artifact) -> None:
+        if artifact.relative_path not in failed:
+            failed.add(artifact.relative_path)
+            raise ConnectionResetError
+
+    mirror.before = before
+    uploads = driven(mirror, limits=attrs.evolve(QUICK, quick=QuickRetries()))
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.drain()
+    assert uploads.of(events.UploadFailed) == []
+    assert f"{CHECKPOINT}.json" in mirror.files
+
+
+def test_one_artifact_that_fails_does_not_keep_the_others(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    outage = Outage(mirror, only=f"{CHECKPOINT}/part-1")
+    uploads = driven(mirror)
+    for step in (100, 200, 300):
+        run.commit(step)
+        uploads.uploads.hear(run.saved(step))
+    until(lambda: len(uploads.of(events.ArtifactUploaded)) == 4)  # two documents, two checkpoints
+    until(lambda: outage.refused > 5)
+    assert f"{CHECKPOINT}.json" not in mirror.files
+    assert [one.path for one in uploads.of(events.UploadFailed)] == [CHECKPOINT]
+    assert CHECKPOINT in uploads.uploads.pending().by_uploader["folder"].failing
+    outage.is_over = True
+    uploads.drain()
+    assert f"{CHECKPOINT}.json" in mirror.files
+
+
+def test_a_fatal_error_gives_the_artifact_up_for_this_attempt(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    def before(artifact: Artifact) -> None:
+        if artifact.relative_path.startswith(f"{CHECKPOINT}/part-1"):
+            raise FatalError("too large for this store")
+
+    mirror.before = before
+    uploads = driven(mirror, required=True)
+    for step in (100, 200):
+        run.commit(step)
+        uploads.uploads.hear(run.saved(step))
+    uploads.finish()
+    (told,) = uploads.of(events.UploadFailed)
+    assert (told.path, told.will_retry) == (CHECKPOINT, False)
+    assert mirror.calls[f"{CHECKPOINT}/part-1.bin"] == 1
+    assert "checkpoints/step-000200.json" in mirror.files
+    assert f"{CHECKPOINT}.json" not in mirror.files
+    assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
+    assert len(run.spooled) == 1, "the next attempt may have more luck"
+
+    mirror.before = lambda _: None
+    again = driven(mirror)
+    again.drain()
+    assert f"{CHECKPOINT}.json" in mirror.files
+    assert run.spooled == []
+
+
+def test_a_store_that_damages_what_it_is_given_is_found_out(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    damaged: list[str] = []
+
+    def after(artifact: Artifact, receipt: UploadReceipt) -> UploadReceipt:
+        if artifact.kind == "checkpoint" and len(damaged) < 3:
+            damaged.append(artifact.relative_path)
+            path = mirror.root / artifact.relative_path
+            path.write_bytes(path.read_bytes()[:-1] + b"?")
+            return attrs.evolve(receipt, sha256="0" * 64)
+        return receipt
+
+    mirror.after = after
+    uploads = driven(mirror)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.drain()
+    assert newest(mirror.root / "checkpoints").found is not None
+    assert "SHA-256 differs" in uploads.of(events.UploadFailed)[0].message
+
+
+@pytest.mark.parametrize("receipt", [None, "s3://there", UploadReceipt(uri="there", size=1)])
+def test_what_is_no_proof_of_arrival_is_none(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], receipt: object
+) -> None:
+    mirror.after = lambda artifact, usual: usual if artifact.kind != "commit" else receipt  # type: ignore[assignment, return-value]
+    uploads = driven(mirror, required=True)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    until(lambda: uploads.of(events.UploadFailed, CHECKPOINT))
+    assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
+
+
+def test_a_response_that_is_lost_after_the_write_makes_no_second_object(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    lost: set[str] = set()
+
+    def after(artifact: Artifact, receipt: UploadReceipt) -> UploadReceipt:
+        if artifact.relative_path not in lost:
+            lost.add(artifact.relative_path)
+            raise TimeoutError("no response")
+        return receipt
+
+    mirror.after = after
+    uploads = driven(mirror)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.drain()
+    assert f"{CHECKPOINT}.json" in mirror.files
+    assert set(mirror.writes.values()) == {1}
+    backlog = uploads.uploads.pending().by_uploader["folder"]
+    assert backlog.existed_files == backlog.uploaded_files
+
+
+def test_a_call_that_hangs_is_told_and_made_again_in_another_thread(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    release, hung, ahead = threading.Event(), threading.Event(), [0.0]
+
+    def before(artifact: Artifact) -> None:
+        if artifact.relative_path.endswith("part-1.bin") and not hung.is_set():
+            hung.set()
+            release.wait()
+
+    mirror.before = before
+    uploads = driven(mirror, clock=lambda: time.monotonic() + ahead[0])
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    try:
+        # Two documents, the log and two files of the checkpoint; its record waits for the one that hangs.
+        until(lambda: uploads.uploads.pending().by_uploader["folder"].uploaded_files == 5)
+        ahead[0] = QUICK.hang_seconds + 1
+        uploads.drain()
+        (told,) = uploads.of(events.UploadFailed)
+        assert "has not returned from upload_artifact for 120 s" in told.message
+        assert told.will_retry
+        assert newest(mirror.root / "checkpoints").found is not None
+    finally:
+        release.set()
+    until(lambda: mirror.at_once == 0)
+    uploads.finish()
+    assert mirror.writes[f"{CHECKPOINT}/part-1.bin"] == 1
+
+
+def test_no_more_than_four_threads_are_lost(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    release = threading.Event()
+    mirror.before = lambda artifact: artifact.kind == "checkpoint" and release.wait()
+    uploads = driven(mirror, limits=attrs.evolve(QUICK, hang_seconds=0.05))
+    run.commit(100, files=30)
+    uploads.uploads.hear(run.saved(100))
+    try:
+        until(lambda: mirror.at_once == 8)
+        until(
+            lambda: len(uploads.of(events.UploadFailed)) > 1
+        )  # of the lost, once; and one of those that are waited for
+        assert mirror.most_at_once == 8
+    finally:
+        release.set()
+    uploads.drain()
+    assert newest(mirror.root / "checkpoints").found is not None
+
+
+def test_above_the_limit_of_the_spool_the_oldest_is_given_up_and_the_newest_goes_first(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    outage = Outage(mirror, only="checkpoints/")
+    record = run.commit(100)
+    uploads = driven(mirror, spool_bytes=2 * record.size + 2000)
+    uploads.uploads.hear(run.saved(100))
+    until(lambda: uploads.of(events.UploadFailed))
+    for step in (200, 300, 400, 500):
+        run.commit(step)
+        uploads.uploads.hear(run.saved(step))
+        run.prune(step - 100)
+    until(lambda: len([one for one in uploads.of(events.UploadFailed) if not one.will_retry]) == 2)
+    given_up = [one for one in uploads.of(events.UploadFailed) if not one.will_retry]
+    assert [one.path for one in given_up] == [CHECKPOINT, "checkpoints/step-000200"]
+    assert "spool_bytes" in given_up[0].message
+    outage.is_over = True
+    uploads.drain()
+    there = {path for path in mirror.files if path.count("/") == 1 and path.startswith("checkpoints/")}
+    assert there == {f"checkpoints/step-000{step}.json" for step in (300, 400, 500)}
+
+
+@pytest.mark.parametrize("clock", ["fine", "coarse"])
+def test_a_checkpoint_that_has_waited_too_long_is_given_up_unless_it_is_the_newest(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], clock: str
+) -> None:
+    """Also if both have one time: the clock of a file system may tick every 10 ms only."""
+    outage = Outage(mirror, only="checkpoints/")
+    uploads = driven(mirror, spool_seconds=0.01)
+    for step in (100, 200) if clock == "fine" else (200, 100):
+        run.commit(step)
+        if clock == "coarse":
+            os.utime(run.directory.checkpoints / f"step-{step:06d}.json", (1e9, 1e9))
+        uploads.uploads.hear(run.saved(step))
+    until(lambda: [one for one in uploads.of(events.UploadFailed, CHECKPOINT) if not one.will_retry])
+    outage.is_over = True
+    uploads.drain()
+    assert "checkpoints/step-000200.json" in mirror.files
+    assert f"{CHECKPOINT}.json" not in mirror.files
+
+
+def test_an_uploader_that_cannot_be_opened_is_opened_again(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    tries: list[int] = []
+
+    def on_open() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise ConnectionRefusedError("nobody there")
+
+    mirror.on_open = on_open
+    uploads = driven(mirror)
+    uploads.drain()
+    (told,) = uploads.of(events.UploadFailed)
+    assert (told.path, told.will_retry) == ("", True)
+    assert told.message == "open: ConnectionRefusedError: nobody there"
+    assert "config/run.json" in mirror.files
+
+
+def test_an_uploader_that_says_it_never_will_open_is_left_alone(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    def on_open() -> None:
+        raise FatalError("the bucket does not exist")
+
+    mirror.on_open = on_open
+    uploads = driven(mirror, required=True)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.finish()
+    (told,) = uploads.of(events.UploadFailed)
+    assert not told.will_retry
+    assert "the bucket does not exist" in told.message
+    assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
+    assert mirror.calls == {}
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), MemoryError(), GeneratorExit()])
+def test_whatever_an_uploader_raises_is_a_failure_like_any_other(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], error: BaseException
+) -> None:
+    raised: list[int] = []
+
+    def before(_: Artifact) -> None:
+        if not raised:
+            raised.append(1)
+            raise error
+
+    mirror.before = before
+    uploads = driven(mirror)
+    uploads.drain()
+    assert raised
+    assert "config/run.json" in mirror.files
+
+
+def test_one_uploader_in_an_outage_is_no_matter_to_another(
+    run: Run, mirror: Folder, tmp_path: Path, driven: Callable[..., Driven]
+) -> None:
+    broken = Folder(tmp_path / "broken")
+    Outage(broken)
+    uploads = driven(mirror, broken, required=True)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    until(lambda: uploads.of(events.ArtifactUploaded, CHECKPOINT))
+    until(lambda: uploads.uploads.missing() == ["folder.2 (somewhere 1.0)"])
+
+
+def test_abandoned_uploads_are_told_so_and_leave_everything_to_the_next(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    gate = Gate(mirror, CHECKPOINT)
+    gate.close()
+    uploads = driven(mirror)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    gate.wait()
+    until(lambda: len(run.spooled) == 1)  # the other uploads are done
+    assert not mirror.opened[0].is_canceled()
+    uploads.uploads.abandon()
+    assert mirror.opened[0].is_canceled()
+    assert uploads.uploads.is_drained()
+    gate.open()
+    until(lambda: mirror.closed == 1)
+    assert f"{CHECKPOINT}.json" not in mirror.files
+    assert len(run.spooled) == 1
+
+    again = driven(mirror)
+    again.drain()
+    assert f"{CHECKPOINT}.json" in mirror.files
+    assert set(mirror.writes.values()) == {1}
+    assert run.spooled == []

@@ -1,0 +1,369 @@
+"""Everything arrives, whole, once, in the right order, and leaves nothing behind."""
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from uploading import QUICK, Driven, Folder, Gate, Run, until
+
+from hostcore.checkpoints.find import newest
+from hostcore.supervisor.delivery import units
+from hostcore.supervisor.delivery.spool import Spool
+from hostcore.supervisor.delivery.upload_workers import UploadLimits
+from hostcore_hookspecs import events
+
+
+def test_a_run_is_mirrored_with_data_before_its_record_and_the_result_last(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    uploads = driven(mirror)
+    for step in (100, 200):
+        run.commit(step)
+        uploads.uploads.hear(run.saved(step))
+    uploads.uploads.hear(run.sample(200))
+    uploads.drain()
+    run.end()
+    uploads.finish()
+
+    parts = [f"checkpoints/step-{step:06d}/part-{number}.bin" for step in (100, 200) for number in range(3)]
+    documents = ["attempts/1.json", "config/run.json", "logs/events.jsonl", "result.json"]
+    records = ["checkpoints/step-000100.json", "checkpoints/step-000200.json"]
+    assert mirror.files == {*parts, *records, *documents, "samples/step-000200/0/sample.txt"}
+    for relative in mirror.files:
+        assert (mirror.root / relative).read_bytes() == (run.directory.path / relative).read_bytes()
+    for record in records:
+        own = [mirror.order.index(path) for path in parts if path.startswith(record.removesuffix(".json"))]
+        assert max(own) < mirror.order.index(record)
+    assert set(mirror.order[:2]) == {"attempts/1.json", "config/run.json"}
+    assert mirror.order[-1] == "result.json"
+    assert set(mirror.writes.values()) == {1}
+    assert run.spooled == []
+    assert (len(mirror.opened), mirror.closed) == (1, 1)
+    assert not newest(mirror.root / "checkpoints").skipped
+
+
+def test_one_event_tells_of_each_checkpoint_sample_and_document(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    uploads = driven(mirror)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.uploads.hear(run.sample(100))
+    uploads.drain()
+    told = uploads.of(events.ArtifactUploaded)
+    paths = ["attempts/1.json", "checkpoints/step-000100", "config/run.json", "samples/step-000100/0"]
+    assert sorted(one.path for one in told) == paths
+    (checkpoint,) = uploads.of(events.ArtifactUploaded, "checkpoints/step-000100")
+    assert checkpoint.uri == (mirror.root / "checkpoints" / "step-000100.json").as_uri()
+    assert checkpoint.uploader == "folder (somewhere 1.0)"
+
+
+def test_a_checkpoint_that_is_pruned_while_it_waits_arrives_whole(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    uploads = driven(mirror, started=False)
+    run.commit(100, content="the first")
+    uploads.uploads.hear(run.saved(100))
+    run.prune(100)
+    uploads.uploads.start()
+    uploads.drain()
+    found = newest(mirror.root / "checkpoints").found
+    assert found is not None
+    assert found.record.step == 100
+    assert run.spooled == []
+
+
+def test_a_checkpoint_pruned_before_it_could_be_linked_is_told_and_not_missed(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    uploads = driven(mirror, required=True)
+    run.commit(100)
+    event = run.saved(100)
+    run.prune(100)
+    uploads.uploads.hear(event)
+    uploads.drain()
+    (told,) = uploads.of(events.Warning)
+    assert told.code == "uploads.missed"
+    assert told.message.startswith("checkpoints/step-000100 was removed before it could be copied")
+    assert uploads.uploads.missing() == []
+
+
+def test_where_links_are_impossible_files_are_uploaded_from_their_own_places(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    gate = Gate(mirror, "checkpoints/step-000200")
+    uploads = driven(mirror)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.uploads.hear(run.sample(100))
+    uploads.drain()
+    gate.close()
+    run.commit(200)
+    uploads.uploads.hear(run.saved(200))
+    gate.wait()
+    run.prune(200)
+    gate.open()
+    uploads.drain()
+    (warning,) = uploads.of(events.Warning)
+    assert warning.code == "spool.unlinked"
+    (lost,) = uploads.of(events.UploadFailed, "checkpoints/step-000200")
+    assert not lost.will_retry
+    assert "could not be linked" in lost.message
+    assert "checkpoints/step-000200.json" not in mirror.files
+    assert "samples/step-000100/0/sample.txt" in mirror.files
+
+
+def test_a_step_that_is_written_again_ends_up_in_its_newest_version(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    gate = Gate(mirror, "checkpoints/step-000100/part-1")
+    gate.close()
+    uploads = driven(mirror)
+    run.commit(100, content="the first")
+    uploads.uploads.hear(run.saved(100))
+    gate.wait()
+    run.commit(100, content="the second")
+    uploads.uploads.hear(run.saved(100))
+    gate.open()
+    uploads.drain()
+    search = newest(mirror.root / "checkpoints")
+    assert search.found is not None, search.skipped
+    assert "the second" in (search.found.folder / "part-1.bin").read_text()
+    assert run.spooled == []
+
+
+def test_what_the_ledger_knows_is_not_offered_again(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    first = driven(mirror)
+    run.commit(100)
+    first.uploads.hear(run.saved(100))
+    first.uploads.hear(run.sample(100))
+    first.drain()
+    run.end()
+    first.finish()
+    calls = dict(mirror.calls)
+
+    again = driven(mirror)
+    again.finish()
+    assert dict(mirror.calls) == calls
+    assert again.of(events.ArtifactUploaded) == []
+    known = again.uploads.pending().by_uploader["folder"].known
+    assert {"checkpoints/step-000100", "samples/step-000100/0", "result.json"} <= set(known)
+    assert run.spooled == []
+
+
+def test_what_an_earlier_attempt_has_left_is_taken_up(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    before = driven(mirror, started=False)
+    run.commit(100)
+    run.commit(200)
+    before.uploads.hear(run.saved(100))
+    run.prune(100)  # now it is in the spool alone; nobody has told of the second
+    before.uploads.abandon()
+    (run.directory.spool / ".0.dead.making").mkdir()  # what a process that was killed was making
+    (run.directory.spool / "config-run.json.0123").mkdir()
+
+    run.attempt = 2
+    (run.directory.attempts / "2.json").write_text('{"attempt": 2}')
+    uploads = driven(mirror)
+    uploads.drain()
+    assert {"checkpoints/step-000100.json", "checkpoints/step-000200.json", "attempts/2.json"} <= mirror.files
+    assert next(path for path in mirror.begun if "step-" in path).startswith("checkpoints/step-000100/")
+    assert run.spooled == []
+
+
+def test_an_event_of_an_earlier_attempt_that_comes_late_is_no_loss(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    run.attempt = 2
+    uploads = driven(mirror)
+    uploads.uploads.hear(run.saved(100, attempt=1))
+    uploads.drain()
+    assert uploads.of(events.UploadFailed) == []
+
+
+def test_the_ledger_says_what_arrived_where(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    uploads = driven(mirror)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.drain()
+    arrivals = {line["path"]: line for line in map(json.loads, run.directory.uploads.read_bytes().splitlines())}
+    record = arrivals["checkpoints/step-000100.json"]
+    content = (run.directory.checkpoints / "step-000100.json").read_bytes()
+    assert (record["uploader"], record["size"], record["step"]) == ("folder", len(content), 100)
+    assert record["uri"].endswith("/mirror/checkpoints/step-000100.json")
+
+
+def test_several_uploaders_go_their_own_pace(
+    run: Run, mirror: Folder, tmp_path: Path, driven: Callable[..., Driven]
+) -> None:
+    slow = Folder(tmp_path / "slow")
+    gate = Gate(slow, "checkpoints/")
+    gate.close()
+    uploads = driven(mirror, slow)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    until(lambda: uploads.of(events.ArtifactUploaded, "checkpoints/step-000100"))
+    assert run.spooled, "the other one needs it"
+    until(lambda: uploads.uploads.pending().by_uploader["folder.2"].files == 4)  # the log goes through
+    gate.open()
+    uploads.drain()
+    assert run.spooled == []
+    assert slow.files == mirror.files
+
+
+def test_at_most_four_uploads_are_under_way_at_once(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    gate = Gate(mirror, "checkpoints/step-000100/")
+    gate.close()
+    uploads = driven(mirror)
+    run.commit(100, files=20)
+    uploads.uploads.hear(run.saved(100))
+    until(lambda: mirror.at_once == 4)
+    gate.open()
+    uploads.drain()
+    assert mirror.most_at_once == 4
+
+
+def test_a_copy_of_the_log_as_it_was_comes_before_the_record(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    uploads = driven(mirror)
+    run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"torn')
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    uploads.drain()
+    assert mirror.order.index("logs/events.jsonl") < mirror.order.index("checkpoints/step-000100.json")
+    assert (mirror.root / "logs/events.jsonl").read_bytes() == b'{"seq":1}\n{"seq":2}\n'
+    run.commit(200)
+    uploads.uploads.hear(run.saved(200))
+    run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"seq":3}\n')
+    uploads.drain()
+    assert mirror.calls["logs/events.jsonl"] == 1, "the next copy is not due"
+    uploads.finish()
+    assert (mirror.root / "logs/events.jsonl").read_bytes() == b'{"seq":1}\n{"seq":2}\n{"seq":3}\n'
+
+
+def test_the_log_alone_is_copied_now_and_then_while_it_grows(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    driven(mirror, limits=attrs.evolve(QUICK, live_seconds=0.0, tick_seconds=0.01))
+    run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"torn')
+    (run.directory.logs / "rank-0.attempt-1.log").write_bytes(b"said\n")
+    log = mirror.root / "logs/events.jsonl"
+    until(lambda: log.exists() and log.read_bytes() == b'{"seq":1}\n{"seq":2}\n')
+    run.directory.events.write_bytes(b'{"seq":1}\n{"seq":2}\n{"seq":3}\n')
+    until(lambda: log.read_bytes() == b'{"seq":1}\n{"seq":2}\n{"seq":3}\n')
+    assert "logs/rank-0.attempt-1.log" not in mirror.files
+
+
+def test_a_long_log_is_copied_less_often() -> None:
+    limits = UploadLimits()
+    assert limits.live_of(1000) == limits.live_seconds
+    assert limits.live_of(1 << 30) > 100 * limits.live_seconds
+
+
+def test_checkpoints_elsewhere_have_the_same_place_in_the_mirror(
+    run: Run, mirror: Folder, tmp_path: Path, driven: Callable[..., Driven]
+) -> None:
+    run.commit(100)
+    run.directory.checkpoints.rename(tmp_path / "outputs")
+    uploads = driven(mirror, checkpoints_dir=tmp_path / "outputs")
+    payload = events.CheckpointSaved(path="outputs/step-000100", bytes=0, final=False)
+    uploads.uploads.hear(run.event(payload, 100))
+    uploads.drain()
+    assert "checkpoints/step-000100.json" in mirror.files
+    assert [one.path for one in uploads.of(events.ArtifactUploaded)][-1] == "checkpoints/step-000100"
+
+
+def test_two_processes_never_upload_one_run_at_once(run: Run, mirror: Folder, driven: Callable[..., Driven]) -> None:
+    first = driven(mirror)
+    first.drain()
+    second = driven(mirror)
+    until(lambda: second.of(events.Warning))
+    assert second.of(events.Warning)[0].code == "uploads.busy"
+    assert not second.uploads.is_drained()
+    first.uploads.abandon()
+    second.drain()
+    assert second.uploads.missing() == []
+
+
+def test_without_uploaders_nothing_is_touched(run: Run, driven: Callable[..., Driven]) -> None:
+    before = sorted(run.directory.path.rglob("*"))
+    uploads = driven().uploads
+    uploads.hear(run.saved(100))
+    uploads.finish(final=True)
+    assert uploads.is_drained()
+    assert uploads.missing() == []
+    assert sorted(run.directory.path.rglob("*")) == before
+
+
+def test_a_file_that_cannot_be_read_does_not_keep_the_others_and_is_missed(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.directory.logs / "a-note.txt").write_text("mine")
+    whole = units.document_unit
+
+    def document_unit(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path.name == "a-note.txt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return whole(path, *arguments, **options)
+
+    monkeypatch.setattr(units, "document_unit", document_unit)
+    uploads = driven(mirror, required=True)
+    run.end()
+    uploads.finish()
+    assert {"logs/events.jsonl", "result.json"} <= mirror.files
+    assert uploads.uploads.missing() == ["folder (somewhere 1.0)"]
+    (told,) = uploads.of(events.Warning)
+    assert told.code == "uploads.trouble"
+    assert "a-note.txt" in told.message
+
+
+def test_nothing_is_linked_any_more_once_the_ledger_cannot_be_written(
+    run: Run, mirror: Folder, driven: Callable[..., Driven]
+) -> None:
+    run.directory.uploads.mkdir()
+    uploads = driven(mirror)
+    until(lambda: bool(uploads.of(events.UploadFailed)))
+    until(uploads.uploads.is_drained)
+    run.commit(100)
+    uploads.uploads.hear(run.saved(100))
+    assert run.spooled == []
+
+
+def test_while_a_unit_is_looked_at_nothing_is_stuck(
+    run: Run, mirror: Folder, driven: Callable[..., Driven], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking, go_on = threading.Event(), threading.Event()
+    whole = units.document_unit
+
+    def document_unit(*arguments: Any, **options: Any) -> Any:
+        looking.set()
+        go_on.wait(60)
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(units, "document_unit", document_unit)
+    uploads = driven(mirror)
+    assert looking.wait(60)
+    assert not uploads.uploads.is_stuck()
+    go_on.set()
+    uploads.drain()
+
+
+def test_what_was_linked_stays_in_the_spool_when_it_is_looked_at_after_it_was_pruned(run: Run) -> None:
+    spool = Spool(run.directory.spool)
+    run.commit(100)
+    (found,) = units.Inventory.of(run.directory).committed()
+    linked = spool.link(found)
+    run.prune(100)
+    with pytest.raises(units.Vanished):
+        spool.link(found)
+    assert linked.spooled is not None
+    assert run.spooled == [linked.spooled.name]
