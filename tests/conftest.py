@@ -19,6 +19,9 @@ from thoroughness import SEED, SEED_VARIABLE
 # Under nohup, or in the background of a script, these are ignored, and every process started here would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+_HANDLERS = {
+    number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+}
 
 #: Times for sites, in seconds since 1970, none of them twice.
 _MOMENTS = itertools.count(1)
@@ -78,6 +81,13 @@ class Site:
         """The environment of a process that sees the site."""
         inherited = os.environ.get("PYTHONPATH")
         return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.path), *([inherited] if inherited else [])])}
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """A command that a test has called in this process leaves its handlers of signals: its process would end now."""
+    for number, handler in _HANDLERS.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
