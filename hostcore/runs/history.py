@@ -116,7 +116,7 @@ class History:
         return [decode_event(self._pace[-1])] if self._pace else []
 
     @property
-    def standing(self) -> Iterator[Event]:
+    def status_events(self) -> Iterator[Event]:
         """The events that say where the newest attempt stands and how fast it goes, in their order."""
         life = [event for event in self._told.get(max(self._told, default=0), []) if event.name in _LIFE]
         yield from (event for event in life if event.name not in ENDS)

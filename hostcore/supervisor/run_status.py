@@ -147,7 +147,7 @@ def inspect_run(
     record = RunRecord.read(directory.record)
     result = RunResult.read(directory.result) if summary.ended_ms is not None else None
     progress = RunProgress()
-    for event in history.standing:
+    for event in history.status_events:
         progress.update(event)
     if summary.ended_ms is None:  # events are fresher than the lease
         summary = attrs.evolve(summary, step=max(summary.step, progress.step))

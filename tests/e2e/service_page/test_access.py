@@ -79,9 +79,9 @@ class TestTheKeyboard:
         way = []
         for _ in range(25):
             tab.key("Tab")
-            name, text, is_marked, is_seen = tab.js(FOCUSED)
+            name, text, is_marked, is_visible = tab.js(FOCUSED)
             assert is_marked, (name, text)
-            assert is_seen, (name, text)
+            assert is_visible, (name, text)
             way.append(text or name)
             if text == "failed":
                 break

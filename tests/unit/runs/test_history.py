@@ -108,7 +108,7 @@ def test_reading_on_adds_what_came_meanwhile(directory: RunDirectory) -> None:
     history.read_on()
     assert history.metrics["train/loss"] == 1.0
     assert [one.last_step for one in history.attempts(running=True)] == [15, 20, 30, 40]
-    assert [event.name for event in history.standing] == ["run_submitted", "metrics"]
+    assert [event.name for event in history.status_events] == ["run_submitted", "metrics"]
 
 
 def test_a_line_that_an_older_version_has_written_too_long_is_read_with_its_texts_cut(
@@ -125,4 +125,4 @@ def test_a_line_that_an_older_version_has_written_too_long_is_read_with_its_text
     assert "left out" in last.error.message
     tell(directory, 4, (11_000, None, SUBMITTED))
     read.read_on()
-    assert [event.name for event in read.standing] == ["run_submitted"]
+    assert [event.name for event in read.status_events] == ["run_submitted"]

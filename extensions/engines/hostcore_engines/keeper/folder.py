@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from hostcore_engines.keeper.errand import Errand
+from hostcore_engines.keeper.launch_spec import LaunchSpec
 
 #: A keeper on another machine that has not shown itself for so long is gone.
 _SILENT_SECONDS: Final = 60.0
@@ -27,22 +27,22 @@ class LaunchFolder:
         """The folder of a launch, below the run directory."""
         return cls(Path(run_dir, "config", f"launch.{label(launch_id)}"))
 
-    def prepare(self, errand: Errand) -> Errand:
+    def prepare(self, launch_spec: LaunchSpec) -> LaunchSpec:
         """Write down what is to be run, unless an earlier try of this launch has.
 
         :return: What is to be run.
         :raises OSError: When the run directory cannot be written.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        self._write_once("errand.json", errand.as_dict())
-        return self.errand()
+        self._write_once("errand.json", launch_spec.as_dict())
+        return self.launch_spec()
 
-    def errand(self) -> Errand:
+    def launch_spec(self) -> LaunchSpec:
         """What is to be run.
 
         :raises OSError: When it is not there.
         """
-        return Errand.of(json.loads((self.path / "errand.json").read_text()))
+        return LaunchSpec.of(json.loads((self.path / "errand.json").read_text()))
 
     def claim(self, node: int, process: Mapping[str, Any]) -> bool:
         """Take a node; whether no keeper has before.

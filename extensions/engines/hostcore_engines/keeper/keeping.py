@@ -14,8 +14,8 @@ from typing import BinaryIO, Final
 
 from hostcore_builtin_plugins.processes import children, identity, kill_all, send
 from hostcore_engines.keeper.agent import Agent
-from hostcore_engines.keeper.errand import Errand
 from hostcore_engines.keeper.folder import LaunchFolder
+from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.keeper.rank import FOLDER_VARIABLE
 
 #: The address at which other machines reach this one, if the process that starts the keeper knows it.
@@ -74,23 +74,23 @@ class Keeper:
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: None)  # a handler ends with exec, SIG_IGN would not
-        errand = self._folder.errand()
-        command = list(errand.command)
-        if errand.agent is not None:
-            meeting = self._meeting(errand.agent)
+        launch_spec = self._folder.launch_spec()
+        command = list(launch_spec.command)
+        if launch_spec.agent is not None:
+            meeting = self._meeting(launch_spec.agent)
             if meeting is None:
                 return self._give_up()
-            command = self._agent(errand.agent, meeting)
-        code = self._run(errand, command, output)
+            command = self._agent(launch_spec.agent, meeting)
+        code = self._run(launch_spec, command, output)
         self._folder.end(self._node, code)
         return code
 
-    def _run(self, errand: Errand, command: list[str], output: BinaryIO | None) -> int:
+    def _run(self, launch_spec: LaunchSpec, command: list[str], output: BinaryIO | None) -> int:
         try:
             process = self._popen(
                 command,
-                env=self._environment(errand),
-                cwd=errand.cwd if os.access(errand.cwd, os.X_OK) else None,
+                env=self._environment(launch_spec),
+                cwd=launch_spec.cwd if os.access(launch_spec.cwd, os.X_OK) else None,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=None if output is None else subprocess.STDOUT,
@@ -100,36 +100,36 @@ class Keeper:
             return _NOT_FOUND
         if self._parent is None:
             signal.signal(signal.SIGTERM, lambda *_: send(process.pid, signal.SIGTERM))
-        self._watch(process, errand)
+        self._watch(process, launch_spec)
         return process.returncode
 
-    def _watch(self, process: "subprocess.Popen[bytes]", errand: Errand) -> None:
+    def _watch(self, process: "subprocess.Popen[bytes]", launch_spec: LaunchSpec) -> None:
         """Wait for the end of a process, and bring it about if asked."""
         ranks: list[int] = []
         while process.poll() is None:
-            listed = children(process.pid) if errand.agent else [process.pid]
+            listed = children(process.pid) if launch_spec.agent else [process.pid]
             if process.poll() is not None:  # the ranks of an agent that died meanwhile have another parent now
                 break
             ranks = listed
             if self._folder.cancelled() is not None:
                 self._stop(process, ranks, signal.SIGINT, due=self._due)
             elif self._parent not in (None, os.getppid()):
-                over = time.monotonic() + errand.grace_seconds
+                over = time.monotonic() + launch_spec.grace_seconds
                 self._stop(process, ranks, signal.SIGTERM, due=partial(float, over))
             self._wait(process)
-        if errand.agent and process.returncode < 0:  # its ranks would go on without an agent
+        if launch_spec.agent and process.returncode < 0:  # its ranks would go on without an agent
             for pid in ranks:
                 kill_all(pid)
 
-    def _environment(self, errand: Errand) -> dict[str, str]:
+    def _environment(self, launch_spec: LaunchSpec) -> dict[str, str]:
         around = {name: value for name, value in os.environ.items() if name != ADDRESS_VARIABLE}
-        environment = {**around, **errand.env}
-        if errand.agent is not None:
+        environment = {**around, **launch_spec.env}
+        if launch_spec.agent is not None:
             environment[FOLDER_VARIABLE] = str(self._folder.path)
             # torchrun gives every rank one processor unless this is set.
-            share = max(1, (os.cpu_count() or 1) // errand.agent.ranks_per_node)
+            share = max(1, (os.cpu_count() or 1) // launch_spec.agent.ranks_per_node)
             environment.setdefault("OMP_NUM_THREADS", str(share))
-            environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(round(errand.grace_seconds)))
+            environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(round(launch_spec.grace_seconds)))
         return environment
 
     def _agent(self, agent: Agent, meeting: tuple[str, int]) -> list[str]:

@@ -11,8 +11,8 @@ from typing import Any, Final
 from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
 from hostcore_engines.keeper.agent import Agent
 from hostcore_engines.keeper.asking import stop
-from hostcore_engines.keeper.errand import Errand
 from hostcore_engines.keeper.folder import LaunchFolder, label
+from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.ray.jobs_api import JobsApi
 from hostcore_engines.ray.settings import RaySettings, address_of, check_resources, check_settings
 from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk, Secret
@@ -44,16 +44,16 @@ class RayLauncher:
         check_resources(ctx)
         launch_id = ctx.launch_id or ctx.name or ctx.job.run_id
         folder = LaunchFolder.of(ctx.run_dir, launch_id)
-        errand = self._errand(ctx, launch_id, earlier=None)
+        launch_spec = self._launch_spec(ctx, launch_id, earlier=None)
         resources = ctx.job.resources
         nodes = f"{resources.num_nodes} nodes" if resources.num_nodes > 1 else "one node"
         ranks = resources.ranks_per_node
         each = f"{ranks} ranks{' each' if resources.num_nodes > 1 else ''}" if ranks > 1 else "one rank"
         each = each if resources.num_nodes == 1 or ranks > 1 else "one rank each"
-        started = errand.command
-        if errand.agent is not None:
-            host, port = errand.agent.host or "HOST", errand.agent.port or "PORT"
-            started = errand.agent.command(0, host=host, port=port, address=None, rank=errand.command)
+        started = launch_spec.command
+        if launch_spec.agent is not None:
+            host, port = launch_spec.agent.host or "HOST", launch_spec.agent.port or "PORT"
+            started = launch_spec.agent.command(0, host=host, port=port, address=None, rank=launch_spec.command)
         return LaunchPlan(
             summary=f"a job of the Ray cluster at {address_of(self._settings)}, {nodes} with {each}",
             document=json.dumps(
@@ -70,7 +70,9 @@ class RayLauncher:
         api, submission_id = self._api(address_of(self._settings)), _submission_id(launch_id)
         known = api.info(submission_id) is not None
         try:
-            errand = folder.prepare(self._errand(ctx, launch_id, earlier=earlier_result(ctx.run_dir, ctx.launch_id)))
+            launch_spec = folder.prepare(
+                self._launch_spec(ctx, launch_id, earlier=earlier_result(ctx.run_dir, ctx.launch_id))
+            )
         except OSError as error:
             raise FatalError(
                 f"cannot write the launch down: {error}", file=str(error.filename or ctx.run_dir)
@@ -87,8 +89,8 @@ class RayLauncher:
                 "run_dir": ctx.run_dir,
                 "folder": str(folder.path),
                 "nodes": ctx.job.resources.num_nodes,
-                "agents": errand.agent is not None,
-                "earlier_result": errand.earlier_result,
+                "agents": launch_spec.agent is not None,
+                "earlier_result": launch_spec.earlier_result,
             },
         )
 
@@ -157,7 +159,7 @@ class RayLauncher:
         timeout = settings.timeout_seconds
         return JobsApi(address, token=token_for(settings.token), timeout_seconds=timeout, ca_file=ca_file)
 
-    def _errand(self, ctx: LaunchContext, launch_id: str, *, earlier: int | None) -> Errand:
+    def _launch_spec(self, ctx: LaunchContext, launch_id: str, *, earlier: int | None) -> LaunchSpec:
         resources, settings = ctx.job.resources, self._settings
         python = settings.python or ctx.command[0]
         agent = None
@@ -173,7 +175,7 @@ class RayLauncher:
                 host="127.0.0.1" if resources.num_nodes == 1 else "",
                 addresses=["127.0.0.1"] if resources.num_nodes == 1 else [],
             )
-        return Errand(
+        return LaunchSpec(
             command=[python if settings.python else ctx.command[0], *ctx.command[1:]],
             env=dict(ctx.env),
             cwd=str(Path.cwd()),

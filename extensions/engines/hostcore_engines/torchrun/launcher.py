@@ -10,8 +10,8 @@ from typing import Final
 from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
 from hostcore_engines.keeper.agent import Agent
 from hostcore_engines.keeper.asking import any_kept, stop
-from hostcore_engines.keeper.errand import Errand
 from hostcore_engines.keeper.folder import LaunchFolder, label
+from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.torchrun.settings import HERE, TorchrunSettings, check_settings, hosts_of
 from hostcore_engines.torchrun.starting import log_of, start_keeper
 from hostcore_hookspecs import (
@@ -71,7 +71,7 @@ class TorchrunLauncher:
         self._require_programs(ctx, hosts)
         launch_id = ctx.launch_id or secrets.token_hex(8)
         folder = LaunchFolder.of(ctx.run_dir, launch_id)
-        errand = self._prepare(ctx, folder, self._agent(ctx, hosts, rendezvous_id=label(launch_id)))
+        launch_spec = self._prepare(ctx, folder, self._agent(ctx, hosts, rendezvous_id=label(launch_id)))
         try:
             for node, host in enumerate(hosts):
                 if folder.claimed(node) is None:
@@ -88,7 +88,7 @@ class TorchrunLauncher:
             details={
                 "run_dir": ctx.run_dir,
                 "hosts": list(hosts),
-                "earlier_result": errand.earlier_result,
+                "earlier_result": launch_spec.earlier_result,
             },
         )
 
@@ -131,10 +131,10 @@ class TorchrunLauncher:
         return read_log(log_of(handle.details["run_dir"], 0), since)
 
     @staticmethod
-    def _prepare(ctx: LaunchContext, folder: LaunchFolder, agent: Agent) -> Errand:
+    def _prepare(ctx: LaunchContext, folder: LaunchFolder, agent: Agent) -> LaunchSpec:
         try:
             return folder.prepare(
-                Errand(
+                LaunchSpec(
                     command=list(ctx.command),
                     env=dict(ctx.env),
                     cwd=str(Path.cwd()),

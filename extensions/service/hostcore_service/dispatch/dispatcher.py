@@ -1,4 +1,4 @@
-"""The thread that attends to jobs. Several services may share a database: a job has one attendant at a time."""
+"""The thread that launches and watches jobs. Several services may share a database: one at a time holds a job."""
 
 import logging
 import threading
@@ -15,7 +15,7 @@ from hostcore.job.names import is_builtin
 from hostcore.plugins.discover import Discovered
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.dispatch.attendants import Attendants
+from hostcore_service.dispatch.launcher_pool import LauncherPool
 from hostcore_service.dispatch.launching import detail_of, is_transient, launch
 from hostcore_service.dispatch.watching import look
 from hostcore_service.settings import Settings
@@ -46,7 +46,7 @@ class Dispatcher:
     """Launches recorded jobs, watches them, and cancels them on request.
 
     A job goes from ``queued`` over ``launching``, which is written down before its launcher is called, to ``launched``
-    with the launcher's handle, and to ``ended``. An attendant that finds one ``launching`` calls its launcher again
+    with the launcher's handle, and to ``ended``. A holder that finds one ``launching`` calls its launcher again
     with the same launch id, for which nothing is started twice.
 
     :param longest_seconds: How long a call of a launcher may take before it is given up.
@@ -68,7 +68,7 @@ class Dispatcher:
         #: By launch id.
         self._refusals: OrderedDict[str, HostcoreError] = OrderedDict()
         rooms = settings.operator.service.launches_at_once
-        self._attendants = Attendants(rooms, longest_seconds=longest_seconds, when_free=self._when_free)
+        self._pool = LauncherPool(rooms, longest_seconds=longest_seconds, when_free=self._when_free)
         self._thread = threading.Thread(target=self._run, name="dispatcher", daemon=True)
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class Dispatcher:
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
         try:
-            self._leases.let_go(self._attendants.finish(max(0.0, deadline - time.monotonic())), now=now_ms())
+            self._leases.let_go(self._pool.finish(max(0.0, deadline - time.monotonic())), now=now_ms())
         except SQLAlchemyError as error:
             LOG.warning("the database does not answer: %s", _first_line(error))
 
@@ -118,50 +118,50 @@ class Dispatcher:
             LOG.warning("the database does not answer, and is asked again: %s", _first_line(error))
 
     def _keep_leases(self) -> None:
-        """Hold on to the jobs that are attended to, and take those of the dead."""
+        """Renew the leases on the jobs in work, and end those of processes that have died."""
         began = time.monotonic()
         if began - self._renewed < self._leases.lease_ms / 1000 / 4:
             return
-        for job in self._attendants.give_up():
-            LOG.error("the launcher of %s has not come back; another attendant calls it again", job.run_id)
-        self._leases.renew(self._attendants.attended, now=now_ms())
-        self._leases.forget(dead(self._leases.attendants()))
+        for job in self._pool.give_up():
+            LOG.error("the launcher of %s has not come back; another holder calls it again", job.run_id)
+        self._leases.renew(self._pool.jobs, now=now_ms())
+        self._leases.forget(dead(self._leases.holders()))
         self._renewed = began
 
     def _look_for_work(self) -> bool:
-        """Hand jobs to attendants; whether there may be more, and room for them."""
-        free = self._attendants.free
+        """Hand jobs to the pool; whether there may be more, and room for them."""
+        free = self._pool.free
         self._turn += 1
         local = self._settings.operator.service.local_at_once
         # Now, before the question whether it ends: what `stop` lets go of after this moment is not due at it.
-        name, now = attendant_name(self._turn), now_ms()
+        name, now = holder_name(self._turn), now_ms()
         if self._stopping.is_set():
             return False
         claimed = self._leases.claim(name, now=now, limit=free, local_at_once=local) if free else []
-        if self._stopping.is_set():  # `stop` may not wait for their attendants
+        if self._stopping.is_set():  # `stop` may not wait for them
             self._leases.let_go(claimed, now=now_ms())
             return False
         self._full = len(claimed) == free
         for job in claimed:
-            self._attendants.give(job, self._attend_and_leave)
-        return self._full and self._attendants.free > 0
+            self._pool.start(job, self._handle_and_release)
+        return self._full and self._pool.free > 0
 
-    def _attend_and_leave(self, job: StoredJob) -> None:
+    def _handle_and_release(self, job: StoredJob) -> None:
         try:
-            self._attend(job)
+            self._handle(job)
         except SQLAlchemyError as error:
             self._tell_of_database(error)
         except Exception:
-            LOG.exception("attending to %s failed; it is looked at again in %s ms", job.run_id, self._leases.lease_ms)
+            LOG.exception("handling %s failed; it is looked at again in %s ms", job.run_id, self._leases.lease_ms)
 
-    def _attend(self, job: StoredJob) -> None:
+    def _handle(self, job: StoredJob) -> None:
         if job.phase == "queued":
             if job.cancel_ms is not None:
                 why = job.cancel_reason or "cancelled before it was launched"
                 self._release(job, job.ended("cancelled", why, ended_ms=now_ms()))
                 return
             if not self._leases.write(job, attrs.evolve(job, phase="launching"), now=now_ms()):
-                return  # this attendant does not hold it any more
+                return  # this holder does not hold it any more
         try:
             if job.phase == "launched":
                 after = look(job, self._settings, self._discovered)
@@ -173,7 +173,7 @@ class Dispatcher:
         except SQLAlchemyError:
             raise
         except Exception as error:  # a defect, which must not have the launcher called without end and at once
-            LOG.exception("attending to %s failed", job.run_id)
+            LOG.exception("handling %s failed", job.run_id)
             after = self._after(job, f"{type(error).__name__}: {error}", final=False)
         self._release(job, after)
 
@@ -211,7 +211,7 @@ class Dispatcher:
     def _release(self, job: StoredJob, after: StoredJob) -> None:
         now = now_ms()
         if not self._leases.release(job, after, now=now, due_ms=now + self._patience(job, after.failures, now)):
-            LOG.warning("%s is not held by this attendant any more; what was found is dropped", job.run_id)
+            LOG.warning("%s is not held by this holder any more; what was found is dropped", job.run_id)
 
     def _patience(self, job: StoredJob, failures: int, now: int) -> int:
         poll = int(self._settings.operator.service.poll_seconds * 1000)
@@ -227,15 +227,15 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def attendant_name(turn: int) -> str:
+def holder_name(turn: int) -> str:
     """The process that asks, at one of its turns: what is written at an earlier one does not pass for a later one's."""
     process = ProcessIdentity.current()
     return f"{process.host}/{process.boot_id}/{process.pid}/{process.start_time}/{turn}"
 
 
-def dead(attendants: Iterable[str]) -> list[str]:
-    """Those of some attendants that are processes of this machine, and do not run any more."""
-    return [name for name in attendants if _is_dead(name)]
+def dead(holders: Iterable[str]) -> list[str]:
+    """Those of some holders that are processes of this machine, and do not run any more."""
+    return [name for name in holders if _is_dead(name)]
 
 
 def _is_dead(name: str) -> bool:

@@ -19,7 +19,7 @@ import attrs
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: ``internal``: the operator may open it. ``metadata``: it is closed to all jobs.
-Standing = Literal["public", "internal", "metadata"]
+Scope = Literal["public", "internal", "metadata"]
 Lookup = Callable[[Collection[str]], Mapping[str, Sequence[str]]]
 
 #: Of one job. More is a scan, not a job.
@@ -101,7 +101,7 @@ class Hosts:
         return None
 
     def _why_not_address(self, host: Host, address: Address) -> str | None:
-        match standing(address):
+        match scope_of(address):
             case "metadata":
                 return "link-local addresses and those of cloud metadata services are closed to jobs"
             case "internal" if not self.is_opened(host):
@@ -134,13 +134,13 @@ class Hosts:
         )
 
 
-def standing(address: Address) -> Standing:
+def scope_of(address: Address) -> Scope:
     """What an address is for, and those that are embedded in it."""
-    found = {_own_standing(one) for one in (address, *_embedded(address))}
+    found = {_own_scope(one) for one in (address, *_embedded(address))}
     return "metadata" if "metadata" in found else "internal" if "internal" in found else "public"
 
 
-def _own_standing(address: Address) -> Standing:
+def _own_scope(address: Address) -> Scope:
     if any(address.version == network.version and address in network for network in _METADATA):
         return "metadata"
     return "public" if address.is_global and not address.is_multicast else "internal"

@@ -20,7 +20,7 @@ from hostcore_service.jobs.downloads import Content, download
 from hostcore_service.jobs.mirror_files import MirrorFiles
 from hostcore_service.jobs.run_files import MOST, Files, LocalFiles, no_such, require_artifact
 from hostcore_service.jobs.streams import the_streams
-from hostcore_service.jobs.whereabouts import is_seen
+from hostcore_service.jobs.visibility import is_visible
 from hostcore_service.planning import directory_of
 from hostcore_service.services import the_service
 from hostcore_service.store.job import StoredJob
@@ -193,7 +193,7 @@ async def _asked(request: Request, run_id: str, ask: Callable[[Files], T]) -> T:
     service = the_service(request)
     job = await run_in_threadpool(service.job, run_id)
     near = LocalFiles(directory_of(job, service.settings))
-    if await run_in_threadpool(is_seen, job, service.settings):
+    if await run_in_threadpool(is_visible, job, service.settings):
         return await run_in_threadpool(ask, near)
     return await the_streams(request).run(lambda: ask(_mirrored(job) or near), far=True)
 

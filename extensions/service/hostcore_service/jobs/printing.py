@@ -14,7 +14,7 @@ from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.http.problems import RequestError
 from hostcore_service.jobs.streams import Look, Piece
-from hostcore_service.jobs.whereabouts import Unseen, is_seen
+from hostcore_service.jobs.visibility import NotVisible, is_visible
 from hostcore_service.planning import directory_of, launcher_for
 from hostcore_service.services import Service
 from hostcore_service.store.job import StoredJob
@@ -39,7 +39,7 @@ class JobOutput:
     :param source: By whom; the ranks if not given or, where the run directory is not seen from here, the launcher.
     :param rank: Of the ranks: this one, in place of rank 0.
     :param attempt: Of the ranks: in this one alone.
-    :raises Unseen: When the ranks are wanted, and the run directory is not seen from here.
+    :raises NotVisible: When the ranks are wanted, and the run directory is not seen from here.
     :raises HostcoreError: When there is no such job, attempt or rank, or the cursor is none.
     """
 
@@ -97,11 +97,11 @@ class JobOutput:
         """Whether the launcher is to be asked."""
         if self._source == "launcher":
             return True
-        if is_seen(job, self._service.settings):
+        if is_visible(job, self._service.settings):
             return False
         parameter = self._of_ranks or ("source" if self._source == "worker" else None)
         if parameter is not None:
-            raise Unseen(
+            raise NotVisible(
                 f"the run directory of {self._run_id!r} is not seen from the service, nor what its ranks printed in it",
                 pointer=f"/query/{parameter}",
                 hint="ask without source, rank and attempt for what its launcher has",

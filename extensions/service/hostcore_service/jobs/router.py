@@ -27,7 +27,7 @@ from hostcore_service.http.query import only_known_parameters
 from hostcore_service.jobs import examples
 from hostcore_service.jobs.histories import Histories
 from hostcore_service.jobs.schema import CancelRequest, Job, JobDetail, JobPage, ResumeRequest
-from hostcore_service.jobs.whereabouts import is_seen
+from hostcore_service.jobs.visibility import is_visible
 from hostcore_service.planning import directory_of
 from hostcore_service.services import Service, the_service
 from hostcore_service.settings import Settings
@@ -134,9 +134,9 @@ def get_job(run_id: str, service: The) -> JobDetail:
     job = service.job(run_id)
     return JobDetail(
         **Job.of(job).model_dump(),
-        sees_run_dir=is_seen(job, service.settings),
+        sees_run_dir=is_visible(job, service.settings),
         job=dict(job.job),
-        run=standing_of(job, service.settings, service.histories),
+        run=status_of_run(job, service.settings, service.histories),
     )
 
 
@@ -231,16 +231,16 @@ def _place(cursor: str) -> Place:
     return Place(submitted_ms=submitted_ms, run_id=run_id)
 
 
-def standing_of(job: StoredJob, settings: Settings, histories: Histories) -> dict[str, Any] | None:
-    """How the run of a job stands; None while there is nothing of it, or it cannot be read."""
+def status_of_run(job: StoredJob, settings: Settings, histories: Histories) -> dict[str, Any] | None:
+    """The status of the run of a job; None while there is nothing of it, or it cannot be read."""
     directory = directory_of(job, settings)
     told = LaunchStatus(status=job.status, message=job.detail)  # the dispatcher has asked its launcher
     try:
         with histories.of(directory) as history:
             found = inspect_run(directory, history, told=told, checkpoints=directory.checkpoints)
-            standing: dict[str, Any] = scrubbed(found.as_dict())
+            status: dict[str, Any] = scrubbed(found.as_dict())
     except (UnknownRun, CorruptDocument, UnreadableDocument, CorruptLog):
         return None
-    standing.pop("directory", None)  # a place of the service's machine
-    shown: dict[str, Any] = all_without_places(standing)
+    status.pop("directory", None)  # a place of the service's machine
+    shown: dict[str, Any] = all_without_places(status)
     return shown

@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.http.connections import MOST, too_busy
-from hostcore_service.jobs.whereabouts import Unseen
+from hostcore_service.jobs.visibility import NotVisible
 
 LOG: Final = logging.getLogger("hostcore_service")
 
@@ -78,7 +78,7 @@ class Source(Protocol):
     def look(self) -> Look:
         """What was added.
 
-        :raises Unseen: When it is not seen from here any more. The stream ends; the client's next request says why.
+        :raises NotVisible: When it is not seen from here any more. The stream ends; the client's next request says why.
         :raises HostcoreError: When it cannot be read now.
         """
 
@@ -167,7 +167,7 @@ class Streams:
                 return
             try:
                 found = await self.look(source)
-            except Unseen:
+            except NotVisible:
                 return
             except (HostcoreError, SQLAlchemyError, OSError) as error:
                 if not follow:

@@ -1,1 +1,1 @@
-"""The database: jobs, and who attends to them."""
+"""The database: jobs, and the leases on them."""

@@ -42,8 +42,8 @@ class JobRow:
     ended_ms: int | None = None
     seen_ms: int | None = None
     updated_ms: int
-    attendant: str | None = None
-    attended_until_ms: int = 0
+    holder: str | None = None
+    held_until_ms: int = 0
     due_ms: int = 0
 
 
@@ -103,6 +103,8 @@ def changed(before: StoredJob, after: StoredJob) -> dict[str, Any]:
 
 
 _JSON = ("job", "handle")
+#: Fields whose columns have other names; databases have them.
+_FIELDS = {"attendant": "holder", "attended_until_ms": "held_until_ms"}
 
 
 def to_row(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +132,10 @@ def listed(row: Mapping[str, Any], labels: Mapping[str, str]) -> ListedJob:
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {key: orjson.loads(value) if key in _JSON and value is not None else value for key, value in row.items()}
+    fields = {
+        _FIELDS.get(name, name): orjson.loads(value) if name in _JSON and value is not None else value
+        for name, value in row.items()
+    }
     if fields["handle"] is not None:
         fields["handle"] = LaunchHandle(**fields["handle"])
     return fields

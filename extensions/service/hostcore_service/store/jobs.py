@@ -72,7 +72,7 @@ class Jobs:
 
     def __init__(self, engine: Engine, *, lease_ms: int = LEASE_MS) -> None:
         self._engine = engine
-        #: Who attends to them.
+        #: Which dispatcher works on which of them.
         self.leases = Leases(engine, lease_ms=lease_ms)
 
     def add(self, job: StoredJob, *, most_open: int = 0) -> StoredJob:

@@ -1,4 +1,4 @@
-"""Who attends to which job: one process at a time, for as long as it renews its lease."""
+"""Leases on jobs: one dispatcher at a time works on a job, for as long as it renews its lease."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -20,15 +20,15 @@ _LOCAL: Final = ("local", f"{BUILTIN}local")
 class Leases:
     """The leases of the jobs. Every method that changes something is one transaction.
 
-    :param lease_ms: For so long a job belongs to its attendant after a claim or a renewal.
+    :param lease_ms: How long a lease lasts after a claim or a renewal.
     """
 
     def __init__(self, engine: Engine, *, lease_ms: int = LEASE_MS) -> None:
         self._engine = engine
         self.lease_ms = lease_ms
 
-    def claim(self, attendant: str, *, now: int, limit: int, local_at_once: int = 0) -> list[StoredJob]:
-        """Jobs that are due, which are this attendant's from now on.
+    def claim(self, holder: str, *, now: int, limit: int, local_at_once: int = 0) -> list[StoredJob]:
+        """Jobs that are due, which are this holder's from now on.
 
         :param local_at_once: How many jobs may run on this machine; the others stay queued, first come, first served.
             0: no limit.
@@ -44,7 +44,7 @@ class Leases:
                 mine = connection.execute(
                     update(JOBS)
                     .where(JOBS.c.run_id == run_id, _is_due(now))
-                    .values(attendant=attendant, attended_until_ms=now + self.lease_ms)
+                    .values(holder=holder, held_until_ms=now + self.lease_ms)
                 )
                 if mine.rowcount == 1:
                     claimed.append(run_id)
@@ -58,7 +58,7 @@ class Leases:
         local = JOBS.c.launcher.in_(_LOCAL)
         room = limit
         if local_at_once:
-            begun = or_(JOBS.c.phase.in_(("launching", "launched")), JOBS.c.attended_until_ms > now)
+            begun = or_(JOBS.c.phase.in_(("launching", "launched")), JOBS.c.held_until_ms > now)
             here = connection.execute(select(func.count()).where(local, JOBS.c.phase != "ended", begun))
             room = max(0, local_at_once - here.scalar_one())
         waits = and_(local, JOBS.c.phase == "queued", JOBS.c.cancel_ms.is_(None))
@@ -73,62 +73,60 @@ class Leases:
         return [run_id for _, run_id in sorted([*others, *waiting])[:limit]]
 
     def renew(self, jobs: Sequence[StoredJob], *, now: int) -> None:
-        """Hold on to jobs, those of them that are still their attendants'."""
-        self._set(jobs, {"attended_until_ms": now + self.lease_ms})
+        """Renew the leases on jobs, where they are still held."""
+        self._set(jobs, {"held_until_ms": now + self.lease_ms})
 
     def let_go(self, jobs: Sequence[StoredJob], *, now: int) -> None:
-        """Leave jobs, as they are, to the next attendant."""
-        self._set(jobs, {"attendant": None, "attended_until_ms": 0, "due_ms": now})
+        """Release jobs, as they are, for the next holder."""
+        self._set(jobs, {"holder": None, "held_until_ms": 0, "due_ms": now})
 
     def _set(self, jobs: Sequence[StoredJob], changes: Mapping[str, Any]) -> None:
         if not jobs:
             return
         with writing(self._engine) as connection:
             for job in jobs:
-                connection.execute(update(JOBS).where(_held_by_its_attendant(job)).values(changes))
+                connection.execute(update(JOBS).where(_held(job)).values(changes))
 
-    def attendants(self) -> list[str]:
-        """Who attends to jobs."""
-        held = and_(JOBS.c.phase.in_(OPEN), JOBS.c.attendant.is_not(None))
+    def holders(self) -> list[str]:
+        """The dispatchers that hold jobs."""
+        held = and_(JOBS.c.phase.in_(OPEN), JOBS.c.holder.is_not(None))
         with self._engine.connect() as connection:
-            return list(connection.execute(select(JOBS.c.attendant).where(held).distinct()).scalars())
+            return list(connection.execute(select(JOBS.c.holder).where(held).distinct()).scalars())
 
-    def forget(self, attendants: Sequence[str]) -> None:
-        """End the leases of attendants."""
-        if not attendants:
+    def forget(self, holders: Sequence[str]) -> None:
+        """End the leases of holders."""
+        if not holders:
             return
         with writing(self._engine) as connection:
-            connection.execute(
-                update(JOBS).where(JOBS.c.attendant.in_(attendants)).values(attendant=None, attended_until_ms=0)
-            )
+            connection.execute(update(JOBS).where(JOBS.c.holder.in_(holders)).values(holder=None, held_until_ms=0))
 
     def write(self, job: StoredJob, after: StoredJob, *, now: int) -> bool:
-        """Change a job that its attendant still holds, and hold it on; whether it does.
+        """Change a job that its holder still holds, and hold it on; whether it does.
 
         :param after: What it is to be. What differs from ``job`` is written; others may have changed the rest.
         """
-        return self._write(job, changed(job, after), {"attended_until_ms": now + self.lease_ms, "updated_ms": now})
+        return self._write(job, changed(job, after), {"held_until_ms": now + self.lease_ms, "updated_ms": now})
 
     def release(self, job: StoredJob, after: StoredJob, *, now: int, due_ms: int) -> bool:
-        """Change a job that its attendant still holds, and let go of it until a time; whether it did.
+        """Change a job that its holder still holds, and let go of it until a time; whether it did.
 
         :param after: See :meth:`write`.
         """
         # A request to cancel it that came meanwhile wants a look at once.
         just_cancelled = JOBS.c.cancel_ms.is_not(None) if job.cancel_ms is None else false()
         due = case((just_cancelled, 0), else_=due_ms)
-        free = {"attendant": None, "attended_until_ms": 0, "due_ms": due, "updated_ms": now}
+        free = {"holder": None, "held_until_ms": 0, "due_ms": due, "updated_ms": now}
         return self._write(job, changed(job, after), free)
 
     def _write(self, job: StoredJob, changes: Mapping[str, Any], lease: Mapping[str, Any]) -> bool:
         with writing(self._engine) as connection:
             row = {**changes, **lease}
-            return connection.execute(update(JOBS).where(_held_by_its_attendant(job)).values(row)).rowcount == 1
+            return connection.execute(update(JOBS).where(_held(job)).values(row)).rowcount == 1
 
 
-def _held_by_its_attendant(job: StoredJob) -> ColumnElement[bool]:
-    return and_(JOBS.c.run_id == job.run_id, JOBS.c.attendant == job.attendant)
+def _held(job: StoredJob) -> ColumnElement[bool]:
+    return and_(JOBS.c.run_id == job.run_id, JOBS.c.holder == job.holder)
 
 
 def _is_due(now: int) -> ColumnElement[bool]:
-    return and_(JOBS.c.phase.in_(OPEN), JOBS.c.due_ms <= now, JOBS.c.attended_until_ms <= now)
+    return and_(JOBS.c.phase.in_(OPEN), JOBS.c.due_ms <= now, JOBS.c.held_until_ms <= now)

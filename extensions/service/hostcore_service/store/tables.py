@@ -48,9 +48,9 @@ JOBS: Final = Table(
     # Its last sign of life.
     Column("seen_ms", BigInteger),
     Column("updated_ms", BigInteger, nullable=False),
-    # Its attendant, until when no other may attend to it, and when it is due again.
-    Column("attendant", Text),
-    Column("attended_until_ms", BigInteger, nullable=False),
+    # Who holds its lease, until when, and when the job is due again. Databases have the first names.
+    Column("attendant", Text, key="holder"),
+    Column("attended_until_ms", BigInteger, key="held_until_ms", nullable=False),
     Column("due_ms", BigInteger, nullable=False),
     UniqueConstraint("principal", "idempotency_key", name="uq_jobs_idempotency"),
 )

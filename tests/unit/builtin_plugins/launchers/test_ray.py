@@ -166,19 +166,19 @@ class TestWhatIsSubmitted:
         word, python, *rest = shlex.split(body["entrypoint"])
         assert (word, python, rest[:3]) == ("exec", sys.executable, ["-P", "-m", _KEEPER])
         assert rest[3:] == [handle.details["folder"], "0", "--tee", f"{ctx.run_dir}/logs/ray.0.log"]
-        errand = LaunchFolder(Path(handle.details["folder"])).errand()
-        assert (errand.command, errand.agent) == (list(ctx.command), None)
+        launch_spec = LaunchFolder(Path(handle.details["folder"])).launch_spec()
+        assert (launch_spec.command, launch_spec.agent) == (list(ctx.command), None)
 
     def test_shows_no_variable_of_the_job(
         self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext
     ) -> None:
         handle = launcher.launch(ctx)
         assert "a secret" not in json.dumps(dashboard.asked) + launcher.plan(ctx).document
-        assert LaunchFolder(Path(handle.details["folder"])).errand().env == dict(ctx.env)
+        assert LaunchFolder(Path(handle.details["folder"])).launch_spec().env == dict(ctx.env)
 
     def test_has_torchrun_for_several_ranks(self, launcher: RayLauncher, ctx: LaunchContext) -> None:
         handle = launcher.launch(asking(ctx, gpus_per_node=4))
-        agent = LaunchFolder(Path(handle.details["folder"])).errand().agent
+        agent = LaunchFolder(Path(handle.details["folder"])).launch_spec().agent
         assert agent is not None
         assert (agent.ranks_per_node, agent.nodes, agent.max_restarts) == (4, 1, 2)
         assert list(agent.torchrun) == [sys.executable, "-P", "-m", "torch.distributed.run"]
@@ -204,7 +204,7 @@ class TestWhatIsSubmitted:
         body = dashboard.asked[-1][2]
         assert shlex.split(body["entrypoint"])[1] == "/opt/py"
         assert body["runtime_env"] == {"image_uri": "trainer:1"}
-        assert LaunchFolder(Path(handle.details["folder"])).errand().command[0] == "/opt/py"
+        assert LaunchFolder(Path(handle.details["folder"])).launch_spec().command[0] == "/opt/py"
 
     def test_is_submitted_once_however_often_it_is_tried(
         self, dashboard: Dashboard, launcher: RayLauncher, ctx: LaunchContext

@@ -18,8 +18,8 @@ from waiting import wait_until
 
 from hostcore_builtin_plugins.processes import descendants, runs_here
 from hostcore_engines.keeper.agent import Agent
-from hostcore_engines.keeper.errand import Errand
 from hostcore_engines.keeper.folder import LaunchFolder
+from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.torchrun.launcher import TorchrunLauncher
 from hostcore_engines.torchrun.settings import TorchrunSettings
 from hostcore_hookspecs import FatalError, HostcoreError, LaunchContext, LaunchHandle, Resources, TransientError
@@ -190,8 +190,8 @@ class TestALaunch:
 
     def test_keeps_the_variables_to_this_user(self, place: Place) -> None:
         handle = place.launch(place.launcher(), place.context())
-        errand = LaunchFolder.of(handle.details["run_dir"], handle.id).path / "errand.json"
-        assert errand.stat().st_mode & 0o777 == 0o600
+        launch_spec = LaunchFolder.of(handle.details["run_dir"], handle.id).path / "errand.json"
+        assert launch_spec.stat().st_mode & 0o777 == 0o600
 
 
 class TestOtherMachines:
@@ -268,8 +268,8 @@ class TestOtherMachines:
         self, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         folder = LaunchFolder.of(str(place.run_dir), "far")
-        errand = Errand(command=["true"], env={}, cwd="/", earlier_result=None)
-        folder.prepare(errand)
+        launch_spec = LaunchSpec(command=["true"], env={}, cwd="/", earlier_result=None)
+        folder.prepare(launch_spec)
         details = {"run_dir": str(place.run_dir), "hosts": ["node-1", "node-2"], "earlier_result": None}
         handle, launcher = LaunchHandle(launcher="torchrun", id="far", details=details), place.launcher()
         for node in range(2):
@@ -287,7 +287,7 @@ class TestOtherMachines:
 
     def test_are_not_claimed_twice(self, place: Place) -> None:
         folder = LaunchFolder.of(str(place.run_dir), "far")
-        folder.prepare(Errand(command=["true"], env={}, cwd="/", earlier_result=None))
+        folder.prepare(LaunchSpec(command=["true"], env={}, cwd="/", earlier_result=None))
         assert [folder.claim(0, {"host": "a", "pid": 1, "started": name}) for name in "xy"] == [True, False]
         claimed = folder.claimed(0)
         assert claimed is not None
@@ -330,7 +330,7 @@ class TestAKeeper:
         """The command of a keeper as an engine starts it: its child, that prints what is printed."""
         folder = LaunchFolder.of(str(place.run_dir), "kept")
         command = [sys.executable, "-u", "-c", code]
-        folder.prepare(Errand(command=command, env={}, cwd=str(place.path), earlier_result=None, grace_seconds=120))
+        folder.prepare(LaunchSpec(command=command, env={}, cwd=str(place.path), earlier_result=None, grace_seconds=120))
         module = "hostcore_engines.keeper"
         return [sys.executable, "-P", "-m", module, str(folder.path), "0", "--tee", str(place.path / "kept.log")]
 
@@ -398,7 +398,7 @@ class TestAKeeper:
     def test_leaves_its_node_to_another_try_when_the_others_are_not_started(self, place: Place) -> None:
         agent = Agent(torchrun=["true"], rendezvous_id="run", min_nodes=1, nodes=2, ranks_per_node=1, max_restarts=0)
         folder = LaunchFolder.of(str(place.run_dir), "run.1")
-        folder.prepare(Errand(command=["true"], env={}, cwd="/", earlier_result=None, agent=agent))
+        folder.prepare(LaunchSpec(command=["true"], env={}, cwd="/", earlier_result=None, agent=agent))
         program = "import sys; from hostcore_engines.keeper import __main__, keeping"
         program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
         given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
@@ -417,7 +417,7 @@ class TestAKeeper:
         )
         command = [sys.executable, str(place.path / "rank.py"), str(place.run_dir)]
         folder = LaunchFolder.of(str(place.run_dir), "run.1")
-        folder.prepare(Errand(command=command, env={}, cwd=str(place.path), earlier_result=None, agent=agent))
+        folder.prepare(LaunchSpec(command=command, env={}, cwd=str(place.path), earlier_result=None, agent=agent))
         program = """\
 import os, signal, sys
 from pathlib import Path

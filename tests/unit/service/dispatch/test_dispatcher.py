@@ -1,4 +1,4 @@
-"""Attending to jobs, in SQLite and in PostgreSQL, with launchers that do what the tests told them."""
+"""Launching and watching jobs, in SQLite and in PostgreSQL, with launchers that do what the tests told them."""
 
 import subprocess
 import sys
@@ -140,11 +140,11 @@ def test_a_launch_that_takes_long_stays_whose_it_is(
     start(jobs, **UNTIL_GO)
     start(jobs, **UNTIL_GO)
     wait_until(lambda: noted("calls"), "the launch to begin")
-    until_ms = wait(jobs, "a", phase="launching").attended_until_ms
+    until_ms = wait(jobs, "a", phase="launching").held_until_ms
     for _ in range(3):  # half a lease each time
         ahead.ms += jobs.leases.lease_ms // 2
-        wait_until(lambda: jobs.get("a").attended_until_ms > until_ms, "the lease to be renewed")  # type: ignore[union-attr]  # noqa: B023
-        until_ms = wait(jobs, "a").attended_until_ms
+        wait_until(lambda: jobs.get("a").held_until_ms > until_ms, "the lease to be renewed")  # type: ignore[union-attr]  # noqa: B023
+        until_ms = wait(jobs, "a").held_until_ms
     go(noted, tmp_path)
 
     assert wait(jobs, "a", phase="ended").status == "succeeded"
@@ -181,15 +181,15 @@ def test_a_job_that_was_being_launched_when_its_service_died_is_launched_under_t
         [
             sys.executable,
             "-c",
-            "from hostcore_service.dispatch.dispatcher import attendant_name; print(attendant_name(7))",
+            "from hostcore_service.dispatch.dispatcher import holder_name; print(holder_name(7))",
         ],
         stdout=subprocess.PIPE,
         check=True,
         text=True,
     )
-    # The lease is not over for long: that its attendant has died is enough.
+    # The lease is not over for long: that its holder has died is enough.
     far = int(time.time() * 1000) + 10**8
-    jobs.add(a_job(phase="launching", attendant=gone.stdout.strip(), attended_until_ms=far))
+    jobs.add(a_job(phase="launching", holder=gone.stdout.strip(), held_until_ms=far))
     start(jobs)
 
     wait(jobs, "a", phase="ended", status="succeeded")
@@ -257,7 +257,7 @@ def test_a_dispatcher_ends_although_a_launcher_does_not_come_back_and_leaves_the
     wait_until(lambda: noted("calls"), "the launch to begin")
     first.stop()
     assert (left := jobs.get("a")) is not None
-    assert (left.phase, left.attendant) == ("launching", None)
+    assert (left.phase, left.holder) == ("launching", None)
     go(noted, tmp_path)
     start(jobs)
 
@@ -286,7 +286,7 @@ def test_what_is_claimed_while_a_dispatcher_ends_is_left_to_the_next(
     answer.set()
     wait_until(lambda: not first._thread.is_alive(), "the first dispatcher to end")
     assert (left := jobs.get("a")) is not None
-    assert (left.phase, left.attendant, noted("calls")) == ("queued", None, [])
+    assert (left.phase, left.holder, noted("calls")) == ("queued", None, [])
     start(jobs)
 
     wait(jobs, "a", phase="ended", status="succeeded")

@@ -30,7 +30,7 @@ class Open:
         return self.app.state.service
 
     def job(self, run_id: str = "a", **fields: Any) -> RunDirectory:
-        """Record a job that nobody attends to; its run directory, which has been made."""
+        """Record a job that no dispatcher holds; its run directory, which has been made."""
         self.service.jobs.add(self.a_job(run_id, **{"phase": "ended", "status": "succeeded", **fields}))
         directory = RunDirectory(self.service.settings.runs / run_id)
         directory.make()

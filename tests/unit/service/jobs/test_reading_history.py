@@ -21,7 +21,7 @@ from hostcore_service.app import make_app
 from hostcore_service.jobs import history, printing
 from hostcore_service.jobs.printing import JobOutput, Printer
 from hostcore_service.jobs.streams import NDJSON, SSE, TEXT, Look, Streams, form_of
-from hostcore_service.jobs.whereabouts import Unseen
+from hostcore_service.jobs.visibility import NotVisible
 
 SECRET = "correct horse battery staple"
 
@@ -182,7 +182,7 @@ def test_a_stream_that_was_opened_before_the_launch_finds_the_output_wherever_it
     launch(directory, sees_run_dir=False)
     assert either.look().more
     assert [piece.text for piece in either.look().pieces] == [b"a pod has started\n"]
-    with pytest.raises(Unseen):
+    with pytest.raises(NotVisible):
         of_ranks.look()
 
 
@@ -192,7 +192,7 @@ def test_a_stream_whose_source_is_seen_no_more_is_closed_without_an_end(follow: 
         far = False
 
         def look(self) -> Look:
-            raise Unseen("the run directory is elsewhere")
+            raise NotVisible("the run directory is elsewhere")
 
     class Request:
         async def is_disconnected(self) -> bool:

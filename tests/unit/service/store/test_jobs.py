@@ -154,7 +154,7 @@ def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job
     jobs.leases.renew([first], now=20)
     assert jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5) == []
     (second,) = jobs.leases.claim("second", now=20 + jobs.leases.lease_ms, limit=5)
-    assert second.attendant == "second"
+    assert second.holder == "second"
 
 
 def test_jobs_of_this_machine_wait_for_room_and_those_of_engines_do_not(jobs: Jobs, a_job: Make) -> None:
@@ -183,17 +183,17 @@ def test_what_is_written_after_the_lease_was_lost_is_dropped(jobs: Jobs, a_job: 
     jobs.leases.let_go([first], now=0)
     assert jobs.leases.write(second, attrs.evolve(second, phase="launching"), now=99)
     assert (found := jobs.get("a")) is not None
-    assert (found.phase, found.status, found.attendant) == ("launching", "submitted", "second")
-    assert found.attended_until_ms == 99 + jobs.leases.lease_ms
+    assert (found.phase, found.status, found.holder) == ("launching", "submitted", "second")
+    assert found.held_until_ms == 99 + jobs.leases.lease_ms
 
 
-def test_jobs_of_a_dead_attendant_are_free_at_once(jobs: Jobs, a_job: Make) -> None:
+def test_jobs_of_a_dead_holder_are_free_at_once(jobs: Jobs, a_job: Make) -> None:
     jobs.add(a_job("a"))
     jobs.add(a_job("b"))
     jobs.leases.claim("dead", now=10, limit=1)
     jobs.leases.claim("alive", now=10, limit=1)
 
-    assert sorted(jobs.leases.attendants()) == ["alive", "dead"]
+    assert sorted(jobs.leases.holders()) == ["alive", "dead"]
     jobs.leases.forget(["dead"])
     assert len(jobs.leases.claim("next", now=11, limit=5)) == 1
 
@@ -201,7 +201,7 @@ def test_jobs_of_a_dead_attendant_are_free_at_once(jobs: Jobs, a_job: Make) -> N
 def test_of_many_that_claim_at_once_each_job_goes_to_one(jobs: Jobs, a_job: Make) -> None:
     for number in range(20):
         jobs.add(a_job(f"job-{number}"))
-    results = at_once(6, lambda n: jobs.leases.claim(f"attendant-{n}", now=10, limit=20))
+    results = at_once(6, lambda n: jobs.leases.claim(f"holder-{n}", now=10, limit=20))
 
     claimed = [job.run_id for result in results for job in result]
     assert sorted(claimed) == sorted(f"job-{number}" for number in range(20))
@@ -210,7 +210,7 @@ def test_of_many_that_claim_at_once_each_job_goes_to_one(jobs: Jobs, a_job: Make
 def test_of_many_that_claim_at_once_this_machine_gets_no_more_than_it_has_room_for(jobs: Jobs, a_job: Make) -> None:
     for number in range(12):
         jobs.add(a_job(f"job-{number}", launcher="local"))
-    results = at_once(6, lambda n: jobs.leases.claim(f"attendant-{n}", now=10, limit=20, local_at_once=3))
+    results = at_once(6, lambda n: jobs.leases.claim(f"holder-{n}", now=10, limit=20, local_at_once=3))
 
     assert sum(len(result) for result in results) == 3
 

@@ -1,4 +1,4 @@
-"""The threads that attend to jobs: so many at once, and none for ever."""
+"""The threads that call launchers: a bounded number, each for a bounded time."""
 
 import threading
 import time
@@ -9,19 +9,19 @@ import attrs
 
 from hostcore_service.store.job import StoredJob
 
-#: So many threads that were given up, for each room, may be left over before no more jobs are attended to.
+#: So many threads that were given up, for each room, may be left over before no more are started.
 _MOST_LEFT_OVER: Final = 16
 
 
 @attrs.define(eq=False)
-class _Attendance:
+class _Call:
     job: StoredJob
     #: Monotonic, in seconds.
     since: float
     given_up: bool = False
 
 
-class Attendants:
+class LauncherPool:
     """Threads that call launchers.
 
     One that does not come back is given up: its room is free again, and the lease of its job is not renewed. It cannot
@@ -45,44 +45,44 @@ class Attendants:
         self._when_free = when_free
         self._clock = clock
         self._changed = threading.Condition()
-        self._attendances: list[_Attendance] = []
+        self._calls: list[_Call] = []
 
     @property
     def free(self) -> int:
-        """How many jobs may be given to them now."""
+        """How many more may be started now."""
         with self._changed:
-            busy = sum(not one.given_up for one in self._attendances)
-            left_over = len(self._attendances) - busy
+            busy = sum(not one.given_up for one in self._calls)
+            left_over = len(self._calls) - busy
         return self._rooms - busy if left_over < self._rooms * _MOST_LEFT_OVER else 0
 
     @property
-    def attended(self) -> Sequence[StoredJob]:
+    def jobs(self) -> Sequence[StoredJob]:
         """The jobs that threads are busy with, without those that were given up."""
         with self._changed:
-            return [one.job for one in self._attendances if not one.given_up]
+            return [one.job for one in self._calls if not one.given_up]
 
-    def give(self, job: StoredJob, attend: Callable[[StoredJob], object]) -> None:
-        """Have one attend to a job.
+    def start(self, job: StoredJob, handle: Callable[[StoredJob], object]) -> None:
+        """Handle a job in a thread.
 
-        :param attend: Raises nothing.
+        :param handle: Raises nothing.
         """
-        attendance = _Attendance(job, self._clock())
+        call = _Call(job, self._clock())
         with self._changed:
-            self._attendances.append(attendance)
-        name = f"attendant of {job.run_id}"
+            self._calls.append(call)
+        name = f"launcher of {job.run_id}"
         try:
-            threading.Thread(target=self._attend, args=(attendance, attend), name=name, daemon=True).start()
+            threading.Thread(target=self._run, args=(call, handle), name=name, daemon=True).start()
         except RuntimeError:  # this process may have no more threads; the job is claimed again after its lease
             with self._changed:
-                self._attendances.remove(attendance)
+                self._calls.remove(call)
             raise
 
-    def _attend(self, attendance: _Attendance, attend: Callable[[StoredJob], object]) -> None:
+    def _run(self, call: _Call, handle: Callable[[StoredJob], object]) -> None:
         try:
-            attend(attendance.job)
+            handle(call.job)
         finally:
             with self._changed:
-                self._attendances.remove(attendance)
+                self._calls.remove(call)
                 self._changed.notify_all()
             self._when_free()
 
@@ -90,7 +90,7 @@ class Attendants:
         """Give up those that take too long; their jobs."""
         before = self._clock() - self._longest_seconds
         with self._changed:
-            overdue = [one for one in self._attendances if not one.given_up and one.since < before]
+            overdue = [one for one in self._calls if not one.given_up and one.since < before]
             for one in overdue:
                 one.given_up = True
         return [one.job for one in overdue]
@@ -98,5 +98,5 @@ class Attendants:
     def finish(self, seconds: float) -> Sequence[StoredJob]:
         """Wait until all are free; the jobs of those that are not."""
         with self._changed:
-            self._changed.wait_for(lambda: all(one.given_up for one in self._attendances), seconds)
-        return self.attended
+            self._changed.wait_for(lambda: all(one.given_up for one in self._calls), seconds)
+        return self.jobs

@@ -134,7 +134,7 @@ class TestHistories:
                     inside += 1
                     most = max(most, inside)
                     history.read_on()
-                    assert len(list(history.standing)) == 50
+                    assert len(list(history.status_events)) == 50
                     inside -= 1
 
         threads = [threading.Thread(target=look) for _ in range(4)]

@@ -8,13 +8,13 @@ from hostcore_service.settings import Settings
 from hostcore_service.store.job import StoredJob
 
 
-class Unseen(HostcoreError):
+class NotVisible(HostcoreError):
     """What was asked for lies in a run directory that is not seen from here."""
 
     code = "run.unseen"
 
 
-def is_seen(job: StoredJob, settings: Settings) -> bool:
+def is_visible(job: StoredJob, settings: Settings) -> bool:
     """Whether what runs a job writes into the run directory that is here. It is taken to while nothing runs it."""
     try:
         launch = Launch.read(directory_of(job, settings).launch)

@@ -9,7 +9,7 @@ from hostcore_engines.keeper.agent import Agent
 
 
 @attrs.frozen(kw_only=True)
-class Errand:
+class LaunchSpec:
     """What runs on every node: a command, or an agent of torchrun that starts it for each rank."""
 
     command: Sequence[str]
@@ -25,10 +25,10 @@ class Errand:
     grace_seconds: float = 30.0
 
     def as_dict(self) -> dict[str, Any]:
-        """The errand as plain JSON."""
+        """The launch_spec as plain JSON."""
         return attrs.asdict(self)
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Errand":
+    def of(cls, plain: Mapping[str, Any]) -> "LaunchSpec":
         """What :meth:`as_dict` gave."""
         return cls(**{**plain, "agent": Agent(**plain["agent"]) if plain["agent"] else None})
