@@ -84,7 +84,7 @@ class Hosts:
     opened: Sequence[str] = ()
 
     def why_not(self, host: Host) -> str | None:
-        """Why a host may not be named, without asking anybody; None: it may, as far as its name tells."""
+        """Why a host may not be named, without asking a name server; None: it may, as far as its name tells."""
         name = host.name.removesuffix(".")
         try:
             address = ipaddress.ip_address(name)
