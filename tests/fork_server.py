@@ -13,6 +13,7 @@ command where processes with such libraries cannot safely be forked (macOS).
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import importlib
@@ -30,11 +31,12 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 from command_line import COMMAND
 
@@ -292,6 +294,8 @@ def _serve(line: socket.socket) -> Callable[[], object]:
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False  # as the end of a fork would
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the tests
     signal.signal(signal.SIGCHLD, lambda *_: None)
     woken, wake = os.pipe()
@@ -475,5 +479,40 @@ def _wait_to_be_worker(line: socket.socket) -> Callable[[], object]:
     return importlib.import_module("hostcore.worker.__main__").main
 
 
+def _end(act: Callable[[], object]) -> NoReturn:
+    """Do what a process is to do, and end as an interpreter does.
+
+    It does not free its objects as an interpreter would: that copies the pages that it shares with the server, and
+    takes half a second.
+    """
+    code: object = 1
+    try:
+        try:
+            code = act()
+        except SystemExit as error:
+            code = error.code
+        except KeyboardInterrupt:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            code = -signal.SIGINT
+        except BaseException:  # noqa: BLE001 - as an interpreter does
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            code = 1
+        if code is not None and not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            code = 120
+        if code == -signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        os._exit((code or 0) & 0xFF if isinstance(code, int | None) else 1)
+
+
 if __name__ == "__main__":
-    sys.exit(_serve(socket.socket(fileno=int(sys.argv[1])))())
+    _end(_serve(socket.socket(fileno=int(sys.argv[1]))))
