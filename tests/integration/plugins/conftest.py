@@ -12,6 +12,7 @@ from typing import Any
 
 import attrs
 import pytest
+from fork_server import run
 
 
 @attrs.frozen
@@ -40,14 +41,11 @@ class Environment:
         self.pip("install", "--no-index", "--no-deps", "--no-build-isolation", str(package))
 
     def hostcore(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return run(
             [self.python, "-P", "-m", "hostcore", *arguments],
             cwd=self.folder,
             env={**self.variables, "HOSTCORE_RUNS_DIR": ""},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
             text=True,
-            check=False,
         )
 
     def json(self, *arguments: str) -> Any:
