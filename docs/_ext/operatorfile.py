@@ -64,7 +64,7 @@ class OperatorFileKeys(GeneratedDirective):
 
 
 class ReservedVariables(GeneratedDirective):
-    """The environment variables that nobody can open to jobs."""
+    """The environment variables that no operator can open to jobs."""
 
     def lines(self) -> list[str]:
         """All patterns, in one paragraph."""

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS metrics (
 );
 """
 
-#: Errors that may be over the next time: somebody else writes, the disk is full or does not answer.
+#: Errors that may be over the next time: another process writes, the disk is full or does not answer.
 PASSING = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 
 

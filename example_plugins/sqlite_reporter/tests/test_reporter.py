@@ -79,11 +79,11 @@ def test_a_new_run_of_an_old_name_starts_empty(
 
 def test_a_file_that_somebody_writes_to_is_worth_another_try(open_reporter: Any, path: Path, run: list[Event]) -> None:
     reporter = open_reporter(lock_seconds=0.01)
-    with closing(sqlite3.connect(path, isolation_level=None)) as somebody:
-        somebody.execute("BEGIN EXCLUSIVE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(TransientError, match="database is locked"):
             reporter.report_event(run[0])
-        somebody.execute("ROLLBACK")
+        other.execute("ROLLBACK")
     reporter.report_event(run[0])
     assert len(rows(path, "SELECT * FROM runs")) == 1
 

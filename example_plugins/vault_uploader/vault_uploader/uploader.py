@@ -61,7 +61,7 @@ class VaultUploader:
             )
 
     def _copy(self, artifact: Artifact, target: Path) -> None:
-        """Copy the content: first under a name that nobody looks for; it gets its own once all of it is on the disk."""
+        """Copy the content: first under a temporary name; it gets its own once all of it is on the disk."""
         with _temporary(target.parent) as partial:
             with Path(artifact.path).open("rb") as reader, partial.open("xb") as writer:
                 while piece := reader.read(PIECE):
