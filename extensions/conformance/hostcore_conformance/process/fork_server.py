@@ -11,6 +11,7 @@ with the server, not even the seed of Python's hashes, the child is a new interp
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -178,6 +179,8 @@ def _serve() -> None:
     for module in _PRELOADED_IF_THERE:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy the pages of what is imported
     for line in sys.stdin:
         question = json.loads(line)
         pid = _start(line, question) if question["fresh"] else os.fork()
