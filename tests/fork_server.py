@@ -218,16 +218,11 @@ def _asked(process: subprocess.Popen[Any], given: Sequence[Any]) -> Mapping[str,
 
 
 class _Server:
-    """The server, as the tests see it."""
+    """The server, as the tests see it. All processes of one pytest share it, and it ends with the last of them."""
 
     def __init__(self) -> None:
-        self._line, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._line = _connect()
         self._lock = threading.Lock()
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())], env=environment, pass_fds=[theirs.fileno()]
-            )
 
     def fork(
         self,
@@ -256,8 +251,34 @@ class _Server:
 
 @functools.cache
 def _server() -> _Server:
-    """The server of this process. It ends with it: its line is closed then."""
+    """The server of this process."""
     return _Server()
+
+
+def _connect() -> socket.socket:
+    """A line to the server, which is started if there is none: the first that gets its address does."""
+    address = f"\0hostcore-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(OSError):
+            listener.bind(address)
+            listener.listen()
+            environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+            _started.append(
+                subprocess.Popen(
+                    [sys.executable, __file__, str(listener.fileno())], env=environment, pass_fds=[listener.fileno()]
+                )
+            )
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with suppress(ConnectionError):  # it does not listen yet, or has just ended
+            line.connect(address)
+            if line.recv(1):
+                return line
+        line.close()
+        time.sleep(0.01)
+
+
+#: So that they are not collected, and warned of, while they run.
+_started: list[subprocess.Popen[bytes]] = []
 
 
 def _send(line: socket.socket, what: object, descriptors: Sequence[int]) -> None:
@@ -273,7 +294,10 @@ def _send(line: socket.socket, what: object, descriptors: Sequence[int]) -> None
 
 def _receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """What was sent, and the descriptors; None if the other side is gone."""
-    said, descriptors, _, _ = socket.recv_fds(line, 1, 64)
+    try:
+        said, descriptors, _, _ = socket.recv_fds(line, 1, 64)
+    except ConnectionError:
+        return None
     if not said:
         return None
     with os.fdopen(descriptors[0], "rb") as file:
@@ -285,8 +309,8 @@ def _receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 # What follows runs in the server, and in its forks.
 
 
-def _serve(line: socket.socket) -> Callable[[], object]:
-    """Fork a process for each question, and say how each has ended.
+def _serve(listener: socket.socket) -> Callable[[], object]:
+    """Fork a process for each question, and say how each has ended, until all who ask are gone.
 
     :return: In a fork: what it is to do. The server itself never returns.
     """
@@ -302,8 +326,9 @@ def _serve(line: socket.socket) -> Callable[[], object]:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     told: dict[int, int] = {}
+    lines: list[socket.socket] = []
     while True:
-        ready, _, _ = select.select([line, woken], [], [])
+        ready = select.select([listener, woken, *lines], [], [])[0]
         if woken in ready:
             os.read(woken, 4096)
             for pid in list(told):
@@ -312,20 +337,29 @@ def _serve(line: socket.socket) -> Callable[[], object]:
                     with suppress(BrokenPipeError):  # the test does not care
                         os.write(told[pid], struct.pack("i", status))
                     os.close(told.pop(pid))
-        if line not in ready:
-            continue
-        asked = _receive(line)
-        if asked is None:
+        for line in [line for line in lines if line in ready]:
+            asked = _receive(line)
+            if asked is None:
+                lines.remove(line)
+                line.close()
+                continue
+            question, (ended, *descriptors) = asked
+            pid = os.fork()
+            if pid == 0:
+                for one in (listener, *lines):
+                    one.detach()
+                return _become_command(question, descriptors)
+            told[pid] = ended
+            for descriptor in descriptors:
+                os.close(descriptor)
+            with suppress(ConnectionError):
+                line.send(str(pid).encode())
+        if listener in ready:
+            lines.append(listener.accept()[0])
+            with suppress(ConnectionError):
+                lines[-1].send(b"!")
+        if not lines:
             os._exit(0)
-        question, (ended, *descriptors) = asked
-        pid = os.fork()
-        if pid == 0:
-            line.detach()
-            return _become_command(question, descriptors)
-        told[pid] = ended
-        for descriptor in descriptors:
-            os.close(descriptor)
-        line.send(str(pid).encode())
 
 
 def _become_command(question: Mapping[str, Any], descriptors: list[int]) -> Callable[[], object]:
