@@ -143,10 +143,10 @@ class Runner:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator["subprocess.Popen[str]"]:
+def rank_server() -> Iterator["subprocess.Popen[str]"]:
     """The process that ranks are forked from."""
     server = subprocess.Popen(
-        [sys.executable, str(HERE / "nursery.py")],
+        [sys.executable, str(HERE / "rank_server.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -159,10 +159,10 @@ def nursery() -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.fixture(scope="module")
-def run(nursery: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcome]:
+def run(rank_server: "subprocess.Popen[str]", tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Outcome]:
     """``run("a", 2, max_steps=4)``: run a job of ``rank_trainer`` on two ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     rows = range(ROWS)
     table = pa.table({"x": [float(row % 7) for row in rows], "y": [float(row % 5) for row in rows], "row": list(rows)})
     pq.write_table(table, folder / "data.parquet", row_group_size=6)
-    return Runner(nursery, folder, folder / "data.parquet")
+    return Runner(rank_server, folder, folder / "data.parquet")

@@ -5,6 +5,7 @@ each rank, and the workers are run as the supervisor does it: "go" when all are 
 """
 
 import faulthandler
+import gc
 import json
 import os
 import select
@@ -126,5 +127,7 @@ def warm_up() -> None:
 
 if __name__ == "__main__":
     warm_up()
+    gc.collect()
+    gc.freeze()  # a collection in a rank would copy every page
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)
