@@ -189,7 +189,7 @@ def test_a_wrong_address_is_one_error(there: Command, service: Any) -> None:
     for url, code, says in [
         ("http://127.0.0.1:9", 1, "does not answer: Connection refused"),
         (service.url.replace("http", "https"), 1, "does not speak TLS"),
-        ("127.0.0.1:8321", 2, "is not an http or https URL"),
+        ("127.0.0.1:8321", 2, "its URL begins with http:// or https://"),
         ("https://user:password@127.0.0.1", 2, "would end up in logs"),
         (f"{service.url}/elsewhere", 2, "does not know what was asked"),
     ]:

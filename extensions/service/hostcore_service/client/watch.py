@@ -9,11 +9,11 @@ from typing import Final
 from hostcore.cli.output import echo
 from hostcore.cli.watching import Wishes
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore_service.client.address import words_for
 from hostcore_service.client.answers import NotNow
+from hostcore_service.client.client import words_for
 from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of
-from hostcore_service.client.patience import Patience
 from hostcore_service.client.subscription import END, Message, subscribe
+from hostcore_service.client.timeouts import Timeouts
 
 #: Signals are heeded so often.
 _TICK_SECONDS: Final = 0.1
@@ -64,16 +64,16 @@ class Watch:
 
     def _ended(self) -> RemoteJob:
         """The job that is over."""
-        patience = Patience(self._jobs.client, clock=self._clock)
+        timeouts = Timeouts(self._jobs.client, clock=self._clock)
         while True:
             try:
-                job = self._jobs.look(self._run_id, once=True)
-                patience.hears()
+                job = self._jobs.get(self._run_id, once=True)
+                timeouts.hears()
                 if job.is_over:
                     return job
                 wait = _LOOK_SECONDS  # it was resumed just now
             except NotNow as lost:
-                wait = patience.wait_after(lost)
+                wait = timeouts.wait_after(lost)
             self._wishes.heed()
             self._jobs.client.sleep(wait)
 
@@ -100,7 +100,7 @@ class Watch:
             return
         self._silent_since = now
         try:
-            job = self._jobs.look(self._run_id, once=True)
+            job = self._jobs.get(self._run_id, once=True)
         except NotNow:
             return  # the other thread waits for it to come back
         if job.status == "submitted" and job.detail not in ("", self._detail):

@@ -16,7 +16,7 @@ _LONGEST_WAIT_SECONDS: Final = 5.0
 _GIVE_UP_SECONDS: Final = 1800.0
 
 
-class Patience:
+class Timeouts:
     """How long a client that follows a job waits for a service that is away; the job goes on meanwhile."""
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,20 +58,20 @@ class Patience:
         return max(lost.after_seconds, wait * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
 
-def patiently(client: Client, ask: Callable[[], T]) -> T:
+def asked_until_answered(client: Client, ask: Callable[[], T]) -> T:
     """The answer to a question, however often it has to be asked.
 
     :param ask: Called until it raises no :class:`NotNow`.
     :raises ServiceUnreachable: When the service was away for too long.
     """
-    patience = Patience(client)
+    timeouts = Timeouts(client)
     while True:
         try:
             answer = ask()
         except NotNow as lost:
-            client.sleep(patience.wait_after(lost))
+            client.sleep(timeouts.wait_after(lost))
         else:
-            patience.hears()
+            timeouts.hears()
             return answer
 
 
