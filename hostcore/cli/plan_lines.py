@@ -1,13 +1,21 @@
 """What was found out about a job before it runs, as people are shown it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hostcore.cli.output import echo, style, warn
 from hostcore.cli.run_client import Validation
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.report.wording import named_values
 from hostcore_builtin_plugins.progress import format_devices
+
+#: What is printed of a check.
+PRINTED: Final = frozenset(
+    {
+        *("devices", "plugins", "num_rows", "num_shards", "data", "feed_bytes", "steps_per_epoch", "total_steps"),
+        *("warnings", "deprecated"),
+    }
+)
 
 
 def print_validation(found: Validation) -> None:

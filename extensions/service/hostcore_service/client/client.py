@@ -17,7 +17,7 @@ from hostcore.cli.output import tell_aside
 from hostcore.cli.server_option import VARIABLE
 from hostcore.scrubbing import remember
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.client.answers import NotNow, ServiceUnreachable, error_of, no_json
+from hostcore_service.client.answers import ServiceUnreachable, Unavailable, error_of, no_json
 from hostcore_service.settings import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Client:
 
         :param once: Whether the caller itself tries again.
         :param query: What is None is left out; a list is repeated.
-        :raises NotNow: When it does not answer, or what another try may change.
+        :raises Unavailable: When it does not answer, or what another try may change.
         :raises HostcoreError: What the service says against it.
         """
         if once:
@@ -116,7 +116,7 @@ class Client:
         """See :meth:`_once`."""
         try:
             return self._once(*request)
-        except NotNow as first:
+        except Unavailable as first:
             if not _is_worth_another(first):
                 raise
             self.tell(f"{first.message}; trying again")
@@ -134,7 +134,7 @@ class Client:
             with attempt:
                 try:
                     return self._once(*request)
-                except NotNow as again:
+                except Unavailable as again:
                     if attempt.num < _TRIES - 1 and _is_worth_another(again):
                         self.sleep(again.after_seconds)
                     raise
@@ -149,7 +149,7 @@ class Client:
             content = answer.data
         except urllib3.exceptions.HTTPError as error:
             raise self._no_answer(error) from error
-        self._judge(answer, content)
+        self._require_success(answer, content)
         try:
             return orjson.loads(content)
         except orjson.JSONDecodeError as error:
@@ -166,7 +166,7 @@ class Client:
     ) -> Iterator[Iterator[bytes]]:
         """What comes from a path, in pieces, as it comes.
 
-        :raises NotNow: When the connection is lost, or not made; as :meth:`get`.
+        :raises Unavailable: When the connection is lost, or not made; as :meth:`get`.
         :raises HostcoreError: What the service says against it.
         """
         import urllib3
@@ -176,7 +176,7 @@ class Client:
             answer = self._request("GET", _with_query(path, query or {}), b"", asked, silence_seconds=_SILENCE_SECONDS)
             try:
                 if answer.status != HTTPStatus.OK:
-                    self._judge(answer, answer.read())
+                    self._require_success(answer, answer.read())
                 yield _pieces(answer)
             finally:
                 answer.close()
@@ -199,7 +199,7 @@ class Client:
             preload_content=False,
         )
 
-    def _judge(self, answer: "urllib3.BaseHTTPResponse", content: bytes) -> None:
+    def _require_success(self, answer: "urllib3.BaseHTTPResponse", content: bytes) -> None:
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return
         raise error_of(self.url, answer.status, answer.headers, content)
@@ -210,7 +210,7 @@ class Client:
         if isinstance(error, urllib3.exceptions.SSLError):
             return _untrusted(self.url, _reason(error))
         hint = "is it running, and is this its URL? `hostcore serve` prints it"
-        return NotNow(f"{self.url} does not answer: {_reason(error)}", hint=hint)
+        return Unavailable(f"{self.url} does not answer: {_reason(error)}", hint=hint)
 
 
 def _pieces(answer: "urllib3.BaseHTTPResponse") -> Iterator[bytes]:
@@ -233,7 +233,7 @@ def _with_query(path: str, query: Mapping[str, Any]) -> str:
 
 
 def _is_worth_another(error: Exception) -> bool:
-    return isinstance(error, NotNow) and error.after_seconds <= _LONGEST_WAIT_SECONDS
+    return isinstance(error, Unavailable) and error.after_seconds <= _LONGEST_WAIT_SECONDS
 
 
 def _reason(error: BaseException) -> str:

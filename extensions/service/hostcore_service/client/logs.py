@@ -8,7 +8,7 @@ import orjson
 from hostcore.cli.event_lines import is_wanted
 from hostcore.events.reader import seq_of
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.client.answers import NotNow
+from hostcore_service.client.answers import Unavailable
 from hostcore_service.client.client import Client
 from hostcore_service.client.jobs import UNKNOWN_END, RemoteJob, RemoteJobs, path_of
 from hostcore_service.client.subscription import END, lines_of, subscribe
@@ -149,7 +149,7 @@ def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any
             with client.stream(path, accept=_NDJSON, query={**query(), "follow": "false"}) as pieces:
                 yield from filter(None, lines_of(pieces))  # an empty one says that the service is there
             return
-        except NotNow as lost:
+        except Unavailable as lost:
             losses += 1
             if losses == _TRIES or lost.after_seconds > _LONGEST_WAIT_SECONDS:
                 raise

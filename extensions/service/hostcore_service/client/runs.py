@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
-from hostcore.cli.plan_lines import named
+from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
 from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, ServiceSubmission, Validation
 from hostcore.errors import all_errors
@@ -87,12 +87,14 @@ class ServiceRuns:
             found = self._client.post("/v1/jobs:validate", _document_of(asked), timeout_seconds=_CHECK_SECONDS)
         try:
             spec, plan = load_job(found["job"]), found["plan"]
-            serving, others = _plugins_of(plan["plugins"])
+            checked, (serving, others) = plan["checked"], _plugins_of(plan["plugins"])
+            if checked is not None and (missing := PRINTED - checked.keys()):
+                raise KeyError(*sorted(missing))
             return Validation(
                 spec=spec,
                 directory=None,
                 outcome=f"new, at {self.url}",
-                checked=plan["checked"],
+                checked=checked,
                 serving=serving,
                 others=others,
                 launch=None if is_builtin(spec.launcher.use, "local") else LaunchPlan(**plan["launch"]),

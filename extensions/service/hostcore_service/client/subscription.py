@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore_service.client.answers import NotNow
+from hostcore_service.client.answers import Unavailable
 from hostcore_service.client.client import Client
 from hostcore_service.client.timeouts import Timeouts
 
@@ -44,14 +44,14 @@ def subscribe(
         try:
             headers = {"Cache-Control": "no-store", **({"Last-Event-ID": last_id} if last_id else {})}
             with client.stream(path, accept="text/event-stream", headers=headers, query=query) as pieces:
-                timeouts.answers()
-                for message in parse(timeouts.hearing(pieces), last_id=last_id):
+                timeouts.connected()
+                for message in parse(timeouts.received(pieces), last_id=last_id):
                     last_id = message.last_id
                     yield message
                     if message.event == END:
                         return
-            raise NotNow(f"{client.url} has ended the connection")
-        except NotNow as lost:
+            raise Unavailable(f"{client.url} has ended the connection")
+        except Unavailable as lost:
             client.sleep(timeouts.wait_after(lost))
 
 
