@@ -44,6 +44,7 @@ from command_line import COMMAND
 PRELOADED = (
     "hostcore.cli.commands.cancel",
     "hostcore.cli.commands.evaluate",
+    "hostcore.cli.folder_runs",
     "hostcore.cli.launched",
     "hostcore.cli.commands.logs",
     "hostcore.cli.plan_lines",
@@ -52,7 +53,6 @@ PRELOADED = (
     "hostcore.cli.commands.replay",
     "hostcore.cli.commands.resume",
     "hostcore.cli.commands.run",
-    "hostcore.cli.run_lines",
     "hostcore.cli.running",
     "hostcore.cli.commands.list",
     "hostcore.cli.commands.status",

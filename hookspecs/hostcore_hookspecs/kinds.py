@@ -14,7 +14,7 @@ from hostcore_hookspecs.markers import PROJECT_NAME
 #: what the command needs when it runs, since ``hostcore --help`` imports the modules of all commands.
 COMMANDS_GROUP: Final = "hostcore.commands"
 
-#: The entry-point group of clients: URL scheme -> what answers the commands for ``--server SCHEME://…``.
+#: The entry-point group of run clients: URL scheme -> a class, made with the URL that ``--server SCHEME://…`` gives.
 RUN_CLIENTS_GROUP: Final = "hostcore.run_clients"
 
 Room = Literal["worker", "supervisor"]

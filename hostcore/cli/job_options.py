@@ -1,13 +1,28 @@
 """The options by which commands change a job, and say where it is run and where the runs are."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import attrs
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+@attrs.frozen(kw_only=True)
+class JobOptions:
+    """What the options of a command line change in a job."""
+
+    #: ``KEY=VALUE``, in their order.
+    overrides: Sequence[str] = ()
+    profile: str | None = None
+    devices: str | None = None
+    resume: bool = False
+    from_checkpoint: str | None = None
+    quiet: bool = False
+    weights: str | None = None
 
 
 def job_argument(command: F) -> F:
@@ -26,9 +41,21 @@ def job_argument(command: F) -> F:
     return cast("F", click.argument("job", required=False, type=file)(with_config))
 
 
-set_option = click.option(
-    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the job; repeatable."
-)
+_set = click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key of the job; repeatable.")
+
+
+def set_option(command: F) -> F:
+    """Add ``--set``. The command gets it, and all others that change a job, as one value: ``options``."""
+    names = [field.name for field in attrs.fields(JobOptions)]
+
+    @functools.wraps(command)
+    def with_options(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in names if name in kwargs}
+        return command(*args, options=JobOptions(**given), **kwargs)
+
+    return cast("F", _set(with_options))
+
+
 profile_option = click.option("--profile", metavar="NAME", help="Apply one of the job's profiles.")
 devices_option = click.option(
     "--devices",

@@ -8,7 +8,7 @@ import attrs
 
 from hostcore.cli.output import OutputEcho, tell_aside
 from hostcore.cli.report import name_of
-from hostcore.cli.watching import Screen, Wishes
+from hostcore.cli.watching import Screen, WatchSignals
 from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import discover
@@ -56,11 +56,11 @@ class _Watch:
         self._read_to = ""
         self._status = LaunchStatus(status="submitted")
         self._polled_at = time.monotonic()
-        self._wishes = Wishes(
+        self._signals = WatchSignals(
             plan.spec.run_id,
             interrupts,
             cancel=self._cancel,
-            not_now=TransientError,
+            retry_on=TransientError,
             watch=["hostcore", "logs", "-f", name_of(plan.directory)],
         )
 
@@ -93,14 +93,14 @@ class _Watch:
             self._rest()
 
     def _rest(self) -> None:
-        self._wishes.heed()
+        self._signals.handle()
         time.sleep(_TICK_SECONDS)
 
     def _is_over_here(self) -> bool:
         if awaited_launch(self._directory) is None:
             return is_over(self._directory)
         if self._poll() and self._status.status not in ALIVE and awaited_launch(self._directory) is not None:
-            if self._wishes.are_to_cancel:  # it was waiting in a queue, and will never hear of it
+            if self._signals.cancel_was_sent:  # it was waiting in a queue, and will never hear of it
                 cancel(self._directory)
             return True
         return False

@@ -1,23 +1,38 @@
 """What was found out about a job before it runs, as people are shown it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from hostcore.cli.output import echo, style, warn
+from hostcore.cli.run_client import Validation
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.report.wording import named_values
 from hostcore_builtin_plugins.progress import format_devices
-from hostcore_hookspecs.launcher import LaunchPlan
+
+#: What is printed of a check.
+PRINTED: Final = frozenset(
+    {
+        *("devices", "plugins", "num_rows", "num_shards", "data", "feed_bytes", "steps_per_epoch", "total_steps"),
+        *("warnings", "deprecated"),
+    }
+)
 
 
-def print_plan(spec: JobSpec, checked: Mapping[str, Any], fate: str, *, serving: Sequence[tuple[str, str]]) -> None:
-    """Print what was found out about a job.
+def print_validation(found: Validation) -> None:
+    """Print what was found out about a job."""
+    spec, outcome = found.spec, ("run", found.outcome)
+    if found.checked is None:
+        _print_valid(spec.run_id, [outcome, *found.others, *found.serving])
+    else:
+        _print_valid(spec.run_id, [outcome, *_facts(spec, found.checked, found.serving)])
+        for warning in (*found.checked["warnings"], *found.checked["deprecated"]):
+            warn(warning)
+    if found.launch is not None:
+        echo(f"\n{style('launch', bold=True)}  {found.launch.summary}\n\n{found.launch.document.rstrip()}")
 
-    :param checked: See :func:`hostcore.supervisor.check.check_job`.
-    :param fate: What would come of the run.
-    :param serving: Kind and name of the plugins that serve it beside its workers.
-    """
-    lines = [("run", fate), _devices(checked["devices"], spec.precision)]
+
+def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    lines = [_devices(checked["devices"], spec.precision)]
     for plugin in checked["plugins"]:
         lines.append((plugin["kind"].replace("_", " "), named(plugin)))
     lines += serving
@@ -38,21 +53,13 @@ def print_plan(spec: JobSpec, checked: Mapping[str, Any], fate: str, *, serving:
     per_epoch = f" ({checked['steps_per_epoch']:,} an epoch)" if checked["steps_per_epoch"] else ""
     lines.append(("steps", f"{checked['total_steps']:,}{per_epoch}"))
     lines.append(("cadence", _cadence(spec)))
-    print_valid(spec.run_id, lines)
-    for warning in (*checked["warnings"], *checked["deprecated"]):
-        warn(warning)
+    return lines
 
 
-def print_valid(run_id: str, lines: Sequence[tuple[str, str]]) -> None:
-    """Say that a job is valid, and print names and values below that."""
+def _print_valid(run_id: str, lines: Sequence[tuple[str, str]]) -> None:
     echo(f"{style('valid', fg='green', bold=True)}  {run_id}")
     for line in named_values(lines):
         echo(line)
-
-
-def print_launch(launch: LaunchPlan) -> None:
-    """Print what a launcher would do."""
-    echo(f"\n{style('launch', bold=True)}  {launch.summary}\n\n{launch.document.rstrip()}")
 
 
 def _devices(devices: Sequence[str], precision: str) -> tuple[str, str]:

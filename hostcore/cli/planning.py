@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hostcore.checkpoints.find import load_record
+from hostcore.cli.job_options import JobOptions
 from hostcore.errors import all_errors
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
@@ -20,64 +21,64 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
 
 
-def plan_of(job: Path, options: dict[str, Any], **where: Any) -> RunPlan:
+def plan_of(job: Path, options: JobOptions, **where: Any) -> RunPlan:
     """The plan of a job file with the options applied.
 
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job.
     """
     _require_one_beginning(options)
-    return planned(job, options, profile=options["profile"], **where)
+    return planned(job, options, **where)
 
 
-def planned(source: Path | Mapping[str, Any], options: Mapping[str, Any], **where: Any) -> RunPlan:
+def planned(source: Path | Mapping[str, Any], options: JobOptions, **where: Any) -> RunPlan:
     """The plan of a job with the options applied that change its keys.
 
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
     """
-    return make_plan(source, **_overriding(options), **where)
+    return make_plan(source, **_overriding(options), profile=options.profile, **where)
 
 
-def job_of(job: Path, options: Mapping[str, Any]) -> JobSpec:
+def job_of(job: Path, options: JobOptions) -> JobSpec:
     """A job file with the options applied, for others to plan: none of its plugins is looked for.
 
     :raises HostcoreError: See :func:`planned`.
     """
     _require_one_beginning(options)
-    return load_job(job, **_overriding(options), profile=options["profile"])
+    return load_job(job, **_overriding(options), profile=options.profile)
 
 
-def _require_one_beginning(options: Mapping[str, Any]) -> None:
-    if options["resume"] and options["from_checkpoint"]:
+def _require_one_beginning(options: JobOptions) -> None:
+    if options.resume and options.from_checkpoint:
         raise click.UsageError(
             "--resume and --from exclude each other: one continues a run, the other begins a new one"
         )
 
 
-def _overriding(options: Mapping[str, Any]) -> dict[str, Any]:
+def _overriding(options: JobOptions) -> dict[str, Any]:
     """The overrides that options stand for, and the names of those options, for :func:`load_job`."""
     names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
-    return {"overrides": [*options["overrides"], *names], "override_names": names}
+    return {"overrides": [*options.overrides, *names], "override_names": names}
 
 
-def _shorthands(options: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+def _shorthands(options: JobOptions) -> dict[str, tuple[str, Any]]:
     """The options given that stand for a ``--set``: its key and value."""
     given: dict[str, tuple[str, Any]] = {}
-    if options["devices"]:
-        given["--devices"] = ("devices", [device.strip() for device in options["devices"].split(",")])
-    if options.get("resume"):
+    if options.devices:
+        given["--devices"] = ("devices", [device.strip() for device in options.devices.split(",")])
+    if options.resume:
         given["--resume"] = ("resume_from_checkpoint", True)
-    if options.get("from_checkpoint"):
-        given["--from"] = ("resume_from_checkpoint", options["from_checkpoint"])
-    if options.get("quiet"):
+    if options.from_checkpoint:
+        given["--from"] = ("resume_from_checkpoint", options.from_checkpoint)
+    if options.quiet:
         given["--quiet"] = ("terminal", False)
-    if options.get("weights"):
-        given["--weights"] = ("weights", options["weights"])
+    if options.weights:
+        given["--weights"] = ("weights", options.weights)
     return given
 
 
-def plan_of_run(run: str, options: dict[str, Any], *, runs: Path, **where: Any) -> RunPlan:
+def plan_of_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> RunPlan:
     """The plan of a run that goes on.
 
     :raises UnknownRun: When there is no such run.
@@ -98,7 +99,7 @@ def plan_of_run(run: str, options: dict[str, Any], *, runs: Path, **where: Any) 
     return plan
 
 
-def plan_from_checkpoint(path: Path, options: dict[str, Any], **where: Any) -> RunPlan:
+def plan_from_checkpoint(path: Path, options: JobOptions, **where: Any) -> RunPlan:
     """The plan of a new run that begins from a checkpoint.
 
     :raises CheckpointError: When it is not there.
@@ -115,7 +116,7 @@ def plan_from_checkpoint(path: Path, options: dict[str, Any], **where: Any) -> R
     return _of_record(parent, {"run_id": None, "resume_from_checkpoint": str(path.absolute())}, options, **where)
 
 
-def _of_record(recorded: RunDirectory, keys: dict[str, Any], options: dict[str, Any], **where: Any) -> RunPlan:
+def _of_record(recorded: RunDirectory, keys: dict[str, Any], options: JobOptions, **where: Any) -> RunPlan:
     """The plan of the job that a run recorded, with some of its keys changed."""
     record = RunRecord.read(recorded.record)
     job = {key: value for key, value in {**record.job, **keys}.items() if value is not None}

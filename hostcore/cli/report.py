@@ -25,7 +25,7 @@ def report_result(result: RunResult, directory: RunDirectory, *, as_json: bool, 
         if one.command:
             command = shlex.join([*one.command[:2], name_of(directory), *one.command[2:]])
             echo(f"    hint: {command}", err=True)
-    print_result(result, lambda: _places(result, directory), as_json=as_json, note=note)
+    print_result(result, lambda: places_in(directory, result), as_json=as_json, note=note)
 
 
 def print_result(
@@ -114,7 +114,8 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
     return lines
 
 
-def _places(result: RunResult, directory: RunDirectory) -> list[tuple[str, str]]:
+def places_in(directory: RunDirectory, result: RunResult) -> list[tuple[str, str]]:
+    """Where to find what a run has left, and how to go on with it."""
     lines: list[tuple[str, str]] = []
     if result.final_checkpoint:
         lines.append(("checkpoint", os.path.normpath(directory.path / result.final_checkpoint)))

@@ -1,62 +1,19 @@
-"""The option ``--server``: the same command, for the jobs of a service.
-
-What talks to a service is a run client: an entry point in ``hostcore.run_clients``, under the scheme of the service's
-URL.
-"""
+"""The option ``--server``: the same command, for the runs of a service."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import RUN_CLIENTS_GROUP
 
+if TYPE_CHECKING:
+    from hostcore.cli.run_client import RunClient, ServiceClient
+
 VARIABLE: Final = "HOSTCORE_SERVER"
-
-
-class RunClient(Protocol):
-    """The commands for the jobs of one service: each does and prints what the command does for runs of this machine.
-
-    It is made with the service's URL. Its methods raise :class:`HostcoreError`, and exit as the command does.
-    """
-
-    def run(self, job: Path, options: Mapping[str, Any], *, detach: bool, as_json: bool) -> None:
-        """``hostcore run``."""
-
-    def resume(self, run: str, *, detach: bool, quiet: bool, as_json: bool) -> None:
-        """``hostcore resume``."""
-
-    def validate(self, job: Path, options: Mapping[str, Any], *, as_json: bool) -> None:
-        """``hostcore validate``."""
-
-    def list(self, *, statuses: Sequence[str], trainer: str | None, limit: int | None, as_json: bool) -> None:
-        """``hostcore list``."""
-
-    def status(self, run: str, *, follow: bool, as_json: bool, verbose: bool) -> None:
-        """``hostcore status``."""
-
-    def logs(
-        self,
-        run: str,
-        *,
-        follows: bool,
-        lines: int | None,
-        attempt: int | None,
-        since: int | None,
-        output: bool,
-        rank: int | None,
-        as_json: bool,
-    ) -> None:
-        """``hostcore logs``."""
-
-    def cancel(self, run: str, *, reason: str, wait: bool, as_json: bool) -> None:
-        """``hostcore cancel``."""
-
-    def plugins(self, *, as_json: bool) -> None:
-        """``hostcore plugins``."""
 
 
 class NoRunClient(HostcoreError):
@@ -65,8 +22,20 @@ class NoRunClient(HostcoreError):
     code = "service.address"
 
 
-def run_client(url: str) -> RunClient:
-    """The client for a service.
+def run_client(server: str | None, runs: Path) -> "RunClient":
+    """The client for ``--server`` or, without it, for ``--runs-dir``.
+
+    :raises HostcoreError: See :func:`service_client`.
+    """
+    if server:
+        return service_client(server)
+    from hostcore.cli.folder_runs import FolderRuns
+
+    return FolderRuns(runs)
+
+
+def service_client(url: str) -> "ServiceClient":
+    """The client of a service.
 
     :raises NoRunClient: When no installed distribution has one for the scheme of the URL.
     :raises BrokenExtension: When it cannot be imported, or several distributions have one.
@@ -78,7 +47,7 @@ def run_client(url: str) -> RunClient:
     registered = clients.get(url.partition("://")[0].lower())
     if not registered:
         raise NoRunClient(f"no installed package talks to a service at {url!r}", hint=_hint(list(clients)))
-    client: RunClient = load_extension(registered, type)(url)
+    client: ServiceClient = load_extension(registered, type)(url)
     return client
 
 

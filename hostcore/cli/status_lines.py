@@ -1,12 +1,10 @@
 """A run as ``hostcore status`` shows it to people, wherever it runs."""
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
-
-import attrs
+from collections.abc import Iterator
 
 from hostcore.cli.output import shown, style
+from hostcore.cli.run_client import RunHandle, RunView
 from hostcore.events.bounds import bounded
 from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
@@ -22,11 +20,8 @@ from hostcore.report.wording import (
     steps_of,
     warnings_of,
 )
-from hostcore.runs.directory import runs_dir
 from hostcore.runs.history import AttemptHistory
-from hostcore.runs.result import RunWarning
-from hostcore.runs.summary import RunSummary
-from hostcore.supervisor.run_status import RunStatus, can_go_on
+from hostcore.supervisor.run_status import can_go_on
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
@@ -35,116 +30,35 @@ _COLORS = {"running": "cyan", "succeeded": "green", "failed": "red", "lost": "re
 _LONGEST_WHY = 300
 
 
-@attrs.frozen(kw_only=True)
-class CheckpointLine:
-    """A committed checkpoint."""
-
-    #: Of its folder.
-    name: str
-    epoch: int
-    bytes: int
-    attempt: int
-    #: Milliseconds since 1970.
-    saved_ms: int
-    final: bool
-
-
-@attrs.frozen(kw_only=True)
-class Sight:
-    """What is shown of a run."""
-
-    summary: RunSummary
-    #: Where it was launched, and what it is called there; empty where that is not known.
-    engine: str = ""
-    #: What its engine says of it; empty for nothing.
-    detail: str = ""
-    metrics: Mapping[str, float | None]
-    attempts: Sequence[AttemptHistory]
-    checkpoints: Sequence[CheckpointLine]
-    plugins: Sequence[Mapping[str, Any]]
-    devices: Sequence[str]
-    parent: str | None
-    lost: str | None
-    reason: str | None
-    error: RunError | None
-    best: Mapping[str, Any] | None
-    samples_per_second: float | None
-    eta_seconds: float | None
-    warnings: Sequence[RunWarning] = ()
-    #: The words of the command that continues it.
-    resume: Sequence[str]
-    #: Where to look for more, by what is there.
-    places: Mapping[str, str]
-
-    @property
-    def can_go_on(self) -> bool:
-        """See :func:`can_go_on`."""
-        return can_go_on(self.summary, self.checkpoints)
-
-
-def sight_of(run_status: RunStatus) -> Sight:
-    """What is shown of a run of this machine."""
-    directory = run_status.directory
-    elsewhere = directory.path.parent != runs_dir()
-    return Sight(
-        summary=run_status.summary,
-        metrics=run_status.metrics,
-        attempts=run_status.attempts,
-        checkpoints=[
-            CheckpointLine(
-                name=one.record.folder_name,
-                epoch=one.record.epoch,
-                bytes=one.record.size,
-                attempt=one.record.attempt,
-                saved_ms=one.saved_ms,
-                final=one.record.final,
-            )
-            for one in run_status.checkpoints
-        ],
-        plugins=run_status.plugins,
-        devices=run_status.devices,
-        parent=run_status.parent,
-        lost=run_status.lost,
-        reason=run_status.reason,
-        warnings=run_status.warnings,
-        error=run_status.error,
-        best=run_status.result.best if run_status.result else None,
-        samples_per_second=run_status.progress.samples_per_second,
-        eta_seconds=run_status.progress.eta_seconds,
-        resume=["hostcore", "resume", str(directory.path) if elsewhere else run_status.summary.run_id],
-        places={name: str(path) for name, path in run_status.places.items()},
-    )
-
-
-def page_of(sight: Sight, *, verbose: bool) -> str:
+def page_of(view: RunView, *, verbose: bool) -> str:
     """Everything."""
-    return "\n".join([*head_of(sight, verbose=verbose), *_tables(sight), *_places(sight)])
+    return "\n".join([*head_of(view, verbose=verbose), *_tables(view), *_places(view)])
 
 
-def head_of(sight: Sight, *, verbose: bool) -> Iterator[str]:
+def head_of(view: RunView, *, verbose: bool) -> Iterator[str]:
     """What it is, how far it is, and what became of it."""
-    summary = sight.summary
+    summary = view.summary
     yield f"{style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
-    lines = [*_facts(sight), *((name, figure(value)) for name, value in by_phase(sight.metrics).items())]
+    lines = [*_facts(view), *((name, figure(value)) for name, value in by_phase(view.metrics).items())]
     yield from named_values(lines)
-    if verbose and sight.error and sight.error.traceback:
+    if verbose and view.error and view.error.traceback:
         yield ""
-        yield sight.error.traceback.rstrip("\n")
+        yield view.error.traceback.rstrip("\n")
 
 
-def _facts(sight: Sight) -> Iterator[tuple[str, str]]:
-    summary, now = sight.summary, now_ms()
+def _facts(view: RunView) -> Iterator[tuple[str, str]]:
+    summary, now = view.summary, now_ms()
     yield "trainer", summary.trainer
-    if sight.engine:
-        yield "engine", sight.engine
-    if sight.detail:
-        yield "detail", sight.detail
-    if sight.parent:
-        yield "begun from", sight.parent
-    yield "steps", ", ".join(_pace(sight))
+    if view.engine:
+        yield "engine", view.engine
+    if view.detail:
+        yield "detail", view.detail
+    if view.parent:
+        yield "begun from", view.parent
+    yield "steps", ", ".join(_pace(view))
     yield "attempt", str(summary.attempt) if summary.attempt else NOTHING
-    if len(sight.devices) > 1:
-        yield "devices", format_devices(sight.devices)
+    if len(view.devices) > 1:
+        yield "devices", format_devices(view.devices)
     yield "submitted", f"{moment(summary.submitted_ms)} ({ago(summary.submitted_ms, now)})"
     if summary.status == "running":
         yield "running", f"for {lasting(summary.seconds(now))}"
@@ -153,17 +67,17 @@ def _facts(sight: Sight) -> Iterator[tuple[str, str]]:
             "ended",
             f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)}), after {lasting(summary.seconds(now))}",
         )
-    yield from warnings_of(sight.warnings)
-    if sight.best:
-        yield "best", best_of(sight.best)
-    if sight.lost:
-        yield "lost", sight.lost
-    if sight.reason:
-        yield "reason", sight.reason
-    if sight.error:
-        yield from _error(sight.error)
-    if sight.can_go_on:
-        yield "to go on", shlex.join(sight.resume)
+    yield from warnings_of(view.warnings)
+    if view.best:
+        yield "best", best_of(view.best)
+    if view.lost:
+        yield "lost", view.lost
+    if view.reason:
+        yield "reason", view.reason
+    if view.error:
+        yield from _error(view.error)
+    if can_go_on(view.summary, view.checkpoints):
+        yield "to go on", shlex.join(view.resume)
 
 
 def _error(error: RunError) -> Iterator[tuple[str, str]]:
@@ -180,21 +94,21 @@ def _why(attempt: AttemptHistory) -> str:
     return f"{attempt.error.type}: {attempt.error.message}" if attempt.error else attempt.reason or ""
 
 
-def _pace(sight: Sight) -> Iterator[str]:
+def _pace(view: RunView) -> Iterator[str]:
     """How far it is and, while it runs, how fast."""
-    summary = sight.summary
+    summary = view.summary
     share = f" ({min(1.0, summary.step / summary.max_steps):.0%})" if summary.max_steps else ""
     yield f"{steps_of(summary.step, summary.max_steps)}{share}"
     if summary.status == "running":
-        if sight.samples_per_second is not None:
-            yield f"{format_rate(sight.samples_per_second)} samples/s"
-        if sight.eta_seconds is not None:
-            yield f"eta {format_duration(sight.eta_seconds)}"
+        if view.samples_per_second is not None:
+            yield f"{format_rate(view.samples_per_second)} samples/s"
+        if view.eta_seconds is not None:
+            yield f"eta {format_duration(view.eta_seconds)}"
 
 
-def _tables(sight: Sight) -> Iterator[str]:
+def _tables(view: RunView) -> Iterator[str]:
     now = now_ms()
-    if sight.attempts:
+    if view.attempts:
         yield ""
         yield from in_columns(
             ["ATTEMPT", "STATUS", "STARTED", "DURATION", "STEPS", "WHY"],
@@ -204,10 +118,10 @@ def _tables(sight: Sight) -> Iterator[str]:
                     *(lasting(one.seconds(now)), _range(one.first_step, one.last_step)),
                     bounded(_why(one).partition("\n")[0], _LONGEST_WHY),
                 )
-                for one in sight.attempts
+                for one in view.attempts
             ],
         )
-    if sight.checkpoints:
+    if view.checkpoints:
         yield ""
         yield from in_columns(
             ["CHECKPOINT", "EPOCH", "SIZE", "ATTEMPT", "SAVED", ""],
@@ -216,16 +130,16 @@ def _tables(sight: Sight) -> Iterator[str]:
                     *(one.name, one.epoch + 1, format_bytes(one.bytes), one.attempt),
                     *(ago(one.saved_ms, now), "final" if one.final else ""),
                 )
-                for one in sight.checkpoints
+                for one in view.checkpoints
             ],
         )
-    if sight.plugins:
+    if view.plugins:
         yield ""
         yield from in_columns(
             ["PLUGIN", "KIND", "DISTRIBUTION", "VERSION"],
             [
                 (one["name"], one["kind"], one.get("distribution") or NOTHING, one.get("version") or NOTHING)
-                for one in sight.plugins
+                for one in view.plugins
             ],
         )
 
@@ -236,29 +150,25 @@ def _range(first: int | None, last: int | None) -> str:
     return f"{first:,} to {last:,}" if first is not None else f"{last:,}"
 
 
-def _places(sight: Sight) -> Iterator[str]:
+def _places(view: RunView) -> Iterator[str]:
     yield ""
-    yield from named_values(list(sight.places.items()))
+    yield from named_values(list(view.places.items()))
 
 
-def follow_status(
-    *, is_over: Callable[[], bool], look: Callable[[], Sight], wait: Callable[[], None], draw: bool
-) -> None:
+def follow_status(run: RunHandle, *, draw: bool) -> None:
     """Wait until a run is over.
 
-    :param look: How it is.
-    :param wait: Called between two looks.
     :param draw: Whether to show it meanwhile.
     """
     if not draw:
-        while not is_over():
-            wait()
+        while not run.is_over():
+            run.wait()
         return
     from rich.live import Live
     from rich.text import Text
 
     with Live(auto_refresh=False, transient=True) as live:
-        while not is_over():
-            text = "\n".join(head_of(look(), verbose=False))
+        while not run.is_over():
+            text = "\n".join(head_of(run.view(), verbose=False))
             live.update(Text.from_ansi(shown(text), no_wrap=True, overflow="ellipsis"), refresh=True)
-            wait()
+            run.wait()

@@ -63,11 +63,11 @@ class Screen:
             self._reporter = None
 
 
-class Wishes:
+class WatchSignals:
     """What the signals ask for: the first Ctrl-C cancels the run, and any other signal ends the watching alone.
 
     :param cancel: Called with the reason until it has gone well, once.
-    :param not_now: What it raises when that may go well another time.
+    :param retry_on: What it raises when that may go well another time.
     :param watch: The words of the command that shows how the run goes.
     """
 
@@ -77,22 +77,22 @@ class Wishes:
         interrupts: Interrupts,
         *,
         cancel: Callable[[str], object],
-        not_now: type[HostcoreError],
+        retry_on: type[HostcoreError],
         watch: Sequence[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_id = run_id
         self._interrupts = interrupts
         self._cancel = cancel
-        self._not_now = not_now
+        self._retry_on = retry_on
         self._watch = watch
         self._clock = clock
         #: When to ask again; None: it did not go wrong yet.
         self._due: float | None = None
         #: Whether the run was asked to stop.
-        self.are_to_cancel = False
+        self.cancel_was_sent = False
 
-    def heed(self) -> None:
+    def handle(self) -> None:
         """Do what has been asked for meanwhile. To be called often.
 
         :raises SystemExit: When a second Ctrl-C or another signal ends the watching.
@@ -101,7 +101,7 @@ class Wishes:
         asked = self._interrupts.first
         if asked is None:
             return
-        if asked.status == "cancelled" and not self.are_to_cancel:
+        if asked.status == "cancelled" and not self.cancel_was_sent:
             self._ask_to_stop(asked.reason)
         if asked.status != "cancelled" or self._interrupts.forced:
             self._leave(asked.requested_by)
@@ -111,17 +111,17 @@ class Wishes:
             return
         try:
             self._cancel(reason)
-        except self._not_now as error:
+        except self._retry_on as error:
             if self._due is None:
                 echo(f"{self._run_id}  cannot be asked to stop yet: {error.message}; trying again", err=True)
             self._due = self._clock() + _ASK_SECONDS
             return
-        self.are_to_cancel = True
+        self.cancel_was_sent = True
         echo(f"{self._run_id}  {_ASKED}", err=True)
 
     def _leave(self, requested_by: str) -> None:
         state = "goes on without being watched" if self._due is None else "could not be asked to stop, and goes on"
-        state = "is still asked to stop" if self.are_to_cancel else state
+        state = "is still asked to stop" if self.cancel_was_sent else state
         echo(f"{self._run_id}  {state}; `{shlex.join(self._watch)}` shows how it goes", err=True)
         name = requested_by.removeprefix("signal:")
         sys.exit(128 + signal.Signals[name] if requested_by != name else CANCELLED)

@@ -71,6 +71,11 @@ class BrokenDistribution:
     path: str
     error: str
 
+    @property
+    def sentence(self) -> str:
+        """What people are told of it."""
+        return f"{self.distribution} is broken: {self.error} ({self.path})"
+
 
 @attrs.frozen(kw_only=True)
 class Discovered:

@@ -57,6 +57,10 @@ class RunSummary:
         """The summary as plain JSON."""
         return attrs.asdict(self, filter=lambda field, _: field.metadata.get("json", True))
 
+    def is_of(self, trainer: str | None) -> bool:
+        """Whether it is a run of a trainer, whose distribution may be left out; None: of any."""
+        return trainer is None or trainer in (self.trainer, self.trainer.rpartition("/")[2])
+
     def seconds(self, now: int) -> float | None:
         """How long the newest attempt has taken, or has been going on; None if that is not known.
 

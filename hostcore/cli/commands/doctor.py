@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hostcore.cli.job_options import JobCommand, job_options, runs_dir_option
+from hostcore.cli.job_options import JobCommand, JobOptions, job_options, runs_dir_option
 from hostcore.cli.output import (
     echo,
     json_option,
@@ -47,7 +47,7 @@ _MARK_WIDTH, _NAME_WIDTH = 6, 14
 @verbose_option
 @reports_errors
 def doctor_command(
-    job: Path | None, *, timeout_seconds: float, runs: Path, as_json: bool, verbose: bool, **options: object
+    job: Path | None, *, timeout_seconds: float, runs: Path, as_json: bool, verbose: bool, options: JobOptions
 ) -> None:
     """Check this machine: Python, torch, devices, ranks, disk, memory, plugins.
 

@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 import click
 
 from hostcore.cli.job_options import (
     JobCommand,
+    JobOptions,
     devices_option,
     job_argument,
     profile_option,
@@ -62,7 +63,7 @@ def evaluate_command(
     runs: Path,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
-    **options: Any,
+    options: JobOptions,
 ) -> None:
     """Validate or test a checkpoint with the job in the file JOB, and nothing else.
 
@@ -80,7 +81,7 @@ def evaluate_command(
 
     with Interrupts() as interrupts, stoppable_at_once(interrupts, as_json=as_json, so_that=_STOPPED):
         with plugins_print_aside(as_json):
-            plan = planned(job, options, profile=options["profile"], runs=runs)
+            plan = planned(job, options, runs=runs)
             inputs = fetch_inputs(plan.spec, plan.resolvers, tell_aside)
             plan = attrs.evolve(plan, fetched=Fetched(inputs=inputs))
         chosen = chosen_split(plan.spec, split)

@@ -1,14 +1,20 @@
 """``hostcore list``."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hostcore.cli.job_options import runs_dir_option
-from hostcore.cli.output import echo, json_option, reports_errors
+from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors
 from hostcore.cli.server_option import run_client, server_option
+from hostcore.report.wording import ago, lasting, steps_of
 from hostcore.runs.statuses import STATUSES
+
+if TYPE_CHECKING:
+    from hostcore.runs.summary import RunSummary
 
 
 @click.command("list", short_help="List the runs, newest first.")
@@ -33,16 +39,28 @@ def list_command(
 
     DURATION is that of the newest attempt.
     """
-    from hostcore.cli.run_lines import is_of, print_runs
-    from hostcore.runs.summary import list_runs
     from hostcore_builtin_plugins.control_characters import visible
 
-    if server:
-        run_client(server).list(statuses=statuses, trainer=trainer, limit=limit, as_json=as_json)
-        return
-    found, broken = list_runs(runs)
-    wanted = [run for run in found if run.status in (statuses or STATUSES) and is_of(run, trainer)][:limit]
-    nothing = f"{'none of the' if found else 'no'} runs in {runs}{' is like that' if found else ''}"
-    print_runs(wanted, as_json=as_json, nothing=nothing)
-    for one in broken:
-        echo(f"unreadable: {visible(str(one['path']), one_line=True)}: {one['error']}", err=True)
+    found = run_client(server, runs).list(statuses=statuses, trainer=trainer, limit=limit)
+    if as_json:
+        print_json({"runs": [run.as_dict() for run in found.runs]})
+    elif found.runs:
+        _print(found.runs)
+    else:
+        echo(found.nothing, err=True)
+    for path, error in found.unreadable:
+        echo(f"unreadable: {visible(path, one_line=True)}: {error}", err=True)
+
+
+def _print(runs: "Sequence[RunSummary]") -> None:
+    now = time.time_ns() // 1_000_000
+    print_table(
+        ["RUN", "STATUS", "TRAINER", "STEP", "ATTEMPT", "SUBMITTED", "DURATION"],
+        [
+            (
+                *(run.run_id, run.status, run.trainer, steps_of(run.step, run.max_steps), run.attempt),
+                *(ago(run.submitted_ms, now), lasting(run.seconds(now))),
+            )
+            for run in runs
+        ],
+    )

@@ -3,18 +3,17 @@
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from hostcore.cli.job_options import runs_dir_option
-from hostcore.cli.output import OutputEcho, echo, echo_json, reports_errors, style
+from hostcore.cli.output import OutputEcho, echo, echo_json, reports_errors, style, tell_aside
 from hostcore.cli.server_option import run_client, server_option
 
 if TYPE_CHECKING:
-    from hostcore.runs.directory import RunDirectory
+    from hostcore.cli.run_client import RunLog
 
 
 @click.command("logs", short_help="Show what happened in a run; with -f, while it happens.")
@@ -47,103 +46,61 @@ def logs_command(
     RUN is a run id, the beginning of one, or a run directory. Exits 0 whatever happened, 2 if there is no such run or
     attempt and, with -f, 1 if its supervisor died without writing a result; Ctrl-C ends the command, not the run.
     """
-    from hostcore.runs.attempts import newest_attempt
-    from hostcore.runs.find import find_run
-    from hostcore.runs.following import follow, wait
-    from hostcore.runs.output import RankOutput, require_attempt, require_rank
-
     if output and (as_json or since is not None):
         raise click.UsageError("--output shows what the worker printed, which is no events: leave --json, --since out")
     if rank is not None and not output:
         raise click.UsageError("--rank is for --output; the events are those of all ranks")
-    if server:
-        run_client(server).logs(
-            run,
-            follows=follows,
-            lines=lines,
-            attempt=attempt,
-            since=since,
-            output=output,
-            rank=rank,
-            as_json=as_json,
-        )
-        return
-    directory = find_run(run, runs)
-    _refresh(directory)
-    require_attempt(directory, attempt)
-    require_rank(directory, attempt, rank)
-    source = (
-        RankOutput(directory, rank or 0, only=attempt)
-        if output
-        else _Events(directory, attempt, since=since, as_json=as_json)
-    )
-    printed = OutputEcho()
-    show: Callable[[Any], None] = printed.show if output else echo_json if as_json else partial(echo, nl=False)
-    for text in source.read() if lines is None else deque(source.read(), maxlen=lines):
-        show(text)
-    if follows:
-        for text in follow(source.read, is_over=lambda: _is_over(directory, attempt), wait=wait):
-            show(text)
-    if rest := source.rest():
-        show(rest)
-    printed.end()
-    if follows and attempt in (None, newest_attempt(directory.attempts)):
-        _fail_if_lost(directory)
-
-
-def _is_over(directory: "RunDirectory", attempt: int | None) -> bool:
-    from hostcore.runs.attempts import newest_attempt
-    from hostcore.runs.following import is_over
-
-    over = (attempt is not None and newest_attempt(directory.attempts) > attempt) or is_over(directory)
-    _refresh(directory)  # after the end was seen: all of it is read then
-    return over
-
-
-def _refresh(directory: "RunDirectory") -> None:
-    """Bring what there is of a run that goes on elsewhere, now and then."""
-    if directory.launch.exists():
-        from hostcore.supervisor.mirror.watching import refresh_far
-
-        refresh_far(directory)
-
-
-def _fail_if_lost(directory: "RunDirectory") -> None:
     from hostcore.runs.result import FAILED
-    from hostcore.runs.summary import summarize
-    from hostcore.supervisor.run_status import last_sign
 
-    summary = summarize(directory)
-    if summary.status == "lost":
-        lost = f"{summary.run_id} is lost: {last_sign(directory, summary)}"
-        echo(f"{style('error:', fg='red', bold=True)} {lost}", err=True)
+    found = run_client(server, runs).find(run)
+    log = found.output(attempt=attempt, rank=rank) if output else found.events(attempt=attempt, since=since)
+    printer = _Printer(log, output=output, as_json=as_json)
+    printer.print(log.history(), last=lines)
+    if follows:
+        printer.print(log.follow())
+    printer.end(log.rest())
+    if printer.is_empty and lines != 0 and (why := log.empty_because()):
+        tell_aside(why)
+    if follows and (why := log.lost_because()):
+        echo(f"{style('error:', fg='red', bold=True)} {found.run_id} is lost: {why}", err=True)
         sys.exit(FAILED)
 
 
-class _Events:
-    """The lines of the event log."""
+class _Printer:
+    """Prints the events of a run, or what one of its ranks printed."""
 
-    def __init__(self, directory: "RunDirectory", attempt: int | None, *, since: int | None, as_json: bool) -> None:
-        from hostcore.events.reader import GrowingLog
+    def __init__(self, log: "RunLog", *, output: bool, as_json: bool) -> None:
+        self._log = log
+        self._output = OutputEcho()
+        self._shown: Callable[[bytes], str | bytes] = bytes if output or as_json else _line_of
+        self._print: Callable[[Any], None] = self._output.show if output else echo_json if as_json else echo
+        #: Whether nothing was printed.
+        self.is_empty = True
 
-        self._log = GrowingLog(directory.events)
-        self._attempt = attempt
-        self._since = since
-        self._as_json = as_json
+    def print(self, lines: Iterator[bytes], *, last: int | None = None) -> None:
+        """Print lines.
 
-    def read(self) -> Iterator[bytes | str]:
-        """What was added since the last time."""
-        from hostcore.cli.event_lines import is_wanted, line_of
+        :param last: So many alone; None for all.
+        """
         from hostcore.events.codec import CorruptLog
 
         try:
-            for line in self._log.read():
-                if is_wanted(line, attempt=self._attempt, since=self._since):
-                    yield line if self._as_json else f"{line_of(line)}\n"
+            shown = map(self._shown, lines)
+            for text in shown if last is None else deque(shown, maxlen=last):
+                self._print(text)
+                self.is_empty = False
         except CorruptLog as error:
-            error.file, error.hint = str(self._log.path), "`hostcore verify RUN` says what else is wrong"
+            if self._log.file:
+                error.file, error.hint = self._log.file, "`hostcore verify RUN` says what else is wrong"
             raise
 
-    def rest(self) -> bytes:
-        """Nothing: half a line is no event."""
-        return b""
+    def end(self, rest: bytes) -> None:
+        """Print a last line without an end."""
+        self.print(iter([rest] if rest else []))
+        self._output.end()
+
+
+def _line_of(line: bytes) -> str:
+    from hostcore.cli.event_lines import line_of
+
+    return line_of(line)

@@ -2,17 +2,28 @@
 
 import inspect
 import textwrap
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from hostcore.cli.output import echo, json_option, print_error, print_json, reports_errors, style, verbose_option, warn
+from hostcore.cli.output import (
+    echo,
+    json_option,
+    print_error,
+    print_json,
+    print_table,
+    reports_errors,
+    style,
+    verbose_option,
+    warn,
+)
 from hostcore.cli.server_option import run_client, server_option
 from hostcore_hookspecs.kinds import KINDS
+from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
-    from hostcore.plugins.discover import Discovered
+    from hostcore.plugins.shipped_report import ShippedReport
 
 
 @click.group("plugins", invoke_without_command=True)
@@ -39,54 +50,24 @@ def list_plugins(server: str | None, as_json: bool) -> None:
 
 
 def _list(server: str | None, as_json: bool) -> None:
-    from hostcore.cli.plugin_lines import conformance_cell, print_plugins
-    from hostcore.plugins.discover import discover
+    from hostcore.runs.directory import runs_dir
 
-    if server:
-        run_client(server).plugins(as_json=as_json)
-        return
-    from hostcore.plugins.shipped_report import shipped_reports
-
-    found = discover()
-    shipped = shipped_reports(found.refs)
+    found = run_client(server, runs_dir()).plugins()
     if as_json:
-        from hostcore.plugins.listing import plugins_document
-
-        print_json(plugins_document(found, shipped))
+        print_json(found.document)
     else:
         rows = [
-            (
-                KINDS[ref.kind].label,
-                ref.name,
-                f"{ref.dist} {ref.version}",
-                conformance_cell(ref, shipped.by_plugin.get(ref)),
-                ref.value,
-            )
-            for ref in found.refs
+            (KINDS[ref.kind].label, ref.name, f"{ref.dist} {ref.version}", _conformance_cell(ref, report), ref.value)
+            for ref, report in found.plugins
         ]
-        print_plugins(rows)
-        _warn(_warnings(found))
-    _warn(shipped.problems)  # a program that finds null would like to know why
+        print_table(("KIND", "NAME", "DISTRIBUTION", "CONFORMANCE", "VALUE"), rows)
+        _warn(found.warnings)
+    _warn(found.problems)  # a program that finds null would like to know why
 
 
 def _warn(warnings: Sequence[str]) -> None:
     for warning in warnings:
         warn(warning)
-
-
-def _warnings(found: "Discovered") -> list[str]:
-    from hostcore.plugins.requirements import undeclared
-
-    warnings = []
-    for (kind, name), refs in found.conflicts.items():
-        origins = ", ".join(f"{ref.dist} {ref.version}" for ref in refs)
-        warnings.append(f"the {KINDS[kind].label} {name!r} is provided by: {origins}; write distribution/name in a job")
-    warnings += [f"{one.distribution} is broken: {one.error} ({one.path})" for one in found.broken]
-    warnings += [
-        f"{distribution} does not say which version of hostcore-hookspecs it was made for; it should require one"
-        for distribution in undeclared(found)
-    ]
-    return warnings
 
 
 @plugins_command.command("show")
@@ -100,7 +81,6 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
     from hostcore.cli.named_plugins import describe_named
-    from hostcore.cli.plugin_lines import conformance_lines, print_plugin
     from hostcore.plugins.listing import conformance_document
     from hostcore.plugins.shipped_report import shipped_reports
 
@@ -117,13 +97,71 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     else:
         for one in descriptions:
             report = shipped.by_plugin.get(one.ref) if one.ref else None
-            print_plugin(one.as_dict(), conformance_lines(one.ref, report) if one.ref else ())
+            _print_plugin(one.as_dict(), _conformance_lines(one.ref, report) if one.ref else ())
             _warn(one.deprecated)
             for error in one.errors:
                 print_error(error, verbose=verbose)
     _warn(shipped.problems)
     if any(one.errors for one in descriptions):
         raise SystemExit(2)
+
+
+def _print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None:
+    """Print everything that is known of a plugin.
+
+    :param conformance: Lines about how it conforms.
+    """
+    ref = plugin["ref"]
+    assert isinstance(ref, dict)
+    origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
+    echo(f"{style(str(plugin['name']), bold=True)}  {KINDS[str(plugin['kind'])].label}, {origin}")
+    if plugin["doc"]:
+        echo(f"  {plugin['doc']}")
+    echo(f"  {'value':<12}{ref['value']}")
+    for key in ("hooks", "wraps"):
+        names = plugin[key]
+        if names:
+            assert isinstance(names, tuple)
+            echo(f"  {key:<12}{', '.join(names)}")
+    for line in conformance:
+        echo(f"  {line}")
+    schema = plugin["settings_schema"]
+    if isinstance(schema, dict):
+        echo("  settings")
+        for name, about in schema["properties"].items():
+            default = f" = {about['default']!r}" if "default" in about else ""
+            echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    """The type that a JSON Schema allows, in a word or two."""
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(arm) for arm in schema["anyOf"]))
+    if "$secret" in schema.get("properties", {}):
+        return "secret"
+    if "enum" in schema:
+        return " or ".join(map(repr, schema["enum"]))
+    return str(schema.get("type", "any"))
+
+
+def _conformance_cell(ref: PluginRef, report: "ShippedReport | None") -> str:
+    """In a table: ``certified``, ``2 failed (of 0.1.0)`` if another version was checked, ``-`` without a report."""
+    if report is None:
+        return "-"
+    return report.verdict if report.is_of(ref) else f"{report.verdict} (of {report.version or 'no version'})"
+
+
+def _conformance_lines(ref: PluginRef, report: "ShippedReport | None") -> Sequence[str]:
+    """For one plugin: what came of the checks, with what they were made, and which failed and why."""
+    if report is None:
+        return ()
+    from datetime import UTC, datetime
+
+    counts = ", ".join(f"{count} {status.replace('_', ' ')}" for status, count in report.summary.items() if count)
+    day = datetime.fromtimestamp(report.created_ms / 1000, tz=UTC).date()
+    made = f"{day} with hostcore {report.hostcore}, contract {report.api_version}, Python {report.python}"
+    lines = [f"{'conformance':<12}{_conformance_cell(ref, report)}: {counts or 'nothing checked'}; {made}"]
+    return [*lines, *(f"  {one.id} ({one.level}): {one.message}".rstrip(": ") for one in report.failures)]
 
 
 @plugins_command.command("hooks")

@@ -2,15 +2,14 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 
 from hostcore.cli.event_options import EventOptions, event_options
 from hostcore.cli.job_options import (
     JobCommand,
+    JobOptions,
     devices_option,
     quiet_option,
     runs_dir_option,
@@ -18,7 +17,7 @@ from hostcore.cli.job_options import (
     where_options,
 )
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
-from hostcore.cli.server_option import run_client, server_option
+from hostcore.cli.server_option import server_option, service_client
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -50,7 +49,7 @@ def resume_command(
     server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
-    **options: Any,
+    options: JobOptions,
 ) -> None:
     """Go on with RUN from its newest checkpoint, or begin a new run from the checkpoint CKPT.json of another.
 
@@ -77,7 +76,7 @@ def resume_command(
         raise click.UsageError("Missing argument 'RUN|CKPT.json'; --checkpoint CKPT.json gives a checkpoint as well.")
     begins = bool(checkpoint) or names_checkpoint(named)
     if server and not launched:  # what was launched runs here, whatever its environment says
-        _resume_there(server, named, options, begins=begins, detach=detach, as_json=as_json)
+        _resume_at_service(server, named, options, begins=begins, detach=detach, as_json=as_json)
         return
     if launched:
         when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
@@ -119,11 +118,14 @@ def resume_command(
             raise
 
 
-def _resume_there(
-    server: str, run: str, options: Mapping[str, Any], *, begins: bool, detach: bool, as_json: bool
+def _resume_at_service(
+    server: str, run: str, options: JobOptions, *, begins: bool, detach: bool, as_json: bool
 ) -> None:
-    if options["overrides"] or options["devices"]:
+    from hostcore.cli.served import run_served
+
+    if options.overrides or options.devices:
         raise click.UsageError("a service goes on with the job as it was submitted: leave --set and --devices out")
     if begins:
         raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
-    run_client(server).resume(run, detach=detach, quiet=options["quiet"], as_json=as_json)
+    client = service_client(server)
+    run_served(client, lambda: client.resume(run, options), detach=detach, as_json=as_json)

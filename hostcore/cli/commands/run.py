@@ -2,15 +2,22 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import attrs
 import click
 
 from hostcore.cli.event_options import EventOptions, event_options
-from hostcore.cli.job_options import JobCommand, job_argument, job_options, quiet_option, runs_dir_option, where_options
+from hostcore.cli.job_options import (
+    JobCommand,
+    JobOptions,
+    job_argument,
+    job_options,
+    quiet_option,
+    runs_dir_option,
+    where_options,
+)
 from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
-from hostcore.cli.server_option import run_client, server_option
+from hostcore.cli.server_option import server_option, service_client
 
 
 @click.command("run", cls=JobCommand, short_help="Run a job, watch it, report how it ended.")
@@ -36,7 +43,7 @@ def run_command(
     server: str | None,
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
-    **options: Any,
+    options: JobOptions,
 ) -> None:
     """Run the job in the file JOB (JSON or YAML), watch it, and report how it ended.
 
@@ -47,20 +54,22 @@ def run_command(
     from hostcore.cli.adopting import ranks_of_engine
     from hostcore.cli.planning import plan_of
     from hostcore.cli.running import is_launched, run_launched, run_plan, submit_plan
+    from hostcore.cli.served import run_served
     from hostcore.cli.stopping import leave, stoppable_at_once
     from hostcore.supervisor.interrupts import Interrupts
 
     if trace_hooks and (detach or server):
         raise click.UsageError(f"--trace-hooks and {'--detach' if detach else '--server'} exclude each other")
     if server:
-        run_client(server).run(job, options, detach=detach, as_json=as_json)
+        client = service_client(server)
+        run_served(client, lambda: client.submit(job, options), detach=detach, as_json=as_json)
         return
     with (
         Interrupts() as interrupts,
         plugins_print_aside(events.on_standard_output),
         ranks_of_engine(interrupts, runs=runs, in_process=in_process, detach=detach) as ranks,
     ):
-        events = events.about(job, profile=options["profile"])
+        events = events.about(job, profile=options.profile)
         with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
             world_size = ranks.world_size if ranks else None
             plan = plan_of(job, options, world_size=world_size, runs=runs, extra_reporters=events.reporters)

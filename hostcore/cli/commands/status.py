@@ -24,26 +24,13 @@ def status_command(run: str, *, follow: bool, runs: Path, server: str | None, as
     RUN is a run id, the beginning of one, or a run directory. Exits 0 however the run ended, and 2 if there is no such
     run.
     """
-    from hostcore.cli.status_lines import follow_status, page_of, sight_of
-    from hostcore.runs.find import find_run
-    from hostcore.runs.following import is_over, wait
-    from hostcore.runs.history import History
-    from hostcore.supervisor.run_status import inspect_run
+    from hostcore.cli.status_lines import follow_status, page_of
 
-    if server:
-        run_client(server).status(run, follow=follow, as_json=as_json, verbose=verbose)
-        return
-    directory = find_run(run, runs)
-    history = History(directory)
+    found = run_client(server, runs).find(run)
     if follow:
-        follow_status(
-            is_over=lambda: is_over(directory),
-            look=lambda: sight_of(inspect_run(directory, history)),
-            wait=wait,
-            draw=sys.stdout.isatty() and not as_json,
-        )
-    run_status = inspect_run(directory, history)
+        follow_status(found, draw=sys.stdout.isatty() and not as_json)
+    view = found.view()
     if as_json:
-        print_json(run_status.as_dict())
+        print_json(view.document)
     else:
-        echo(page_of(sight_of(run_status), verbose=verbose))
+        echo(page_of(view, verbose=verbose))

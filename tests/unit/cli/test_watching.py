@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.cli.watching import Wishes
+from hostcore.cli.watching import WatchSignals
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore_hookspecs.errors import FatalError, TransientError
 
@@ -32,12 +32,12 @@ def interrupts() -> Interrupts:
 
 
 @pytest.fixture
-def wishes(interrupts: Interrupts) -> Callable[..., Wishes]:
+def signals(interrupts: Interrupts) -> Callable[..., WatchSignals]:
     seconds = iter(range(0, 10_000, 10))
 
-    def make(engine: Engine) -> Wishes:
-        more: dict[str, Any] = {"not_now": TransientError, "watch": WATCH, "clock": lambda: float(next(seconds))}
-        return Wishes("a", interrupts, cancel=engine.cancel, **more)
+    def make(engine: Engine) -> WatchSignals:
+        more: dict[str, Any] = {"retry_on": TransientError, "watch": WATCH, "clock": lambda: float(next(seconds))}
+        return WatchSignals("a", interrupts, cancel=engine.cancel, **more)
 
     return make
 
@@ -47,28 +47,28 @@ def ctrl_c(interrupts: Interrupts, *, twice: bool = False) -> None:
     interrupts.hear(wish, hurried=False, forced=twice)
 
 
-def test_nothing_is_asked_before_somebody_wants_it(wishes: Callable, interrupts: Interrupts) -> None:
+def test_nothing_is_asked_before_a_signal_comes(signals: Callable, interrupts: Interrupts) -> None:
     engine = Engine()
-    made = wishes(engine)
-    made.heed()
+    made = signals(engine)
+    made.handle()
     assert engine.asked == []
     ctrl_c(interrupts)
     for _ in range(3):
-        made.heed()
+        made.handle()
     assert engine.asked == ["interrupted by the user"], "once"
 
 
 def test_a_request_that_fails_for_the_moment_is_made_again_and_told_when_it_was_made(
-    wishes: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture
+    signals: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture
 ) -> None:
     engine = Engine(TransientError("the engine is busy"), TransientError("the engine is busy"))
-    made = wishes(engine)
+    made = signals(engine)
     ctrl_c(interrupts)
-    made.heed()
-    assert not made.are_to_cancel
+    made.handle()
+    assert not made.cancel_was_sent
     for _ in range(5):
-        made.heed()
-    assert (made.are_to_cancel, len(engine.asked)) == (True, 3)
+        made.handle()
+    assert (made.cancel_was_sent, len(engine.asked)) == (True, 3)
     assert capsys.readouterr().err.splitlines() == [
         "a  cannot be asked to stop yet: the engine is busy; trying again",
         "a  is asked to stop; Ctrl-C once more ends the waiting, not the request",
@@ -76,11 +76,11 @@ def test_a_request_that_fails_for_the_moment_is_made_again_and_told_when_it_was_
 
 
 def test_a_request_that_was_refused_is_not_said_to_be_made(
-    wishes: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture
+    signals: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture
 ) -> None:
     ctrl_c(interrupts)
     with pytest.raises(FatalError, match="not yours"):
-        wishes(Engine(FatalError("not yours"))).heed()
+        signals(Engine(FatalError("not yours"))).handle()
     assert capsys.readouterr().err == ""
 
 
@@ -89,35 +89,35 @@ def test_a_request_that_was_refused_is_not_said_to_be_made(
     [([], "is still asked to stop"), ([TransientError("busy")] * 9, "could not be asked to stop, and goes on")],
 )
 def test_a_second_ctrl_c_ends_the_watching_and_says_what_came_of_the_first(
-    wishes: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture, errors: list, state: str
+    signals: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture, errors: list, state: str
 ) -> None:
     engine = Engine(*errors)
-    made = wishes(engine)
+    made = signals(engine)
     ctrl_c(interrupts)
-    made.heed()
+    made.handle()
     ctrl_c(interrupts, twice=True)
     with pytest.raises(SystemExit) as ended:
-        made.heed()
+        made.handle()
     assert (ended.value.code, len(engine.asked)) == (130, 1)
     assert capsys.readouterr().err.splitlines()[-1] == f"a  {state}; `hostcore logs -f a` shows how it goes"
 
 
-def test_two_at_once_ask_and_leave(wishes: Callable, interrupts: Interrupts) -> None:
+def test_two_at_once_ask_and_leave(signals: Callable, interrupts: Interrupts) -> None:
     engine = Engine()
     ctrl_c(interrupts, twice=True)
     with pytest.raises(SystemExit):
-        wishes(engine).heed()
+        signals(engine).handle()
     assert engine.asked == ["interrupted by the user"]
 
 
 def test_another_signal_leaves_without_asking(
-    wishes: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture
+    signals: Callable, interrupts: Interrupts, capsys: pytest.CaptureFixture
 ) -> None:
     engine = Engine()
     interrupts.hear(
         Asked(status="preempted", reason="received SIGTERM", requested_by="signal:SIGTERM"), hurried=True, forced=False
     )
     with pytest.raises(SystemExit) as ended:
-        wishes(engine).heed()
+        signals(engine).handle()
     assert (ended.value.code, engine.asked) == (128 + signal.SIGTERM, [])
     assert "goes on without being watched" in capsys.readouterr().err

@@ -1,7 +1,7 @@
-"""The commands against a service: they tell what they would tell of a run on this machine.
+"""The run client of a service: what ``--server`` asks in place of a folder of this machine.
 
 ::
 
-    address ▸ client ▸ patience ▸ jobs ▸ a module for each command
-                          └ subscription: a stream that outlives its connection
+    client ▸ timeouts ▸ jobs ▸ status, logs, watch ▸ runs
+                  └ subscription: a stream that outlives its connection
 """

@@ -15,7 +15,7 @@ _TOKEN_HINT: Final = "export TRAINER_API_TOKEN=…  (the operator of the service
 
 
 #: What a service answers, or what stands before it, that another try may change.
-_NOT_NOW: Final = frozenset(
+_RETRYABLE: Final = frozenset(
     {
         HTTPStatus.TOO_MANY_REQUESTS,
         HTTPStatus.BAD_GATEWAY,
@@ -31,7 +31,7 @@ class ServiceUnreachable(HostcoreError):
     code = "service.unreachable"
 
 
-class NotNow(ServiceUnreachable):
+class Unavailable(ServiceUnreachable):
     """No answer, or one that another try may change. Its code is that of the answer, if that has one.
 
     :param after_seconds: How long the service has asked to be left alone.
@@ -57,9 +57,9 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
     if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
         to = headers.get("Location", "elsewhere")
         return ForeignAnswer(f"{url} redirects to {to}", hint="redirects are not followed: name the service's own URL")
-    errors = _told(headers, body)
+    errors = _problems_in(headers, body)
     if not errors:
-        return _without_words(url, status, headers)
+        return _without_problem(url, status, headers)
     if status == HTTPStatus.UNAUTHORIZED:
         return HostcoreError(
             f"the service wants a token: {errors[0].message}", code="request.unauthorized", hint=_TOKEN_HINT
@@ -68,13 +68,13 @@ def error_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> 
         told = f"{url} does not know what was asked: {errors[0].message}"
         return ForeignAnswer(told, code="request.not_found", hint=_URL_HINT)
     error = errors[0] if len(errors) == 1 else Errors(errors)
-    if status in _NOT_NOW:
+    if status in _RETRYABLE:
         after = _retry_after_seconds(headers)
-        return NotNow(error.message, code=errors[0].code, hint=errors[0].hint, after_seconds=after)
+        return Unavailable(error.message, code=errors[0].code, hint=errors[0].hint, after_seconds=after)
     return error
 
 
-def _told(headers: Mapping[str, str], body: bytes) -> list[HostcoreError]:
+def _problems_in(headers: Mapping[str, str], body: bytes) -> list[HostcoreError]:
     """What a problem document tells; nothing if there is none."""
     if headers.get("Content-Type", "").partition(";")[0].strip() != _PROBLEM:
         return []
@@ -90,14 +90,14 @@ def _told(headers: Mapping[str, str], body: bytes) -> list[HostcoreError]:
         return []
 
 
-def _without_words(url: str, status: int, headers: Mapping[str, str]) -> HostcoreError:
+def _without_problem(url: str, status: int, headers: Mapping[str, str]) -> HostcoreError:
     try:
         said = f"{status} {HTTPStatus(status).phrase}"
     except ValueError:
         said = str(status)
     hint = "what stands before the service may know more"
-    if status in _NOT_NOW:
-        return NotNow(f"{url} answers {said}", hint=hint, after_seconds=_retry_after_seconds(headers))
+    if status in _RETRYABLE:
+        return Unavailable(f"{url} answers {said}", hint=hint, after_seconds=_retry_after_seconds(headers))
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return ServiceUnreachable(f"{url} answers {said}", hint=hint)
     kind = headers.get("Content-Type", "") or "no content"

@@ -1,11 +1,11 @@
 """One service over HTTP: requests that are tried again, and streams."""
 
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,10 +14,10 @@ import orjson
 
 from hostcore import __version__
 from hostcore.cli.output import tell_aside
+from hostcore.cli.server_option import VARIABLE
 from hostcore.scrubbing import remember
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.client.address import checked_url
-from hostcore_service.client.answers import NotNow, ServiceUnreachable, error_of, no_json
+from hostcore_service.client.answers import ServiceUnreachable, Unavailable, error_of, no_json
 from hostcore_service.settings import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ _LONGEST_WAIT_SECONDS: Final = 30.0
 _PIECE_BYTES: Final = 1 << 16
 
 
+class InvalidAddress(HostcoreError):
+    """No URL of a service."""
+
+    code = "service.address"
+
+
 class Client:
     """Talks to one service. To be used from several threads at once.
 
@@ -57,7 +63,7 @@ class Client:
         tell: Callable[[str], object] = tell_aside,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.url = checked_url(url)
+        self.url = _checked_url(url)
         self._headers = {"User-Agent": f"hostcore/{__version__}", **({_HEADER: token} if token else {})}
         self.tell = tell
         self.sleep = sleep
@@ -72,18 +78,12 @@ class Client:
             remember(token)
         return cls(server, token=token)
 
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._pool.clear()
-
     def get(self, path: str, *, once: bool = False, **query: Any) -> Any:
         """What is at a path, as plain JSON.
 
         :param once: Whether the caller itself tries again.
         :param query: What is None is left out; a list is repeated.
-        :raises NotNow: When it does not answer, or what another try may change.
+        :raises Unavailable: When it does not answer, or what another try may change.
         :raises HostcoreError: What the service says against it.
         """
         if once:
@@ -97,12 +97,12 @@ class Client:
         *,
         once: bool = False,
         headers: Mapping[str, str] | None = None,
-        patience_seconds: float = _READ_SECONDS,
+        timeout_seconds: float = _READ_SECONDS,
     ) -> Any:
         """Send a document, more than once if no answer comes: the service must know a request that it had before.
 
         :param once: See :meth:`get`.
-        :param patience_seconds: How long the service may think before it answers.
+        :param timeout_seconds: How long the service may think before it answers.
         :return: The answer, as plain JSON.
         :raises HostcoreError: See :meth:`get`.
         """
@@ -110,13 +110,13 @@ class Client:
         given = {"Content-Type": "application/json", **(headers or {})}
         if once:
             return self._once("POST", path, body, given, _SOON_SECONDS)
-        return self._retried("POST", path, body, given, patience_seconds)
+        return self._retried("POST", path, body, given, timeout_seconds)
 
     def _retried(self, *request: Any) -> Any:
         """See :meth:`_once`."""
         try:
             return self._once(*request)
-        except NotNow as first:
+        except Unavailable as first:
             if not _is_worth_another(first):
                 raise
             self.tell(f"{first.message}; trying again")
@@ -134,22 +134,22 @@ class Client:
             with attempt:
                 try:
                     return self._once(*request)
-                except NotNow as again:
+                except Unavailable as again:
                     if attempt.num < _TRIES - 1 and _is_worth_another(again):
                         self.sleep(again.after_seconds)
                     raise
         raise AssertionError("stamina raises what the last attempt has raised")
 
-    def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str], patience_seconds: float) -> Any:
+    def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_seconds: float) -> Any:
         """The answer to one request, as plain JSON."""
         import urllib3
 
         try:
-            answer = self._request(method, path, body, headers, silence_seconds=patience_seconds)
+            answer = self._request(method, path, body, headers, silence_seconds=timeout_seconds)
             content = answer.data
         except urllib3.exceptions.HTTPError as error:
             raise self._no_answer(error) from error
-        self._judge(answer, content)
+        self._require_success(answer, content)
         try:
             return orjson.loads(content)
         except orjson.JSONDecodeError as error:
@@ -166,7 +166,7 @@ class Client:
     ) -> Iterator[Iterator[bytes]]:
         """What comes from a path, in pieces, as it comes.
 
-        :raises NotNow: When the connection is lost, or not made; as :meth:`get`.
+        :raises Unavailable: When the connection is lost, or not made; as :meth:`get`.
         :raises HostcoreError: What the service says against it.
         """
         import urllib3
@@ -176,7 +176,7 @@ class Client:
             answer = self._request("GET", _with_query(path, query or {}), b"", asked, silence_seconds=_SILENCE_SECONDS)
             try:
                 if answer.status != HTTPStatus.OK:
-                    self._judge(answer, answer.read())
+                    self._require_success(answer, answer.read())
                 yield _pieces(answer)
             finally:
                 answer.close()
@@ -199,7 +199,7 @@ class Client:
             preload_content=False,
         )
 
-    def _judge(self, answer: "urllib3.BaseHTTPResponse", content: bytes) -> None:
+    def _require_success(self, answer: "urllib3.BaseHTTPResponse", content: bytes) -> None:
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return
         raise error_of(self.url, answer.status, answer.headers, content)
@@ -210,7 +210,7 @@ class Client:
         if isinstance(error, urllib3.exceptions.SSLError):
             return _untrusted(self.url, _reason(error))
         hint = "is it running, and is this its URL? `hostcore serve` prints it"
-        return NotNow(f"{self.url} does not answer: {_reason(error)}", hint=hint)
+        return Unavailable(f"{self.url} does not answer: {_reason(error)}", hint=hint)
 
 
 def _pieces(answer: "urllib3.BaseHTTPResponse") -> Iterator[bytes]:
@@ -233,7 +233,7 @@ def _with_query(path: str, query: Mapping[str, Any]) -> str:
 
 
 def _is_worth_another(error: Exception) -> bool:
-    return isinstance(error, NotNow) and error.after_seconds <= _LONGEST_WAIT_SECONDS
+    return isinstance(error, Unavailable) and error.after_seconds <= _LONGEST_WAIT_SECONDS
 
 
 def _reason(error: BaseException) -> str:
@@ -263,3 +263,35 @@ def _require_sendable(token: str) -> None:
         raise HostcoreError(
             f"{TOKEN_VARIABLE} has characters that no header can have", code="service.token", hint="it may be torn"
         )
+
+
+def _checked_url(text: str) -> str:
+    """The address of a service, without a slash at its end.
+
+    :raises InvalidAddress: When it is none.
+    """
+    hint = "such as --server https://hostcore.example.org"
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise InvalidAddress(f"{text!r} is not a URL: {error}", hint=hint) from error
+    if parts.username is not None or parts.password is not None:
+        raise InvalidAddress(
+            "a user or password in the URL of a service would end up in logs", hint="export TRAINER_API_TOKEN=…"
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidAddress(f"{text!r} is not an http or https URL with a host", hint=hint)
+    if parts.query or parts.fragment:
+        raise InvalidAddress(f"{text!r} has a query or a fragment", hint=hint)
+    return text.rstrip("/")
+
+
+def words_for(url: str) -> list[str]:
+    """What a command has to be told to ask the same service; nothing if the environment says it."""
+    return [] if os.environ.get(VARIABLE, "").rstrip("/") == url else ["--server", url]
+
+
+def shown(url: str, *words: str) -> str:
+    """A command that asks the same service, as people type it: ``hostcore logs -f a --server …``."""
+    return shlex.join(["hostcore", *words, *words_for(url)])

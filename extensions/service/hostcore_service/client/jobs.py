@@ -13,14 +13,15 @@ from hostcore.runs.result import RunResult, RunWarning
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary, UnknownRun, unrecorded
 from hostcore_hookspecs.errors import HostcoreError, RunError
-from hostcore_service.client.address import shown
 from hostcore_service.client.answers import ForeignAnswer
-from hostcore_service.client.client import Client
-from hostcore_service.client.patience import patiently
+from hostcore_service.client.client import Client, shown
+from hostcore_service.client.timeouts import asked_until_answered
 
 T = TypeVar("T")
 
 _PAGE: Final = 200
+#: What is said of a lost job of which the service knows no more.
+UNKNOWN_END: Final = "what has become of it is unknown"
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +99,7 @@ class RemoteJobs:
             if not cursor:
                 return
 
-    def look(self, run_id: str, *, once: bool = False) -> RemoteJob:
+    def get(self, run_id: str, *, once: bool = False) -> RemoteJob:
         """A job.
 
         :param once: Whether the caller itself tries again.
@@ -120,7 +121,7 @@ class RemoteJobs:
         if "/" in name or name in ("", ".", ".."):
             raise UnknownRun(f"{name!r} is no run id", hint=f"a service knows no folders; {self._list_hint}")
         try:
-            return self.look(name)
+            return self.get(name)
         except UnknownRun as error:
             run_ids = [job.run_id for job in self.newest_first()]
             matches = sorted(run_id for run_id in run_ids if run_id.startswith(name))
@@ -130,20 +131,20 @@ class RemoteJobs:
                 near = difflib.get_close_matches(name, run_ids, n=1)
                 error.hint = f"did you mean {near[0]!r}? {self._list_hint}" if near else self._list_hint
                 raise
-            return self.look(matches[0])
+            return self.get(matches[0])
 
     @property
     def _list_hint(self) -> str:
         return f"`{shown(self.client.url, 'list')}` shows the runs there are"
 
-    def look_patiently(self, run_id: str) -> RemoteJob:
-        """A job that is followed, however long its service is away; see :func:`patiently`."""
-        return patiently(self.client, lambda: self.look(run_id, once=True))
+    def get_until_answered(self, run_id: str) -> RemoteJob:
+        """A job that is followed, however long its service is away; see :func:`asked_until_answered`."""
+        return asked_until_answered(self.client, lambda: self.get(run_id, once=True))
 
     def cancel(self, run_id: str, reason: str, *, once: bool = False) -> RemoteJob:
         """Ask that a job ends.
 
-        :param once: See :meth:`look`.
+        :param once: See :meth:`get`.
         """
         return value_of(RemoteJob, self.client.post(f"{path_of(run_id)}:cancel", {"reason": reason}, once=once))
 
@@ -182,7 +183,7 @@ def path_of(run_id: str) -> str:
 
 
 def _unrecorded(job: RemoteJob) -> RunResult:
-    told = job.detail or {"lost": "what has become of it is unknown"}.get(job.status, "")
+    told = job.detail or (UNKNOWN_END if job.status == "lost" else "")
     return unrecorded(job.summary, told=told, ended_ms=job.ended_ms or job.submitted_ms)
 
 

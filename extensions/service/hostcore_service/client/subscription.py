@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore_service.client.answers import NotNow
+from hostcore_service.client.answers import Unavailable
 from hostcore_service.client.client import Client
-from hostcore_service.client.patience import Patience
+from hostcore_service.client.timeouts import Timeouts
 
 #: The event that a service sends last.
 END: Final = "end"
@@ -39,20 +39,20 @@ def subscribe(
     :raises ServiceUnreachable: When the service was away for too long.
     :raises HostcoreError: What the service says against it.
     """
-    patience = Patience(client, clock=clock)
+    timeouts = Timeouts(client, clock=clock)
     while True:
         try:
             headers = {"Cache-Control": "no-store", **({"Last-Event-ID": last_id} if last_id else {})}
             with client.stream(path, accept="text/event-stream", headers=headers, query=query) as pieces:
-                patience.answers()
-                for message in parse(patience.hearing(pieces), last_id=last_id):
+                timeouts.connected()
+                for message in parse(timeouts.received(pieces), last_id=last_id):
                     last_id = message.last_id
                     yield message
                     if message.event == END:
                         return
-            raise NotNow(f"{client.url} has ended the connection")
-        except NotNow as lost:
-            client.sleep(patience.wait_after(lost))
+            raise Unavailable(f"{client.url} has ended the connection")
+        except Unavailable as lost:
+            client.sleep(timeouts.wait_after(lost))
 
 
 def parse(pieces: Iterable[bytes], *, last_id: str = "") -> Iterator[Message]:

@@ -87,6 +87,17 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Script]]:
 
 
 @pytest.fixture
+def ask(hostcore: Callable, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``ask(server, "list")``: a command about the runs of a server."""
+
+    def call(server: Script, *arguments: str) -> Any:
+        monkeypatch.setattr(Client, "of", lambda _url: server.client())
+        return hostcore(*arguments, "--server", server.url)
+
+    return call
+
+
+@pytest.fixture
 def answer() -> type[Answer]:
     return Answer
 

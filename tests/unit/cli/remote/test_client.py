@@ -8,7 +8,7 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.client.answers import NotNow
+from hostcore_service.client.answers import Unavailable
 from hostcore_service.client.client import Client
 
 HTML = {"Content-Type": "text/html"}
@@ -70,7 +70,7 @@ def test_what_another_try_may_change_is_of_one_class_for_whoever_tries_again_its
             pass
 
     for ask in (lambda: client.get("/x", once=True), lambda: client.post("/x", {}, once=True), stream):
-        with pytest.raises(NotNow) as raised:
+        with pytest.raises(Unavailable) as raised:
             ask()
         assert (raised.value.code, raised.value.after_seconds) == (code, 5)
     assert (len(server.asked), server.slept, server.told) == (3, [], [])

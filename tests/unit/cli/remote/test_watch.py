@@ -1,4 +1,4 @@
-"""Whoever watches a job of a service outlives what another try would change."""
+"""Watching a job of a service outlives what another try would change."""
 
 import itertools
 import json
@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from hostcore.supervisor.interrupts import Asked, Interrupts
-from hostcore_service.client.commands import cancel_remote
-from hostcore_service.client.following import Watch
 from hostcore_service.client.jobs import RemoteJobs
-from hostcore_service.client.looking import show_remote_status
+from hostcore_service.client.watch import Watch
 
 PROBLEM = {"Content-Type": "application/problem+json", "Retry-After": "5"}
 AWAY = json.dumps({"errors": [{"code": "service.database", "detail": "the database is away"}]}).encode()
@@ -88,18 +86,13 @@ def test_ctrl_c_reaches_a_service_that_was_away(
     ]
 
 
-@pytest.mark.parametrize("command", ["status", "cancel"])
+@pytest.mark.parametrize("command", [["status", "-f"], ["cancel"]], ids=["status", "cancel"])
 def test_waiting_for_the_end_outlives_a_service_that_is_away_for_longer_than_a_request_is_tried(
-    script: Callable, answer: Any, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, command: str
+    script: Callable, answer: Any, ask: Callable, command: list[str]
 ) -> None:
-    alive = [answer(body=job("running"))] * (1 if command == "status" else 2)
+    alive = [answer(body=job("running"))] * (1 if command[0] == "status" else 2)
     nothing = b'{"errors": [{"code": "file.unknown", "detail": "no result"}]}'
     result = answer(status=404, headers=PROBLEM, body=nothing)
     server = script(*alive, *[answer(status=503)] * 20, answer(body=job("succeeded")), result)
-    monkeypatch.setattr("hostcore_service.client.client.Client.of", lambda _url: server.client())
-    if command == "status":
-        show_remote_status(server.url, "a", follow=True, as_json=True, verbose=False)
-    else:
-        cancel_remote(server.url, "a", reason="enough", wait=True, as_json=True)
-    assert json.loads(capsys.readouterr().out)["status"] == "succeeded"
+    assert ask(server, *command, "a", "--json").json["status"] == "succeeded"
     assert len(server.told) == 2, "that it is away, and that it is back"

@@ -1,51 +1,22 @@
-"""``hostcore status --server``."""
+"""A job of a service as ``hostcore status`` shows it."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
 from hostcore.checkpoints.names import folder_name
-from hostcore.cli.output import echo, print_json
-from hostcore.cli.status_lines import CheckpointLine, Sight, follow_status, page_of
+from hostcore.cli.run_client import CheckpointLine, RunView
 from hostcore.runs.history import AttemptHistory
 from hostcore.runs.result import RunWarning
 from hostcore.runs.summary import RunSummary
 from hostcore_hookspecs.errors import RunError
-from hostcore_service.client.address import words_for
 from hostcore_service.client.answers import ForeignAnswer
-from hostcore_service.client.client import Client
-from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of, value_of
-
-_LOOK_SECONDS: Final = 1.0
+from hostcore_service.client.client import words_for
+from hostcore_service.client.jobs import RemoteJob, path_of, value_of
 
 
-def show_remote_status(server: str, run: str, *, follow: bool, as_json: bool, verbose: bool) -> None:
-    """Show how a job of a service is doing as a run of this machine is shown."""
-    with Client.of(server) as client:
-        jobs = RemoteJobs(client)
-        job = jobs.find(run)
-
-        def look_again() -> None:
-            nonlocal job
-            client.sleep(_LOOK_SECONDS)
-            job = jobs.look_patiently(job.run_id)
-
-        if follow:
-            follow_status(
-                is_over=lambda: job.is_over,
-                look=lambda: sight_of_job(job, client.url),
-                wait=look_again,
-                draw=sys.stdout.isatty() and not as_json,
-            )
-        if as_json:
-            print_json(document_of(job))
-        else:
-            echo(page_of(sight_of_job(job, client.url), verbose=verbose))
-
-
-def document_of(job: RemoteJob) -> dict[str, Any]:
+def _document_of(job: RemoteJob) -> dict[str, Any]:
     """What ``hostcore status --json`` prints; the directory, which is the service's, is null."""
     nothing: dict[str, Any] = {
         "metrics": {},
@@ -78,18 +49,19 @@ def _summary(job: RemoteJob) -> RunSummary:
     return attrs.evolve(summary, seen_ms=summary.ended_ms)
 
 
-def sight_of_job(job: RemoteJob, url: str) -> Sight:
+def view_of(job: RemoteJob, url: str) -> RunView:
     """What is shown of a job of a service.
 
     :param url: Of the service.
     """
-    told, summary = document_of(job), _summary(job)
+    told, summary = _document_of(job), _summary(job)
     attempts = [value_of(AttemptHistory, {**one, "error": _error(one.get("error"))}) for one in told["attempts"]]
     try:
         checkpoints = [_checkpoint(one) for one in told["checkpoints"]]
     except (KeyError, TypeError) as error:
         raise ForeignAnswer(f"{url} tells of a checkpoint what is none: {error!r}") from error
-    return Sight(
+    return RunView(
+        document=told,
         summary=attrs.evolve(summary, started_ms=_started_ms(attempts) or summary.started_ms),
         engine=f"{job.launcher}: {job.engine_id}" if job.engine_id else "",
         detail=job.detail if job.detail != told["reason"] and not job.is_over else "",

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from hostcore.cli.status_lines import page_of
-from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.client.commands import list_remote_plugins
 from hostcore_service.client.jobs import RemoteJob
-from hostcore_service.client.looking import sight_of_job
+from hostcore_service.client.status import view_of
 
 JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1}
 
@@ -19,7 +17,7 @@ JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1}
 @pytest.mark.parametrize("engine", ["4711", None])
 def test_the_name_that_the_engine_has_for_a_job_is_shown_where_it_is_known(engine: str | None) -> None:
     page = page_of(
-        sight_of_job(RemoteJob(**JOB, launcher="slurm", engine_id=engine), "http://service.example"), verbose=False
+        view_of(RemoteJob(**JOB, launcher="slurm", engine_id=engine), "http://service.example"), verbose=False
     )
     lines = [line.split() for line in page.splitlines()]
     assert [line for line in lines if line[:1] == ["engine"]] == ([["engine", "slurm:", "4711"]] if engine else [])
@@ -30,7 +28,7 @@ def test_the_name_that_the_engine_has_for_a_job_is_shown_where_it_is_known(engin
 def test_what_can_go_on_comes_with_the_command(status: str, checkpoints: int) -> None:
     saved = {"step": 2, "epoch": 0, "bytes": 1, "attempt": 1, "saved_ms": 2, "final": False}
     job = RemoteJob(**{**JOB, "status": status}, run={"checkpoints": [saved] * checkpoints})
-    page = page_of(sight_of_job(job, "http://service.example"), verbose=False)
+    page = page_of(view_of(job, "http://service.example"), verbose=False)
     goes_on = "  to go on    hostcore resume a --server http://service.example" in page.splitlines()
     assert goes_on is (status == "failed" and bool(checkpoints))
 
@@ -47,8 +45,7 @@ def test_what_can_go_on_comes_with_the_command(status: str, checkpoints: int) ->
 def test_a_conformance_report_of_a_service_reads_as_one_of_this_machine(
     script: Callable,
     answer: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    ask: Callable,
     certified: bool | None,
     failed: int,
     version: str,
@@ -61,14 +58,10 @@ def test_a_conformance_report_of_a_service_reads_as_one_of_this_machine(
     server = script(
         answer(body=json.dumps({"plugins": [{**plugin, "conformance": conformance}], "broken": []}).encode())
     )
-    monkeypatch.setattr("hostcore_service.client.client.Client.of", lambda _url: server.client())
-    list_remote_plugins(server.url, as_json=False)
-    assert re.split(r"  +", capsys.readouterr().out.splitlines()[1])[3] == cell
+    assert re.split(r"  +", ask(server, "plugins").out.splitlines()[1])[3] == cell
 
 
-def test_a_report_that_is_none_is_no_answer_of_a_service(
-    script: Callable, answer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_that_is_none_is_no_answer_of_a_service(script: Callable, answer: Any, ask: Callable) -> None:
     plugin = {
         "kind": "trainer",
         "name": "mine",
@@ -78,7 +71,4 @@ def test_a_report_that_is_none_is_no_answer_of_a_service(
         "conformance": {},
     }
     server = script(answer(body=json.dumps({"plugins": [plugin], "broken": []}).encode()))
-    monkeypatch.setattr("hostcore_service.client.client.Client.of", lambda _url: server.client())
-    with pytest.raises(HostcoreError) as raised:
-        list_remote_plugins(server.url, as_json=False)
-    assert raised.value.code == "service.foreign"
+    assert ask(server, "plugins", "--json").json["errors"][0]["code"] == "service.foreign"

@@ -4,24 +4,25 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hostcore.cli.output import echo
-from hostcore.cli.watching import Wishes
+from hostcore.cli.watching import WatchSignals
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore_service.client.address import words_for
-from hostcore_service.client.answers import NotNow
+from hostcore_service.client.answers import Unavailable
+from hostcore_service.client.client import words_for
 from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of
-from hostcore_service.client.patience import Patience
 from hostcore_service.client.subscription import END, Message, subscribe
+from hostcore_service.client.timeouts import asked_until_answered
 
-#: Signals are heeded so often.
+#: Signals are handled so often.
 _TICK_SECONDS: Final = 0.1
 #: A job that has told nothing for so long is asked why.
 _SILENT_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
 #: Events that may wait to be shown.
-_ROOM: Final = 10_000
+_QUEUED_EVENTS: Final = 10_000
 
 
 class Watch:
@@ -32,16 +33,16 @@ class Watch:
     ) -> None:
         self._jobs = jobs
         self._run_id = run_id
-        self._wishes = Wishes(
+        self._signals = WatchSignals(
             run_id,
             interrupts,
             cancel=lambda reason: jobs.cancel(run_id, reason, once=True),
-            not_now=NotNow,
+            retry_on=Unavailable,
             watch=["hostcore", "logs", "-f", run_id, *words_for(jobs.client.url)],
         )
         self._clock = clock
-        self._heard: queue.Queue[Message | BaseException] = queue.Queue(_ROOM)
-        #: When something was heard last; None once an event has come.
+        self._received: queue.Queue[Message | BaseException] = queue.Queue(_QUEUED_EVENTS)
+        #: Since when no event has come; None once one has.
         self._silent_since: float | None = clock()
         self._detail = ""
 
@@ -54,7 +55,7 @@ class Watch:
         """
         threading.Thread(target=self._listen, name="events", daemon=True).start()
         while (message := self._next()) is None or message.event != END:
-            self._wishes.heed()
+            self._signals.handle()
             if message is None:
                 self._ask_why()
             else:
@@ -64,44 +65,37 @@ class Watch:
 
     def _ended(self) -> RemoteJob:
         """The job that is over."""
-        patience = Patience(self._jobs.client, clock=self._clock)
-        while True:
-            try:
-                job = self._jobs.look(self._run_id, once=True)
-                patience.hears()
-                if job.is_over:
-                    return job
-                wait = _LOOK_SECONDS  # it was resumed just now
-            except NotNow as lost:
-                wait = patience.wait_after(lost)
-            self._wishes.heed()
-            self._jobs.client.sleep(wait)
+        ask = partial(self._jobs.get, self._run_id, once=True)
+        while not (job := asked_until_answered(self._jobs.client, ask, meanwhile=self._signals.handle)).is_over:
+            self._signals.handle()
+            self._jobs.client.sleep(_LOOK_SECONDS)  # it was resumed just now
+        return job
 
     def _listen(self) -> None:
         try:
             for message in subscribe(self._jobs.client, f"{path_of(self._run_id)}/events"):
-                self._heard.put(message)
+                self._received.put(message)
         except BaseException as error:  # noqa: BLE001 - the main thread raises it
-            self._heard.put(error)
+            self._received.put(error)
 
     def _next(self) -> Message | None:
         try:
-            heard = self._heard.get(timeout=_TICK_SECONDS)
+            received = self._received.get(timeout=_TICK_SECONDS)
         except queue.Empty:
             return None
-        if isinstance(heard, BaseException):
-            raise heard
-        return heard
+        if isinstance(received, BaseException):
+            raise received
+        return received
 
     def _ask_why(self) -> None:
-        """Nothing was heard of the job yet: while it waits for its engine, that has something to say."""
+        """Nothing was received of the job yet: while it waits for its engine, that has something to say."""
         now = self._clock()
         if self._silent_since is None or now - self._silent_since < _SILENT_SECONDS:
             return
         self._silent_since = now
         try:
-            job = self._jobs.look(self._run_id, once=True)
-        except NotNow:
+            job = self._jobs.get(self._run_id, once=True)
+        except Unavailable:
             return  # the other thread waits for it to come back
         if job.status == "submitted" and job.detail not in ("", self._detail):
             self._detail = job.detail

@@ -1,11 +1,11 @@
-"""How long a service that does not answer is waited for, and what people are told of it."""
+"""How long a client waits for a service that does not answer, and what it tells the user."""
 
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
-from hostcore_service.client.answers import NotNow, ServiceUnreachable
+from hostcore_service.client.answers import ServiceUnreachable, Unavailable
 from hostcore_service.client.client import Client
 
 T = TypeVar("T")
@@ -16,7 +16,7 @@ _LONGEST_WAIT_SECONDS: Final = 5.0
 _GIVE_UP_SECONDS: Final = 1800.0
 
 
-class Patience:
+class Timeouts:
     """How long a client that follows a job waits for a service that is away; the job goes on meanwhile."""
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,23 +25,23 @@ class Patience:
         self._away_since: float | None = None
         self._losses = 0
 
-    def answers(self) -> None:
+    def connected(self) -> None:
         """The service has answered; what it has to say is still to come."""
         self._away_since = None
 
-    def hears(self) -> None:
+    def answered(self) -> None:
         """The service has said something."""
         if self._losses > 1:
             self._client.tell(f"{self._client.url} answers again")
         self._away_since, self._losses = None, 0
 
-    def hearing(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        """The pieces of a stream, each of which is something: also those that only say that it lives."""
+    def received(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """The pieces of a stream, each of which is an answer, a heartbeat as well."""
         for piece in pieces:
-            self.hears()
+            self.answered()
             yield piece
 
-    def wait_after(self, lost: NotNow) -> float:
+    def wait_after(self, lost: Unavailable) -> float:
         """How many seconds to wait until the next try.
 
         :raises ServiceUnreachable: When the service was away for too long.
@@ -58,20 +58,23 @@ class Patience:
         return max(lost.after_seconds, wait * random.uniform(0.5, 1))  # noqa: S311 - no secret
 
 
-def patiently(client: Client, ask: Callable[[], T]) -> T:
+def asked_until_answered(client: Client, ask: Callable[[], T], *, meanwhile: Callable[[], None] = lambda: None) -> T:
     """The answer to a question, however often it has to be asked.
 
-    :param ask: Called until it raises no :class:`NotNow`.
+    :param ask: Called until it raises no :class:`Unavailable`.
+    :param meanwhile: Called before each wait.
     :raises ServiceUnreachable: When the service was away for too long.
     """
-    patience = Patience(client)
+    timeouts = Timeouts(client)
     while True:
         try:
             answer = ask()
-        except NotNow as lost:
-            client.sleep(patience.wait_after(lost))
+        except Unavailable as lost:
+            wait = timeouts.wait_after(lost)
+            meanwhile()
+            client.sleep(wait)
         else:
-            patience.hears()
+            timeouts.answered()
             return answer
 
 

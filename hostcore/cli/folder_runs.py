@@ -1,0 +1,286 @@
+"""The runs of a folder on this machine, as commands ask about them: see :mod:`hostcore.cli.run_client`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hostcore.cli.run_client import CheckpointLine, InstalledPlugins, RunList, RunLog, RunView, Validation
+from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.find import find_run
+from hostcore.runs.following import follow, is_over, wait
+from hostcore.runs.summary import list_runs, summarize
+
+if TYPE_CHECKING:
+    from hostcore.cli.job_options import JobOptions
+    from hostcore.plugins.discover import Discovered
+    from hostcore.runs.directory import RunDirectory
+    from hostcore.runs.history import History
+    from hostcore.runs.output import RankOutput
+    from hostcore.runs.result import RunResult
+    from hostcore.runs.summary import RunSummary
+    from hostcore.supervisor.cancelling import Cancellation
+    from hostcore.supervisor.plan import RunPlan
+    from hostcore.supervisor.run_status import RunStatus
+
+
+class FolderRuns:
+    """A :class:`~hostcore.cli.run_client.RunClient`.
+
+    :param runs: The folder of all runs; absolute.
+    """
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+
+    def plugins(self) -> InstalledPlugins:
+        """The plugins that are installed here."""
+        from hostcore.plugins.discover import discover
+        from hostcore.plugins.listing import plugins_document
+        from hostcore.plugins.shipped_report import shipped_reports
+
+        found = discover()
+        shipped = shipped_reports(found.refs)
+        return InstalledPlugins(
+            document=plugins_document(found, shipped),
+            plugins=[(ref, shipped.by_plugin.get(ref)) for ref in found.refs],
+            warnings=_warnings(found),
+            problems=shipped.problems,
+        )
+
+    def list(self, *, statuses: Sequence[str], trainer: str | None, limit: int | None) -> RunList:
+        """The runs of the folder, newest first."""
+        found, broken = list_runs(self._runs)
+        wanted = [run for run in found if (not statuses or run.status in statuses) and run.is_of(trainer)]
+        return RunList(
+            runs=wanted[:limit],
+            nothing=f"{'none of the' if found else 'no'} runs in {self._runs}{' is like that' if found else ''}",
+            unreadable=[(one["path"], one["error"]) for one in broken],
+        )
+
+    def find(self, name: str) -> "FolderRun":
+        """The run that a name means, which may be its directory as well."""
+        return FolderRun(find_run(name, self._runs))
+
+    def validate(self, job: Path, options: "JobOptions") -> Validation:
+        """Check a job file for a run in the folder."""
+        from hostcore.cli.output import tell_aside
+        from hostcore.cli.planning import plan_of
+        from hostcore.job.names import is_builtin
+        from hostcore.supervisor.authorizing import authorize_here
+        from hostcore.supervisor.bringing import examine_surroundings
+        from hostcore.supervisor.check import check_job
+        from hostcore.supervisor.mirror.adopting import find_in_mirror
+        from hostcore.supervisor.opening import examine_run
+        from hostcore.supervisor.submit import dry_run, require_no_engine
+
+        plan = plan_of(job, options, runs=self._runs)
+        require_no_engine(plan)
+        authorize_here(plan)
+        plan = examine_surroundings(plan, tell_aside)
+        mirrored = find_in_mirror(plan)
+        finished = None if mirrored else examine_run(plan)
+        checked = check_job(plan)
+        here = [*plan.reporters, *plan.uploaders, *plan.resolvers]
+        return Validation(
+            spec=plan.spec,
+            directory=str(plan.directory.path),
+            outcome=_outcome(plan, finished, mirrored),
+            checked={**checked, "deprecated": [*checked["deprecated"], *plan.deprecated]},
+            serving=[(one.kind.label, one.ref.provenance) for one in here],
+            launch=None if is_builtin(plan.spec.launcher.use, "local") else dry_run(plan),
+        )
+
+
+def _warnings(found: "Discovered") -> list[str]:
+    from hostcore.plugins.requirements import undeclared
+    from hostcore_hookspecs.kinds import KINDS
+
+    warnings = []
+    for (kind, name), refs in found.conflicts.items():
+        origins = ", ".join(f"{ref.dist} {ref.version}" for ref in refs)
+        warnings.append(f"the {KINDS[kind].label} {name!r} is provided by: {origins}; write distribution/name in a job")
+    warnings += [one.sentence for one in found.broken]
+    warnings += [
+        f"{distribution} does not say which version of hostcore-hookspecs it was made for; it should require one"
+        for distribution in undeclared(found)
+    ]
+    return warnings
+
+
+def _outcome(plan: "RunPlan", finished: "RunResult | None", mirrored: str) -> str:
+    if mirrored:
+        return f"is brought here from {mirrored}, and goes on in {plan.directory.path}"
+    if finished:
+        return f"finished already at step {finished.step:,}: nothing would be done"
+    if plan.directory.path.exists():
+        return f"goes on in {plan.directory.path}"
+    return f"new, in {plan.directory.path}"
+
+
+class FolderRun:
+    """A :class:`~hostcore.cli.run_client.RunHandle`."""
+
+    def __init__(self, directory: "RunDirectory") -> None:
+        self._directory = directory
+        #: Reads on from where it was.
+        self._history: History | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._directory.run_id
+
+    def is_over(self) -> bool:
+        """Whether it has ended, or is lost."""
+        return is_over(self._directory)
+
+    def wait(self) -> None:
+        """Wait for the next look."""
+        wait()
+
+    def view(self) -> RunView:
+        """How it is doing, as its directory says."""
+        from hostcore.runs.history import History
+        from hostcore.supervisor.run_status import inspect_run
+
+        self._history = self._history or History(self._directory)
+        return _view_of(inspect_run(self._directory, self._history))
+
+    def events(self, *, attempt: int | None, since: int | None) -> RunLog:
+        """Its event log."""
+        self._require(attempt, None)
+        return _FolderLog(self._directory, _EventLines(self._directory, attempt=attempt, since=since), attempt=attempt)
+
+    def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
+        """What a rank printed."""
+        from hostcore.runs.output import RankOutput
+
+        self._require(attempt, rank)
+        return _FolderLog(self._directory, RankOutput(self._directory, rank or 0, only=attempt), attempt=attempt)
+
+    def _require(self, attempt: int | None, rank: int | None) -> None:
+        from hostcore.runs.output import require_attempt, require_rank
+
+        _refresh(self._directory)
+        require_attempt(self._directory, attempt)
+        require_rank(self._directory, attempt, rank)
+
+    def cancel(self, *, reason: str, force: bool, wait: bool, watch: "Callable[[RunSummary], None]") -> "Cancellation":
+        """Ask its supervisor to end, or end it if it has none."""
+        from hostcore.supervisor.cancelling import cancel
+
+        return cancel(self._directory, reason=reason, force=force, wait=wait, watch=watch)
+
+    def places(self, result: "RunResult") -> Sequence[tuple[str, str]]:
+        """Files that it has left, and how to go on with it."""
+        from hostcore.cli.report import places_in
+
+        return places_in(self._directory, result)
+
+
+def _view_of(status: "RunStatus") -> RunView:
+    from hostcore.runs.directory import runs_dir
+
+    directory = status.directory
+    elsewhere = directory.path.parent != runs_dir()
+    return RunView(
+        document=status.as_dict(),
+        summary=status.summary,
+        metrics=status.metrics,
+        attempts=status.attempts,
+        checkpoints=[
+            CheckpointLine(
+                name=one.record.folder_name,
+                epoch=one.record.epoch,
+                bytes=one.record.size,
+                attempt=one.record.attempt,
+                saved_ms=one.saved_ms,
+                final=one.record.final,
+            )
+            for one in status.checkpoints
+        ],
+        plugins=status.plugins,
+        devices=status.devices,
+        parent=status.parent,
+        lost=status.lost,
+        reason=status.reason,
+        warnings=status.warnings,
+        error=status.error,
+        best=status.result.best if status.result else None,
+        samples_per_second=status.progress.samples_per_second,
+        eta_seconds=status.progress.eta_seconds,
+        resume=["hostcore", "resume", str(directory.path) if elsewhere else status.summary.run_id],
+        places={name: str(path) for name, path in status.places.items()},
+    )
+
+
+def _refresh(directory: "RunDirectory") -> None:
+    """Bring what there is of a run that goes on elsewhere, now and then."""
+    if directory.launch.exists():
+        from hostcore.supervisor.mirror.watching import refresh_far
+
+        refresh_far(directory)
+
+
+class _EventLines:
+    """The wanted lines of an event log."""
+
+    def __init__(self, directory: "RunDirectory", *, attempt: int | None, since: int | None) -> None:
+        from hostcore.events.reader import GrowingLog
+
+        self._log = GrowingLog(directory.events)
+        self._attempt = attempt
+        self._since = since
+
+    def read(self) -> Iterator[bytes]:
+        """What was added since the last time."""
+        from hostcore.cli.event_lines import is_wanted
+
+        for line in self._log.read():
+            if is_wanted(line, attempt=self._attempt, since=self._since):
+                yield line
+
+    def rest(self) -> bytes:
+        """Nothing: half a line is no event."""
+        return b""
+
+
+class _FolderLog:
+    """A :class:`~hostcore.cli.run_client.RunLog`."""
+
+    def __init__(self, directory: "RunDirectory", lines: "_EventLines | RankOutput", *, attempt: int | None) -> None:
+        self.file: str | None = str(directory.events)
+        self._directory = directory
+        self._lines = lines
+        self._attempt = attempt
+
+    def history(self) -> Iterator[bytes]:
+        """The lines that there are now."""
+        return self._lines.read()
+
+    def follow(self) -> Iterator[bytes]:
+        """What is added until the run, or the attempt, is over."""
+        return follow(self._lines.read, is_over=self._is_over, wait=wait)
+
+    def rest(self) -> bytes:
+        """A last line without an end."""
+        return self._lines.rest()
+
+    def _is_over(self) -> bool:
+        begun_again = self._attempt is not None and newest_attempt(self._directory.attempts) > self._attempt
+        over = begun_again or is_over(self._directory)
+        _refresh(self._directory)  # after the end was seen: all of it is read then
+        return over
+
+    def empty_because(self) -> str:
+        """Nothing: what is not there was not written yet."""
+        return ""
+
+    def lost_because(self) -> str:
+        """The last sign of life of its supervisor."""
+        from hostcore.supervisor.run_status import last_sign
+
+        if self._attempt not in (None, newest_attempt(self._directory.attempts)):
+            return ""
+        summary = summarize(self._directory)
+        return last_sign(self._directory, summary) if summary.status == "lost" else ""
