@@ -15,7 +15,6 @@ When a rank fails or dies, the others cannot go on: they have a moment to say wh
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -41,14 +40,12 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
-from hostcore.supervisor.workers.group import Member, WorkerGroup
+from hostcore.supervisor.workers.session import TICK_SECONDS, Member, WorkerSession
 from hostcore.supervisor.workers.spawn import LocalRanks, Spawn
 from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
-#: How long to wait for a worker's next word before looking around. An end is noticed at once.
-TICK_SECONDS: Final = 0.1
 #: How long the other ranks may take to say theirs, once one has failed.
 SETTLE_SECONDS: Final = 2.0
 
@@ -116,7 +113,7 @@ class _Attempt:
         self._clock = clock
         self._started_ms = now_ms()
         self._lease_guard = LeaseGuard(opening.directory, opening.attempt)
-        self.workers = WorkerGroup()
+        self.workers = WorkerSession()
         #: Whether the workers have been told to go.
         self.submitted = False
         #: What may hurt the attempt, as far as could be seen before it.
@@ -139,7 +136,7 @@ class _Attempt:
             ranks=spec.ranks,
             may_write=self._lease_guard.check,
         )
-        self._outcome = Outcome(self.workers, self._journal, self._stopping, output=self._output)
+        self._outcome = Outcome(self.workers, self._journal, self._stopping)
 
     def run(self, spawn: Spawn) -> RunResult:
         """Start the workers and watch them to their end."""
@@ -149,14 +146,13 @@ class _Attempt:
         write_contracts(self._plan, self._opening)
         if self._is_stopped_within(self._restart.wait_seconds if self._restart else 0.0):
             return self._end()
-        self.workers.start(spawn, [(self._directory.contract(attempt, rank), self._output(rank)) for rank in ranks])
+        directory = self._directory
+        files = [(directory.contract(attempt, rank), directory.rank_output(attempt, rank)) for rank in ranks]
+        self.workers.start(spawn, files)
         self._watch()
         self._lease_guard.require_held()
         self._journal.merge()
         return self._end()
-
-    def _output(self, rank: int) -> Path:
-        return self._directory.rank_output(self._opening.attempt, rank)
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, holding the run; whether a request comes meanwhile not to start it at all."""
@@ -196,9 +192,7 @@ class _Attempt:
         if kind == "invalid":
             self._refuse(member.rank, errors_of_content(content, self._plan.spec.origins))
         elif kind == "ready":
-            member.summary = content
-            summaries = [one.summary for one in self.workers.members if one.summary is not None]
-            if len(summaries) == len(self.workers.members):
+            if summaries := self.workers.summaries:
                 self._submit(summaries)
         elif kind == "failed":
             self._outcome.tell(member.rank, RunError(**content))
