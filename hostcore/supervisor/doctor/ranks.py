@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
+from hostcore.probe import Answer, Probe
 from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.doctor.probe import Answer, Probe
 from hostcore.supervisor.ranks.engine import threads_for
 from hostcore.supervisor.workers.spawn import MASTER_SOCKET_VARIABLE
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import attrs
 
 from hostcore import scrubbing
+from hostcore.interruption import signal_name
 from hostcore.runs.channel import Channel
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE, threads_for
@@ -48,21 +49,13 @@ class WorkerExit:
         if self.lost:
             return "was lost with the supervisor that watched it there"
         if self.code < 0:
-            return f"was killed by {_signal_name(-self.code)}"
+            return f"was killed by {signal_name(-self.code)}"
         return f"exited with code {self.code}"
 
     @property
     def signal(self) -> int:
         """The signal that killed it; 0 if none did."""
         return max(-self.code, 0)
-
-
-def _signal_name(number: int) -> str:
-    """``SIGKILL``; a real-time signal has a number only."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 class Worker(Protocol):
