@@ -12,10 +12,9 @@ from typing import Any
 
 import attrs
 
-from hostcore.events.bounds import bounded_record
 from hostcore.interruption import signal_name
 from hostcore.job.secrets import remember_secrets
-from hostcore.plugins.errors import PluginError
+from hostcore.plugins.errors import PluginError, as_content, of_content
 from hostcore.plugins.resolve import Selected
 from hostcore.probe import Probe
 from hostcore.scrubbing import scrub
@@ -76,9 +75,7 @@ class Description:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         answer = attrs.asdict(self, filter=attrs.filters.exclude("errors"))
-        answer["errors"] = [
-            bounded_record({**error.as_dict(), "traceback": getattr(error, "traceback", None)}) for error in self.errors
-        ]
+        answer["errors"] = [content for error in self.errors for content in as_content(error)]
         return answer
 
     @classmethod
@@ -95,7 +92,7 @@ class Description:
             hooks=tuple(answer["hooks"]),
             wraps=tuple(answer["wraps"]),
             deprecated=tuple(answer["deprecated"]),
-            errors=tuple(PluginError(**error) for error in answer["errors"]),
+            errors=of_content(answer["errors"]),
         )
 
 

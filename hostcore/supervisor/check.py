@@ -7,7 +7,7 @@ from typing import Any
 
 from hostcore.errors import Errors
 from hostcore.job.spec import JobSpec
-from hostcore.runs.channel import errors_of_content
+from hostcore.plugins.errors import of_content
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.workers.session import session_without_run
@@ -39,7 +39,7 @@ def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[st
         while not session.summaries:
             for _, kind, content in session.listen():
                 if kind == "invalid":
-                    raise errors_of_content(content, spec.origins)
+                    raise Errors(of_content(content, spec.origins))
             for member in session.members:
                 if member.summary is not None:
                     continue

@@ -8,11 +8,12 @@ from typing import Any, Final
 import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
+from hostcore.errors import Errors
 from hostcore.job.differences import ABSENT, Difference, in_words
 from hostcore.job.json_values import to_plain
 from hostcore.job.origins import Origins
 from hostcore.job.spec import JobSpec
-from hostcore.runs.channel import errors_of_content
+from hostcore.plugins.errors import of_content
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.device_leases import hold_devices
@@ -215,7 +216,7 @@ def _evaluated(session: WorkerSession, relay: Callable[[bytes], object], origins
             while member.exit is None:
                 for _, kind, content in session.listen():
                     if kind == "invalid":
-                        raise errors_of_content(content, origins)
+                        raise Errors(of_content(content, origins))
                     if kind == "failed":
                         raise EvaluationFailed(RunError(**content))
                     if kind == "evaluated":

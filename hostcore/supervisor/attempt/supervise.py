@@ -22,14 +22,13 @@ import attrs
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
-from hostcore.runs.channel import errors_of_content
+from hostcore.plugins.errors import of_content
 from hostcore.runs.control import read_cancel
 from hostcore.runs.result import Left, RunResult
 from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
 from hostcore.supervisor.attempt.ending import End
-from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.attempt.journal import Journal, Listener
 from hostcore.supervisor.attempt.lease_guard import LeaseGuard, RunDirectoryGone, RunTakenOver
-from hostcore.supervisor.attempt.listeners import Audience, Listener
 from hostcore.supervisor.attempt.outcome import Outcome
 from hostcore.supervisor.attempt.restarting import Restart
 from hostcore.supervisor.attempt.serving import SHORT_TIMEOUTS, Serving, Timeouts, fails_for
@@ -131,7 +130,7 @@ class _Attempt:
         self._journal = Journal(
             opening,
             plan.job,
-            Audience(listeners),
+            listeners,
             readers=self.serving,
             ranks=spec.ranks,
             may_write=self._lease_guard.check,
@@ -190,7 +189,7 @@ class _Attempt:
     def _hear(self, member: Member, kind: str, content: Any) -> None:
         """Act on what a worker says over the line."""
         if kind == "invalid":
-            self._refuse(member.rank, errors_of_content(content, self._plan.spec.origins))
+            self._refuse(member.rank, Errors(of_content(content, self._plan.spec.origins)))
         elif kind == "ready":
             if summaries := self.workers.summaries:
                 self._submit(summaries)
@@ -273,7 +272,7 @@ class _Attempt:
 
         :return: What they have left.
         """
-        left = [Left(message=f"{one.label} failed at the end: {one.message}") for one in self._journal.failures]
+        left = [Left(message=f"{one.reporter} failed at the end: {one.message}") for one in self._journal.failures]
         try:
             self.serving.finish(timeouts)
             self._lease_guard.release()

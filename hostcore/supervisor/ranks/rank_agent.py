@@ -24,8 +24,9 @@ from hostcore.events.merger import Entry, RankTail
 from hostcore.job.load import load_job
 from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.discover import discover
+from hostcore.plugins.errors import as_content
 from hostcore.plugins.resolve import select
-from hostcore.runs.channel import Channel, errors_as_content
+from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import RunRecord
@@ -263,7 +264,7 @@ class _RankAgent:
         except (HostcoreError, OSError) as error:
             assert self._folder is not None
             told = unwritable(self._folder.path, error) if isinstance(error, OSError) else error
-            self._line.send("invalid", errors_as_content(told))
+            self._line.send("invalid", as_content(told))
             self._tell_exit(WorkerExit(INVALID))
             return
         self._sender = Sender(files_of(self._contract, output), self._line.send)
