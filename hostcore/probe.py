@@ -33,8 +33,6 @@ from hostcore.interruption import end_session, signal_name
 _DEATH_SECONDS: Final = 2.0
 #: What it wrote before it ended is read by then, on a busy machine too; what it started may keep its pipes open longer.
 _READ_SECONDS: Final = 3.0
-#: Of its standard error.
-_KEPT_LINES: Final = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -87,7 +85,7 @@ class Probe:
         self._started = time.monotonic()
         self._own_session = own_session
         self._said: deque[bytes] = deque()
-        self._errors: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self._errors: deque[bytes] = deque()
         self._readers: list[threading.Thread] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._not_started = ""
