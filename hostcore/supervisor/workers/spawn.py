@@ -5,8 +5,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -104,20 +104,29 @@ class LocalRanks:
     def __init__(self, ranks: int, devices: HeldDevices | None = None) -> None:
         self._ranks = ranks
         self._devices = devices or HeldDevices()
-        self._port = 0
+        self._port = self._meeting = 0
 
     def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
         """See :class:`Spawn`."""
         leases = self._devices.inherited
         if rank > 0 or self._ranks == 1:
-            return WorkerProcess(contract, output, self._environment(rank), inherited=leases)
-        with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as listening:
-            self._port = listening.getsockname()[1]
-            environment = {**self._environment(0), MASTER_SOCKET_VARIABLE: str(listening.fileno())}
-            return WorkerProcess(contract, output, environment, inherited=[listening.fileno(), *leases])
+            return WorkerProcess(contract, output, self.environment(rank), inherited=leases)
+        with self.listening() as meeting:
+            environment = self.environment(0)
+            return WorkerProcess(contract, output, environment, inherited=[meeting.fileno(), *leases])
 
-    def _environment(self, rank: int) -> dict[str, str]:
-        """That of this process, without the ranks that something around it has; of several ranks, with their own."""
+    @contextmanager
+    def listening(self) -> Iterator[socket.socket]:
+        """Listen where they meet, as long as rank 0 needs to inherit the socket."""
+        with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as meeting:
+            self._port, self._meeting = meeting.getsockname()[1], meeting.fileno()
+            yield meeting
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """That of this process, without the ranks that something around it has; of several ranks, with their own.
+
+        Of several, rank 0 comes first, while this listens.
+        """
         around = {
             name: value
             for name, value in os.environ.items()
@@ -128,6 +137,8 @@ class LocalRanks:
             return around
         values = (rank, rank, self._ranks, self._ranks, "127.0.0.1", self._port)
         own = dict(zip(RANK_VARIABLES, map(str, values), strict=True))
+        if rank == 0:
+            own[MASTER_SOCKET_VARIABLE] = str(self._meeting)
         return {**threads_for(self._ranks), **around, **own}
 
 
