@@ -18,7 +18,7 @@ import attrs
 
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.attempt.listeners import Listener
+from hostcore.supervisor.attempt.journal import Listener
 from hostcore.supervisor.attempt.restarting import Restart, run_attempts
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.bringing import bring_here

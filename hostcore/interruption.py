@@ -1,8 +1,9 @@
-"""Whether a KeyboardInterrupt came from a signal, and so from a person, or was raised by a plugin's own code.
+"""Signals: their names; and whether a KeyboardInterrupt came from one, and so from a person, or from a plugin's code.
 
 Imports nothing heavy: the worker's entry installs its signal handlers before it imports anything else.
 """
 
+import os
 import signal
 import threading
 
@@ -28,3 +29,18 @@ def is_by_signal(error: BaseException) -> bool:
         return True
     in_main_thread = threading.current_thread() is threading.main_thread()  # handlers run there alone
     return in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; a real-time signal has a number only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def end_session() -> None:
+    """End this process and everything of its session at once."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)  # it was started by hand, and has no session of its own

@@ -1,12 +1,10 @@
 """Describing plugins in another interpreter, so that this process imports none of them.
 
-``python -m hostcore.plugins.describe_process`` reads ``{"job_dir": …, "plugins": [{"kind": …, "name": …}, …]}`` on
-standard input and writes ``{"plugins": […]}`` on standard output, one :class:`Description` each.
+A probe (:mod:`hostcore.probe`): ``python -m hostcore.plugins.describe_process`` reads ``{"job_dir": …, "plugins":
+[{"kind": …, "name": …}, …]}`` and answers ``{"plugins": […]}``, one :class:`Description` each.
 """
 
 import json
-import signal
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +12,11 @@ from typing import Any
 
 import attrs
 
-from hostcore.events.bounds import bounded_record
+from hostcore.interruption import signal_name
 from hostcore.job.secrets import remember_secrets
-from hostcore.plugins.errors import PluginError
+from hostcore.plugins.errors import PluginError, as_content, of_content
 from hostcore.plugins.resolve import Selected
+from hostcore.probe import Probe
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
@@ -76,9 +75,7 @@ class Description:
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         answer = attrs.asdict(self, filter=attrs.filters.exclude("errors"))
-        answer["errors"] = [
-            bounded_record({**error.as_dict(), "traceback": getattr(error, "traceback", None)}) for error in self.errors
-        ]
+        answer["errors"] = [content for error in self.errors for content in as_content(error)]
         return answer
 
     @classmethod
@@ -95,7 +92,7 @@ class Description:
             hooks=tuple(answer["hooks"]),
             wraps=tuple(answer["wraps"]),
             deprecated=tuple(answer["deprecated"]),
-            errors=tuple(PluginError(**error) for error in answer["errors"]),
+            errors=of_content(answer["errors"]),
         )
 
 
@@ -137,32 +134,30 @@ def describe(
 def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
     request = {"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]}
     remember_secrets(request)  # its crash output may contain a secret
-    # -P: no module of the working directory may shadow one of the host.
-    command = [python, "-P", "-m", "hostcore.plugins.describe_process"]
     names = ", ".join(question.name for question in questions)
-    try:
-        done = subprocess.run(
-            command, input=json.dumps(request).encode(), capture_output=True, timeout=timeout_seconds, check=False
-        )
-    except OSError as error:
+    asked = json.dumps(request)
+    with Probe("hostcore.plugins.describe_process", question=asked, python=python, own_session=False) as probe:
+        answer = probe.answer(timeout_seconds)
+    if answer.not_started:
         raise DescribeError(
-            f"the interpreter {python} cannot be started: {error.strerror or error}",
+            f"the interpreter {python} cannot be started: {answer.not_started}",
             code="describe.interpreter",
             hint="Check the path; it must be the Python that the worker uses.",
-        ) from error
-    except subprocess.TimeoutExpired as error:
+        )
+    if answer.hung:
         raise PluginError(
             f"importing {names} was not done after {timeout_seconds:g} seconds",
             code="plugin.timeout",
             hint="Look at what its module does when it is imported: downloads, input, waiting for a server.",
-        ) from error
-    if done.returncode == 0 and done.stdout:
-        return [Description.from_dict(answer) for answer in json.loads(done.stdout)["plugins"]]
-    raise _no_answer(done, names, python)
+        )
+    described, code = answer.last("plugins"), probe.code or 0
+    if described is not None and code == 0:
+        return [Description.from_dict(one) for one in described]
+    raise _no_answer(answer.output, code, names, python)
 
 
-def _no_answer(done: "subprocess.CompletedProcess[bytes]", names: str, python: str) -> HostcoreError:
-    errors = scrub(done.stderr.decode(errors="replace").strip())
+def _no_answer(output: str, code: int, names: str, python: str) -> HostcoreError:
+    errors = scrub(output.strip())
     tail = errors.splitlines()[-1][-_LONGEST_TAIL:] if errors else ""
     if "No module named 'hostcore" in tail or "No module named hostcore" in tail:
         return DescribeError(
@@ -170,7 +165,7 @@ def _no_answer(done: "subprocess.CompletedProcess[bytes]", names: str, python: s
             code="describe.interpreter",
             hint=f"{python} -m pip install hostcore",
         )
-    how = f"exit code {done.returncode}" if done.returncode >= 0 else signal.Signals(-done.returncode).name
+    how = f"exit code {code}" if code >= 0 else signal_name(-code)
     return PluginError(
         f"the process that imported {names} died ({how})" + (f": {tail}" if tail else ""),
         code="plugin.crashed",

@@ -2,15 +2,13 @@
 
 import inspect
 import json
-import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from hostcore.errors import all_errors
-from hostcore.events.strict_json import dump
 from hostcore.interruption import interrupt
 from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.component import (
@@ -28,6 +26,7 @@ from hostcore.plugins.implementations import implementations
 from hostcore.plugins.importing import import_plugin
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.plugins.signatures import Implementation
+from hostcore.probe import answer
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 
@@ -35,30 +34,17 @@ _T = TypeVar("_T")
 
 
 def main() -> None:
-    """Answer the JSON request on standard input with one JSON document on standard output, and end the process."""
-    answer = _only_ours()
-    signal.signal(signal.SIGINT, interrupt)
-    request = json.load(sys.stdin)
-    with open(os.devnull) as nothing:  # noqa: PTH123 - a plugin that asks for input gets none
-        os.dup2(nothing.fileno(), 0)
+    """Answer the request, and end the process."""
+    signal.signal(signal.SIGINT, interrupt)  # what else raises KeyboardInterrupt is a plugin
+    request = json.loads(sys.stdin.readline())
     remember_secrets(request["plugins"])
-    discovered = discover()
-    job_dir = Path(request["job_dir"])
-    plugins = [
-        describe_here(Question(**question), discovered, job_dir=job_dir).as_dict() for question in request["plugins"]
-    ]
-    with os.fdopen(answer, "wb") as out:
-        out.write(dump({"plugins": plugins}))
-    sys.stderr.flush()
-    # Threads and exit handlers of plugins must not change the exit code of an answered request.
-    os._exit(0)
+    answer(lambda say: say(plugins=_described(request)))
 
 
-def _only_ours() -> int:
-    """Keep standard output for the answer: what plugins print, from C as well, goes to standard error."""
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    return answer
+def _described(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    discovered, job_dir = discover(), Path(request["job_dir"])
+    questions = [Question(**question) for question in request["plugins"]]
+    return [describe_here(question, discovered, job_dir=job_dir).as_dict() for question in questions]
 
 
 def describe_here(question: Question, discovered: Discovered, *, job_dir: Path) -> Description:

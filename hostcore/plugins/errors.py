@@ -1,8 +1,12 @@
-"""What goes wrong in a plugin, told in one line, with the plugin's own traceback at hand."""
+"""What goes wrong in a plugin: told in one line, and carried from process to process with the plugin's traceback."""
 
 import traceback as tracebacks
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hostcore.errors import all_errors
+from hostcore.events.bounds import bounded_record
+from hostcore.job.origins import Origins, mark
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
@@ -24,6 +28,23 @@ class PluginError(HostcoreError):
     def __init__(self, message: str, *, traceback: str | None = None, **where: Any) -> None:
         super().__init__(message, **where)
         self.traceback = traceback
+
+
+def as_content(error: HostcoreError) -> list[dict[str, Any]]:
+    """What another process is told of an error: all that are behind it, with the traceback of a plugin's exception."""
+    return [
+        bounded_record({**one.as_dict(), "traceback": getattr(one, "traceback", None)}) for one in all_errors(error)
+    ]
+
+
+def of_content(content: Iterable[Mapping[str, Any]], origins: Origins | None = None) -> tuple[PluginError, ...]:
+    """The reverse of :func:`as_content`.
+
+    :param origins: Of the values in the job: its errors name the options that are to blame, which a worker cannot know.
+    """
+    errors = tuple(PluginError(**one) for one in content)
+    mark(errors, origins or {})
+    return errors
 
 
 def named(ref: PluginRef) -> str:

@@ -1,6 +1,7 @@
 """The line between a supervisor and one worker: JSON messages both ways, and its end when the other side is gone.
 
-The worker says first ``{"ready": {…}}`` or ``{"invalid": [errors]}``. The supervisor answers ``{"go": {}}``; later it
+The worker says first ``{"ready": {…}}`` or ``{"invalid": [errors]}``, as :func:`hostcore.plugins.errors.as_content`
+writes them. The supervisor answers ``{"go": {}}``; later it
 may say ``{"stop": {"status": …, "reason": …, "requested_by": …}}``. A worker whose log cannot be written says
 ``{"failed": {error}}``; one that only evaluates says that too, or ``{"evaluated": {…}}``. A worker whose line ends was
 left alone: it writes a checkpoint and stops.
@@ -12,29 +13,7 @@ from typing import Any
 
 import orjson
 
-from hostcore.errors import Errors, all_errors
-from hostcore.events.bounds import bounded_record
 from hostcore.events.strict_json import dump
-from hostcore.job.origins import Origins, mark
-from hostcore.plugins.errors import PluginError
-from hostcore_hookspecs.errors import HostcoreError
-
-
-def errors_as_content(error: HostcoreError) -> list[dict[str, Any]]:
-    """What "invalid" says: every error, with the traceback of a plugin's own exception."""
-    return [
-        bounded_record({**one.as_dict(), "traceback": getattr(one, "traceback", None)}) for one in all_errors(error)
-    ]
-
-
-def errors_of_content(content: list[dict[str, Any]], origins: Origins) -> Errors:
-    """The reverse of :func:`errors_as_content`.
-
-    :param origins: Of the values in the job: its errors name the options that are to blame, which a worker cannot know.
-    """
-    errors = [PluginError(**one) for one in content]
-    mark(errors, origins)
-    return Errors(errors)
 
 
 class Channel:

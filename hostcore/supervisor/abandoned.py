@@ -18,7 +18,6 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.documents import result_of
 from hostcore.supervisor.attempt.ending import End, is_end
 from hostcore.supervisor.attempt.journal import Journal
-from hostcore.supervisor.attempt.listeners import Audience
 from hostcore.supervisor.opening import Opening, claim
 from hostcore_hookspecs import events
 from hostcore_hookspecs.job import Job
@@ -106,7 +105,7 @@ def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested
     checkpoints = _checkpoints(directory, attempt)
     opening = Opening(directory=directory, attempt=attempt)
     # No reporter gets these events, so that the job, which may be broken, is not needed.
-    journal = Journal(opening, Job(), Audience([]))
+    journal = Journal(opening, Job())
     journal.open()  # which also merges what earlier workers wrote after their supervisors had died
     journal.recall(event for event, _ in read_events(directory.events))
     journal.end(payload)

@@ -1,7 +1,6 @@
 """Evaluating a checkpoint apart from any run: a worker that validates or tests, and no run directory."""
 
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -9,24 +8,22 @@ from typing import Any, Final
 import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
+from hostcore.errors import Errors
 from hostcore.job.differences import ABSENT, Difference, in_words
 from hostcore.job.json_values import to_plain
 from hostcore.job.origins import Origins
 from hostcore.job.spec import JobSpec
-from hostcore.runs.channel import errors_of_content
-from hostcore.runs.contract import WorkerContract
+from hostcore.plugins.errors import of_content
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.device_leases import hold_devices
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.ranks.engine import Engine
-from hostcore.supervisor.workers.spawn import LocalRanks, Worker
+from hostcore.supervisor.workers.session import WorkerSession, session_without_run
+from hostcore.supervisor.workers.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 SPLITS: Final = ("test", "validation")
-
-#: How long to wait for the worker's next word before looking at what it has printed.
-_TICK_SECONDS: Final = 0.1
 
 
 class NothingToEvaluate(HostcoreError):
@@ -132,32 +129,22 @@ def evaluate(
     if record_of_run is not None:
         _refuse_another_trainer(plan, record_of_run)
     spec = _alone(plan.spec, split)
-    with hold_devices(spec) as devices, tempfile.TemporaryDirectory(prefix="hostcore-evaluate-") as folder:
-        place = Path(folder)
-        record, contract, output = place / "run.json", place / "contract.json", place / "worker.log"
-        RunRecord(job=spec.to_json(), job_dir=str(plan.job_dir)).write(record)
-        WorkerContract(
-            trainer_plugin=plan.spec.trainer,
-            job_spec_path=str(record),
-            checkpoints_dir=str(place / "checkpoints"),
-            samples_dir=str(place / "samples"),
-            events_path=str(place / "events.jsonl"),
-            run_dir=folder,
+    with (
+        hold_devices(spec) as devices,
+        session_without_run(
+            plan,
+            spec.to_json(),
+            LocalRanks(1, devices),
             start_from=str(checkpoint),
             evaluate=split,
-            inputs=plan.fetched.inputs,
             devices=devices.names,
-        ).write(contract)
-        worker = LocalRanks(1, devices)(0, contract, output)
+        ) as session,
+    ):
         try:
-            content = _Listener(worker, output, relay, spec.origins).listen()
+            content = _evaluated(session, relay, spec.origins)
         except EvaluationFailed as failed:
             failed.hint = failed.hint or _other_hyperparams(plan, record_of_run)
             raise
-        finally:
-            worker.kill()  # what is left of it, or all of it: nothing that it does is to be kept
-            worker.wait()
-            worker.channel.close()
     for skipped in content.pop("skipped"):
         tell(f"the checkpoint {skipped['path']} was passed over: {skipped['reason']}")
     return Evaluation(split=split, **content)
@@ -221,47 +208,24 @@ def _other_hyperparams(plan: RunPlan, record: RunRecord | None) -> str | None:
     return f"the run of the checkpoint had other ones: {in_words(different)}" if different else None
 
 
-class _Listener:
-    """Hears a worker out, and passes on what it prints meanwhile."""
-
-    def __init__(self, worker: Worker, output: Path, relay: Callable[[bytes], object], origins: Origins) -> None:
-        self._worker = worker
-        self._output = output
-        self._relay = relay
-        self._origins = origins
-        self._read = 0
-
-    def listen(self) -> dict[str, Any]:
-        """What it has found."""
+def _evaluated(session: WorkerSession, relay: Callable[[bytes], object], origins: Origins) -> dict[str, Any]:
+    """What the worker finds. What it prints meanwhile is passed on."""
+    (member,) = session.members
+    with member.output.open("rb") as output:
         try:
-            while True:
-                kind, content = self._next()
-                if kind == "invalid":
-                    raise errors_of_content(content, self._origins)
-                if kind == "failed":
-                    raise EvaluationFailed(RunError(**content))
-                if kind == "evaluated":
-                    return dict(content)
-                self._worker.channel.send("go", {})
-        except EOFError:
-            exit_ = self._worker.wait()
-            hint = "the kernel killed it for lack of memory: give it more, or use a smaller batch_size"
-            raise EvaluationDied(
-                f"the worker {exit_} while it evaluated", hint=hint if exit_.out_of_memory else None
-            ) from None
+            while member.exit is None:
+                for _, kind, content in session.listen():
+                    if kind == "invalid":
+                        raise Errors(of_content(content, origins))
+                    if kind == "failed":
+                        raise EvaluationFailed(RunError(**content))
+                    if kind == "evaluated":
+                        return dict(content)
+                    session.send("go", {})
+                relay(output.read())
         finally:
-            self._pass_on()
-
-    def _next(self) -> tuple[str, Any]:
-        while True:
-            try:
-                return self._worker.channel.receive(_TICK_SECONDS)
-            except TimeoutError:
-                self._pass_on()
-
-    def _pass_on(self) -> None:
-        with self._output.open("rb") as output:
-            output.seek(self._read)
-            if text := output.read():
-                self._relay(text)
-            self._read = output.tell()
+            relay(output.read())
+    hint = "the kernel killed it for lack of memory: give it more, or use a smaller batch_size"
+    raise EvaluationDied(
+        f"the worker {member.exit} while it evaluated", hint=hint if member.exit.out_of_memory else None
+    )

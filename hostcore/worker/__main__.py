@@ -16,8 +16,9 @@ def main() -> int:
         import sys
         from pathlib import Path
 
+        from hostcore.interruption import end_session
         from hostcore.runs.channel import Channel
-        from hostcore.worker.line import SupervisorLine, end_session, end_with_all
+        from hostcore.worker.line import SupervisorLine, end_with_all
 
         faulthandler.enable()  # a segmentation fault, or the supervisor's SIGABRT, leaves a traceback in the output
 

@@ -10,7 +10,7 @@ import attrs
 
 from hostcore.events.writer import RankLog
 from hostcore.interruption import is_by_signal
-from hostcore.runs.channel import errors_as_content
+from hostcore.plugins.errors import as_content
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.worker.assembly import Assembly
@@ -104,7 +104,7 @@ def _evaluate(parts: Assembly, split: str, line: SupervisorLine) -> int:
 
 
 def _report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
-    line.send("invalid", errors_as_content(error))
+    line.send("invalid", as_content(error))
 
 
 class _Attempt:

@@ -1,12 +1,12 @@
 """The worker's end of the line to its supervisor, heard by a thread from the first moment on."""
 
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from hostcore.interruption import end_session
 from hostcore.runs.channel import Channel
 from hostcore.worker.stop import StopSwitch
 
@@ -64,10 +64,3 @@ def end_with_all(seconds: float = ORPHAN_SECONDS) -> None:
     signal.setitimer(signal.ITIMER_REAL, seconds + 0.5)
     time.sleep(seconds)
     end_session()
-
-
-def end_session() -> None:
-    """End this process and everything of its session at once."""
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)  # it was not started by a supervisor, and has no session of its own

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hostcore.interruption import Interruption, interrupt, is_by_signal
+from hostcore.interruption import Interruption, interrupt, is_by_signal, signal_name
 
 
 @pytest.fixture
@@ -36,3 +36,8 @@ def test_with_pythons_own_handler_it_is_taken_for_a_ctrl_c() -> None:
 @pytest.mark.parametrize("error", [ValueError(), SystemExit(), GeneratorExit()])
 def test_no_other_exception_is_by_a_signal(error: BaseException) -> None:
     assert not is_by_signal(error)
+
+
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+def test_a_signal_has_its_name_or_its_number(number: int, name: str) -> None:
+    assert signal_name(number) == name

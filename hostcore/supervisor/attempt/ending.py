@@ -2,17 +2,13 @@
 
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hostcore.events.merger import Entry
 from hostcore.supervisor.workers.memory import children_peak, memory_limit
-from hostcore.supervisor.workers.spawn import WorkerExit
+from hostcore.supervisor.workers.session import Member
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError
-
-_OUTPUT_LINES = 40
-_OUTPUT_BYTES = 64 * 1024
 
 End = events.RunSucceeded | events.RunFailed | events.RunCancelled | events.RunPreempted
 
@@ -24,30 +20,25 @@ STATUS: dict[type[Any], str] = {
 }
 
 
-def died(exit_: WorkerExit, *, step: int, output: Path, rank: int = 0, of: int = 1) -> RunError:
+def died(member: Member, *, step: int) -> RunError:
     """The error of a worker that ended without a terminal event.
 
     :param step: Finished steps that are known of.
-    :param output: Its standard output and standard error, whose last lines are shown.
-    :param of: How many ranks there are.
     """
-    kind, what, hint = _cause(exit_, name_of_worker(rank, of=of))
+    kind, what, hint = _cause(member)
     return RunError(
         type=kind,
         message=f"{what} after step {step} or later, and did not say how the run ended",
-        traceback=tail(output),
-        rank=rank,
-        hint=hint or f"its output is in {output}",
+        traceback=member.tail(),
+        rank=member.rank,
+        hint=hint or f"its output is in {member.output}",
     )
 
 
-def name_of_worker(rank: int, *, of: int) -> str:
-    """How messages call the worker of a rank, of so many."""
-    return "the worker" if of == 1 else f"the worker of rank {rank}"
-
-
-def _cause(exit_: WorkerExit, name: str) -> tuple[str, str, str | None]:
+def _cause(member: Member) -> tuple[str, str, str | None]:
     """Type, message and hint for a death."""
+    exit_, name = member.exit, member.name
+    assert exit_ is not None
     if exit_.out_of_memory:
         limit = memory_limit()
         held = _in_words(children_peak()) + (f" of the {_in_words(limit)} that it may take" if limit else "")
@@ -71,14 +62,14 @@ def _cause(exit_: WorkerExit, name: str) -> tuple[str, str, str | None]:
     return "WorkerDied", what, None
 
 
-def stalled(seconds: float, *, step: int, outputs: Sequence[Path]) -> RunError:
+def stalled(seconds: float, *, step: int, members: Sequence[Member]) -> RunError:
     """The error of workers that made no progress and were aborted.
 
-    :param outputs: By rank. Which rank kept the others waiting, only the tracebacks in them can tell.
+    :param members: All. Which rank kept the others waiting, only the tracebacks in their outputs can tell.
     """
-    alone = len(outputs) == 1
-    who, was = ("the worker", "was") if alone else (f"the {len(outputs)} ranks", "were")
-    told = [tail(outputs[0])] if alone else [f"rank {rank}:\n{tail(output)}" for rank, output in enumerate(outputs)]
+    alone = len(members) == 1
+    who, was = ("the worker", "was") if alone else (f"the {len(members)} ranks", "were")
+    told = [member.tail() if alone else f"rank {member.rank}:\n{member.tail()}" for member in members]
     stood = "it stood" if alone else "each of them stood; one that is in no collective keeps the others waiting"
     return RunError(
         type="Stalled",
@@ -91,17 +82,6 @@ def stalled(seconds: float, *, step: int, outputs: Sequence[Path]) -> RunError:
 
 def _in_words(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
-
-
-def tail(output: Path) -> str:
-    """The last lines of a file; empty if there is none."""
-    try:
-        with output.open("rb") as file:
-            file.seek(max(0, output.stat().st_size - _OUTPUT_BYTES))
-            lines = file.read().decode(errors="replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    return "\n".join(lines[-_OUTPUT_LINES:])
 
 
 def forced(status: str, reason: str) -> End:

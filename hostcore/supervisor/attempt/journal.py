@@ -1,6 +1,6 @@
 """The journal of one attempt: the workers' events merged with the supervisor's, announced, and remembered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -8,10 +8,11 @@ import attrs
 from hostcore.events.codec import CorruptLog
 from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
+from hostcore.interruption import is_by_signal
+from hostcore.plugins.errors import one_line
 from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.result import RunResult, RunWarning
 from hostcore.supervisor.attempt.ending import is_end
-from hostcore.supervisor.attempt.listeners import Audience, Failure
 from hostcore.supervisor.attempt.root_cause import deciding_rank
 from hostcore.supervisor.opening import Opening
 from hostcore_hookspecs import events
@@ -22,6 +23,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hostcore_hookspecs.events import Event
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Listener:
+    """A receiver of every event, while it is written. Guarded: none can hurt the run."""
+
+    #: How messages name it.
+    label: str
+    report_event: Callable[["Event"], object]
 
 
 class Readers(Protocol):
@@ -40,7 +50,7 @@ class Readers(Protocol):
 class Journal:
     """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the ranks say it ended.
 
-    :param audience: Told of every event while it is written.
+    :param listeners: Told of every event while it is written. One that raises gets nothing more; the others go on.
     :param readers: The listeners that read the log in their own time.
     :param ranks: How many there are.
     :param may_write: Called before every write; raises when the log is another attempt's.
@@ -50,7 +60,7 @@ class Journal:
         self,
         opening: Opening,
         job: Job,
-        audience: Audience,
+        listeners: Sequence[Listener] = (),
         *,
         readers: Readers | None = None,
         ranks: int = 1,
@@ -59,7 +69,7 @@ class Journal:
         self._may_write = may_write
         self._opening = opening
         self._job = job
-        self._audience = audience
+        self._listeners = list(listeners)
         self._readers = readers
         self._log: EventLog | None = None
         self._tails = [
@@ -86,8 +96,8 @@ class Journal:
         self.requested_by: str | None = None
         #: The terminal event of each rank, held back until all are gone: one of them is how the run has ended.
         self.said: dict[int, Entry] = {}
-        #: Who of the audience failed at the end: nothing comes after the terminal event, so the log does not have it.
-        self.failures: list[Failure] = []
+        #: The listeners that failed at the end: nothing comes after the terminal event, so the log does not have it.
+        self.failures: list[events.ReporterFailed] = []
         self._has_ended = False
         self._nonfinite = NonfiniteMetrics()
 
@@ -152,7 +162,7 @@ class Journal:
             self._log.sync()
         if self._readers is not None:
             self._readers.hear(event)
-        self._note_failures(self._audience.tell(event))
+        self._tell(event)
 
     def note(self, payload: events.Payload) -> None:
         """Write an event of the supervisor's own, at the step where the run stands."""
@@ -233,9 +243,18 @@ class Journal:
         if step != self.step:
             self.step, self.last_progress_ms = step, now_ms()
 
-    def _note_failures(self, failures: list[Failure]) -> None:
+    def _tell(self, event: "Event") -> None:
+        failures = []
+        for listener in list(self._listeners):
+            try:
+                listener.report_event(event)
+            except BaseException as error:
+                if is_by_signal(error):
+                    raise
+                self._listeners.remove(listener)
+                failures.append(events.ReporterFailed(reporter=listener.label, message=one_line(error)))
         if self._has_ended:
             self.failures += failures
             return
         for failure in failures:
-            self.note(events.ReporterFailed(reporter=failure.label, message=failure.message))
+            self.note(failure)

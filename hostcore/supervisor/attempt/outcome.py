@@ -1,31 +1,22 @@
 """The outcome of an attempt: gathers what its ranks report and how their processes ended, and decides how it ended."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 from hostcore.events.writer import now_ms
 from hostcore.supervisor.attempt.ending import End, died, forced, stalled
 from hostcore.supervisor.attempt.journal import Journal
 from hostcore.supervisor.attempt.root_cause import Failure, deciding_rank, first_failure, has_failed, is_consequence
 from hostcore.supervisor.attempt.stopping import Stopping
-from hostcore.supervisor.workers.group import Member, WorkerGroup
+from hostcore.supervisor.workers.session import Member, WorkerSession
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError
 
 
 class Outcome:
-    """How the ranks of an attempt have ended, and what the attempt's end is.
+    """How the ranks of an attempt have ended, and what the attempt's end is."""
 
-    :param output: Where the output of a rank is.
-    """
-
-    def __init__(
-        self, workers: WorkerGroup, journal: Journal, stopping: Stopping, *, output: Callable[[int], Path]
-    ) -> None:
+    def __init__(self, workers: WorkerSession, journal: Journal, stopping: Stopping) -> None:
         self._workers = workers
         self._journal = journal
         self._stopping = stopping
-        self._output = output
         #: What ranks say of their failures over the line, because their logs could not take it.
         self._told: dict[int, Failure] = {}
 
@@ -48,7 +39,7 @@ class Outcome:
     @property
     def failure(self) -> RunError | None:
         """Why it has failed, as the ranks say themselves."""
-        found = first_failure([], self._journal.said, self._told, of_death=self._died, output=self._output)
+        found = first_failure([], self._journal.said, self._told, of_death=self._died)
         return found.error if found else None
 
     def end(self, *, submitted: bool) -> tuple[End, int | None]:
@@ -58,10 +49,9 @@ class Outcome:
         :return: The end, and the rank in whose log it stands; None if it stands in none.
         """
         members, said, stopping = self._workers.members, self._journal.said, self._stopping
-        failure = first_failure(members, said, self._told, of_death=self._died, output=self._output)
+        failure = first_failure(members, said, self._told, of_death=self._died)
         if stopping.stalled is not None and not (self.is_complete and failure is None):
-            outputs = [self._output(member.rank) for member in members]
-            error = stalled(stopping.stalled, step=self._journal.step, outputs=outputs)
+            error = stalled(stopping.stalled, step=self._journal.step, members=members)
             return events.RunFailed(error=error), None
         if stopping.asked is not None:
             status, reason = stopping.asked.status, stopping.killed
@@ -77,11 +67,4 @@ class Outcome:
         return events.RunFailed(error=failure.error), None
 
     def _died(self, member: Member) -> RunError:
-        assert member.exit is not None
-        return died(
-            member.exit,
-            step=self._journal.step,
-            output=self._output(member.rank),
-            rank=member.rank,
-            of=len(self._workers.members),
-        )
+        return died(member, step=self._journal.step)

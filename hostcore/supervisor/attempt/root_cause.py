@@ -7,14 +7,12 @@ a failure that only says that another rank is gone counts after all others.
 import re
 import signal
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Final
 
 import attrs
 
 from hostcore.events.merger import Entry
-from hostcore.supervisor.attempt.ending import tail
-from hostcore.supervisor.workers.group import Member
+from hostcore.supervisor.workers.session import Member
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import RunFailed
 
@@ -58,7 +56,6 @@ def first_failure(
     told: Mapping[int, Failure],
     *,
     of_death: Callable[[Member], RunError],
-    output: Callable[[int], Path],
 ) -> Failure | None:
     """The failure that the others follow from; None if no rank has failed.
 
@@ -67,7 +64,6 @@ def first_failure(
     :param said: The terminal events of the ranks.
     :param told: What ranks have said over the line, because their logs could not take it.
     :param of_death: The error of a rank that died.
-    :param output: Where a rank's output is.
     """
     silent = [member for member in members if _died(member) and member.rank not in {*said, *told}]
     deaths = [
@@ -75,7 +71,7 @@ def first_failure(
             rank=member.rank,
             time_ms=member.ended_ms or 0,
             error=of_death(member),
-            is_consequence=_was_aborted(member, output(member.rank)),
+            is_consequence=_was_aborted(member),
         )
         for member in silent
     ]
@@ -121,7 +117,7 @@ def _died(member: Member) -> bool:
     return member.exit is not None and not member.was_killed
 
 
-def _was_aborted(member: Member, output: Path) -> bool:
+def _was_aborted(member: Member) -> bool:
     """Whether a process was aborted from within because others were gone, as the watchdog of NCCL does."""
     aborted = member.exit is not None and member.exit.signal == signal.SIGABRT
-    return aborted and _BROKEN_OFF.search(tail(output)) is not None
+    return aborted and _BROKEN_OFF.search(member.tail()) is not None

@@ -12,7 +12,7 @@ import attrs
 
 from hostcore.runs.control import CancelRequest
 from hostcore.supervisor.interrupts import Asked, Interrupts
-from hostcore.supervisor.workers.group import WorkerGroup
+from hostcore.supervisor.workers.session import WorkerSession
 
 #: How long a worker that has written its end may take to leave. A plugin's thread could keep it running without end.
 LEAVE_SECONDS: Final = 5.0
@@ -68,7 +68,7 @@ class Stopping:
         #: Seconds without progress, when that is why it was killed.
         self.stalled: float | None = None
 
-    def see_off(self, workers: WorkerGroup, *, seconds: float = LEAVE_SECONDS) -> None:
+    def see_off(self, workers: WorkerSession, *, seconds: float = LEAVE_SECONDS) -> None:
         """They have written their ends, or one of them has failed: they may go, and have to.
 
         :param seconds: How long they may take, from the first call on.
@@ -78,7 +78,7 @@ class Stopping:
         elif self._clock() >= self._leave_due:
             workers.kill()
 
-    def pass_on(self, workers: WorkerGroup, *, submitted: bool) -> None:
+    def pass_on(self, workers: WorkerSession, *, submitted: bool) -> None:
         """Tell the workers that they are to stop; kill them when they are forced to, or their grace is over.
 
         :param submitted: Whether the workers have been told to go.
@@ -147,7 +147,7 @@ class Stopping:
         self._hurried = self._hurried or hurried
         self._forced = self._forced or forced
 
-    def watch(self, workers: WorkerGroup, signs_of_life: int) -> None:
+    def watch(self, workers: WorkerSession, signs_of_life: int) -> None:
         """Abort workers that make no progress. They write the tracebacks of their threads into their outputs, and die.
 
         :param signs_of_life: A number that grows with every event of the training.
@@ -160,6 +160,6 @@ class Stopping:
             self._kill_due = self._clock() + ABORT_SECONDS
             workers.abort()
 
-    def _kill(self, workers: WorkerGroup, reason: str) -> None:
+    def _kill(self, workers: WorkerSession, reason: str) -> None:
         self.killed = reason
         workers.kill()

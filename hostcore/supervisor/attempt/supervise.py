@@ -15,7 +15,6 @@ When a rank fails or dies, the others cannot go on: they have a moment to say wh
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -23,14 +22,13 @@ import attrs
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
-from hostcore.runs.channel import errors_of_content
+from hostcore.plugins.errors import of_content
 from hostcore.runs.control import read_cancel
 from hostcore.runs.result import Left, RunResult
 from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
 from hostcore.supervisor.attempt.ending import End
-from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.attempt.journal import Journal, Listener
 from hostcore.supervisor.attempt.lease_guard import LeaseGuard, RunDirectoryGone, RunTakenOver
-from hostcore.supervisor.attempt.listeners import Audience, Listener
 from hostcore.supervisor.attempt.outcome import Outcome
 from hostcore.supervisor.attempt.restarting import Restart
 from hostcore.supervisor.attempt.serving import SHORT_TIMEOUTS, Serving, Timeouts, fails_for
@@ -41,14 +39,12 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
-from hostcore.supervisor.workers.group import Member, WorkerGroup
+from hostcore.supervisor.workers.session import TICK_SECONDS, Member, WorkerSession
 from hostcore.supervisor.workers.spawn import LocalRanks, Spawn
 from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
-#: How long to wait for a worker's next word before looking around. An end is noticed at once.
-TICK_SECONDS: Final = 0.1
 #: How long the other ranks may take to say theirs, once one has failed.
 SETTLE_SECONDS: Final = 2.0
 
@@ -116,7 +112,7 @@ class _Attempt:
         self._clock = clock
         self._started_ms = now_ms()
         self._lease_guard = LeaseGuard(opening.directory, opening.attempt)
-        self.workers = WorkerGroup()
+        self.workers = WorkerSession()
         #: Whether the workers have been told to go.
         self.submitted = False
         #: What may hurt the attempt, as far as could be seen before it.
@@ -134,12 +130,12 @@ class _Attempt:
         self._journal = Journal(
             opening,
             plan.job,
-            Audience(listeners),
+            listeners,
             readers=self.serving,
             ranks=spec.ranks,
             may_write=self._lease_guard.check,
         )
-        self._outcome = Outcome(self.workers, self._journal, self._stopping, output=self._output)
+        self._outcome = Outcome(self.workers, self._journal, self._stopping)
 
     def run(self, spawn: Spawn) -> RunResult:
         """Start the workers and watch them to their end."""
@@ -149,14 +145,13 @@ class _Attempt:
         write_contracts(self._plan, self._opening)
         if self._is_stopped_within(self._restart.wait_seconds if self._restart else 0.0):
             return self._end()
-        self.workers.start(spawn, [(self._directory.contract(attempt, rank), self._output(rank)) for rank in ranks])
+        directory = self._directory
+        files = [(directory.contract(attempt, rank), directory.rank_output(attempt, rank)) for rank in ranks]
+        self.workers.start(spawn, files)
         self._watch()
         self._lease_guard.require_held()
         self._journal.merge()
         return self._end()
-
-    def _output(self, rank: int) -> Path:
-        return self._directory.rank_output(self._opening.attempt, rank)
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, holding the run; whether a request comes meanwhile not to start it at all."""
@@ -194,11 +189,9 @@ class _Attempt:
     def _hear(self, member: Member, kind: str, content: Any) -> None:
         """Act on what a worker says over the line."""
         if kind == "invalid":
-            self._refuse(member.rank, errors_of_content(content, self._plan.spec.origins))
+            self._refuse(member.rank, Errors(of_content(content, self._plan.spec.origins)))
         elif kind == "ready":
-            member.summary = content
-            summaries = [one.summary for one in self.workers.members if one.summary is not None]
-            if len(summaries) == len(self.workers.members):
+            if summaries := self.workers.summaries:
                 self._submit(summaries)
         elif kind == "failed":
             self._outcome.tell(member.rank, RunError(**content))
@@ -279,7 +272,7 @@ class _Attempt:
 
         :return: What they have left.
         """
-        left = [Left(message=f"{one.label} failed at the end: {one.message}") for one in self._journal.failures]
+        left = [Left(message=f"{one.reporter} failed at the end: {one.message}") for one in self._journal.failures]
         try:
             self.serving.finish(timeouts)
             self._lease_guard.release()

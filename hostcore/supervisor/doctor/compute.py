@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from hostcore.probe import Answer, Probe
 from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders
 from hostcore.supervisor.doctor.finding import Finding, Status, size
-from hostcore.supervisor.doctor.probe import Answer, Probe
 
 #: Of a device's memory; below it another process uses the device.
 _FREE_SHARE: Final = 0.5

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hostcore.probe import Answer, Probe
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.doctor.finding import Finding, Status, size
-from hostcore.supervisor.doctor.probe import Answer, Probe
 
 _NO_SPACE: Final = 100_000_000
 _LITTLE_SPACE: Final = 10_000_000_000

@@ -1,7 +1,7 @@
 """``python -m hostcore.supervisor.doctor.disk_probe FOLDER``: writing there as a checkpoint does.
 
 In a process of its own, since a call to a file server that is gone never returns. Speaks as
-:mod:`hostcore.supervisor.doctor.probe` says.
+:mod:`hostcore.probe` says.
 """
 
 import json

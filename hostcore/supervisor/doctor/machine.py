@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from hostcore.probe import Answer
 from hostcore.supervisor.doctor.compute import (
     accelerators_of,
     device_finding,
@@ -17,7 +18,6 @@ from hostcore.supervisor.doctor.compute import (
 from hostcore.supervisor.doctor.disk import disk_findings, disk_probe
 from hostcore.supervisor.doctor.finding import Finding
 from hostcore.supervisor.doctor.installed import installed_findings
-from hostcore.supervisor.doctor.probe import Answer
 from hostcore.supervisor.doctor.ranks import adding_up
 from hostcore.supervisor.doctor.settings import settings_finding
 from hostcore.supervisor.doctor.system import system_findings

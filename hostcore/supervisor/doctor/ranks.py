@@ -1,7 +1,5 @@
 """Several ranks that add up a vector, as they will have to for every step of a distributed training."""
 
-import os
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,12 +7,10 @@ from typing import Final
 
 import attrs
 
+from hostcore.probe import Answer, Probe
 from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.doctor.probe import Answer, Probe
-from hostcore.supervisor.ranks.engine import threads_for
-from hostcore.supervisor.workers.spawn import MASTER_SOCKET_VARIABLE
+from hostcore.supervisor.workers.spawn import LocalRanks
 
-_LOOPBACK: Final = "127.0.0.1"
 _OUTPUT_LINES: Final = 10
 _POLL_SECONDS: Final = 0.02
 #: What a rank still has to say after another one has failed.
@@ -52,25 +48,15 @@ def adding_up(backend: str, world_size: int) -> Iterator[Ranks]:
     :param backend: ``gloo``, on the CPU; ``nccl``, on the first GPUs, one rank each.
     :param world_size: At least 2.
     """
-    with ExitStack() as stack:
-        listening = stack.enter_context(socket.create_server((_LOOPBACK, 0)))
-        around = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC_")}
-        common = {
-            **threads_for(world_size),
-            **around,
-            "WORLD_SIZE": str(world_size),
-            "LOCAL_WORLD_SIZE": str(world_size),
-            "MASTER_ADDR": _LOOPBACK,
-            "MASTER_PORT": str(listening.getsockname()[1]),
-            MASTER_SOCKET_VARIABLE: str(listening.fileno()),
-        }
+    ranks = LocalRanks(world_size)
+    with ranks.listening() as meeting, ExitStack() as stack:
         probes = [
             stack.enter_context(
                 Probe(
                     "hostcore.worker.probe.rank",
                     [_DEVICES[backend]],
-                    environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                    pass_fds=[listening.fileno()] if rank == 0 else [],
+                    environment=ranks.environment(rank),
+                    pass_fds=[meeting.fileno()] if rank == 0 else [],
                 )
             )
             for rank in range(world_size)

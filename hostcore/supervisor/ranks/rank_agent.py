@@ -24,8 +24,9 @@ from hostcore.events.merger import Entry, RankTail
 from hostcore.job.load import load_job
 from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.discover import discover
+from hostcore.plugins.errors import as_content
 from hostcore.plugins.resolve import select
-from hostcore.runs.channel import Channel, errors_as_content
+from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import RunRecord
@@ -46,7 +47,7 @@ from hostcore.supervisor.ranks.rendezvous import (
     keep_alive,
     proof,
 )
-from hostcore.supervisor.workers.group import WorkerGroup
+from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
 from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
 from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs.errors import HostcoreError
@@ -54,7 +55,6 @@ from hostcore_hookspecs.errors import HostcoreError
 T = TypeVar("T")
 Tell = Callable[[str], object]
 
-_TICK_SECONDS: Final = 0.1
 _CONNECT_SECONDS: Final = 5.0
 
 
@@ -92,7 +92,7 @@ def run_rank_agent(engine: Engine, runs: Path, interrupts: Interrupts, tell: Tel
                 f"same {ADMISSION_VARIABLE}, and reach rank 0 at {engine.master_addr}, ports {engine.ports[0]} to "
                 f"{engine.ports[-1]}",
             )
-        time.sleep(_TICK_SECONDS)
+        time.sleep(TICK_SECONDS)
     return EXIT_CODES[interrupts.first.status]
 
 
@@ -193,7 +193,7 @@ class _RankAgent:
         self._passed_on: Any = None
         self._contract: WorkerContract | None = None
         #: The worker of this rank, once it was started.
-        self._workers = WorkerGroup()
+        self._workers = WorkerSession()
         self._exit_told = False
 
     def run(self) -> int:
@@ -264,7 +264,7 @@ class _RankAgent:
         except (HostcoreError, OSError) as error:
             assert self._folder is not None
             told = unwritable(self._folder.path, error) if isinstance(error, OSError) else error
-            self._line.send("invalid", errors_as_content(told))
+            self._line.send("invalid", as_content(told))
             self._tell_exit(WorkerExit(INVALID))
             return
         self._sender = Sender(files_of(self._contract, output), self._line.send)
@@ -276,7 +276,7 @@ class _RankAgent:
     def _pass_on(self) -> None:
         """Tell rank 0 what the worker says and writes, how it has ended, and what was asked of this process."""
         self._start_prepared()
-        for _, kind, content in self._workers.listen(_TICK_SECONDS):
+        for _, kind, content in self._workers.listen():
             self._line.send(kind, content)
         heard = self._interrupts
         asked = heard.first and {"first": attrs.asdict(heard.first), "hurried": heard.hurried, "forced": heard.forced}
@@ -315,7 +315,7 @@ class _RankAgent:
             member.worker.channel.hang_up()
         due = time.monotonic() + ORPHAN_SECONDS
         while not self._workers.is_over and time.monotonic() < due:
-            list(self._workers.listen(_TICK_SECONDS))
+            list(self._workers.listen())
 
 
 def _inputs(record: Path, tell: Tell) -> dict[str, str]:

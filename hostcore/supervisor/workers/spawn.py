@@ -5,14 +5,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 import attrs
 
 from hostcore import scrubbing
+from hostcore.interruption import signal_name
 from hostcore.runs.channel import Channel
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE, threads_for
@@ -48,21 +49,13 @@ class WorkerExit:
         if self.lost:
             return "was lost with the supervisor that watched it there"
         if self.code < 0:
-            return f"was killed by {_signal_name(-self.code)}"
+            return f"was killed by {signal_name(-self.code)}"
         return f"exited with code {self.code}"
 
     @property
     def signal(self) -> int:
         """The signal that killed it; 0 if none did."""
         return max(-self.code, 0)
-
-
-def _signal_name(number: int) -> str:
-    """``SIGKILL``; a real-time signal has a number only."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 class Worker(Protocol):
@@ -111,20 +104,29 @@ class LocalRanks:
     def __init__(self, ranks: int, devices: HeldDevices | None = None) -> None:
         self._ranks = ranks
         self._devices = devices or HeldDevices()
-        self._port = 0
+        self._port = self._meeting = 0
 
     def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
         """See :class:`Spawn`."""
         leases = self._devices.inherited
         if rank > 0 or self._ranks == 1:
-            return WorkerProcess(contract, output, self._environment(rank), inherited=leases)
-        with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as listening:
-            self._port = listening.getsockname()[1]
-            environment = {**self._environment(0), MASTER_SOCKET_VARIABLE: str(listening.fileno())}
-            return WorkerProcess(contract, output, environment, inherited=[listening.fileno(), *leases])
+            return WorkerProcess(contract, output, self.environment(rank), inherited=leases)
+        with self.listening() as meeting:
+            environment = self.environment(0)
+            return WorkerProcess(contract, output, environment, inherited=[meeting.fileno(), *leases])
 
-    def _environment(self, rank: int) -> dict[str, str]:
-        """That of this process, without the ranks that something around it has; of several ranks, with their own."""
+    @contextmanager
+    def listening(self) -> Iterator[socket.socket]:
+        """Listen where they meet, as long as rank 0 needs to inherit the socket."""
+        with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as meeting:
+            self._port, self._meeting = meeting.getsockname()[1], meeting.fileno()
+            yield meeting
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """That of this process, without the ranks that something around it has; of several ranks, with their own.
+
+        Of several, rank 0 comes first, while this listens.
+        """
         around = {
             name: value
             for name, value in os.environ.items()
@@ -135,6 +137,8 @@ class LocalRanks:
             return around
         values = (rank, rank, self._ranks, self._ranks, "127.0.0.1", self._port)
         own = dict(zip(RANK_VARIABLES, map(str, values), strict=True))
+        if rank == 0:
+            own[MASTER_SOCKET_VARIABLE] = str(self._meeting)
         return {**threads_for(self._ranks), **around, **own}
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.interruption import is_by_signal
+from hostcore.interruption import is_by_signal, signal_name
 from hostcore.worker.feed import transform_process
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform_call import Assignment
@@ -205,8 +205,9 @@ class _Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             code = self._process.wait()
+        how = f"exited with code {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
         return ChildDied(
-            f"a process of dataset.workers {_how_it_ended(code)} {when}",
+            f"a process of dataset.workers {how} {when}",
             pointer="/dataset/workers",
             hint=_HINTS.get(-code),
         )
@@ -240,12 +241,3 @@ def _start(connection: socket.socket) -> "subprocess.Popen[bytes]":
         )
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _how_it_ended(code: int) -> str:
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal has a number only
-        return f"was killed by signal {-code}"

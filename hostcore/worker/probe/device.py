@@ -2,7 +2,7 @@
 
 import sys
 
-from hostcore.worker.probe.answer import Say, answer
+from hostcore.probe import Say, answer
 
 
 def examine(say: Say) -> None:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hostcore.worker.probe.answer import Say, answer
+from hostcore.probe import Say, answer
 
 
 def examine(say: Say) -> None:

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import torch
 
+from hostcore.probe import Say
 from hostcore.worker.devices import DTYPES, PrecisionUnavailable, check_precision
-from hostcore.worker.probe.answer import Say
 
 #: The largest error of an element of a product of normally distributed n by n matrices, divided by √n, the size of a
 #: typical element. Rounding alone gives about 2e-6, 2e-2 and 2e-3; a wrong element about 1.

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Final
 
-from hostcore.worker.probe.answer import Say, answer
+from hostcore.probe import Say, answer
 
 #: 16 MiB of fp32.
 _ITEMS: Final = 1 << 22

@@ -13,6 +13,7 @@ ROOMS = (
     "scrubbing",
     "errors",
     "events",
+    "probe",
     "job",
     "plugins",
     "runs",

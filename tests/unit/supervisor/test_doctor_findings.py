@@ -10,12 +10,12 @@ import pytest
 
 import hostcore
 from hostcore.plugins.discover import discover
+from hostcore.probe import Answer
 from hostcore.supervisor.doctor import compute, disk_probe, installed, settings, system
 from hostcore.supervisor.doctor.compute import device_finding, machine_findings
 from hostcore.supervisor.doctor.disk import disk_findings
 from hostcore.supervisor.doctor.finding import Finding, size
 from hostcore.supervisor.doctor.job import JobReport, for_job
-from hostcore.supervisor.doctor.probe import Answer
 from hostcore.supervisor.doctor.ranks import _finding as ranks_finding
 from hostcore.supervisor.doctor.settings import OWN, settings_finding
 

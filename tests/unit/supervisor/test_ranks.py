@@ -10,12 +10,11 @@ from actors import GONE, SUMMARY, Actor, staged
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
-from hostcore.runs.channel import errors_as_content
+from hostcore.plugins.errors import as_content
 from hostcore.runs.control import request_cancel
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Journal
-from hostcore.supervisor.attempt.listeners import Audience
 from hostcore.supervisor.interrupts import Asked
 from hostcore.supervisor.plan import RunPlan
 from hostcore.verification.log_checks import check_log
@@ -86,7 +85,7 @@ class TestTheBeginning:
         with staged(pair()) as stage:
             actors = stage.actors
             actors[1 - rank].say("ready", SUMMARY)
-            actors[rank].say("invalid", errors_as_content(HostcoreError("no such column", pointer="/dataset")))
+            actors[rank].say("invalid", as_content(HostcoreError("no such column", pointer="/dataset")))
             with pytest.raises(Errors, match="no such column"):
                 stage.result()
             assert [actor.done for actor in actors] == [["kill"], ["kill"]]
@@ -95,7 +94,7 @@ class TestTheBeginning:
     def test_what_both_find_wrong_is_told_once(self, pair: Callable) -> None:
         with staged(pair()) as stage:
             for actor in stage.actors:
-                actor.say("invalid", errors_as_content(HostcoreError(f"no cuda:{actor.rank}", pointer="/devices")))
+                actor.say("invalid", as_content(HostcoreError(f"no cuda:{actor.rank}", pointer="/devices")))
             with pytest.raises(Errors) as caught:
                 stage.result()
             assert len(caught.value.errors) == 1
@@ -283,7 +282,7 @@ class TestTheLog:
             log.write(Warning(code="x", message=f"of rank {rank}"), step=3)
             log.write(payload, step=3)
         for attempt in (2, 3):
-            journal = Journal(past(pair()).attempt(attempt), pair().job, Audience([]), ranks=2)
+            journal = Journal(past(pair()).attempt(attempt), pair().job, ranks=2)
             journal.open()
             journal.end(RunSucceeded())
         told = [(event.attempt, event.name) for event in written(pair())]
@@ -306,7 +305,7 @@ def test_a_withdrawn_attempt_of_an_older_run_leaves_nothing_of_any_rank(pair: Ca
     with staged(pair()) as stage:
         for actor in stage.actors:
             actor.output.write_text("x")
-        stage.actors[1].say("invalid", errors_as_content(HostcoreError("no such column")))
+        stage.actors[1].say("invalid", as_content(HostcoreError("no such column")))
         with pytest.raises(Errors):
             stage.result()
     assert {name: content for name, content in run.tree().items() if "record" not in name}.keys() == before.keys()

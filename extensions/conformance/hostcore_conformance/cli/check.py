@@ -207,6 +207,7 @@ def _check(requests: Sequence["Request"], files: _Files, *, verbose: bool, certi
 
 def _check_one(request: "Request", lines: "Lines") -> "Report":
     from hostcore.errors import Errors
+    from hostcore.plugins.errors import of_content
     from hostcore_conformance.asking import report_on
     from hostcore_conformance.process.exchange import Ended, Opened, Refused
     from hostcore_conformance.process.parent import ask
@@ -216,7 +217,7 @@ def _check_one(request: "Request", lines: "Lines") -> "Report":
     with lines.live(), closing(ask(request)) as events:
         for event in events:
             if isinstance(event, Refused):
-                raise Errors(event.as_errors())
+                raise Errors(of_content(event.errors))
             if isinstance(event, Opened):
                 opened = event
             elif isinstance(event, Ended) and (event.wanted or event.result.status == "failed"):

@@ -12,8 +12,8 @@ from typing import BinaryIO, NoReturn
 
 import attrs
 
-from hostcore.errors import all_errors
 from hostcore.job.secrets import remember_secrets
+from hostcore.plugins.errors import as_content
 from hostcore.plugins.importing import from_exception
 from hostcore.scrubbing import scrub
 from hostcore_conformance.asking import open_session
@@ -60,7 +60,7 @@ def _answer(request: Request, answers: _Answers, trace: BinaryIO) -> None:
         session = _open(request)
         wanted = session.select(request.only)
     except HostcoreError as error:
-        answers.send(_refused(error))
+        answers.send(Refused(errors=as_content(error)))
         return
     with session:
         checks = session.with_required(wanted)
@@ -112,12 +112,6 @@ def _open(request: Request) -> Session:
     remember_secrets([session.example.settings, session.example.job])
     session.adopt(request.known)
     return session
-
-
-def _refused(error: HostcoreError) -> Refused:
-    return Refused(
-        errors=[{**one.as_dict(), "traceback": getattr(one, "traceback", None)} for one in all_errors(error)]
-    )
 
 
 def _without_secrets(result: CheckResult) -> CheckResult:

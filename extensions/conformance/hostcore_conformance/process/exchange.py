@@ -8,7 +8,6 @@ import attrs
 
 from hostcore_conformance.check import Level
 from hostcore_conformance.result import CheckResult
-from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 
 
@@ -89,17 +88,6 @@ class Refused:
     """Nothing can be checked: there is no such plugin, or its example is wrong."""
 
     errors: Sequence[Mapping[str, Any]]
-
-    def as_errors(self) -> list[HostcoreError]:
-        """The errors; those of plugins have their traceback."""
-        found = []
-        for one in self.errors:
-            fields = dict(one)
-            traceback = fields.pop("traceback", None)
-            error = HostcoreError(**fields)
-            error.traceback = traceback  # type: ignore[attr-defined]
-            found.append(error)
-        return found
 
 
 @attrs.frozen(kw_only=True)

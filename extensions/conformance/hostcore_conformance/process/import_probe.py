@@ -1,9 +1,9 @@
 """What importing and constructing a plugin does to its process, as ``python -P -m`` with this module's name.
 
-Reads one JSON request on standard input and answers with one JSON document. Everything that the host or the checks load
-is loaded before, so that only the plugin is seen. Calls (a file opened, a thread started) come from an audit hook, the
-state of the process (random generators, logging, …) is compared whenever a module begins or ends. So each effect has
-the module whose code was running.
+A probe (:mod:`hostcore.probe`): reads one JSON request and answers ``{"seen": {…}}``. Everything that the host or the
+checks load is loaded before, so that only the plugin is seen. Calls (a file opened, a thread started) come from an
+audit hook, the state of the process (random generators, logging, …) is compared whenever a module begins or ends. So
+each effect has the module whose code was running.
 """
 
 import importlib
@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from hostcore.probe import answer
 from hostcore_conformance.process.state import Key, State, changed, load_what_is_watched, snapshot, told
 
 #: Calls with an audit event of their own, and what they are called in an answer.
@@ -185,48 +186,33 @@ def _is_somebodys(path: Any) -> bool:
     return not is_bytecode and not is_device
 
 
-def _redirected() -> tuple[int, int]:
-    """Keep standard output for the answer, and send what the plugin prints, from C as well, to a file.
-
-    :return: The descriptors of both.
-    """
-    answer = os.dup(1)
-    with tempfile.TemporaryFile(prefix="hostcore-probe-") as file:
-        out = os.dup(file.fileno())
-    with open(os.devnull) as nothing:  # noqa: PTH123 - a plugin that asks for input gets none
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(out, 1)
-    os.dup2(out, 2)
-    return answer, out
-
-
 def probe(request: dict[str, Any], watch: Watch) -> dict[str, Any]:
     """Import a plugin, and construct it if there are settings.
 
     :param request: See :func:`hostcore_conformance.process.probing.ask`.
     """
     module, _, symbol = request["value"].partition("[")[0].strip().partition(":")
-    answer: dict[str, Any] = {"error": None, "heavy": [], "construction": [], "not_constructed": None}
+    found: dict[str, Any] = {"error": None, "heavy": [], "construction": [], "not_constructed": None}
     began = time.perf_counter()
     watch.start(module)
     try:
-        found: Any = importlib.import_module(module)
+        value: Any = importlib.import_module(module)
         for part in symbol.split(".") if symbol else ():
-            found = getattr(found, part)
+            value = getattr(value, part)
     except BaseException as error:  # noqa: BLE001 - also SystemExit: that is an answer, too
-        answer["error"] = _in_words(error)
+        found["error"] = _in_words(error)
     watch.stop()
-    answer["total_seconds"] = time.perf_counter() - began
-    answer["seconds"] = dict(watch.seconds)
-    answer["host_names"] = list(_host_names(module.partition(".")[0]))
-    answer["heavy"] = [name for name in request["heavy"] if name in sys.modules]
-    answer["effects"] = watch.effects
-    if answer["error"] is None:
+    found["total_seconds"] = time.perf_counter() - began
+    found["seconds"] = dict(watch.seconds)
+    found["host_names"] = list(_host_names(module.partition(".")[0]))
+    found["heavy"] = [name for name in request["heavy"] if name in sys.modules]
+    found["effects"] = watch.effects
+    if found["error"] is None:
         try:
-            answer["construction"] = _constructed(request, watch)
+            found["construction"] = _constructed(request, watch)
         except BaseException as error:  # noqa: BLE001 - as above
-            answer["not_constructed"] = _in_words(error)
-    return answer
+            found["not_constructed"] = _in_words(error)
+    return found
 
 
 def _host_names(package: str) -> Iterator[dict[str, str]]:
@@ -258,20 +244,24 @@ def _constructed(request: dict[str, Any], watch: Watch) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Answer one request, and end the process."""
-    request = json.load(sys.stdin)
+    request = json.loads(sys.stdin.readline())
     sys.path[:] = request["sys_path"]
+    answer(lambda say: say(seen=_seen(request)))
+
+
+def _seen(request: dict[str, Any]) -> dict[str, Any]:
+    """What :func:`probe` tells. What the plugin prints, from C as well, goes to a file."""
     errors = os.dup(2)
-    answer, out = _redirected()
+    with tempfile.TemporaryFile(prefix="hostcore-probe-") as file:
+        out = os.dup(file.fileno())
+    os.dup2(out, 1)
+    os.dup2(out, 2)
     try:
         load_what_is_watched(torch=request["torch"])
-        document = json.dumps(probe(request, Watch(out)), default=str)
+        return probe(request, Watch(out))
     except BaseException:
         os.dup2(errors, 2)
         raise
-    with os.fdopen(answer, "wb") as stream:  # a pipe takes it in pieces
-        stream.write(document.encode())
-    # Threads and exit handlers of the plugin have no say in whether the answer counts.
-    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Final
 
 import attrs
 
+from hostcore.interruption import signal_name
 from hostcore.job.secrets import remember_secrets
 from hostcore.scrubbing import scrub
 from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Printed, Refused, Request, decode
@@ -258,7 +259,7 @@ class _Process:
 
 
 def _how(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    return f"exit code {code}" if code >= 0 else signal_name(-code)
 
 
 def _place(trace: str) -> str:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import attrs
 
+from hostcore.probe import Probe
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 
@@ -121,34 +121,29 @@ def ask(subject: Subject) -> Import:
 
 
 def _run(request: Mapping[str, Any], *, cwd: Path) -> dict[str, Any]:
-    # -P: no module of the working directory may shadow one of the host.
-    command = [sys.executable, "-P", "-m", "hostcore_conformance.process.import_probe"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(request["sys_path"])}
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(request, default=str).encode(),
-            capture_output=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-            cwd=cwd,
-            env=environment,
-        )
-    except subprocess.TimeoutExpired as error:
+    with Probe(
+        "hostcore_conformance.process.import_probe",
+        question=json.dumps(request, default=str),
+        environment={**os.environ, "PYTHONPATH": os.pathsep.join(request["sys_path"])},
+        cwd=cwd,
+        own_session=False,  # it ends with the group of the checks
+    ) as probe:
+        answer = probe.answer(_TIMEOUT_SECONDS)
+    if answer.hung:
         raise ConformanceError(
             expected="that the import comes to an end",
             got=f"nothing after {_TIMEOUT_SECONDS:g} seconds",
             fix="Look at what the module does when it is imported: downloads, input(), waiting for a server.",
-        ) from error
-    if done.returncode or not done.stdout:
-        tail = done.stderr.decode(errors="replace").strip()[-_LONGEST_TAIL:]
+        )
+    seen: dict[str, Any] | None = answer.last("seen")
+    if probe.code or seen is None:
+        tail = answer.output.strip()[-_LONGEST_TAIL:]
         raise ConformanceError(
             expected="that importing the plugin leaves the process alive",
-            got=f"it ended with {done.returncode}{f': {tail}' if tail else ''}",
+            got=f"it ended with {probe.code}{f': {tail}' if tail else ''}",
             fix="Try it alone: python -X faulthandler -c 'import MODULE'; nothing may call os._exit, or crash.",
         )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return seen
 
 
 def _effects(found: Sequence[Mapping[str, Any]]) -> tuple[Effect, ...]:

@@ -42,15 +42,19 @@ def held() -> Held:
     :raises NotApplicable: This system does not show a process its descriptors.
     """
     gc.collect()
+    files = open_files()
+    if files is None:
+        raise NotApplicable("this system does not show which files a process has open")
+    return Held(files=files, threads={one.ident or 0: one.name for one in threading.enumerate()})
+
+
+def open_files() -> "Counter[str] | None":
+    """What descriptors lead to, and how many lead there; None where the system does not show them."""
     folder = next((one for one in _FOLDERS if Path(one).is_dir()), None)
     if folder is None:
-        raise NotApplicable("this system does not show which files a process has open")
-    targets: Counter[str] = Counter()
-    for name in os.listdir(folder):  # noqa: PTH208 - of a folder that changes by being listed
-        target = _target(Path(folder, name))
-        if target is not None:
-            targets[target] += 1
-    return Held(files=targets, threads={one.ident or 0: one.name for one in threading.enumerate()})
+        return None
+    names = os.listdir(folder)  # noqa: PTH208 - of a folder that changes by being listed
+    return Counter(target for name in names if (target := _target(Path(folder, name))) is not None)
 
 
 def _target(descriptor: Path) -> str | None:

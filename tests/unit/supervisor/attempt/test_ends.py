@@ -13,11 +13,16 @@ import pytest
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.supervisor import plot
-from hostcore.supervisor.attempt.ending import died, tail
+from hostcore.supervisor.attempt.ending import died
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.plot import all_points, plot_loss, smooth
+from hostcore.supervisor.workers.session import Member
 from hostcore.supervisor.workers.spawn import WorkerExit
 from hostcore_hookspecs.events import Metrics, Validation
+
+
+def dead(exit_: WorkerExit, output: Path) -> Member:
+    return Member(rank=0, worker=None, output=output, exit=exit_)  # type: ignore[arg-type]
 
 
 class TestADeadWorker:
@@ -31,7 +36,7 @@ class TestADeadWorker:
         ],
     )
     def test_is_described_in_words(self, tmp_path: Path, code: int, words: str) -> None:
-        error = died(WorkerExit(code), step=7, output=tmp_path / "none.log")
+        error = died(dead(WorkerExit(code), tmp_path / "none.log"), step=7)
         assert error.type == "WorkerDied"
         assert error.message.startswith(f"the worker {words} after step 7")
         assert error.hint
@@ -39,7 +44,8 @@ class TestADeadWorker:
     def test_of_a_real_time_signal_is_described_as_python_sees_it(self, tmp_path: Path) -> None:
         process = subprocess.Popen(["sleep", "1000"])
         process.send_signal(40)
-        assert "signal 40" in died(WorkerExit(process.wait()), step=0, output=tmp_path / "none.log").message
+        exit_ = WorkerExit(process.wait())
+        assert "signal 40" in died(dead(exit_, tmp_path / "none.log"), step=0).message
 
     @pytest.mark.parametrize(
         ("exit_", "kind", "words"),
@@ -51,7 +57,7 @@ class TestADeadWorker:
         ],
     )
     def test_is_named_by_what_it_died_of(self, tmp_path: Path, exit_: WorkerExit, kind: str, words: str) -> None:
-        error = died(exit_, step=7, output=tmp_path / "none.log")
+        error = died(dead(exit_, tmp_path / "none.log"), step=7)
         assert error.type == kind
         assert words in error.message
         assert error.hint
@@ -59,7 +65,7 @@ class TestADeadWorker:
     def test_shows_its_last_words(self, tmp_path: Path) -> None:
         output = tmp_path / "worker.log"
         output.write_bytes(b"".join(b"line %d\n" % number for number in range(100)) + b"\xff torn")
-        assert died(WorkerExit(1), step=0, output=output).traceback.splitlines() == [
+        assert died(dead(WorkerExit(1), output), step=0).traceback.splitlines() == [
             *(f"line {number}" for number in range(61, 100)),
             "\ufffd torn",
         ]
@@ -70,10 +76,10 @@ class TestADeadWorker:
             file.truncate(3 << 30)  # sparse
             file.seek(0, os.SEEK_END)
             file.write(b"\nthe last line\n")
-        assert tail(output).splitlines()[-1] == "the last line"
+        assert dead(WorkerExit(1), output).tail().splitlines()[-1] == "the last line"
 
     def test_that_wrote_nothing_shows_nothing(self, tmp_path: Path) -> None:
-        assert tail(tmp_path / "none.log") == ""
+        assert dead(WorkerExit(1), tmp_path / "none.log").tail() == ""
 
 
 class TestSignals:

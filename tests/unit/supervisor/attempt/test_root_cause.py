@@ -7,7 +7,7 @@ import pytest
 
 from hostcore.events.merger import Entry
 from hostcore.supervisor.attempt.root_cause import deciding_rank, first_failure, is_consequence
-from hostcore.supervisor.workers.group import Member
+from hostcore.supervisor.workers.session import Member
 from hostcore.supervisor.workers.spawn import WorkerExit
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import Payload, RunFailed, RunPreempted, RunSucceeded
@@ -61,45 +61,43 @@ def said(**ends: tuple[int, Payload]) -> dict[int, Entry]:
     }
 
 
-def member(rank: int, code: int, *, ended_ms: int = 0, was_killed: bool = False) -> Member:
+def member(
+    rank: int, code: int, *, ended_ms: int = 0, was_killed: bool = False, output: Path = Path("none.log")
+) -> Member:
     exit_ = WorkerExit(code)
-    return Member(rank=rank, worker=None, exit=exit_, ended_ms=ended_ms, was_killed=was_killed)  # type: ignore[arg-type]
+    return Member(rank=rank, worker=None, output=output, exit=exit_, ended_ms=ended_ms, was_killed=was_killed)  # type: ignore[arg-type]
 
 
-def first(tmp_path: Path, members: list[Member], told: dict[int, Entry]) -> int | None:
-    found = first_failure(
-        members,
-        told,
-        {},
-        of_death=lambda one: RunError(type="WorkerDied", message=str(one.exit), rank=one.rank),
-        output=lambda rank: tmp_path / f"{rank}.log",
-    )
+def first(members: list[Member], told: dict[int, Entry]) -> int | None:
+    def of_death(one: Member) -> RunError:
+        return RunError(type="WorkerDied", message=str(one.exit), rank=one.rank)
+
+    found = first_failure(members, told, {}, of_death=of_death)
     return found.rank if found else None
 
 
 class TestTheFirstFailure:
-    def test_is_none_when_all_ended_in_good_order(self, tmp_path: Path) -> None:
-        assert (
-            first(tmp_path, [member(0, 0), member(1, 0)], said(r0=(1, RunSucceeded()), r1=(2, RunSucceeded()))) is None
-        )
+    def test_is_none_when_all_ended_in_good_order(self) -> None:
+        assert first([member(0, 0), member(1, 0)], said(r0=(1, RunSucceeded()), r1=(2, RunSucceeded()))) is None
 
-    def test_is_the_earliest_of_those_that_stand_for_themselves(self, tmp_path: Path) -> None:
+    def test_is_the_earliest_of_those_that_stand_for_themselves(self) -> None:
         told = said(r0=(1, RunFailed(error=BROKEN)), r1=(30, RunFailed(error=OWN)), r2=(20, RunFailed(error=OWN)))
-        assert first(tmp_path, [member(rank, 1) for rank in range(3)], told) == 2
+        assert first([member(rank, 1) for rank in range(3)], told) == 2
 
-    def test_is_the_earliest_of_all_when_none_stands_for_itself(self, tmp_path: Path) -> None:
+    def test_is_the_earliest_of_all_when_none_stands_for_itself(self) -> None:
         told = said(r0=(5, RunFailed(error=BROKEN)), r1=(4, RunFailed(error=BROKEN)))
-        assert first(tmp_path, [member(0, 1), member(1, 1)], told) == 1
+        assert first([member(0, 1), member(1, 1)], told) == 1
 
-    def test_is_a_silent_death_that_was_not_ours(self, tmp_path: Path) -> None:
+    def test_is_a_silent_death_that_was_not_ours(self) -> None:
         members = [member(0, -signal.SIGKILL, was_killed=True), member(1, -signal.SIGKILL, ended_ms=9)]
-        assert first(tmp_path, members, {}) == 1
+        assert first(members, {}) == 1
 
     def test_is_not_the_abort_of_a_rank_whose_library_gave_up_on_the_others(self, tmp_path: Path) -> None:
-        (tmp_path / "0.log").write_text("terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        output = tmp_path / "0.log"
+        output.write_text("terminate called after throwing an instance of 'c10::DistBackendError'\n"
                                         "  what(): [Rank 0] ProcessGroupNCCL's watchdog got an error\n")  # fmt: skip
-        members = [member(0, -signal.SIGABRT, ended_ms=5), member(1, -signal.SIGSEGV, ended_ms=6)]
-        assert first(tmp_path, members, {}) == 1
+        members = [member(0, -signal.SIGABRT, ended_ms=5, output=output), member(1, -signal.SIGSEGV, ended_ms=6)]
+        assert first(members, {}) == 1
 
 
 class TestTheRankThatDecides:

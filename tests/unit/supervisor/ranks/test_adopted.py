@@ -14,11 +14,10 @@ from actors import GONE, SECONDS, SUMMARY, Actor, engine, join
 
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
-from hostcore.runs.channel import errors_as_content
+from hostcore.plugins.errors import as_content
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.documents import write_contracts, write_record
 from hostcore.supervisor.attempt.journal import Journal
-from hostcore.supervisor.attempt.listeners import Audience
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import open_run
@@ -132,7 +131,7 @@ class TestARun:
 
     def test_that_one_rank_finds_invalid_is_refused_by_all(self, pair: Pair) -> None:
         pair.actor(0).say("ready", SUMMARY)
-        pair.actor(1).say("invalid", errors_as_content(HostcoreError("there is no device 'cuda:1' here")))
+        pair.actor(1).say("invalid", as_content(HostcoreError("there is no device 'cuda:1' here")))
         with pytest.raises(Errors, match="no device 'cuda:1'"):
             pair.result.result(SECONDS)
         assert pair.code.result(SECONDS) == 2
@@ -203,7 +202,7 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
         kind, content = worker.channel.receive(SECONDS)
         assert worker.wait().code == 0
     assert code.result(SECONDS) == 1
-    journal = Journal(opening, plan().job, Audience([]), ranks=2)
+    journal = Journal(opening, plan().job, ranks=2)
     directory.rank_events(1, 1).unlink()
     assert kind == "said"
     journal.hear_end(1, content["line"].encode(), content["offset"])

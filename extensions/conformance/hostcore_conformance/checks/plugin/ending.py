@@ -2,11 +2,9 @@
 
 import contextlib
 import gc
-import os
 import threading
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Final
 
 from hostcore.plugins.errors import one_line
@@ -20,11 +18,11 @@ from hostcore_conformance.checks.plugin.starting import (
     opens_and_closes,
 )
 from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.process.resources import open_files
 from hostcore_conformance.subject import Subject
 
 _ROUNDS: Final = 3
 _PATIENCE_SECONDS: Final = 5.0
-_LISTINGS: Final = ("/proc/self/fd", "/dev/fd")
 _FIXES: Final = {
     "threads": "End and join it in close(): an executor has shutdown(), a client usually close().",
     "files": "Close it in close(); use `with` for what is needed for a moment only.",
@@ -123,13 +121,13 @@ def _left_behind(subject: Subject) -> "dict[str, Counter[str] | None]":
     """What there is more after some rounds than after the first; of files None where they cannot be counted."""
     _round(subject)
     gc.collect()
-    before = {"threads": _threads(), "files": _open_files()}
+    before = {"threads": _threads(), "files": open_files()}
     for _ in range(_ROUNDS):
         _round(subject)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         gc.collect()
-        left = {"threads": _more(_threads(), before["threads"]), "files": _more(_open_files(), before["files"])}
+        left = {"threads": _more(_threads(), before["threads"]), "files": _more(open_files(), before["files"])}
         ended = all(sum(one.values()) < _ROUNDS for one in left.values() if one is not None)
         if ended or time.monotonic() > deadline:
             return left
@@ -156,18 +154,3 @@ def _threads() -> "Counter[str]":
     # Numbers tell threads of one pool apart: pool-1_0, pool-2_0.
     names = ("".join(letter for letter in thread.name if not letter.isdigit()) for thread in threading.enumerate())
     return Counter(names)
-
-
-def _open_files() -> "Counter[str] | None":
-    listing = next((path for path in _LISTINGS if Path(path).is_dir()), None)
-    if listing is None:
-        return None
-    return Counter(_target(f"{listing}/{name}") for name in os.listdir(listing))  # noqa: PTH208 - strings are enough
-
-
-def _target(descriptor: str) -> str:
-    try:
-        target = os.readlink(descriptor)  # noqa: PTH115 - what is not a path is shown as it is
-    except OSError:  # gone: it was the listing's own
-        return "the listing"
-    return target.partition(":[")[0]  # socket:[12345]

@@ -12,6 +12,7 @@ from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.running import baseline, require_success, run_alone
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage, raised
 from hostcore_conformance.errors import ConformanceError
+from hostcore_conformance.process.resources import open_files
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.subject import Subject
 
@@ -208,7 +209,7 @@ def _running() -> dict[str, list[str]]:
     """The threads, child processes and open files that there are."""
     gc.collect()
     threads = [thread.name for thread in threading.enumerate()]
-    return {"thread": threads, "child process": _children(), "open file": _files()}
+    return {"thread": threads, "child process": _children(), "open file": [*(open_files() or Counter()).elements()]}
 
 
 def _children() -> list[str]:
@@ -217,14 +218,4 @@ def _children() -> list[str]:
     for task in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             found += task.read_text().split()
-    return found
-
-
-def _files() -> list[str]:
-    """What the descriptors of this process lead to; empty where the system does not tell."""
-    found = []
-    for path in Path("/proc/self/fd").glob("*"):
-        with contextlib.suppress(OSError):
-            target = str(path.readlink())
-            found.append(target if target.startswith("/") else target.partition(":")[0])
     return found

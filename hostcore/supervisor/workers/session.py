@@ -1,8 +1,22 @@
-"""The workers of a run, one for each rank: heard all at once, told and ended together."""
+"""A session with the workers of a job, one for each rank: started, told to go, heard, ended.
+
+A run, a check of a job, an evaluation and the agent of a rank on another machine hold one each::
+
+    start ─▶ "invalid"
+         └─▶ "ready" from all: ``summaries``          a check ends here
+                 └─▶ send("go") ─▶ "evaluated", or "failed"      an evaluation ends here
+                               └─▶ the ranks' logs; "failed" where a log cannot take it      a run
+
+In: a :class:`~hostcore.supervisor.workers.spawn.Spawn`, and for each rank a contract file and a file for its output;
+later messages, ``kill`` and ``abort``. Out: the messages of each worker (see :mod:`hostcore.runs.channel`), what it has
+found out about the job (``Member.summary``), and how it ended (``Member.exit``). After ``close`` no worker lives, nor
+any process of its group.
+"""
 
 import selectors
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,10 +24,17 @@ import attrs
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.channel import Channel
+from hostcore.runs.contract import WorkerContract
+from hostcore.runs.record import RunRecord
+from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.workers.spawn import Spawn, Worker, WorkerExit
 
+#: How long to wait for a worker's next message before looking around. An end is noticed at once.
+TICK_SECONDS: Final = 0.1
 #: A worker that has closed its line is about to end.
 _EXIT_POLL_SECONDS: Final = 0.01
+_OUTPUT_LINES: Final = 40
+_OUTPUT_BYTES: Final = 64 * 1024
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -21,7 +42,11 @@ class Member:
     """A rank's worker, and what is known of it."""
 
     rank: int
+    #: How messages call it.
+    name: str = "the worker"
     worker: Worker
+    #: The file of its standard output and standard error.
+    output: Path
     #: What it found out about the job, once it is ready.
     summary: Mapping[str, Any] | None = None
     #: How it ended; None while it runs.
@@ -31,9 +56,19 @@ class Member:
     #: Whether it was ended from here, and did not die by itself.
     was_killed: bool = False
 
+    def tail(self) -> str:
+        """The last lines of its output; empty if there is none."""
+        try:
+            with self.output.open("rb") as file:
+                file.seek(max(0, self.output.stat().st_size - _OUTPUT_BYTES))
+                lines = file.read().decode(errors="replace").splitlines()
+        except FileNotFoundError:
+            return ""
+        return "\n".join(lines[-_OUTPUT_LINES:])
 
-class WorkerGroup:
-    """All workers of an attempt, by rank.
+
+class WorkerSession:
+    """All workers of an attempt, a check or an evaluation, by rank.
 
     :param clock_ms: The wall clock, in milliseconds since 1970.
     """
@@ -49,7 +84,8 @@ class WorkerGroup:
         :param files: The contract file and the output file of each rank.
         """
         for rank, (contract, output) in enumerate(files):
-            member = Member(rank=rank, worker=spawn(rank, contract, output))
+            name = "the worker" if len(files) == 1 else f"the worker of rank {rank}"
+            member = Member(rank=rank, name=name, worker=spawn(rank, contract, output), output=output)
             self.members.append(member)
             self._selector.register(member.worker.channel, selectors.EVENT_READ, member)
 
@@ -62,7 +98,13 @@ class WorkerGroup:
         """Whether all have ended."""
         return all(member.exit is not None for member in self.members)
 
-    def listen(self, seconds: float) -> Iterator[tuple[Member, str, Any]]:
+    @property
+    def summaries(self) -> list[Mapping[str, Any]]:
+        """What each rank has found out about the job; empty until all are ready."""
+        found = [member.summary for member in self.members if member.summary is not None]
+        return found if len(found) == len(self.members) else []
+
+    def listen(self, seconds: float = TICK_SECONDS) -> Iterator[tuple[Member, str, Any]]:
         """What they say, once one of them says something or ends; nothing if none does in time.
 
         :return: Who says it, kind and content.
@@ -80,7 +122,10 @@ class WorkerGroup:
     def _hear(self, member: Member) -> Iterator[tuple[Member, str, Any]]:
         try:
             while True:
-                yield member, *member.worker.channel.receive(0)
+                kind, content = member.worker.channel.receive(0)
+                if kind == "ready":
+                    member.summary = content
+                yield member, kind, content
         except TimeoutError:
             return
         except EOFError:
@@ -123,3 +168,34 @@ class WorkerGroup:
         for member in self.members:
             member.worker.close()
         self._selector.close()
+
+
+@contextmanager
+def session_without_run(
+    plan: RunPlan, job: Mapping[str, Any], spawn: Spawn, *, ranks: int = 1, **contract: Any
+) -> Iterator[WorkerSession]:
+    """Start workers that belong to no run. What they write lies in a temporary folder; all of it is gone afterwards.
+
+    :param job: The plan's job, as they are to see it.
+    :param contract: Fields of their :class:`~hostcore.runs.contract.WorkerContract` beside its paths.
+    """
+    with tempfile.TemporaryDirectory(prefix="hostcore-worker-") as folder:
+        place = Path(folder)
+        record, file = place / "run.json", place / "contract.json"
+        RunRecord(job=job, job_dir=str(plan.job_dir)).write(record)
+        WorkerContract(
+            trainer_plugin=plan.spec.trainer,
+            job_spec_path=str(record),
+            checkpoints_dir=str(place / "checkpoints"),
+            samples_dir=str(place / "samples"),
+            events_path=str(place / "events.jsonl"),
+            run_dir=folder,
+            inputs=plan.fetched.inputs,
+            **contract,
+        ).write(file)
+        session = WorkerSession()
+        try:
+            session.start(spawn, [(file, place / f"rank-{rank}.log") for rank in range(ranks)])
+            yield session
+        finally:
+            session.close()  # they have said all there is to say; a thread that a plugin started could keep them

@@ -1,4 +1,4 @@
-"""Listeners of the Python call: each is guarded. And the journal that tells them, and that there is news to read."""
+"""The journal of an attempt, and the listeners that it tells, each of them guarded."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,8 @@ import pytest
 
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
-from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.attempt.journal import Journal, Listener
 from hostcore.supervisor.attempt.lease_guard import LeaseGuard, RunTakenOver
-from hostcore.supervisor.attempt.listeners import Audience, Listener
 from hostcore.supervisor.opening import open_run
 from hostcore_hookspecs import Event, ReporterContext
 from hostcore_hookspecs.errors import RunError
@@ -71,7 +70,7 @@ def journal(plan: Callable) -> Callable[..., Journal]:
 
     def make(*listeners: Heard, readers: Readers | None = None, **keys: Any) -> Journal:
         opening = open_run(plan(**keys))
-        made = Journal(opening, plan().job, Audience([one.listener for one in listeners]), readers=readers)
+        made = Journal(opening, plan().job, [one.listener for one in listeners], readers=readers)
         made.open()
         return made
 
@@ -121,7 +120,7 @@ class TestAListener:
         log = journal(*(Heard(str(number), raise_at="run_succeeded") for number in range(3)))
         log.end(RunSucceeded())
         assert [event.name for event in written(plan)] == ["run_succeeded"]
-        assert [(one.label, one.message) for one in log.failures] == [
+        assert [(one.reporter, one.message) for one in log.failures] == [
             (str(number), f"ValueError: {number} is broken") for number in range(3)
         ]
 
@@ -159,7 +158,7 @@ class TestTheJournal:
 
     def test_numbers_on_where_the_attempt_before_ended(self, plan: Callable, past: Callable) -> None:
         for attempt in (1, 2):
-            log = Journal(past(plan()).attempt(attempt), plan().job, Audience([]))
+            log = Journal(past(plan()).attempt(attempt), plan().job)
             log.open()
             log.note(EpochStarted())
             log.close()
@@ -175,8 +174,8 @@ class TestTheJournal:
                 past(plan()).attempt(2)
                 now[0] += 3600
 
-        audience = Audience([Listener(label="here", report_event=be_stopped)])
-        log = Journal(opening, plan().job, audience, may_write=lease_guard.check)
+        listeners = [Listener(label="here", report_event=be_stopped)]
+        log = Journal(opening, plan().job, listeners, may_write=lease_guard.check)
         log.open()
         rank = RankLog(opening.directory.rank_events(1, 0))
         rank.write(CheckpointSaved(path="checkpoints/step-000011", bytes=1, final=False), step=11, epoch=0)
@@ -188,7 +187,7 @@ class TestTheJournal:
     def test_takes_up_what_a_worker_wrote_after_its_supervisor_had_died(self, plan: Callable, past: Callable) -> None:
         run = past(plan())
         opening = run.attempt()
-        first = Journal(opening, plan().job, Audience([]))
+        first = Journal(opening, plan().job)
         first.open()
         rank = RankLog(opening.directory.rank_events(1, 0))
         rank.write(Metrics(metrics={}), step=10, epoch=0)
@@ -199,7 +198,7 @@ class TestTheJournal:
         ear = Heard("ear")
         for attempt in (2, 3):
             opening = run.attempt(attempt)
-            log = Journal(opening, plan().job, Audience([ear.listener]))
+            log = Journal(opening, plan().job, [ear.listener])
             log.open()
             log.end(RunSucceeded())
         events = written(plan)
@@ -219,7 +218,7 @@ class TestTheJournal:
     ) -> None:
         readers, run = Readers(), past(plan())
         for attempt in (1, 2):
-            log = Journal(run.attempt(attempt), plan().job, Audience([]), readers=readers)
+            log = Journal(run.attempt(attempt), plan().job, readers=readers)
             log.open()
             log.note(EpochStarted())
             log.end(RunSucceeded())

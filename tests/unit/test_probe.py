@@ -1,6 +1,9 @@
 """A probe answers, whatever becomes of its process."""
 
 import os
+import signal
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,9 +12,9 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from hostcore.supervisor.doctor.probe import Probe
+from hostcore.probe import Probe
 
-Ask = Callable[[str], Probe]
+Ask = Callable[..., Probe]
 
 
 @pytest.fixture
@@ -19,9 +22,10 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
     """Asks a module with this source."""
     with ExitStack() as stack:
 
-        def start(source: str) -> Probe:
+        def start(source: str, question: str = "") -> Probe:
             (tmp_path / "asked.py").write_text(textwrap.dedent(source))
-            return stack.enter_context(Probe("asked", environment={**os.environ, "PYTHONPATH": str(tmp_path)}))
+            environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+            return stack.enter_context(Probe("asked", question=question, environment=environment))
 
         yield start
 
@@ -94,3 +98,65 @@ def test_what_the_interpreter_prints_at_its_start_is_no_answer(ask: Ask, tmp_pat
 def test_half_a_line_is_no_answer(ask: Ask) -> None:
     answer = ask("""import sys; sys.stdout.write('{"sum": 1}\\n{"su'); sys.exit(3)""").answer(30)
     assert (answer.lines, answer.trouble) == ([{"sum": 1}], "the process exited with 3")
+
+
+def test_a_question_is_a_line_of_its_standard_input(ask: Ask) -> None:
+    source = """
+        import json, sys
+        from hostcore.probe import answer
+        asked = json.loads(sys.stdin.readline())
+        answer(lambda say: say(sum=sum(asked)))
+    """
+    numbers = list(range(100_000))  # more than a pipe holds
+    assert ask(source, str(numbers)).answer(30).last("sum") == sum(numbers)
+
+
+def test_a_long_question_that_is_not_read_keeps_nothing(ask: Ask) -> None:
+    answer = ask("raise SystemExit(4)", "0" * 1_000_000).answer(30)
+    assert answer.trouble == "the process exited with 4"
+
+
+def test_an_interpreter_that_cannot_be_started_is_an_answer() -> None:
+    with Probe("asked", python="/no/such/python") as probe:
+        answer = probe.answer(30)
+    assert (answer.not_started, answer.lines) == ("No such file or directory", ())
+    assert answer.trouble == "no process can be started for it: No such file or directory"
+
+
+@pytest.mark.parametrize("own_session", [True, False])
+def test_it_ends_when_the_process_that_asked_was_killed(tmp_path: Path, own_session: bool) -> None:
+    (tmp_path / "asked.py").write_text(
+        "import subprocess, sys, threading\n"
+        "from hostcore.probe import answer\n"
+        "def examine(say):\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'])\n"
+        "    print(child.pid, file=sys.stderr, flush=True)\n"
+        "    say(child=child.pid)\n"
+        "    threading.Event().wait()\n"
+        "answer(examine)\n"
+    )
+    asking = (
+        "import sys, time\n"
+        "from hostcore.probe import Probe\n"
+        f"probe = Probe('asked', own_session={own_session})\n"
+        "while not probe._said: time.sleep(0.01)\n"
+        "print(probe._process.pid, probe._said[0].decode(), flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", asking],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        start_new_session=True,
+    )
+    with process:
+        assert process.stdout is not None
+        probe, _, said = process.stdout.readline().partition(" ")
+        child = int(said.strip()[len('{"child":') : -1])
+        process.kill()
+    wait_until(lambda: not _runs(int(probe)), "the probe to end")
+    if own_session:
+        wait_until(lambda: not _runs(child), "what it started to end")
+    else:
+        os.killpg(process.pid, signal.SIGKILL)  # the group of the process that asked
