@@ -58,7 +58,7 @@ def run(
     require_one_rank(plan)
     require_no_engine(plan)
     with Interrupts() as interrupts:
-        plan = bring_here(plan, lambda line: print(visible(line), file=sys.stderr))
+        plan, _ = bring_here(plan, lambda line: print(visible(line), file=sys.stderr))
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return opened

@@ -49,7 +49,7 @@ class _Watch:
         self._plan = plan
         self._submission = submission
         self._directory = plan.directory
-        self._launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
+        self._launcher = launcher_of(plan.spec, discover())
         self._log = GrowingLog(self._directory.events)
         self._printed = OutputEcho(err=True)
         #: How far what the launched process printed was read.

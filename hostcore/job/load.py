@@ -48,7 +48,7 @@ def load_job(
     overrides: Sequence[str] = (),
     override_names: Mapping[str, str] = _NO_NAMES,
     profile: str | None = None,
-    base_dir: Path | None = None,
+    job_dir: Path | None = None,
     world_size: int | None = None,
     now: Callable[[], datetime] = _utc_now,
     token: Callable[[], str] = _random_token,
@@ -61,7 +61,8 @@ def load_job(
     :param overrides: ``key=value``, as ``--set`` takes them; their relative paths start at the working directory.
     :param override_names: What errors call an override that is no ``--set``: ``--devices``, ``$TRAINER_PLUGIN``.
     :param profile: One of the job's ``profiles``.
-    :param base_dir: Where other relative paths start. None: the file's folder; for a mapping the working directory.
+    :param job_dir: Where other relative paths start, and import paths are searched. None: the file's folder; for a
+        mapping the working directory.
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :param now: The clock, for a generated run id.
     :param token: Four random hexadecimal digits, for a generated run id.
@@ -70,10 +71,10 @@ def load_job(
     file = None if isinstance(source, Mapping) else Path(source)
     origins: Origins = {}
     try:
-        folder = (base_dir or (folder_of(file) if file else Path.cwd())).absolute()
+        folder = (job_dir or (folder_of(file) if file else Path.cwd())).absolute()
         document, origins = _document(source, folder, profile)
         document, origins = _overridden(document, origins, overrides, override_names)
-        spec = attrs.evolve(_spec(document), base_dir=folder, origins=origins, world_size=world_size)
+        spec = attrs.evolve(_spec(document), job_dir=folder, origins=origins, world_size=world_size)
         check_global_batch(spec)
     except HostcoreError as error:
         point_to_sections(all_errors(error))

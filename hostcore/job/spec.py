@@ -199,8 +199,9 @@ class JobSpec:
     resources: ResourcesSpec | None = attrs.field(
         default=None, metadata={"help": "What the launcher asks its engine for."}
     )
-    #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
-    base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
+    #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder. A job
+    #: that was loaded has an absolute one.
+    job_dir: Path = attrs.field(factory=Path, eq=False, metadata={"key": False})
     #: Whether the job named no run, so that it cannot have run before.
     generated_run_id: bool = attrs.field(default=False, eq=False, metadata={"key": False})
     #: Ranks, when an engine has started them; None: one for each device.
@@ -212,7 +213,7 @@ class JobSpec:
         check_rules(self)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON that loads into an equal spec. ``base_dir`` is not part of it."""
+        """As plain JSON that loads into an equal spec. ``job_dir`` is not part of it."""
         plain: dict[str, Any] = to_plain(self)
         if not self.run_id:
             del plain["run_id"]

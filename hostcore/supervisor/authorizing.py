@@ -61,7 +61,7 @@ def policies_of(operator: OperatorFile, plan: RunPlan, discovered: Discovered) -
     """
     return [
         *operator_policies(operator, discovered),
-        *_load(plan.spec.policies, discovered, job_dir=plan.job_dir, file=None),
+        *_load(plan.spec.policies, discovered, job_dir=plan.spec.job_dir, file=None),
     ]
 
 

@@ -40,7 +40,7 @@ def check_job(plan: RunPlan, *, timeout_seconds: float | None = None) -> Mapping
     with tempfile.TemporaryDirectory(prefix="hostcore-check-") as folder:
         place = Path(folder)
         record, contract = place / "run.json", place / "contract.json"
-        RunRecord(job=_checked_here(plan.spec), job_dir=str(plan.job_dir)).write(record)
+        RunRecord(job=_checked_here(plan.spec), job_dir=str(plan.spec.job_dir)).write(record)
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
             job_spec_path=str(record),

@@ -135,7 +135,7 @@ def evaluate(
     with hold_devices(spec) as devices, tempfile.TemporaryDirectory(prefix="hostcore-evaluate-") as folder:
         place = Path(folder)
         record, contract, output = place / "run.json", place / "contract.json", place / "worker.log"
-        RunRecord(job=spec.to_json(), job_dir=str(plan.job_dir)).write(record)
+        RunRecord(job=spec.to_json(), job_dir=str(plan.spec.job_dir)).write(record)
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
             job_spec_path=str(record),

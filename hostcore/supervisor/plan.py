@@ -8,7 +8,6 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import folder_of
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.origins import mark
@@ -38,8 +37,6 @@ class RunPlan:
 
     spec: JobSpec
     job: Job
-    #: The folder that import paths are searched in; absolute.
-    job_dir: Path
     #: The plugins of both rooms, in the order of the job.
     selected: Sequence[Selected]
     reporters: Sequence[Component]
@@ -100,7 +97,7 @@ def make_plan(
         overrides=overrides,
         override_names=override_names,
         profile=profile,
-        base_dir=job_dir,
+        job_dir=job_dir,
         world_size=world_size,
     )
     try:
@@ -108,7 +105,6 @@ def make_plan(
             spec,
             extra_reporters=extra_reporters,
             runs=runs or runs_dir(),
-            job_dir=job_dir or (Path.cwd() if isinstance(source, Mapping) else folder_of(source)),
             load=load,
             discovered=discovered,
         )
@@ -122,7 +118,6 @@ def _planned(
     *,
     extra_reporters: Sequence[DeliveryUse],
     runs: Path,
-    job_dir: Path,
     load: bool,
     discovered: Discovered | None,
 ) -> RunPlan:
@@ -132,14 +127,13 @@ def _planned(
         reporters=_with_extra(_with_terminal(spec), extra_reporters),
         uploaders=mirroring(spec.uploaders, spec.checkpoint_base_uri),
     )
-    keep_secrets(spec, job_dir, runs)
+    keep_secrets(spec, spec.job_dir, runs)
     spec, selected = _without_unwanted(spec, select(spec, discovered or discover()))
-    here = load_here(selected if load else (), job_dir=job_dir)
+    here = load_here(selected if load else (), job_dir=spec.job_dir)
     directory = RunDirectory(runs / spec.run_id)
     return RunPlan(
         spec=spec,
         job=job_view(spec),
-        job_dir=job_dir,
         selected=selected,
         reporters=here["reporter"],
         uploaders=here["uploader"],

@@ -94,7 +94,7 @@ def submit(
         if finished is not None:
             return finished
         remove_orphaned(directory)
-    launcher = launcher or launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
+    launcher = launcher or launcher_of(plan.spec, discovered or discover())
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(
@@ -125,7 +125,7 @@ def dry_run(plan: RunPlan, discovered: Discovered | None = None) -> LaunchPlan:
 
     :raises HostcoreError: When it would refuse.
     """
-    launcher = launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
+    launcher = launcher_of(plan.spec, discovered or discover())
     attempt = newest_attempt(plan.directory.attempts) + 1
     launch = Launch(attempt=attempt, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
     return launcher.plan(launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None))
@@ -158,8 +158,8 @@ def _record(plan: RunPlan, before: "_Before", *, total_steps: int) -> None:
     earlier = before.record or {}
     RunRecord(
         job=plan.spec.to_json(),
-        job_dir=str(plan.job_dir),
-        plugins=[attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected],
+        job_dir=str(plan.spec.job_dir),
+        plugins=[attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in plan.selected],
         environment={"hostcore": __version__},
         parent=earlier.get("parent") or plan.spec.begins_from,
         submitted_ms=earlier.get("submitted_ms") or now_ms(),

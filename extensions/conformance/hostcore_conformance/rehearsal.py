@@ -98,7 +98,7 @@ def run_small(job: Mapping[str, Any], *, runs: Path, job_dir: Path) -> Rehearsal
     """
     plan = attrs.evolve(make_plan(job, runs=runs, job_dir=job_dir), plots=False)
     with process_kept(), Interrupts() as interrupts:
-        plan = bring_here(plan, lambda _: None)
+        plan, _ = bring_here(plan, lambda _: None)
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return Rehearsal(result=opened, directory=plan.directory)

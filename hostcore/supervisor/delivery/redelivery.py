@@ -14,7 +14,6 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.layers import apply_override, override_name
-from hostcore.job.load import load_job
 from hostcore.job.origins import Origins, mark, with_origin
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
@@ -94,7 +93,7 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
     :param settings: ``key=value``, applied last.
     :raises HostcoreError: When there is no such reporter, or its settings are wrong.
     """
-    record, spec = _recorded(directory)
+    spec = RunRecord.read(directory.record).spec()
     discovered = discover()
     names = unique_names([use.use.rpartition("/")[2] for use in spec.reporters])
     position = _position(spec, names, name, discovered)
@@ -109,7 +108,7 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
         origins = with_origin(origins, override, before, chosen, name=name_of_override)
     ref = _resolved(use.use, "reporter", discovered, at)
     try:
-        component = _loaded(ref, chosen, at, Path(record.job_dir) if own else Path.cwd())
+        component = _loaded(ref, chosen, at, spec.job_dir if own else Path.cwd())
     except HostcoreError as error:
         mark(all_errors(error), {f"{at}{place}": origin for place, origin in origins.items()})
         for one in all_errors(error):
@@ -148,20 +147,19 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
     :raises HostcoreError: When the run has none, or none of such a name, or one cannot be loaded.
     """
     try:
-        record, spec = _recorded(directory)
-        base_uri, job_dir = spec.checkpoint_base_uri, Path(record.job_dir)
-        own = _uploaders(mirroring(spec.uploaders, base_uri), job_dir, base_uri=base_uri)
+        spec = RunRecord.read(directory.record).spec()
+        base_uri = spec.checkpoint_base_uri
+        own = _uploaders(mirroring(spec.uploaders, base_uri), spec.job_dir, base_uri=base_uri)
     except HostcoreError as error:
         if to is None:
             for one in all_errors(error):
                 one.file = one.file or str(directory.record)
             raise
         # What the run's own uploaders lack is their business; that they cannot be loaded must not keep this one.
-        record, spec = _recorded(directory)
-        job_dir, own = Path(record.job_dir), []
+        spec, own = RunRecord.read(directory.record).spec(), []
     if to is not None:
         base_uri = to
-        destinations = _uploaders([DeliveryUse(use=FSSPEC)], job_dir, base_uri=to)
+        destinations = _uploaders([DeliveryUse(use=FSSPEC)], spec.job_dir, base_uri=to)
     else:
         destinations = _wanted(directory, own, names)
     served = {one.key for one in destinations}
@@ -198,12 +196,6 @@ def _uploaders(uses: Sequence[DeliveryUse], job_dir: Path, *, base_uri: str | No
     if errors:
         raise Errors(errors)
     return destinations_of(components, uses, base_uri=base_uri)
-
-
-def _recorded(directory: RunDirectory) -> tuple[RunRecord, JobSpec]:
-    record = RunRecord.read(directory.record)
-    spec = load_job(record.job, base_dir=Path(record.job_dir), world_size=record.world_size or None)
-    return record, spec
 
 
 def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRef:

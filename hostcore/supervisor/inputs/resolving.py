@@ -86,7 +86,7 @@ def _source(name: str, one: InputSpec, resolvers: "_Resolvers") -> Source:
         ref = one.ref if location != one.ref else ""
     assert isinstance(location, str)
     if not is_uri(location):
-        location = absolute(location, resolvers.base_dir)
+        location = absolute(location, resolvers.job_dir)
     return Source(
         name=name, pointer=pointer, location=location, sha256=one.sha256 or "", storage_options=options, ref=ref
     )
@@ -106,7 +106,7 @@ class _Resolvers:
             Hooks(components, kinds=("resolver",)).bind("resolve_ref") if components else None
         )
         #: Where relative paths start.
-        self.base_dir = spec.base_dir or Path.cwd()
+        self.job_dir = spec.job_dir
 
     def ask(self, ref: str, name: str, pointer: str) -> str:
         """Where a reference leads.
@@ -132,7 +132,7 @@ class _Resolvers:
         )
 
     def _lies_beside_the_job(self, ref: str) -> bool:
-        return Path(absolute(ref, self.base_dir)).exists()
+        return Path(absolute(ref, self.job_dir)).exists()
 
     def _answer(self, ref: str, context: ResolveContext, pointer: str) -> object:
         if self._resolve is None:

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.orphaned import is_orphaned, remove_orphaned
-from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.opening import RunConflict, require_same_job
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
 
 if TYPE_CHECKING:
-    from hostcore.runs.record import RunRecord
     from hostcore.supervisor.mirror.place import Mirror
     from hostcore.supervisor.remote.errors import StoreError
 
@@ -96,7 +95,7 @@ def _look(plan: RunPlan, *, is_here: bool, tell: Tell) -> None:
             hint="choose another run_id, or leave it out to have one made",
         )
     else:
-        _refuse_foreign(plan, mirror, record)
+        require_same_job(plan, record, file=f"{mirror.uri}/config/run.json", where="in the mirror")
         with file_errors(plan.directory):
             _adopt(plan, mirror, tell)
 
@@ -132,21 +131,6 @@ def _refuse_overtaken(plan: RunPlan, mirror: "Mirror") -> None:
         file=str(plan.directory.path),
         hint=f"move {plan.directory.path} away to go on from {mirror.uri}, or choose another run_id",
     )
-
-
-def _refuse_foreign(plan: RunPlan, mirror: "Mirror", record: "RunRecord") -> None:
-    """See that the run in the mirror is of this job, before anything of it is fetched."""
-    from hostcore.job.differences import in_words, job_differences
-    from hostcore.job.load import load_job
-
-    recorded = load_job(record.job, world_size=record.world_size or None)
-    if different := job_differences(recorded, plan.spec):
-        raise RunConflict(
-            f"the run_id {plan.spec.run_id!r} belongs to another job, in the mirror: {in_words(different)}",
-            pointer="/run_id",
-            file=f"{mirror.uri}/config/run.json",
-            hint="choose another run_id, or leave it out to have one made",
-        )
 
 
 def _adopt(plan: RunPlan, mirror: "Mirror", tell: Tell) -> None:

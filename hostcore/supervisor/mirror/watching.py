@@ -17,7 +17,6 @@ import attrs
 
 from hostcore.checkpoints.durable import write_file
 from hostcore.events.reader import seq_of
-from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, read_document, write_document
@@ -120,7 +119,7 @@ def refresh_far(directory: RunDirectory) -> None:
         return
     record, result = RunRecord.read(directory.record), RunResult.read(directory.result)
     is_new = has_ended(directory, launch) and (result is None or result.attempt < launch.attempt)
-    refresh(load_job(record.job, world_size=record.world_size or None), directory, at_once=is_new)
+    refresh(record.spec(), directory, at_once=is_new)
 
 
 def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> bool:

@@ -111,7 +111,7 @@ def test_nothing_may_stand_beside_a_reference() -> None:
 
 
 def test_a_relative_file_starts_at_the_job(tmp_path: Path) -> None:
-    job = load_job({**JOB, "hyperparams": {"token": {"$secret": "file:keys/token"}}}, base_dir=tmp_path)
+    job = load_job({**JOB, "hyperparams": {"token": {"$secret": "file:keys/token"}}}, job_dir=tmp_path)
     assert job.hyperparams["token"] == {"$secret": f"file:{tmp_path}/keys/token"}
 
 
