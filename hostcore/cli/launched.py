@@ -20,8 +20,8 @@ from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import summarize, unrecorded
 from hostcore.supervisor.cancelling import cancel
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.mirror.watching import refresh
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.watching import refresh
 from hostcore.supervisor.run_status import last_sign
 from hostcore.supervisor.submit import Submission
 from hostcore_hookspecs.errors import HostcoreError, TransientError

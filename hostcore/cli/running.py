@@ -21,12 +21,12 @@ from hostcore.supervisor.attempt.restarting import Restart, Start, run_attempts
 from hostcore.supervisor.attempt.serving import never_told
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.authorizing import authorize_here
-from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.device_leases import hold_devices
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.ranks.rendezvous import Rendezvous
+from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import Submission, require_no_engine
 from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_hookspecs.events import RunFailed

@@ -122,7 +122,7 @@ def _cancel_far(
     sleep: Callable[[float], None],
 ) -> Cancellation:
     """Cancel a run that cannot hear, since it does not see its directory: its launcher does it."""
-    from hostcore.supervisor.mirror.watching import refresh_far
+    from hostcore.supervisor.remote.watching import refresh_far
 
     summary = summarize(directory)
     requested = summary.status in ALIVE

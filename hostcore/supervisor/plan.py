@@ -21,7 +21,6 @@ from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.devices import require_clear_devices
-from hostcore.supervisor.inputs.fetched import Fetched
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 
@@ -29,6 +28,16 @@ from hostcore_hookspecs.job import Job
 SERVING: Final = ("reporter", "uploader", "resolver")
 #: Every override is called ``--set KEY``.
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@attrs.frozen(kw_only=True)
+class Fetched:
+    """Where what was brought to this machine for a run lies."""
+
+    #: The job's ``inputs`` and ``weights``: absolute paths by name.
+    inputs: Mapping[str, str] = attrs.field(factory=dict)
+    #: The commit record of the checkpoint that the run begins from, if that lies in a store; empty if not.
+    parent: str = ""
 
 
 @attrs.frozen(kw_only=True)

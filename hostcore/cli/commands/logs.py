@@ -103,7 +103,7 @@ def _is_over(directory: "RunDirectory", attempt: int | None) -> bool:
 def _refresh(directory: "RunDirectory") -> None:
     """Bring what there is of a run that goes on elsewhere, now and then."""
     if directory.launch.exists():
-        from hostcore.supervisor.mirror.watching import refresh_far
+        from hostcore.supervisor.remote.watching import refresh_far
 
         refresh_far(directory)
 

@@ -39,10 +39,10 @@ def validate_command(
     from hostcore.cli.planning import plan_of
     from hostcore.job.names import is_builtin
     from hostcore.supervisor.authorizing import authorize_here
-    from hostcore.supervisor.bringing import examine_surroundings
     from hostcore.supervisor.check import check_job
-    from hostcore.supervisor.mirror.adopting import find_in_mirror
     from hostcore.supervisor.opening import examine_run
+    from hostcore.supervisor.remote.adopting import find_in_mirror
+    from hostcore.supervisor.remote.bringing import examine_surroundings
     from hostcore.supervisor.submit import dry_run, require_no_engine
 
     if server:

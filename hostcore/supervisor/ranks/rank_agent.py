@@ -31,7 +31,6 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, INVALID
 from hostcore.supervisor.abandoned import ORPHAN_SECONDS
 from hostcore.supervisor.attempt.ending import is_end
-from hostcore.supervisor.inputs.fetching import fetch_inputs
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import load_here
 from hostcore.supervisor.ranks.engine import ADMISSION_VARIABLE, Engine
@@ -45,6 +44,7 @@ from hostcore.supervisor.ranks.rendezvous import (
     keep_alive,
     proof,
 )
+from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore.supervisor.workers.group import WorkerGroup
 from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
 from hostcore.supervisor.writable import unwritable

@@ -14,7 +14,7 @@ from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
 from hostcore.plugins.resolve import select
-from hostcore.supervisor.inputs.fetching import examine_inputs, fetch_inputs
+from hostcore.supervisor.remote.inputs import examine_inputs, fetch_inputs
 
 
 class TroubledFileSystem(MemoryFileSystem):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.supervisor.inputs.fetching import fetch_inputs
+from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore_hookspecs.errors import HostcoreError
 
 

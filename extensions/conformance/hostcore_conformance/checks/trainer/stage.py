@@ -17,8 +17,8 @@ from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.errors import one_line
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.plan import make_plan
+from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.checks.trainer.naming import packages_of, paths_of
 from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.process.settings import process_kept

@@ -10,13 +10,12 @@ from collections.abc import Callable
 import attrs
 
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.inputs.fetched import Fetched
-from hostcore.supervisor.inputs.fetching import examine_inputs, fetch_inputs
-from hostcore.supervisor.mirror.adopting import adopt_from_mirror
-from hostcore.supervisor.mirror.parent import fetch_parent
-from hostcore.supervisor.mirror.place import require_places
 from hostcore.supervisor.opening import examine_run
-from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.plan import Fetched, RunPlan
+from hostcore.supervisor.remote.adopting import adopt_from_mirror
+from hostcore.supervisor.remote.checkpoints import fetch_parent
+from hostcore.supervisor.remote.inputs import examine_inputs, fetch_inputs
+from hostcore.supervisor.remote.mirror import require_places
 
 Tell = Callable[[str], object]
 
