@@ -8,7 +8,7 @@ from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
-    from hostcore.plugins.shipped_report import ShippedReport
+    from hostcore.plugins.listing import ShippedReport
 
 
 def print_plugins(rows: Sequence[tuple[str, ...]]) -> None:

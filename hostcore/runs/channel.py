@@ -15,7 +15,7 @@ import orjson
 from hostcore.errors import Errors, all_errors
 from hostcore.events.bounds import bounded_record
 from hostcore.events.strict_json import dump
-from hostcore.job.origins import Origins, mark
+from hostcore.job.layers import Origins, mark
 from hostcore.plugins.errors import PluginError
 from hostcore_hookspecs.errors import HostcoreError
 

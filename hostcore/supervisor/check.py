@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore.errors import Errors
-from hostcore.job.origins import Origins
+from hostcore.job.layers import Origins
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract

@@ -11,7 +11,7 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.job.differences import ABSENT, Difference, in_words
 from hostcore.job.json_values import to_plain
-from hostcore.job.origins import Origins
+from hostcore.job.layers import Origins
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import errors_of_content
 from hostcore.runs.contract import WorkerContract

@@ -8,9 +8,9 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.layers import mark
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
-from hostcore.job.origins import mark
 from hostcore.job.secrets import keep_secrets, remember_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component

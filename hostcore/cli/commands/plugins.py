@@ -45,7 +45,7 @@ def _list(server: str | None, as_json: bool) -> None:
     if server:
         run_client(server).plugins(as_json=as_json)
         return
-    from hostcore.plugins.shipped_report import shipped_reports
+    from hostcore.plugins.listing import shipped_reports
 
     found = discover()
     shipped = shipped_reports(found.refs)
@@ -101,8 +101,7 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     """
     from hostcore.cli.named_plugins import describe_named
     from hostcore.cli.plugin_lines import conformance_lines, print_plugin
-    from hostcore.plugins.listing import conformance_document
-    from hostcore.plugins.shipped_report import shipped_reports
+    from hostcore.plugins.listing import conformance_document, shipped_reports
 
     descriptions = describe_named([name])
     shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist])

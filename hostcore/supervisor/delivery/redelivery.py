@@ -13,8 +13,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.layers import apply_override, override_name
-from hostcore.job.origins import Origins, mark, with_origin
+from hostcore.job.layers import Layered, mark
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
@@ -100,17 +99,14 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
     own = None if position is None else spec.reporters[position]
     at = "" if position is None else f"/reporters/{position}"
     use = own or DeliveryUse(use=name)
-    chosen: dict[str, object] = dict(use.settings)
-    origins: Origins = {}
+    chosen = Layered(use.settings)
     for override in settings:
-        name_of_override = override_name(override)
-        before, chosen = chosen, apply_override(chosen, override, name=name_of_override)
-        origins = with_origin(origins, override, before, chosen, name=name_of_override)
+        chosen = chosen.with_override(override)
     ref = _resolved(use.use, "reporter", discovered, at)
     try:
-        component = _loaded(ref, chosen, at, spec.job_dir if own else Path.cwd())
+        component = _loaded(ref, chosen.document, at, spec.job_dir if own else Path.cwd())
     except HostcoreError as error:
-        mark(all_errors(error), {f"{at}{place}": origin for place, origin in origins.items()})
+        mark(all_errors(error), {f"{at}{place}": origin for place, origin in chosen.origins.items()})
         for one in all_errors(error):
             one.file = one.file or (str(directory.record) if own else None)
         raise

@@ -10,7 +10,7 @@ import attrs
 from hostcore.errors import Errors, all_errors
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
-from hostcore.job.origins import mark
+from hostcore.job.layers import mark
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import escaped
 from hostcore.job.secrets import resolve_secrets, without_marks

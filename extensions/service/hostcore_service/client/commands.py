@@ -14,7 +14,7 @@ from hostcore.cli.run_lines import is_of, print_runs
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.shipped_report import ShippedReport
+from hostcore.plugins.listing import ShippedReport
 from hostcore.supervisor.cancelling import Cancellation
 from hostcore.supervisor.plan import SERVING
 from hostcore_hookspecs.kinds import KINDS

@@ -10,8 +10,8 @@ from hostcore.cli.planning import job_of
 from hostcore.cli.stopping import leave, stoppable_at_once
 from hostcore.cli.watching import Screen
 from hostcore.errors import all_errors
+from hostcore.job.layers import mark
 from hostcore.job.load import load_job
-from hostcore.job.origins import mark
 from hostcore.job.spec import JobSpec
 from hostcore.runs.statuses import ALIVE
 from hostcore.supervisor.interrupts import Interrupts
