@@ -11,7 +11,6 @@ from hostcore.cli.report import name_of
 from hostcore.cli.watching import Screen, Wishes
 from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import now_ms
-from hostcore.plugins.discover import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.runs.following import is_over
 from hostcore.runs.launch import awaited_launch
@@ -49,7 +48,7 @@ class _Watch:
         self._plan = plan
         self._submission = submission
         self._directory = plan.directory
-        self._launcher = launcher_of(plan.spec, discover())
+        self._launcher = launcher_of(plan.spec, plan.discovered)
         self._log = GrowingLog(self._directory.events)
         self._printed = OutputEcho(err=True)
         #: How far what the launched process printed was read.

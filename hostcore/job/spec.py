@@ -34,9 +34,7 @@ __all__ = [
     "InputSpec",
     "JobSpec",
     "ResourcesSpec",
-    "identity",
     "job_view",
-    "same_job",
 ]
 
 Cadence = Annotated[int, Ge(0)]
@@ -320,28 +318,3 @@ def job_view(spec: JobSpec) -> Job:
         weights=spec.weights,
         inputs=to_plain(spec.inputs),
     )
-
-
-def same_job(a: JobSpec, b: JobSpec) -> list[str]:
-    """The keys in which two jobs differ such that one cannot continue the other; empty if it can."""
-    one, other = identity(a), identity(b)
-    return [key for key in one if one[key] != other[key]]
-
-
-def identity(spec: JobSpec) -> dict[str, Any]:
-    """What a job must have in common with another that continues it, by key."""
-    dataset = spec.dataset
-    if dataset is not None:
-        # How the data is carried does not change what a step sees, as long as the global batch is the same.
-        source = dataset.source.removeprefix(BUILTIN)
-        dataset = attrs.evolve(dataset, source=source, batch_size=1, readahead=0, workers=0)
-    return {
-        "trainer": spec.trainer,
-        "hyperparams": spec.hyperparams,
-        "dataset": dataset,
-        "mock_batches": spec.mock_batches,
-        "seed": spec.seed,
-        "precision": spec.precision,
-        "callbacks": [attrs.evolve(callback, use=callback.use.removeprefix(BUILTIN)) for callback in spec.callbacks],
-        "global_batch_size": spec.rows_per_step,
-    }

@@ -46,6 +46,8 @@ class RunPlan:
 
     spec: JobSpec
     job: Job
+    #: What was installed when the plan was made: whatever the job names besides is looked up in the same.
+    discovered: Discovered = attrs.field(eq=False, repr=False)
     #: The plugins of both rooms, in the order of the job.
     selected: Sequence[Selected]
     reporters: Sequence[Component]
@@ -115,7 +117,7 @@ def make_plan(
             extra_reporters=extra_reporters,
             runs=runs or runs_dir(),
             load=load,
-            discovered=discovered,
+            discovered=discovered or discover(),
         )
     except HostcoreError as error:
         mark(all_errors(error), spec.origins)
@@ -128,7 +130,7 @@ def _planned(
     extra_reporters: Sequence[DeliveryUse],
     runs: Path,
     load: bool,
-    discovered: Discovered | None,
+    discovered: Discovered,
 ) -> RunPlan:
     require_clear_devices(spec)
     spec = attrs.evolve(
@@ -137,12 +139,13 @@ def _planned(
         uploaders=mirroring(spec.uploaders, spec.checkpoint_base_uri),
     )
     keep_secrets(spec, spec.job_dir, runs)
-    spec, selected = _without_unwanted(spec, select(spec, discovered or discover()))
+    spec, selected = _without_unwanted(spec, select(spec, discovered))
     here = load_here(selected if load else (), job_dir=spec.job_dir)
     directory = RunDirectory(runs / spec.run_id)
     return RunPlan(
         spec=spec,
         job=job_view(spec),
+        discovered=discovered,
         selected=selected,
         reporters=here["reporter"],
         uploaders=here["uploader"],

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from hostcore.errors import Errors
+from hostcore.job.differences import same_job
 from hostcore.job.forms import object_form
 from hostcore.job.load import load_job
 from hostcore.job.sections import dataset_keys
@@ -20,7 +21,6 @@ from hostcore.job.spec import (
     JobSpec,
     ResourcesSpec,
     job_view,
-    same_job,
 )
 from hostcore.job.structure import structure
 from hostcore_hookspecs import Job, PluginUse, SampleRequest
