@@ -21,11 +21,11 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Listener
 from hostcore.supervisor.attempt.restarting import Restart, run_attempts
 from hostcore.supervisor.attempt.supervise import supervise
-from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.ranks.engine import Engine
+from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import require_no_engine
 from hostcore.supervisor.workers.spawn import WorkerExit
 from hostcore_builtin_plugins.control_characters import visible
@@ -58,7 +58,7 @@ def run(
     require_one_rank(plan)
     require_no_engine(plan)
     with Interrupts() as interrupts:
-        plan = bring_here(plan, lambda line: print(visible(line), file=sys.stderr))
+        plan, _ = bring_here(plan, lambda line: print(visible(line), file=sys.stderr))
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return opened

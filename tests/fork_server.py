@@ -75,7 +75,7 @@ PRELOADED = (
     "hostcore_builtin_plugins.sources.shards",
     "hostcore_builtin_plugins.terminal",
     "hostcore_builtin_plugins.uploaders.fsspec",
-    "hostcore_builtin_plugins.uploaders.places",
+    "hostcore_builtin_plugins.uploaders.store_folder",
     "aiobotocore.session",
     "alembic.command",
     "fastapi",

@@ -35,8 +35,7 @@ class FolderRuns:
     def plugins(self) -> InstalledPlugins:
         """The plugins that are installed here."""
         from hostcore.plugins.discover import discover
-        from hostcore.plugins.listing import plugins_document
-        from hostcore.plugins.shipped_report import shipped_reports
+        from hostcore.plugins.listing import plugins_document, shipped_reports
 
         found = discover()
         shipped = shipped_reports(found.refs)
@@ -67,10 +66,10 @@ class FolderRuns:
         from hostcore.cli.planning import plan_of
         from hostcore.job.names import is_builtin
         from hostcore.supervisor.authorizing import authorize_here
-        from hostcore.supervisor.bringing import examine_surroundings
         from hostcore.supervisor.check import check_job
-        from hostcore.supervisor.mirror.adopting import find_in_mirror
         from hostcore.supervisor.opening import examine_run
+        from hostcore.supervisor.remote.adopting import find_in_mirror
+        from hostcore.supervisor.remote.bringing import examine_surroundings
         from hostcore.supervisor.submit import dry_run, require_no_engine
 
         plan = plan_of(job, options, runs=self._runs)
@@ -217,7 +216,7 @@ def _view_of(status: "RunStatus") -> RunView:
 def _refresh(directory: "RunDirectory") -> None:
     """Bring what there is of a run that goes on elsewhere, now and then."""
     if directory.launch.exists():
-        from hostcore.supervisor.mirror.watching import refresh_far
+        from hostcore.supervisor.remote.watching import refresh_far
 
         refresh_far(directory)
 

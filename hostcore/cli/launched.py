@@ -11,7 +11,6 @@ from hostcore.cli.report import name_of
 from hostcore.cli.watching import Screen, WatchSignals
 from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import now_ms
-from hostcore.plugins.discover import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.runs.following import is_over
 from hostcore.runs.launch import awaited_launch
@@ -20,8 +19,8 @@ from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import summarize, unrecorded
 from hostcore.supervisor.cancelling import cancel
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.mirror.watching import refresh
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.watching import refresh
 from hostcore.supervisor.run_status import last_sign
 from hostcore.supervisor.submit import Submission
 from hostcore_hookspecs.errors import HostcoreError, TransientError
@@ -49,7 +48,7 @@ class _Watch:
         self._plan = plan
         self._submission = submission
         self._directory = plan.directory
-        self._launcher = launcher_of(plan.spec, discover(), job_dir=plan.job_dir)
+        self._launcher = launcher_of(plan.spec, plan.discovered)
         self._log = GrowingLog(self._directory.events)
         self._printed = OutputEcho(err=True)
         #: How far what the launched process printed was read.

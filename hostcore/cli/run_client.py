@@ -14,7 +14,7 @@ import attrs
 if TYPE_CHECKING:
     from hostcore.cli.job_options import JobOptions
     from hostcore.job.spec import JobSpec
-    from hostcore.plugins.shipped_report import ShippedReport
+    from hostcore.plugins.listing import ShippedReport
     from hostcore.runs.history import AttemptHistory
     from hostcore.runs.result import RunResult, RunWarning
     from hostcore.runs.summary import RunSummary

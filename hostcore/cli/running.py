@@ -21,12 +21,12 @@ from hostcore.supervisor.attempt.restarting import Restart, Start, run_attempts
 from hostcore.supervisor.attempt.serving import never_told
 from hostcore.supervisor.attempt.supervise import supervise
 from hostcore.supervisor.authorizing import authorize_here
-from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.device_leases import hold_devices
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.opening import Opening, examine_run, open_run
+from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.ranks.rendezvous import Rendezvous
+from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import Submission, require_no_engine
 from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_hookspecs.events import RunFailed
@@ -64,8 +64,8 @@ def run_plan(
         if not launched:  # both were asked at the submission
             require_no_engine(plan)
             authorize_here(plan)
-        plan = bring_here(plan, tell_aside, launched=launched)
-        if ranks is None and not in_process and examine_run(plan, launched=launched) is None:
+        plan, finished = bring_here(plan, tell_aside, launched=launched)
+        if ranks is None and not in_process and finished is None:
             plan = attrs.evolve(plan, devices=hold_devices(plan.spec))
     with plan.devices, plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched)
@@ -161,8 +161,7 @@ def _submitted(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> Submi
 
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
         authorize_here(plan)
-        plan = bring_here(plan, tell_aside)
-        finished = examine_run(plan)
+        plan, finished = bring_here(plan, tell_aside)
         checked = check_job(plan) if finished is None else {}
         if finished is None and not is_launched(plan.spec):
             hold_devices(plan.spec).close()  # the supervisor takes them; told here that it could not, while it can be

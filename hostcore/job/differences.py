@@ -7,10 +7,11 @@ from typing import Any, Final
 import attrs
 
 from hostcore.job.json_values import to_plain
+from hostcore.job.names import BUILTIN
 from hostcore.job.pointers import escaped
 from hostcore.job.secrets import is_reference
 from hostcore.job.sections import ComponentUse
-from hostcore.job.spec import JobSpec, identity, same_job
+from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
 
 #: What a key is that a job does not have.
@@ -33,9 +34,34 @@ class Difference:
         return f"{self.pointer}: {_shown(self.before)} -> {_shown(self.after)}"
 
 
+def same_job(a: JobSpec, b: JobSpec) -> list[str]:
+    """The keys in which two jobs differ such that one cannot continue the other; empty if it can."""
+    one, other = _identity(a), _identity(b)
+    return [key for key in one if one[key] != other[key]]
+
+
+def _identity(spec: JobSpec) -> dict[str, Any]:
+    """What a job must have in common with another that continues it, by key."""
+    dataset = spec.dataset
+    if dataset is not None:
+        # How the data is carried does not change what a step sees, as long as the global batch is the same.
+        source = dataset.source.removeprefix(BUILTIN)
+        dataset = attrs.evolve(dataset, source=source, batch_size=1, readahead=0, workers=0)
+    return {
+        "trainer": spec.trainer,
+        "hyperparams": spec.hyperparams,
+        "dataset": dataset,
+        "mock_batches": spec.mock_batches,
+        "seed": spec.seed,
+        "precision": spec.precision,
+        "callbacks": [attrs.evolve(callback, use=callback.use.removeprefix(BUILTIN)) for callback in spec.callbacks],
+        "global_batch_size": spec.rows_per_step,
+    }
+
+
 def job_differences(before: JobSpec, after: JobSpec) -> list[Difference]:
     """What makes two jobs different, value by value; empty exactly if :func:`same_job` is."""
-    one, other = identity(before), identity(after)
+    one, other = _identity(before), _identity(after)
     differences: list[Difference] = []
     for key in same_job(before, after):
         if key != "global_batch_size":

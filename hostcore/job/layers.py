@@ -1,81 +1,89 @@
-"""What changes a job file: profiles (JSON merge patches, RFC 7396) and ``--set key=value``."""
+"""What changes a job: profiles (JSON merge patches, RFC 7396) and ``--set key=value``, and which one a value came from.
 
-from collections.abc import Collection, Mapping, Sequence
+Errors name the option or profile that is to blame, and do not send people to the job file.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.document import parse_json
 from hostcore.job.forms import json_types, object_form
 from hostcore.job.json_values import checked
-from hostcore.job.pointers import dotted, escaped, moved, tokens
+from hostcore.job.pointers import at_or_below, dotted, escaped, moved, tokens
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
 
+#: ``--set KEY``, ``--devices``, ``--profile NAME`` by the pointer to what it made or changed; the last one last.
+Origins = Mapping[str, str]
 #: Keys that stand for one another: a layer that gives one takes away what a lower layer said with the other.
 _REPLACES = {"device": "devices", "devices": "device"}
 #: What begins like JSON is not taken for a string; and how it looks when it is JSON.
 _LOOKS = {"[": '["…", …]', "{": '{"…": …}', '"': '"…"'}
 
 
-def apply_profile(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The job with one of its profiles merged in.
+@attrs.frozen
+class Layered:
+    """A document, and where its values came from that are not the file's."""
 
-    :raises HostcoreError: ``job.profile`` if the job has no such profile.
-    """
-    profiles = document.get("profiles")
-    profiles = profiles if isinstance(profiles, Mapping) else {}
-    patch = profiles.get(name)
-    if patch is None:
-        names = ", ".join(found(profile) for profile in profiles)
-        raise HostcoreError(
-            f"the job has no profile {found(name)}",
-            code="job.profile",
-            pointer="/profiles",
-            hint=did_you_mean(near(name, profiles)) or (f"its profiles are {names}" if names else "it has no profiles"),
-        )
-    if not isinstance(patch, Mapping):
-        return dict(document)  # told with the other wrong types
-    merged: dict[str, Any] = _merge(_without_replaced(document, patch), patch)
-    return merged
+    document: Mapping[str, Any]
+    origins: Origins = attrs.field(factory=dict)
 
+    def with_profile(self, name: str) -> "Layered":
+        """The job with one of its profiles merged in.
 
-def override_name(override: str) -> str:
-    """What errors call an override that nothing else is known of: ``--set KEY``."""
-    return f"--set {override.partition('=')[0]}"
-
-
-def apply_override(document: Mapping[str, Any], override: str, *, name: str) -> dict[str, Any]:
-    """The job with one ``key=value`` set.
-
-    The key is dotted (``dataset.batch_size``, ``callbacks.0.patience``) or a JSON pointer (``/labels/a.b``;
-    ``/callbacks/-`` appends). The value is JSON, or else a string, unless it begins like JSON.
-
-    :param name: What errors call it.
-    :raises HostcoreError: ``job.override``; its ``file`` is the name.
-    """
-    _, equals, text = override.partition("=")
-    path = override_path(override)
-    try:
-        if not equals or not all(path):
+        :raises HostcoreError: ``job.profile`` if the job has no such profile.
+        """
+        profiles = self.document.get("profiles")
+        profiles = profiles if isinstance(profiles, Mapping) else {}
+        patch = profiles.get(name)
+        if patch is None:
+            names = ", ".join(found(profile) for profile in profiles)
             raise HostcoreError(
-                f"--set takes key=value, found {found(override)}",
-                code="job.override",
-                hint="for example --set hyperparams.learning_rate=1e-4",
+                f"the job has no profile {found(name)}",
+                code="job.profile",
+                pointer="/profiles",
+                hint=did_you_mean(near(name, profiles))
+                or (f"its profiles are {names}" if names else "it has no profiles"),
             )
-        value = _value(text, "".join(f"/{escaped(step)}" for step in path))
-        changed: dict[str, Any] = _set(_without_replaced(document, path[:1]), path, value)
-    except HostcoreError as error:
-        for single in all_errors(error):
-            single.file = name
-        raise
-    return changed
+        if not isinstance(patch, Mapping):
+            return self  # told with the other wrong types
+        return Layered(
+            _merge(_without_replaced(self.document, patch), patch),
+            {**self.origins, **_origins_of_profile(name, patch, self.document)},
+        )
 
+    def with_override(self, override: str, *, name: str | None = None) -> "Layered":
+        """The job with one ``key=value`` set.
 
-def override_path(override: str) -> list[str]:
-    """The keys and indices of the place that an override names, outermost first; ``-`` appends to a list."""
-    key = override.partition("=")[0]
-    return tokens(key) if key.startswith("/") else key.split(".")
+        The key is dotted (``dataset.batch_size``, ``callbacks.0.patience``) or a JSON pointer (``/labels/a.b``;
+        ``/callbacks/-`` appends). The value is JSON, or else a string, unless it begins like JSON.
+
+        :param name: What errors call it; ``--set KEY`` if not given.
+        :raises HostcoreError: ``job.override``; its ``file`` is the name.
+        """
+        key, equals, text = override.partition("=")
+        name = name or f"--set {key}"
+        path = tokens(key) if key.startswith("/") else key.split(".")
+        try:
+            if not equals or not all(path):
+                raise HostcoreError(
+                    f"--set takes key=value, found {found(override)}",
+                    code="job.override",
+                    hint="for example --set hyperparams.learning_rate=1e-4",
+                )
+            value = _value(text, "".join(f"/{escaped(step)}" for step in path))
+            changed: dict[str, Any] = _set(_without_replaced(self.document, path[:1]), path, value)
+        except HostcoreError as error:
+            for single in all_errors(error):
+                single.file = name
+            raise
+        place = _changed_place(path, self.document, changed)
+        kept = {pointer: origin for pointer, origin in self.origins.items() if not at_or_below(pointer, place)}
+        return Layered(changed, {**kept, place: name})
 
 
 def _value(text: str, pointer: str) -> Any:
@@ -152,3 +160,49 @@ def _merge(target: Any, patch: Any) -> Any:
 def _without_replaced(document: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     replaced = {_REPLACES[key] for key in given if key in _REPLACES} - set(given)
     return {key: value for key, value in document.items() if key not in replaced}
+
+
+def _origins_of_profile(name: str, patch: Any, before: Any, place: str = "") -> Origins:
+    """The origins of what a profile has changed.
+
+    :param patch: The merge patch, or the part of it that is for ``place``.
+    :param before: What stood there.
+    """
+    if not isinstance(patch, Mapping) or not isinstance(before, Mapping):
+        return {place: f"--profile {name}"}
+    origins: dict[str, str] = {}
+    for key, value in patch.items():
+        origins |= _origins_of_profile(name, value, before.get(key), f"{place}/{escaped(key)}")
+    return origins
+
+
+def _changed_place(path: Sequence[str], before: Any, after: Any) -> str:
+    """The pointer to what an override has made, with all that is in it, or changed.
+
+    :param before: The job before the override.
+    :param after: The job after it.
+    """
+    place = ""
+    for step in path:
+        if isinstance(after, list):
+            index = len(after) - 1 if step == "-" else int(step)
+            before, after = before[index] if index < len(before) else None, after[index]
+            place += f"/{index}"
+        else:
+            before, after = before.get(step), after[step]
+            place += f"/{escaped(step)}"
+        if before is None:
+            break
+    return place
+
+
+def mark(errors: Iterable[HostcoreError], origins: Origins) -> None:
+    """Put the option that is to blame in the ``file`` of errors that have none yet."""
+    for error in errors:
+        pointer = error.pointer or ""
+        origin = next((origins[place] for place in reversed(list(origins)) if at_or_below(pointer, place)), None)
+        if error.file is not None or origin is None:
+            continue
+        error.file = origin
+        if error.code == "key.missing" and not error.hint and origin.startswith("--set "):
+            error.hint = f"to append it, set this as well: --set {dotted(pointer)}=…"

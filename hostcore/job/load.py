@@ -13,9 +13,8 @@ from hostcore.errors import Errors, all_errors
 from hostcore.job.document import folder_of, read_document
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
-from hostcore.job.layers import apply_override, apply_profile, override_name
+from hostcore.job.layers import Layered, mark
 from hostcore.job.names import make_run_id
-from hostcore.job.origins import Origins, mark, origins_of_profile, with_origin
 from hostcore.job.paths import SOURCE_PATHS, with_absolute_paths
 from hostcore.job.pointers import Problems, tokens
 from hostcore.job.rules import check_global_batch
@@ -48,7 +47,7 @@ def load_job(
     overrides: Sequence[str] = (),
     override_names: Mapping[str, str] = _NO_NAMES,
     profile: str | None = None,
-    base_dir: Path | None = None,
+    job_dir: Path | None = None,
     world_size: int | None = None,
     now: Callable[[], datetime] = _utc_now,
     token: Callable[[], str] = _random_token,
@@ -61,23 +60,26 @@ def load_job(
     :param overrides: ``key=value``, as ``--set`` takes them; their relative paths start at the working directory.
     :param override_names: What errors call an override that is no ``--set``: ``--devices``, ``$TRAINER_PLUGIN``.
     :param profile: One of the job's ``profiles``.
-    :param base_dir: Where other relative paths start. None: the file's folder; for a mapping the working directory.
+    :param job_dir: Where other relative paths start, and import paths are searched. None: the file's folder; for a
+        mapping the working directory.
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :param now: The clock, for a generated run id.
     :param token: Four random hexadecimal digits, for a generated run id.
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
     """
     file = None if isinstance(source, Mapping) else Path(source)
-    origins: Origins = {}
+    job = Layered({})
     try:
-        folder = (base_dir or (folder_of(file) if file else Path.cwd())).absolute()
-        document, origins = _document(source, folder, profile)
-        document, origins = _overridden(document, origins, overrides, override_names)
-        spec = attrs.evolve(_spec(document), base_dir=folder, origins=origins, world_size=world_size)
+        folder = (job_dir or (folder_of(file) if file else Path.cwd())).absolute()
+        job = Layered(checked(source) if isinstance(source, Mapping) else read_document(Path(source)))
+        if profile is not None:
+            job = job.with_profile(profile)
+        job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
+        spec = attrs.evolve(_spec(job.document), job_dir=folder, origins=job.origins, world_size=world_size)
         check_global_batch(spec)
     except HostcoreError as error:
         point_to_sections(all_errors(error))
-        mark(all_errors(error), origins)
+        mark(all_errors(error), job.origins)
         for single in all_errors(error):
             single.file = single.file or (str(file) if file else None)
         raise Errors(all_errors(error)) from error.__cause__
@@ -86,41 +88,24 @@ def load_job(
     return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token), generated_run_id=True)
 
 
-def _document(source: Path | Mapping[str, Any], folder: Path, profile: str | None) -> tuple[dict[str, Any], Origins]:
-    document = checked(source) if isinstance(source, Mapping) else read_document(Path(source))
-    origins: Origins = {}
-    if profile is not None:
-        before, document = document, apply_profile(document, profile)
-        patch = before["profiles"][profile]
-        origins = origins_of_profile(profile, patch, before) if isinstance(patch, Mapping) else {}
-    return _with_absolute_places(document, folder), origins
-
-
-def _overridden(
-    document: dict[str, Any], origins: Origins, overrides: Sequence[str], names: Mapping[str, str]
-) -> tuple[dict[str, Any], Origins]:
+def _overridden(job: Layered, overrides: Sequence[str], names: Mapping[str, str]) -> Layered:
     if not overrides:
-        return document, origins  # its places are absolute, and the working directory may have been deleted
+        return job  # its places are absolute, and the working directory may have been deleted
     problems = Problems()
     for override in overrides:
-        name = names.get(override) or override_name(override)
         try:
-            changed = apply_override(document, override, name=name)
+            job = job.with_override(override, name=names.get(override))
         except HostcoreError as error:
             problems.extend(all_errors(error))
-        else:
-            origins = with_origin(origins, override, document, changed, name=name)
-            document = changed
     problems.check()
-    return _with_absolute_places(document, Path.cwd()), origins  # what is still relative came from an override
+    return _with_absolute_places(job, Path.cwd())  # what is still relative came from an override
 
 
-def _with_absolute_places(document: dict[str, Any], base_dir: Path) -> dict[str, Any]:
-    placed: dict[str, Any] = with_absolute_files(with_absolute_paths(document, base_dir), base_dir)
-    return placed
+def _with_absolute_places(job: Layered, base_dir: Path) -> Layered:
+    return attrs.evolve(job, document=with_absolute_files(with_absolute_paths(job.document, base_dir), base_dir))
 
 
-def _spec(document: dict[str, Any]) -> JobSpec:
+def _spec(document: Mapping[str, Any]) -> JobSpec:
     problems = Problems()
     spec = None
     wrong = wrong_references(document)

@@ -34,9 +34,7 @@ __all__ = [
     "InputSpec",
     "JobSpec",
     "ResourcesSpec",
-    "identity",
     "job_view",
-    "same_job",
 ]
 
 Cadence = Annotated[int, Ge(0)]
@@ -199,20 +197,21 @@ class JobSpec:
     resources: ResourcesSpec | None = attrs.field(
         default=None, metadata={"help": "What the launcher asks its engine for."}
     )
-    #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder.
-    base_dir: Path | None = attrs.field(default=None, eq=False, metadata={"key": False})
+    #: Where relative paths in the settings of plugins start, and what import paths see: the job file's folder. A job
+    #: that was loaded has an absolute one.
+    job_dir: Path = attrs.field(factory=Path, eq=False, metadata={"key": False})
     #: Whether the job named no run, so that it cannot have run before.
     generated_run_id: bool = attrs.field(default=False, eq=False, metadata={"key": False})
     #: Ranks, when an engine has started them; None: one for each device.
     world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})
-    #: Where values came from that are not the file's, by pointer; see :mod:`hostcore.job.origins`.
+    #: Where values came from that are not the file's, by pointer; see :mod:`hostcore.job.layers`.
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, metadata={"key": False})
 
     def __attrs_post_init__(self) -> None:
         check_rules(self)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain JSON that loads into an equal spec. ``base_dir`` is not part of it."""
+        """As plain JSON that loads into an equal spec. ``job_dir`` is not part of it."""
         plain: dict[str, Any] = to_plain(self)
         if not self.run_id:
             del plain["run_id"]
@@ -319,28 +318,3 @@ def job_view(spec: JobSpec) -> Job:
         weights=spec.weights,
         inputs=to_plain(spec.inputs),
     )
-
-
-def same_job(a: JobSpec, b: JobSpec) -> list[str]:
-    """The keys in which two jobs differ such that one cannot continue the other; empty if it can."""
-    one, other = identity(a), identity(b)
-    return [key for key in one if one[key] != other[key]]
-
-
-def identity(spec: JobSpec) -> dict[str, Any]:
-    """What a job must have in common with another that continues it, by key."""
-    dataset = spec.dataset
-    if dataset is not None:
-        # How the data is carried does not change what a step sees, as long as the global batch is the same.
-        source = dataset.source.removeprefix(BUILTIN)
-        dataset = attrs.evolve(dataset, source=source, batch_size=1, readahead=0, workers=0)
-    return {
-        "trainer": spec.trainer,
-        "hyperparams": spec.hyperparams,
-        "dataset": dataset,
-        "mock_batches": spec.mock_batches,
-        "seed": spec.seed,
-        "precision": spec.precision,
-        "callbacks": [attrs.evolve(callback, use=callback.use.removeprefix(BUILTIN)) for callback in spec.callbacks],
-        "global_batch_size": spec.rows_per_step,
-    }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostcore.plugins.errors import named
-from hostcore.plugins.near_misses import hooks_of
+from hostcore.plugins.implementations import hooks_of
 from hostcore.plugins.signatures import Implementation
 from hostcore_hookspecs import deprecated
 from hostcore_hookspecs.deprecated import Deprecation

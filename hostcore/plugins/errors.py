@@ -6,7 +6,7 @@ from typing import Any
 
 from hostcore.errors import all_errors
 from hostcore.events.bounds import bounded_record
-from hostcore.job.origins import Origins, mark
+from hostcore.job.layers import Origins, mark
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS

@@ -7,9 +7,10 @@ may wrap their own kind by name, since there are many of them and none is requir
 to a lifecycle hook with a plain ``@hookimpl``.
 """
 
+import difflib
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -17,9 +18,8 @@ import attrs
 
 from hostcore.errors import Errors
 from hostcore.plugins.errors import PluginError, named, one_line
-from hostcore.plugins.near_misses import check_unmarked, hooks_of, unknown_hook
 from hostcore.plugins.signatures import Implementation, SignatureError, read_method
-from hostcore_hookspecs.deprecated import removed_arguments
+from hostcore_hookspecs.deprecated import Deprecation, removed_arguments, removed_hook
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.markers import NOT_A_HOOK, PROJECT_NAME
@@ -84,7 +84,7 @@ def implementations(
         elif name in hooks_of(reader.kind.name) or name in reader.kind.own_methods:
             _read(reader, name, attribute, hook=name, kind=reader.kind)
         elif not name.startswith("_") and _is_method_of_module(owner, name, attribute):
-            meant = check_unmarked(name, reader.kind, declared, reader.refuse)
+            meant = _check_unmarked(name, reader.kind, declared, reader.refuse)
             reader.attempted.update([meant] if meant else [])
     _check_once(reader)
     _check_required(reader)
@@ -143,7 +143,7 @@ def _read_marked(reader: _Reader, name: str, attribute: object, options: Mapping
     kind = next((kind for kind in kinds if kind in _manager_of(reader.kind)), None)
     if kind is None:
         if not options.get("optionalhook"):
-            reader.refuse(*unknown_hook(name, hook, reader.kind, kinds, _manager_of(reader.kind)))
+            reader.refuse(*_unknown_hook(name, hook, reader.kind, kinds, _manager_of(reader.kind)))
         return
     if kind == reader.kind and not (wrapper and name != hook):
         reader.attempted.add(hook)
@@ -231,3 +231,94 @@ def _file(owner: type) -> str | None:
         return inspect.getsourcefile(owner)
     except (TypeError, OSError):
         return None
+
+
+_CLOSE = 0.8
+_SILENCE = "Rename it, or mark it @not_a_hook if it is meant to be called that."
+
+
+@functools.cache
+def hooks_of(kind: str) -> tuple[str, ...]:
+    """The hooks of a kind, by its name; remembered, since the specifications do not change."""
+    return KINDS[kind].hooks
+
+
+def _check_unmarked(name: str, kind: Kind, declared: Collection[str], refuse: Callable[..., None]) -> str | None:
+    """Look at a public method without a marker that is not of the component's own contract.
+
+    :param declared: The names of all attributes of the component.
+    :param refuse: Called with code, message and hint when the method looks like a hook.
+    :return: The hook of the component's own kind that was meant, if one was.
+    """
+    gone = removed_hook(kind.name, name)
+    if gone is not None:
+        refuse(*_removed(name, name, kind, gone))
+        return None
+    others = [other for other in KINDS.values() if kind.room == other.room == "worker" and name in hooks_of(other.name)]
+    if others:
+        other = others[0]
+        marker = "@hookimpl" if other.name == "callback" else "@hookimpl(wrapper=True)"
+        refuse(
+            "plugin.unmarked",
+            f"{name} is a hook of {other.label}s; in a {kind.label} it is not called without a marker",
+            f"Mark it {marker}, or @not_a_hook if it only happens to have that name.",
+        )
+        return None
+    lacks = [hook for hook in (*hooks_of(kind.name), *kind.own_methods) if hook not in declared]
+    near = difflib.get_close_matches(name, lacks, n=1, cutoff=_CLOSE)
+    if near:
+        refuse("plugin.near_miss", f"{name} is not a hook and is never called; did you mean {near[0]!r}?", _SILENCE)
+        return near[0]
+    if kind.name == "callback" and name.startswith("on_"):
+        closest = difflib.get_close_matches(name, hooks_of(kind.name), n=1, cutoff=0.0)[0]
+        refuse(
+            "plugin.near_miss",
+            f"{name} is not a lifecycle hook and is never called; the closest is {closest!r}",
+            _SILENCE,
+        )
+    return None
+
+
+def _unknown_hook(
+    attribute: str, hook: str, kind: Kind, kinds: Sequence[Kind], reachable: Sequence[Kind]
+) -> tuple[str, str, str]:
+    """Code, message and hint for a method marked as a hook that is never called.
+
+    :param kinds: The kinds that do have such a hook; they run elsewhere.
+    :param reachable: The kinds whose hooks the component could implement or wrap.
+    """
+    if kinds:
+        owner = " and ".join(f"{other.label}s" for other in kinds)
+        where = f"in the {kinds[0].room}" if kinds[0].room != kind.room else "and is called on them alone"
+        return (
+            "plugin.wrong_room",
+            f"{attribute} is marked as the hook {hook}, which belongs to {owner} {where}; a {kind.label} runs in the"
+            f" {kind.room}",
+            f"Write a {' or '.join(other.label for other in kinds)} for it ({kinds[0].group}).",
+        )
+    for other in reachable:
+        gone = removed_hook(other.name, hook)
+        if gone is not None:
+            return _removed(attribute, hook, other, gone)
+    known = [name for other in reachable for name in hooks_of(other.name)]
+    near = difflib.get_close_matches(hook, known, n=1, cutoff=0.6)
+    return (
+        "plugin.unknown_hook",
+        f"{attribute} is marked as the hook {hook}, which does not exist"
+        + (f"; did you mean {near[0]!r}?" if near else ""),
+        f"Hooks that a {kind.label} can implement or wrap: {', '.join(known)}.",
+    )
+
+
+def _removed(attribute: str, hook: str, kind: Kind, gone: Deprecation) -> tuple[str, str, str]:
+    what = f"the {kind.label} hook {hook}" if attribute == hook else f"{attribute} is marked as the hook {hook}, which"
+    return (
+        "plugin.removed",
+        f"{what} {gone.history}",
+        f"{_sentence(gone.instead)} A plugin that is to run on older contracts, too, marks its method"
+        " @hookimpl(optionalhook=True).",
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -8,6 +8,8 @@ import attrs
 
 from hostcore.events.bounds import bounded
 from hostcore.interruption import is_by_signal
+from hostcore.job.sections import ComponentUse
+from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.hooks import Hooks
@@ -89,20 +91,17 @@ class Launcher:
             raise from_exception(done, error, code="plugin.launcher", ref=ref, pointer="/launcher") from error
 
 
-def launcher_of(spec: Any, discovered: Discovered, *, job_dir: Path | None = None) -> Launcher:
+def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:
     """The launcher of a job.
 
-    :param spec: A ``JobSpec``.
-    :param job_dir: The job file's folder; the working directory if not given.
     :raises HostcoreError: When it is not installed, or cannot be loaded.
     """
-    return load_launcher(spec.launcher, discovered, job_dir=job_dir or Path.cwd())
+    return load_launcher(spec.launcher, discovered, job_dir=spec.job_dir)
 
 
-def load_launcher(use: Any, discovered: Discovered, *, job_dir: Path) -> Launcher:
+def load_launcher(use: ComponentUse, discovered: Discovered, *, job_dir: Path) -> Launcher:
     """A launcher by its name and its settings.
 
-    :param use: A ``ComponentUse``.
     :param job_dir: Where relative paths in its settings start.
     :raises HostcoreError: See :func:`launcher_of`.
     """

@@ -7,7 +7,6 @@ from typing import Any
 import attrs
 
 from hostcore.events.writer import now_ms
-from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
@@ -81,7 +80,7 @@ def _may_come(launch: Launch, directory: RunDirectory) -> bool:
     if launch.handle is None:
         return just_submitted  # the submitting process has not written the handle yet, or has died
     record = RunRecord.read(directory.record)
-    spec = load_job(record.job, world_size=record.world_size or None)
+    spec = record.spec()
     try:
         status = launcher_of(spec, discover()).poll(launch.handle)
     except HostcoreError:

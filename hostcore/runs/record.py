@@ -6,6 +6,8 @@ from typing import Any
 
 import attrs
 
+from hostcore.job.load import load_job
+from hostcore.job.spec import JobSpec
 from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
 
 SCHEMA = "hostcore.run/1"
@@ -33,6 +35,16 @@ class RunRecord:
     rows_left_out: int = 0
     #: Ranks of the newest attempt; 0 while that is not known.
     world_size: int = 0
+
+    def spec(self, *, world_size: int | None = None) -> JobSpec:
+        """The job that the run was made for.
+
+        :param world_size: Ranks, where they are known. None: those of the newest attempt, or, before the first, what
+            the job asks for.
+        :raises HostcoreError: When this version of hostcore does not take the job any more.
+        """
+        ranks = world_size or self.world_size or None
+        return load_job(self.job, job_dir=Path(self.job_dir), world_size=ranks)
 
     def write(self, path: Path) -> None:
         """Write the record."""

@@ -13,7 +13,6 @@ import orjson
 
 from hostcore.events.reader import newest_lines
 from hostcore.events.writer import now_ms
-from hostcore.job.load import load_job
 from hostcore.plugins.discover import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.runs.directory import RunDirectory
@@ -75,8 +74,7 @@ def _ask(directory: RunDirectory, launch: Launch, *, begun: bool) -> LaunchStatu
     assert launch.handle is not None
     record = RunRecord.read(directory.record)
     try:
-        spec = load_job(record.job, world_size=record.world_size or None)
-        return launcher_of(spec, discover(), job_dir=Path(record.job_dir)).poll(launch.handle)
+        return launcher_of(record.spec(), discover()).poll(launch.handle)
     except HostcoreError as error:
         return LaunchStatus(status="running" if begun else "submitted", message=f"its launcher: {error.message}")
 

@@ -11,7 +11,7 @@ from hostcore.events.bounds import bounded
 from hostcore.interruption import is_by_signal
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.component import Component, load_component
-from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.importing import from_exception
@@ -51,17 +51,17 @@ def authorize_here(plan: RunPlan) -> None:
     """
     operator = read_operator_file()
     if operator.policies or plan.spec.policies:
-        authorize(plan, this_user(), over_http=False, policies=policies_of(operator, plan, discover()))
+        authorize(plan, this_user(), over_http=False, policies=policies_of(operator, plan))
 
 
-def policies_of(operator: OperatorFile, plan: RunPlan, discovered: Discovered) -> list[Component]:
+def policies_of(operator: OperatorFile, plan: RunPlan) -> list[Component]:
     """The policies of a job: the operator's, then its own.
 
     :raises HostcoreError: When one is not installed, or cannot be loaded.
     """
     return [
-        *operator_policies(operator, discovered),
-        *_load(plan.spec.policies, discovered, job_dir=plan.job_dir, file=None),
+        *operator_policies(operator, plan.discovered),
+        *_load(plan.spec.policies, plan.discovered, job_dir=plan.spec.job_dir, file=None),
     ]
 
 

@@ -4,12 +4,10 @@ import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.control import read_cancel, request_cancel
@@ -124,7 +122,7 @@ def _cancel_far(
     sleep: Callable[[float], None],
 ) -> Cancellation:
     """Cancel a run that cannot hear, since it does not see its directory: its launcher does it."""
-    from hostcore.supervisor.mirror.watching import refresh_far
+    from hostcore.supervisor.remote.watching import refresh_far
 
     summary = summarize(directory)
     requested = summary.status in ALIVE
@@ -149,9 +147,8 @@ def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, Launcher]":
     from hostcore.plugins.discover import discover
     from hostcore.plugins.launching import launcher_of
 
-    record = RunRecord.read(directory.record)
-    spec = load_job(record.job, world_size=record.world_size or None)
-    return spec, launcher_of(spec, discover(), job_dir=Path(record.job_dir))
+    spec = RunRecord.read(directory.record).spec()
+    return spec, launcher_of(spec, discover())
 
 
 def _take_out_of_queue(directory: RunDirectory) -> None:

@@ -21,7 +21,7 @@ from typing import Final
 import attrs
 import orjson
 
-from hostcore.job.origins import mark
+from hostcore.job.layers import mark
 from hostcore.job.spec import JobSpec
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.supervisor.devices import (

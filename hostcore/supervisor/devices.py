@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.job.origins import mark
+from hostcore.job.layers import mark
 from hostcore.job.spec import JobSpec
 from hostcore_hookspecs.errors import HostcoreError
 

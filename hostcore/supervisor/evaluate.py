@@ -11,7 +11,7 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.errors import Errors
 from hostcore.job.differences import ABSENT, Difference, in_words
 from hostcore.job.json_values import to_plain
-from hostcore.job.origins import Origins
+from hostcore.job.layers import Origins
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.errors import of_content
 from hostcore.runs.directory import RunDirectory

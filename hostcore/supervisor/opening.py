@@ -11,7 +11,6 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, load_record
 from hostcore.events.writer import now_ms
 from hostcore.job.differences import in_words, job_differences
-from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
 from hostcore.runs.attempts import claim_attempt, newest_attempt
 from hostcore.runs.directory import RunDirectory
@@ -213,8 +212,6 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
         )
     try:
         record = RunRecord.read(directory.record)
-        # Before the first attempt of a submitted run, the number of ranks that its engine will start is unknown.
-        recorded = load_job(record.job, world_size=record.world_size or plan.spec.world_size)
     except FileNotFoundError as error:
         raise RunConflict(
             f"{directory.path.name!r} exists in the runs folder but is no run of hostcore's",
@@ -222,12 +219,25 @@ def _refuse_foreign(plan: RunPlan, directory: RunDirectory) -> JobSpec:
             file=str(directory.path),
             hint="choose another run_id, or move that folder away",
         ) from error
-    different = job_differences(recorded, plan.spec)
-    if different:
+    return require_same_job(plan, record, file=str(directory.record))
+
+
+def require_same_job(plan: RunPlan, record: RunRecord, *, file: str, where: str = "") -> JobSpec:
+    """See that a run was made for the job of a plan.
+
+    :param file: Where its record lies.
+    :param where: The same in words, if it is not this machine: ``in the mirror``.
+    :return: The job as recorded.
+    :raises RunConflict: When it was made for another job.
+    """
+    # Before the first attempt of a submitted run, the number of ranks that its engine will start is unknown.
+    recorded = record.spec(world_size=record.world_size or plan.spec.world_size)
+    if different := job_differences(recorded, plan.spec):
+        place = f", {where}" if where else ""
         raise RunConflict(
-            f"the run_id {directory.run_id!r} belongs to another job: {in_words(different)}",
+            f"the run_id {plan.spec.run_id!r} belongs to another job{place}: {in_words(different)}",
             pointer="/run_id",
-            file=str(directory.record),
+            file=file,
             hint="choose another run_id, or leave it out to have one made",
         )
     return recorded

@@ -8,10 +8,9 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import folder_of
+from hostcore.job.layers import mark
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
-from hostcore.job.origins import mark
 from hostcore.job.secrets import keep_secrets, remember_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
@@ -22,7 +21,6 @@ from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.devices import require_clear_devices
-from hostcore.supervisor.inputs.fetched import Fetched
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
 
@@ -33,13 +31,23 @@ _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
+class Fetched:
+    """Where what was brought to this machine for a run lies."""
+
+    #: The job's ``inputs`` and ``weights``: absolute paths by name.
+    inputs: Mapping[str, str] = attrs.field(factory=dict)
+    #: The commit record of the checkpoint that the run begins from, if that lies in a store; empty if not.
+    parent: str = ""
+
+
+@attrs.frozen(kw_only=True)
 class RunPlan:
     """A job that is well-formed, whose plugins are installed, and whose supervisor-side plugins are loaded."""
 
     spec: JobSpec
     job: Job
-    #: The folder that import paths are searched in; absolute.
-    job_dir: Path
+    #: What was installed when the plan was made: whatever the job names besides is looked up in the same.
+    discovered: Discovered = attrs.field(eq=False, repr=False)
     #: The plugins of both rooms, in the order of the job.
     selected: Sequence[Selected]
     reporters: Sequence[Component]
@@ -100,7 +108,7 @@ def make_plan(
         overrides=overrides,
         override_names=override_names,
         profile=profile,
-        base_dir=job_dir,
+        job_dir=job_dir,
         world_size=world_size,
     )
     try:
@@ -108,9 +116,8 @@ def make_plan(
             spec,
             extra_reporters=extra_reporters,
             runs=runs or runs_dir(),
-            job_dir=job_dir or (Path.cwd() if isinstance(source, Mapping) else folder_of(source)),
             load=load,
-            discovered=discovered,
+            discovered=discovered or discover(),
         )
     except HostcoreError as error:
         mark(all_errors(error), spec.origins)
@@ -122,9 +129,8 @@ def _planned(
     *,
     extra_reporters: Sequence[DeliveryUse],
     runs: Path,
-    job_dir: Path,
     load: bool,
-    discovered: Discovered | None,
+    discovered: Discovered,
 ) -> RunPlan:
     require_clear_devices(spec)
     spec = attrs.evolve(
@@ -132,14 +138,14 @@ def _planned(
         reporters=_with_extra(_with_terminal(spec), extra_reporters),
         uploaders=mirroring(spec.uploaders, spec.checkpoint_base_uri),
     )
-    keep_secrets(spec, job_dir, runs)
-    spec, selected = _without_unwanted(spec, select(spec, discovered or discover()))
-    here = load_here(selected if load else (), job_dir=job_dir)
+    keep_secrets(spec, spec.job_dir, runs)
+    spec, selected = _without_unwanted(spec, select(spec, discovered))
+    here = load_here(selected if load else (), job_dir=spec.job_dir)
     directory = RunDirectory(runs / spec.run_id)
     return RunPlan(
         spec=spec,
         job=job_view(spec),
-        job_dir=job_dir,
+        discovered=discovered,
         selected=selected,
         reporters=here["reporter"],
         uploaders=here["uploader"],

@@ -139,7 +139,7 @@ def inspect_run(
     :raises HostcoreError: When one of the run's files is not what hostcore wrote.
     """
     if told is None and directory.launch.exists():
-        from hostcore.supervisor.mirror.watching import refresh_far  # for the few runs that need it
+        from hostcore.supervisor.remote.watching import refresh_far  # for the few runs that need it
 
         refresh_far(directory)
     summary = summarize(directory, told=told)

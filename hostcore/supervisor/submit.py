@@ -20,7 +20,6 @@ from hostcore import __version__
 from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.launching import Launcher, launcher_of
 from hostcore.plugins.provenance import provenance
 from hostcore.runs.attempts import newest_attempt
@@ -62,7 +61,6 @@ def submit(
     tell: Callable[[str], None],
     name: str | None = None,
     launch_id: str | None = None,
-    discovered: Discovered | None = None,
     launcher: Launcher | None = None,
     recorded: Mapping[str, Any] | None = None,
 ) -> Submission | RunResult:
@@ -74,7 +72,6 @@ def submit(
     :param name: What the engine is to call it; made from the run_id if not given.
     :param launch_id: Of this submission. One that was cut short goes on when it is made again with the same id; a new
         id is made if not given.
-    :param discovered: The plugins that are installed; they are looked for if not given.
     :param launcher: The job's, if already loaded. What it started under the same id before is asked of it then,
         since what a run directory says of that is the job's to write.
     :param recorded: See :class:`~hostcore.runs.launch.Launch`.
@@ -94,7 +91,7 @@ def submit(
         if finished is not None:
             return finished
         remove_orphaned(directory)
-    launcher = launcher or launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
+    launcher = launcher or launcher_of(plan.spec, plan.discovered)
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(
@@ -120,12 +117,12 @@ def submit(
     return Submission(directory=directory, attempt=launch.attempt, handle=handle)
 
 
-def dry_run(plan: RunPlan, discovered: Discovered | None = None) -> LaunchPlan:
+def dry_run(plan: RunPlan) -> LaunchPlan:
     """What the launcher of a job would do, without doing it.
 
     :raises HostcoreError: When it would refuse.
     """
-    launcher = launcher_of(plan.spec, discovered or discover(), job_dir=plan.job_dir)
+    launcher = launcher_of(plan.spec, plan.discovered)
     attempt = newest_attempt(plan.directory.attempts) + 1
     launch = Launch(attempt=attempt, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
     return launcher.plan(launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None))
@@ -158,8 +155,8 @@ def _record(plan: RunPlan, before: "_Before", *, total_steps: int) -> None:
     earlier = before.record or {}
     RunRecord(
         job=plan.spec.to_json(),
-        job_dir=str(plan.job_dir),
-        plugins=[attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected],
+        job_dir=str(plan.spec.job_dir),
+        plugins=[attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in plan.selected],
         environment={"hostcore": __version__},
         parent=earlier.get("parent") or plan.spec.begins_from,
         submitted_ms=earlier.get("submitted_ms") or now_ms(),

@@ -237,7 +237,7 @@ class Assembly:
             hooks=prepared.hooks,
             components=prepared.components,
             selected=prepared.selected,
-            job_dir=prepared.job_dir,
+            job_dir=prepared.spec.job_dir,
             ctx=self.ctx,
             workers=workers,
             stride=stride,

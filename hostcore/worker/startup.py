@@ -58,8 +58,6 @@ class Prepared:
     components: Sequence[Component]
     #: The uses that the components were made of.
     selected: Sequence[Selected]
-    #: The folder that import paths are searched in.
-    job_dir: Path
     #: Where the job has the settings of each component, by its use.
     pointers: Mapping[str, str]
     device: torch.device
@@ -137,15 +135,14 @@ class _Collector:
             raise Errors(self.errors)
 
 
-def read_job(contract: WorkerContract, *, world_size: int) -> tuple[JobSpec, Path]:
-    """The job of a contract, and the folder that its import paths are searched in."""
+def read_job(contract: WorkerContract, *, world_size: int) -> JobSpec:
+    """The job of a contract."""
     path = Path(contract.job_spec_path)
     if read_document(path).get("schema") == SCHEMA:
-        record = RunRecord.read(path)
-        spec, job_dir = load_job(record.job, world_size=world_size), Path(record.job_dir)
+        spec = RunRecord.read(path).spec(world_size=world_size)
     else:
-        spec, job_dir = load_job(path, world_size=world_size), path.parent
-    return attrs.evolve(spec, trainer=contract.trainer_plugin), job_dir
+        spec = load_job(path, world_size=world_size)
+    return attrs.evolve(spec, trainer=contract.trainer_plugin)
 
 
 def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
@@ -153,13 +150,13 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
 
     :raises Errors: Everything that is wrong with it.
     """
-    spec, job_dir = read_job(contract, world_size=rank_info.world_size)
+    spec = read_job(contract, world_size=rank_info.world_size)
     remember_secrets(spec.to_json())
     job = job_view(spec)
     selected = in_room(select(spec, discover()), "worker")
     found = _Collector(selected)
     handles = found.check(lambda: _model_handles(contract, spec))
-    loaded = [found.check(lambda one=one: load_component(one, job_dir=job_dir)) for one in selected]  # type: ignore[misc]
+    loaded = [found.check(lambda one=one: load_component(one, job_dir=spec.job_dir)) for one in selected]  # type: ignore[misc]
     components = [component for component in loaded if component is not None]
     trace = Trace() if contract.trace_path else None
     if trace is not None:
@@ -196,7 +193,6 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
         callbacks=[one for one in components if one.ref.kind == "callback"],
         components=components,
         selected=selected,
-        job_dir=job_dir,
         pointers={one.use: one.pointer for one in selected},
         device=device,
         held=contract.devices,

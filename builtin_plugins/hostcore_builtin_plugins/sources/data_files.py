@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import fsspec
 
-from hostcore_builtin_plugins.sources.stores import DataFile, LocalStore, RemoteStore, Store, explained
+from hostcore_builtin_plugins.sources.stores import DataFile, LocalStore, RemoteStore, Store, data_errors
 from hostcore_hookspecs import InvalidData
 
 #: Looking for a remote file is waiting.
@@ -48,7 +48,7 @@ def find_files(
     found: dict[str, DataFile] = {}
     for where, text in entries.items():
         entry = _entry(text, where, storage_options)
-        with explained(text, where):
+        with data_errors(text, where):
             files = sorted(_search(entry, suffixes), key=lambda file: file.path)
         for file in files:
             if file.name in found:
@@ -67,7 +67,7 @@ def find_file(path: str, *, storage_options: Mapping[str, Any], pointer: str) ->
     :raises InvalidData: If there is no such file.
     """
     entry = _entry(path, pointer, storage_options)
-    with explained(path, pointer):
+    with data_errors(path, pointer):
         kind = entry.store.kind(entry.path)
         if kind == "file":
             return entry.store.file(entry.path)
@@ -89,7 +89,7 @@ def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[D
 
     def find(name: str) -> DataFile:
         path = f"{folder}/{name}"
-        with explained(name, pointer):
+        with data_errors(name, pointer):
             if store.kind(path) == "file":
                 return store.file(path)
         message = f"{file.name} names {name}, and there is no such file"
@@ -105,7 +105,7 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
     if "://" not in text and "::" not in text:
         return _Entry(text=text, pointer=pointer, store=LocalStore(), path=text)
     try:
-        with explained(text, pointer):  # some connect at once
+        with data_errors(text, pointer):  # some connect at once
             filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
     except ImportError as error:
         hint = f"{error}, in the environment that hostcore runs in"

@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from hostcore_builtin_plugins.sources.file_dataset import shortened
-from hostcore_builtin_plugins.sources.stores import DataFile, explained
+from hostcore_builtin_plugins.sources.stores import DataFile, data_errors
 from hostcore_hookspecs import InvalidData
 
 #: An index of a million shards is smaller.
@@ -76,7 +76,7 @@ class _Manifest:
         """What stands in ``records``."""
         hint = 'an index is {"records": [{"shard": "a.parquet", "samples": 100, "importance": 1.0}]}'
         try:
-            with self._file.open() as source, explained(self._file.name, self._pointer):
+            with self._file.open() as source, data_errors(self._file.name, self._pointer):
                 text = source.read(_MOST_BYTES + 1)
             if len(text) > _MOST_BYTES:
                 raise self._invalid(f"{self._file.name} is larger than {_MOST_BYTES >> 20} MiB", "is it the index?")

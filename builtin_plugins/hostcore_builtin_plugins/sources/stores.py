@@ -83,7 +83,7 @@ class Excerpt(io.RawIOBase):
 
 
 @contextmanager
-def explained(name: str, pointer: str | None = None) -> Iterator[None]:
+def data_errors(name: str, pointer: str | None = None) -> Iterator[None]:
     """Turn what the operating system or a store says about a file into :class:`InvalidData`.
 
     :param name: The file, or the entry of the job that led to it.
@@ -126,7 +126,7 @@ class DataFile:
         :param read_ahead: Whether reads of a remote file may fetch more than they ask for, as its file system does.
         :raises InvalidData: If it is not there any more, or may not be read.
         """
-        with explained(self.name):
+        with data_errors(self.name):
             if self.filesystem is None:
                 return pa.memory_map(self.path) if memory_map else pa.OSFile(self.path)
             return pa.PythonFile(self.filesystem.open(self.path, "rb", **self._options(read_ahead)), mode="r")
@@ -139,7 +139,7 @@ class DataFile:
         """
         joined = joined_ranges(ranges)
         starts, ends = zip(*joined, strict=True)
-        with explained(self.name):
+        with data_errors(self.name):
             if isinstance(self.filesystem, AsyncFileSystem):
                 paths = [self.path] * len(joined)
                 found = self.filesystem.cat_ranges(paths, list(starts), list(ends), on_error="raise")
@@ -155,12 +155,12 @@ class DataFile:
 
     def head(self, length: int) -> bytes:
         """Its first bytes; fewer if it is shorter."""
-        with self.open() as source, explained(self.name):
+        with self.open() as source, data_errors(self.name):
             return bytes(source.read(length))
 
     def require_unchanged(self) -> None:
         """Raise :class:`InvalidData` if it is another file than when it was found. Asks the store of a remote file."""
-        with explained(self.name):
+        with data_errors(self.name):
             if self.filesystem is None:
                 changed = _local_version(Path(self.path).stat()) != self.version
             else:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from hostcore_builtin_plugins.sources.file_dataset import looks_like, not_of_format
-from hostcore_builtin_plugins.sources.stores import DataFile, explained
+from hostcore_builtin_plugins.sources.stores import DataFile, data_errors
 from hostcore_builtin_plugins.sources.text_records import Offsets, TextTrouble, count_lines, require_utf8
 from hostcore_hookspecs import InvalidData
 
@@ -129,7 +129,7 @@ class TextScan:
         return position, b""
 
     def _read(self, least: int) -> bytes:
-        with explained(self._file.name):
+        with data_errors(self._file.name):
             return bytes(self._source.read(max(STRETCH_BYTES, least)))
 
     def _require_text(self, head: bytes) -> None:

@@ -37,7 +37,7 @@ def copy(store: Store, content: Content, path: str, *, verify: bool) -> UploadRe
     :raises FatalError: The store refuses.
     """
     uri = store.uri(path)
-    with explained(uri):
+    with upload_errors(uri):
         if _is_there(store, content, path):
             return UploadReceipt(uri=uri, size=content.size, sha256=content.sha256, existed=True)
         store.put(content, path)
@@ -64,7 +64,7 @@ def _is_there(store: Store, content: Content, path: str) -> bool:
 
 
 @contextmanager
-def explained(uri: str) -> Iterator[None]:
+def upload_errors(uri: str) -> Iterator[None]:
     """Turn what a store's client raises into an error of the contract; a bug stays what it is."""
     try:
         yield

@@ -9,7 +9,7 @@ from annotated_types import Gt
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.uploaders.content import Content
-from hostcore_builtin_plugins.uploaders.copying import copy, explained
+from hostcore_builtin_plugins.uploaders.copying import copy, upload_errors
 from hostcore_hookspecs import (
     Artifact,
     FatalError,
@@ -21,7 +21,7 @@ from hostcore_hookspecs import (
 )
 
 if TYPE_CHECKING:
-    from hostcore_builtin_plugins.uploaders.places import StoreFolder
+    from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
 
 #: What a store needs beside fsspec: the package, and the extra of hostcore-builtin-plugins that brings it.
 _EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
@@ -80,9 +80,9 @@ class FsspecUploader:
             check_uri(uri)
         except HostcoreError as error:
             raise FatalError(error.message, hint=error.hint) from None
-        from hostcore_builtin_plugins.uploaders.places import StoreFolder
+        from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
 
-        with explained(uri):
+        with upload_errors(uri):
             place = StoreFolder(uri, _plain(self._settings.storage_options), self._settings.timeout_seconds)
             place.remove_leftovers(ctx.prefix)
         self._place, self._prefix, self._is_canceled = place, ctx.prefix, ctx.is_canceled

@@ -103,7 +103,7 @@ def shortened(job: Mapping[str, Any], *, folder: Path, steps: int, batches: int 
     :param folder: Where import paths and relative paths start.
     :param batches: Of the validation and of the test.
     """
-    spec = load_job({"max_steps": 1, **job}, base_dir=folder)
+    spec = load_job({"max_steps": 1, **job}, job_dir=folder)
     changed = dict(job)
     for split in _SPLITS:
         data: DatasetSpec | None = getattr(spec, split)

@@ -12,10 +12,10 @@ from hostcore.in_process import run_here
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.restarting import run_attempts
-from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import make_plan
+from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.errors import NoExample
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.subject import Subject
@@ -98,7 +98,7 @@ def run_small(job: Mapping[str, Any], *, runs: Path, job_dir: Path) -> Rehearsal
     """
     plan = attrs.evolve(make_plan(job, runs=runs, job_dir=job_dir), plots=False)
     with process_kept(), Interrupts() as interrupts:
-        plan = bring_here(plan, lambda _: None)
+        plan, _ = bring_here(plan, lambda _: None)
         opened = open_run(plan)
         if isinstance(opened, RunResult):
             return Rehearsal(result=opened, directory=plan.directory)

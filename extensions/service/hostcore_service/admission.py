@@ -87,9 +87,9 @@ class Admission:
         run_dir = self.settings.runs / str(document["run_id"])
         document = {**document, "launcher": launcher_use(document.get("launcher"), operator)}
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
-        asked = policies_of(operator, plan, self.discovered) if plan.spec.policies else self.policies
+        asked = policies_of(operator, plan) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
-        dry_run(plan, self.discovered)  # what its launcher refuses is told now, and not when the run_id is spent
+        dry_run(plan)  # what its launcher refuses is told now, and not when the run_id is spent
         return plan
 
     def submit(self, document: Mapping[str, Any], origin: Origin, *, name: str | None = None) -> tuple[StoredJob, bool]:

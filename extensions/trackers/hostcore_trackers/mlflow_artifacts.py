@@ -11,7 +11,7 @@ from annotated_types import Gt, Le, MinLen
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_endpoint import check_url
 from hostcore_builtin_plugins.uploaders.content import Content
-from hostcore_builtin_plugins.uploaders.copying import Store, copy, explained
+from hostcore_builtin_plugins.uploaders.copying import Store, copy, upload_errors
 from hostcore_hookspecs import (
     Artifact,
     FatalError,
@@ -120,13 +120,13 @@ class MlflowArtifactsUploader:
     def _found_store(self) -> Store:
         with self._finding:
             if self._store is None:
-                with explained(self._settings.tracking_uri):
+                with upload_errors(self._settings.tracking_uri):
                     self._store = self._find_store()
             return self._store
 
     def _find_store(self) -> Store:
         """Where the MLflow run keeps its artifacts: with its server, or in a store that is written to from here."""
-        from hostcore_builtin_plugins.uploaders.places import StoreFolder
+        from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
         from hostcore_trackers.mlflow_run import MlflowRun, experiment_id
         from hostcore_trackers.mlflow_store import ServedArtifacts
 

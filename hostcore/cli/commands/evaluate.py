@@ -75,9 +75,9 @@ def evaluate_command(
     from hostcore.cli.planning import planned
     from hostcore.cli.stopping import stoppable_at_once
     from hostcore.supervisor.evaluate import EvaluationFailed, chosen_split, evaluate
-    from hostcore.supervisor.inputs.fetched import Fetched
-    from hostcore.supervisor.inputs.fetching import fetch_inputs
     from hostcore.supervisor.interrupts import Interrupts
+    from hostcore.supervisor.plan import Fetched
+    from hostcore.supervisor.remote.inputs import fetch_inputs
 
     with Interrupts() as interrupts, stoppable_at_once(interrupts, as_json=as_json, so_that=_STOPPED):
         with plugins_print_aside(as_json):

@@ -23,7 +23,7 @@ from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
-    from hostcore.plugins.shipped_report import ShippedReport
+    from hostcore.plugins.listing import ShippedReport
 
 
 @click.group("plugins", invoke_without_command=True)
@@ -81,8 +81,7 @@ def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
     from hostcore.cli.named_plugins import describe_named
-    from hostcore.plugins.listing import conformance_document
-    from hostcore.plugins.shipped_report import shipped_reports
+    from hostcore.plugins.listing import conformance_document, shipped_reports
 
     descriptions = describe_named([name])
     shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist])

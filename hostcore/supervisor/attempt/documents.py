@@ -32,7 +32,7 @@ def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: M
     before: Mapping[str, Any] = opening.record_before or {}
     RunRecord(
         job=plan.spec.to_json(),
-        job_dir=str(plan.job_dir),
+        job_dir=str(plan.spec.job_dir),
         plugins=_plugins(plan, found.get("plugins")),
         environment={"hostcore": __version__, **found.get("environment", {})},
         parent=opening.parent or None,
@@ -46,7 +46,7 @@ def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: M
 def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:
     """The plugins of both rooms; those of the worker as it found them, once it has."""
     known = plan.selected if of_worker is None else in_room(plan.selected, "supervisor")
-    return [*(of_worker or ()), *(attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in known)]
+    return [*(of_worker or ()), *(attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in known)]
 
 
 def write_contracts(plan: RunPlan, opening: Opening) -> None:

@@ -13,9 +13,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.layers import apply_override, override_name
-from hostcore.job.load import load_job
-from hostcore.job.origins import Origins, mark, with_origin
+from hostcore.job.layers import Layered, mark
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
@@ -94,24 +92,21 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
     :param settings: ``key=value``, applied last.
     :raises HostcoreError: When there is no such reporter, or its settings are wrong.
     """
-    record, spec = _recorded(directory)
+    spec = RunRecord.read(directory.record).spec()
     discovered = discover()
     names = unique_names([use.use.rpartition("/")[2] for use in spec.reporters])
     position = _position(spec, names, name, discovered)
     own = None if position is None else spec.reporters[position]
     at = "" if position is None else f"/reporters/{position}"
     use = own or DeliveryUse(use=name)
-    chosen: dict[str, object] = dict(use.settings)
-    origins: Origins = {}
+    chosen = Layered(use.settings)
     for override in settings:
-        name_of_override = override_name(override)
-        before, chosen = chosen, apply_override(chosen, override, name=name_of_override)
-        origins = with_origin(origins, override, before, chosen, name=name_of_override)
+        chosen = chosen.with_override(override)
     ref = _resolved(use.use, "reporter", discovered, at)
     try:
-        component = _loaded(ref, chosen, at, Path(record.job_dir) if own else Path.cwd())
+        component = _loaded(ref, chosen.document, at, spec.job_dir if own else Path.cwd())
     except HostcoreError as error:
-        mark(all_errors(error), {f"{at}{place}": origin for place, origin in origins.items()})
+        mark(all_errors(error), {f"{at}{place}": origin for place, origin in chosen.origins.items()})
         for one in all_errors(error):
             one.file = one.file or (str(directory.record) if own else None)
         raise
@@ -148,20 +143,19 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
     :raises HostcoreError: When the run has none, or none of such a name, or one cannot be loaded.
     """
     try:
-        record, spec = _recorded(directory)
-        base_uri, job_dir = spec.checkpoint_base_uri, Path(record.job_dir)
-        own = _uploaders(mirroring(spec.uploaders, base_uri), job_dir, base_uri=base_uri)
+        spec = RunRecord.read(directory.record).spec()
+        base_uri = spec.checkpoint_base_uri
+        own = _uploaders(mirroring(spec.uploaders, base_uri), spec.job_dir, base_uri=base_uri)
     except HostcoreError as error:
         if to is None:
             for one in all_errors(error):
                 one.file = one.file or str(directory.record)
             raise
         # What the run's own uploaders lack is their business; that they cannot be loaded must not keep this one.
-        record, spec = _recorded(directory)
-        job_dir, own = Path(record.job_dir), []
+        spec, own = RunRecord.read(directory.record).spec(), []
     if to is not None:
         base_uri = to
-        destinations = _uploaders([DeliveryUse(use=FSSPEC)], job_dir, base_uri=to)
+        destinations = _uploaders([DeliveryUse(use=FSSPEC)], spec.job_dir, base_uri=to)
     else:
         destinations = _wanted(directory, own, names)
     served = {one.key for one in destinations}
@@ -198,12 +192,6 @@ def _uploaders(uses: Sequence[DeliveryUse], job_dir: Path, *, base_uri: str | No
     if errors:
         raise Errors(errors)
     return destinations_of(components, uses, base_uri=base_uri)
-
-
-def _recorded(directory: RunDirectory) -> tuple[RunRecord, JobSpec]:
-    record = RunRecord.read(directory.record)
-    spec = load_job(record.job, base_dir=Path(record.job_dir), world_size=record.world_size or None)
-    return record, spec
 
 
 def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRef:

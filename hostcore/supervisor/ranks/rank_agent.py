@@ -21,7 +21,6 @@ import attrs
 
 from hostcore.events.codec import CorruptLog, encode_payload
 from hostcore.events.merger import Entry, RankTail
-from hostcore.job.load import load_job
 from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import as_content
@@ -33,7 +32,6 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, INVALID
 from hostcore.supervisor.abandoned import ORPHAN_SECONDS
 from hostcore.supervisor.attempt.ending import is_end
-from hostcore.supervisor.inputs.fetching import fetch_inputs
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import load_here
 from hostcore.supervisor.ranks.engine import ADMISSION_VARIABLE, Engine
@@ -47,6 +45,7 @@ from hostcore.supervisor.ranks.rendezvous import (
     keep_alive,
     proof,
 )
+from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
 from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
 from hostcore.supervisor.writable import unwritable
@@ -324,12 +323,11 @@ def _inputs(record: Path, tell: Tell) -> dict[str, str]:
     :param record: The run's record, here.
     :raises HostcoreError: What cannot be found or brought here.
     """
-    run = RunRecord.read(record)
-    spec = load_job(run.job, world_size=run.world_size or None)
+    spec = RunRecord.read(record).spec()
     if not spec.inputs and not spec.weights:
         return {}
     resolvers = [one for one in select(spec, discover()) if one.ref.kind == "resolver"]
-    return fetch_inputs(spec, load_here(resolvers, job_dir=Path(run.job_dir))["resolver"], tell)
+    return fetch_inputs(spec, load_here(resolvers, job_dir=spec.job_dir)["resolver"], tell)
 
 
 def _in_background(action: Callable[[], T]) -> Future[T]:

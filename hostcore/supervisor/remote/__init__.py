@@ -1,1 +1,1 @@
-"""Stores that fsspec has a file system for: opened, asked and copied from, with errors that people understand."""
+"""What lies in stores that fsspec has a file system for, brought here: inputs, checkpoints, the mirrors of runs."""

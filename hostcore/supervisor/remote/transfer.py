@@ -19,7 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hostcore.checkpoints.durable import fsync_file
-from hostcore.supervisor.remote.errors import NO_SPACE, StoreError, told_of
+from hostcore.supervisor.remote.store import NO_SPACE, StoreError, store_errors
 from hostcore_builtin_plugins.control_characters import visible
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class _Transfer:
             except IndexError:
                 return
             try:
-                with told_of(one.uri, pointer=self._pointer):
+                with store_errors(one.uri, pointer=self._pointer):
                     self.digests[number] = self._bring(one)
             except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
                 self._news.put(error)

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from hostcore.checkpoints.find import newest
-from hostcore.supervisor.mirror.adopting import adopt_from_mirror
 from hostcore.supervisor.plan import make_plan
+from hostcore.supervisor.remote.adopting import adopt_from_mirror
 
 MOCK = {"source": "mock", "num_rows": 50, "num_shards": 9, "batch_size": 8, "shuffle": True, "shuffle_window": 20}
 JOB = {

@@ -8,7 +8,7 @@ import pytest
 
 from hostcore.errors import Errors
 from hostcore.job.load import load_job
-from hostcore.supervisor.inputs.fetching import fetch_inputs
+from hostcore.supervisor.remote.inputs import fetch_inputs
 
 
 @pytest.fixture

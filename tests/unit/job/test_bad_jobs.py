@@ -177,7 +177,7 @@ def test_a_job_can_be_piped_in_and_its_paths_start_at_the_working_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = load_job(piped_in(json.dumps(GOOD).encode()))
-    assert spec.base_dir == tmp_path
+    assert spec.job_dir == tmp_path
     assert spec.dataset.settings["parquet_paths"] == [str(tmp_path / "train.parquet")]
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hostcore.job.differences import ABSENT, Difference, in_words, job_differences
-from hostcore.job.spec import JobSpec, same_job
+from hostcore.job.differences import ABSENT, Difference, in_words, job_differences, same_job
+from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
 
 DATA = {"parquet_paths": ["/a.parquet", "/b.parquet"]}

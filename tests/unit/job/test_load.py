@@ -328,7 +328,7 @@ def test_relative_paths_of_the_file_start_at_its_folder_and_those_of_set_at_the_
     ]
     assert spec.weights == f"{folder}/w.safetensors"
     assert spec.resume_from_checkpoint == f"{folder}/runs/old/checkpoints/step-1.json"
-    assert spec.base_dir == Path(folder)
+    assert spec.job_dir == Path(folder)
 
     assert load_job(path, profile="other").weights == f"{folder}/other.safetensors"
     changed = load_job(path, overrides=["weights=w2", "dataset.parquet_paths=e.parquet"])
@@ -354,7 +354,7 @@ def test_a_job_from_python_starts_at_the_working_directory_and_may_hold_paths(
     assert spec.dataset is not None
     assert spec.dataset.settings["paths"] == [f"{tmp_path}/a", str(Path("~/b").expanduser())]
     assert spec.dataset.settings["index"] == f"{tmp_path}/i"
-    assert load_job({**JOB, "weights": "w"}, base_dir=Path("/jobs")).weights == "/jobs/w"
+    assert load_job({**JOB, "weights": "w"}, job_dir=Path("/jobs")).weights == "/jobs/w"
 
 
 @pytest.mark.parametrize("value", [3, None, [3, {"a": "b"}], {"a": "b"}, ""])

@@ -114,7 +114,7 @@ def test_the_schema_of_a_job_is_plain_json_and_documents_every_key() -> None:
     assert schema["additionalProperties"] is False
     assert all(value["description"] for value in schema["properties"].values())
     assert schema["properties"]["reporters"]["default"] == []
-    assert "base_dir" not in schema["properties"]
+    assert "job_dir" not in schema["properties"]
 
 
 def test_a_component_is_a_name_or_an_object_with_its_settings() -> None:

@@ -13,11 +13,11 @@ from annotated_types import MinLen
 
 from hostcore import scrubbing
 from hostcore.errors import Errors, all_errors, described
-from hostcore.job.differences import job_differences
+from hostcore.job.differences import job_differences, same_job
 from hostcore.job.load import load_job
 from hostcore.job.schema import job_schema, json_schema
 from hostcore.job.secrets import SecretText, keep_secrets, remember_secrets, resolve_secrets
-from hostcore.job.spec import job_view, same_job
+from hostcore.job.spec import job_view
 from hostcore.job.structure import structure
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.launch import Launch
@@ -111,7 +111,7 @@ def test_nothing_may_stand_beside_a_reference() -> None:
 
 
 def test_a_relative_file_starts_at_the_job(tmp_path: Path) -> None:
-    job = load_job({**JOB, "hyperparams": {"token": {"$secret": "file:keys/token"}}}, base_dir=tmp_path)
+    job = load_job({**JOB, "hyperparams": {"token": {"$secret": "file:keys/token"}}}, job_dir=tmp_path)
     assert job.hyperparams["token"] == {"$secret": f"file:{tmp_path}/keys/token"}
 
 

@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from hostcore.errors import Errors
+from hostcore.job.differences import same_job
 from hostcore.job.forms import object_form
 from hostcore.job.load import load_job
 from hostcore.job.sections import dataset_keys
@@ -20,7 +21,6 @@ from hostcore.job.spec import (
     JobSpec,
     ResourcesSpec,
     job_view,
-    same_job,
 )
 from hostcore.job.structure import structure
 from hostcore_hookspecs import Job, PluginUse, SampleRequest
@@ -159,8 +159,8 @@ def test_a_spec_is_frozen_and_where_it_came_from_is_not_part_of_it() -> None:
     spec = spec_of()
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         spec.seed = 3  # type: ignore[misc]
-    assert attrs.evolve(spec, base_dir=Path("/jobs")) == spec
-    assert "base_dir" not in spec.to_json()
+    assert attrs.evolve(spec, job_dir=Path("/jobs")) == spec
+    assert "job_dir" not in spec.to_json()
 
 
 def test_a_component_without_settings_is_written_as_its_name() -> None:

@@ -13,11 +13,11 @@ from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
 from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, ServiceSubmission, Validation
 from hostcore.errors import all_errors
+from hostcore.job.layers import mark
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
-from hostcore.job.origins import mark
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.shipped_report import ShippedReport
+from hostcore.plugins.listing import ShippedReport
 from hostcore.runs.result import RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary

@@ -30,7 +30,6 @@ def launch(job: StoredJob, settings: Settings, discovered: Discovered) -> Stored
         tell=lines.append,
         name=_engine_name(job),
         launch_id=job.launch_id,
-        discovered=discovered,
         launcher=launcher_for(job, settings, discovered),
         recorded=record_of(job),
     )

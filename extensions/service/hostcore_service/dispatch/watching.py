@@ -14,7 +14,7 @@ from hostcore.runs.result import RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary, UnknownRun, summarize
 from hostcore.supervisor.cancelling import ask_to_end
-from hostcore.supervisor.mirror.watching import refresh
+from hostcore.supervisor.remote.watching import refresh
 from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs.errors import FatalError
 from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from hostcore.job.load import load_job
 from hostcore.scrubbing import scrubbed
-from hostcore.supervisor.mirror.place import mirror_of
+from hostcore.supervisor.remote.mirror import mirror_of
 from hostcore_service.http.auth import authenticate
 from hostcore_service.http.openapi import ALWAYS, Answers, answer, header, problems
 from hostcore_service.http.query import only_known_parameters

@@ -7,8 +7,8 @@ import attrs
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
-from hostcore.supervisor.mirror.checkpoints import read_record
-from hostcore.supervisor.mirror.place import Mirror
+from hostcore.supervisor.remote.checkpoints import read_record
+from hostcore.supervisor.remote.mirror import Mirror
 from hostcore.supervisor.remote.store import Location
 from hostcore_service.jobs.downloads import Content
 from hostcore_service.jobs.run_files import RECORD, Artifact, Checkpoint, is_artifact, no_such

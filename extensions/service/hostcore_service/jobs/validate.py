@@ -89,6 +89,6 @@ def _planned(body: bytes, asker: Principal, service: Service) -> tuple[RunPlan, 
     """The plan, the plugins of it with where they come from, and what its launcher would do."""
     plan = service.admission.plan(parse_object(body), asker)
     service.admission.require_new(plan)
-    planned = dry_run(plan, service.discovered)
-    plugins = [attrs.asdict(provenance(one.ref, job_dir=plan.job_dir)) for one in plan.selected]
+    planned = dry_run(plan)
+    plugins = [attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in plan.selected]
     return plan, plugins, LaunchPreview(summary=scrub(planned.summary), document=scrub(planned.document))

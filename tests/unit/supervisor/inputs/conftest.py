@@ -14,7 +14,7 @@ from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import discover
 from hostcore.plugins.resolve import select
-from hostcore.supervisor.inputs.fetching import examine_inputs, fetch_inputs
+from hostcore.supervisor.remote.inputs import examine_inputs, fetch_inputs
 
 
 class TroubledFileSystem(MemoryFileSystem):
@@ -84,7 +84,7 @@ class Fetcher:
 
     def spec(self, inputs: Mapping[str, Any], **keys: Any) -> JobSpec:
         job = {"trainer": "somewhere:Trainer", "max_steps": 1, "inputs": dict(inputs), **keys}
-        return load_job(job, base_dir=self.folder)
+        return load_job(job, job_dir=self.folder)
 
     def __call__(self, inputs: Mapping[str, Any], **keys: Any) -> dict[str, Path]:
         spec = self.spec(inputs, **keys)

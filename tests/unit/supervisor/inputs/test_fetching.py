@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.supervisor.inputs.fetching import fetch_inputs
+from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -249,7 +249,7 @@ def _fetch_elsewhere(what: tuple[str, str, str]) -> tuple[str, list[str]]:
     os.environ["HOSTCORE_CACHE_DIR"] = cache
     job = {"trainer": "somewhere:Trainer", "max_steps": 1, "inputs": {"model": uri}}
     told: list[str] = []
-    return fetch_inputs(load_job(job, base_dir=Path(folder)), (), told.append)["model"], told
+    return fetch_inputs(load_job(job, job_dir=Path(folder)), (), told.append)["model"], told
 
 
 def test_what_a_killed_process_has_left_is_removed_by_the_next(fetch: Any, memory: Any) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.supervisor.remote.errors import StoreError
-from hostcore.supervisor.remote.store import Location
+from hostcore.supervisor.remote.store import Location, StoreError
 from hostcore.supervisor.remote.transfer import Wanted, bring
 
 

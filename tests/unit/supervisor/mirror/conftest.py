@@ -15,9 +15,9 @@ from hostcore.events.writer import now_ms
 from hostcore.runs.lease import Lease, ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
-from hostcore.supervisor.mirror.adopting import adopt_from_mirror
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
+from hostcore.supervisor.remote.adopting import adopt_from_mirror
 
 BASE = "memory://mirror of ü"
 PREFIX = "/mirror of ü/a/framework=somewhere-Trainer"

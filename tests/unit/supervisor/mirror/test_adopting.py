@@ -14,9 +14,9 @@ from hostcore.checkpoints.find import newest
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.summary import list_runs, summarize
-from hostcore.supervisor.mirror.adopting import adopt_from_mirror, find_in_mirror
 from hostcore.supervisor.opening import Opening, RunConflict, open_run
-from hostcore.supervisor.remote.errors import StoreError
+from hostcore.supervisor.remote.adopting import adopt_from_mirror, find_in_mirror
+from hostcore.supervisor.remote.store import StoreError
 
 
 @pytest.fixture
@@ -258,16 +258,16 @@ def test_what_a_killed_adoption_has_left_is_no_run_and_is_removed_by_the_next(mi
 
 
 def test_of_two_that_adopt_at_once_both_have_the_run(mirrored: Any, machine: Any, monkeypatch: Any) -> None:
-    from hostcore.supervisor.mirror import contents
+    from hostcore.supervisor.remote import adopting
 
-    original = contents.fetch_run
+    original = adopting.fetch_run
 
     def slow(*arguments: Any) -> None:
         original(*arguments)
-        monkeypatch.setattr(contents, "fetch_run", original)
+        monkeypatch.setattr(adopting, "fetch_run", original)
         shutil.copytree(arguments[1], machine.plan.runs / "a")  # the other one was faster
 
-    monkeypatch.setattr(contents, "fetch_run", slow)
+    monkeypatch.setattr(adopting, "fetch_run", slow)
     directory = machine.adopt()
     assert newest(directory.checkpoints).found.record.step == 6
     assert {path.name for path in machine.plan.runs.iterdir()} == {"a"}
@@ -283,7 +283,7 @@ def test_a_folder_of_checkpoints_elsewhere_gets_the_checkpoint(mirrored: Any, ma
 
 def test_the_store_is_opened_as_the_uploader_of_the_mirror_opens_it(store: Any, monkeypatch: Any) -> None:
     from hostcore.job.load import load_job
-    from hostcore.supervisor.mirror.place import options_for, storage_options
+    from hostcore.supervisor.remote.mirror import options_for, storage_options
 
     monkeypatch.setenv("KEY_OF_STORE", "a-secret-key")
     own = {"use": "fsspec", "storage_options": {"key": {"$secret": "env:KEY_OF_STORE"}}}

@@ -8,9 +8,9 @@ import pytest
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.attempt.documents import write_contracts
-from hostcore.supervisor.inputs.fetched import Fetched
-from hostcore.supervisor.mirror.parent import fetch_parent
 from hostcore.supervisor.opening import open_run
+from hostcore.supervisor.plan import Fetched
+from hostcore.supervisor.remote.checkpoints import fetch_parent
 
 BASE = "memory://mirror of ü"
 FOLDER = f"{BASE}/a/framework=somewhere-Trainer/checkpoints"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from hostcore.job.load import load_job
-from hostcore.supervisor.mirror.place import require_places
-from hostcore.supervisor.remote.errors import StoreError, told_of
+from hostcore.supervisor.remote.mirror import require_places
+from hostcore.supervisor.remote.store import StoreError, store_errors
 
 JOB = {"trainer": "somewhere:Trainer", "max_steps": 1}
 
@@ -33,9 +33,9 @@ def test_places_that_there_may_be_are_not_asked() -> None:
 
 
 def test_a_server_that_gives_no_answer_is_not_a_file_that_is_not_there() -> None:
-    with pytest.raises(StoreError) as absent, told_of("http://a/x"):
+    with pytest.raises(StoreError) as absent, store_errors("http://a/x"):
         raise FileNotFoundError("http://a/x")
-    with pytest.raises(StoreError) as silent, told_of("http://a/x"):
+    with pytest.raises(StoreError) as silent, store_errors("http://a/x"):
         raise FileNotFoundError("http://a/x") from ConnectionRefusedError("refused")
     assert (absent.value.code, silent.value.code) == ("store.missing", "store.unreachable")
     assert "refused" in silent.value.message

@@ -16,9 +16,9 @@ from hostcore.job.load import load_job
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.mirror import watching
-from hostcore.supervisor.mirror.watching import add_events, refresh
+from hostcore.supervisor.remote import watching
 from hostcore.supervisor.remote.store import Location
+from hostcore.supervisor.remote.watching import add_events, refresh
 
 JOB = {"trainer": "some:Trainer", "run_id": "a", "max_steps": 10, "checkpoint_base_uri": "memory://watched"}
 

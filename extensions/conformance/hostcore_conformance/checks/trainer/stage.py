@@ -17,8 +17,8 @@ from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.errors import one_line
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.bringing import bring_here
 from hostcore.supervisor.plan import make_plan
+from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.checks.trainer.naming import packages_of, paths_of
 from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.process.settings import process_kept
@@ -196,9 +196,9 @@ def stage_job(subject: Subject, changes: Mapping[str, Any]) -> dict[str, Any]:
 def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
     folder = subject.folder()
     plan = make_plan(stage_job(subject, changes), runs=folder / "runs", job_dir=subject.example.folder)
-    plan = bring_here(plan, lambda _: None)
+    plan, _ = bring_here(plan, lambda _: None)
     record = folder / "run.json"
-    RunRecord(job=plan.spec.to_json(), job_dir=str(plan.job_dir)).write(record)
+    RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir)).write(record)
     return WorkerContract(
         trainer_plugin=plan.spec.trainer,
         job_spec_path=str(record),

@@ -12,18 +12,21 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from hostcore.runs.attempts import newest_attempt
+from hostcore.checkpoints.durable import fsync_folder, move, write_file
+from hostcore.checkpoints.find import Found
+from hostcore.checkpoints.names import record_name
+from hostcore.runs.attempts import newest_attempt, read_claim
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.orphaned import is_orphaned, remove_orphaned
-from hostcore.supervisor.opening import RunConflict
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.opening import RunConflict, require_same_job
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.checkpoints import bring_newest
+from hostcore.supervisor.remote.mirror import Mirror, mirror_of
+from hostcore.supervisor.remote.store import Location, StoreError
 from hostcore.supervisor.writable import file_errors
-
-if TYPE_CHECKING:
-    from hostcore.runs.record import RunRecord
-    from hostcore.supervisor.mirror.place import Mirror
-    from hostcore.supervisor.remote.errors import StoreError
 
 Tell = Callable[[str], object]
 
@@ -44,8 +47,6 @@ def adopt_from_mirror(plan: RunPlan, tell: Tell) -> None:
     """
     if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id:
         return
-    from hostcore.supervisor.remote.errors import StoreError
-
     is_here = plan.directory.path.exists() and not is_orphaned(plan.directory)
     try:
         _look(plan, is_here=is_here, tell=tell)
@@ -65,15 +66,11 @@ def find_in_mirror(plan: RunPlan) -> str:
     """
     if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id or plan.directory.path.exists():
         return ""
-    from hostcore.supervisor.mirror.place import mirror_of
-
     mirror = mirror_of(plan.spec)
     return mirror.uri if mirror is not None and mirror.record() is not None else ""
 
 
 def _look(plan: RunPlan, *, is_here: bool, tell: Tell) -> None:
-    from hostcore.supervisor.mirror.place import mirror_of
-
     mirror = mirror_of(plan.spec)
     assert mirror is not None
     record = mirror.record()
@@ -96,7 +93,7 @@ def _look(plan: RunPlan, *, is_here: bool, tell: Tell) -> None:
             hint="choose another run_id, or leave it out to have one made",
         )
     else:
-        _refuse_foreign(plan, mirror, record)
+        require_same_job(plan, record, file=f"{mirror.uri}/config/run.json", where="in the mirror")
         with file_errors(plan.directory):
             _adopt(plan, mirror, tell)
 
@@ -105,7 +102,7 @@ def _is_to_be_new(plan: RunPlan) -> bool:
     return plan.spec.resume_from_checkpoint is False or plan.spec.begins_from is not None
 
 
-def _unknown(plan: RunPlan, error: "StoreError") -> "StoreError":
+def _unknown(plan: RunPlan, error: StoreError) -> StoreError:
     """The error for a mirror that cannot be asked: going on without it could throw away what it has."""
     return type(error)(
         f"it is unknown whether the run {plan.spec.run_id!r} is to be continued: {error.message}",
@@ -116,7 +113,7 @@ def _unknown(plan: RunPlan, error: "StoreError") -> "StoreError":
     )
 
 
-def _refuse_overtaken(plan: RunPlan, mirror: "Mirror") -> None:
+def _refuse_overtaken(plan: RunPlan, mirror: Mirror) -> None:
     """Refuse a run that was continued elsewhere since it was here."""
     here, there = newest_attempt(plan.directory.attempts), max(mirror.attempts(), default=0)
     claim = plan.directory.attempts / f"{here}.json"
@@ -134,25 +131,8 @@ def _refuse_overtaken(plan: RunPlan, mirror: "Mirror") -> None:
     )
 
 
-def _refuse_foreign(plan: RunPlan, mirror: "Mirror", record: "RunRecord") -> None:
-    """See that the run in the mirror is of this job, before anything of it is fetched."""
-    from hostcore.job.differences import in_words, job_differences
-    from hostcore.job.load import load_job
-
-    recorded = load_job(record.job, world_size=record.world_size or None)
-    if different := job_differences(recorded, plan.spec):
-        raise RunConflict(
-            f"the run_id {plan.spec.run_id!r} belongs to another job, in the mirror: {in_words(different)}",
-            pointer="/run_id",
-            file=f"{mirror.uri}/config/run.json",
-            hint="choose another run_id, or leave it out to have one made",
-        )
-
-
-def _adopt(plan: RunPlan, mirror: "Mirror", tell: Tell) -> None:
+def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell) -> None:
     """Bring the run here under a hidden name, and give it its own when it is whole."""
-    from hostcore.supervisor.mirror.contents import fetch_run
-
     place = plan.directory.path.resolve()  # which may be a link to a folder on another disk
     runs = place.parent
     outer = runs / f".adopting-{plan.spec.run_id}-{socket.gethostname()}-{os.getpid()}"
@@ -173,8 +153,6 @@ def _is_elsewhere(plan: RunPlan) -> bool:
 
 
 def _move_into_place(temporary: Path, path: Path) -> None:
-    from hostcore.checkpoints.durable import fsync_folder
-
     try:
         temporary.rename(path)
     except OSError as error:
@@ -190,3 +168,68 @@ def _remove_leftovers(runs: Path, run_id: str) -> None:
         pid = left.name.rpartition("-")[2]
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
             shutil.rmtree(left, ignore_errors=True)
+
+
+def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell) -> None:
+    """Make a run directory from a mirror.
+
+    :param target: Does not exist.
+    :param checkpoints: Where the checkpoint goes, if not into the run directory.
+    :raises StoreError: When the store cannot be read.
+    """
+    directory = RunDirectory(target)
+    directory.make()
+    attempts = mirror.attempts()
+    for name in ("config/run.json", *(f"attempts/{number}.json" for number in attempts), "result.json"):
+        content = mirror.place.below(name).read()
+        if content is not None:
+            write_file(target / name, [content])
+        elif name != "result.json":  # it was there a moment ago
+            raise StoreError(f"{mirror.uri}/{name} is gone", code="store.missing", file=mirror.uri)
+    _bring_log(mirror.place.below("logs/events.jsonl"), directory.events)
+    _tell_of_end(directory, max(attempts, default=0), tell)
+    committed, abandoned = mirror.steps()
+    folder = mirror.place.below("checkpoints")
+    found = bring_newest(folder, committed, abandoned, directory.checkpoints, tell)
+    if found is None and committed:
+        tell(f"none of the {len(committed)} checkpoints in {folder.uri} verifies: the run starts again at step 0")
+    if found is not None and checkpoints is not None:
+        _move_to(checkpoints, found)
+    for path in (target, *(path for path in target.rglob("*") if path.is_dir())):
+        fsync_folder(path)
+
+
+def _bring_log(place: Location, target: Path) -> None:
+    """Bring the event log here, which may be large. A run that had no time to copy it begins another."""
+    from hostcore.supervisor.remote.transfer import Wanted, bring
+
+    try:
+        bring(place.filesystem, [Wanted(source=place.path, uri=place.uri, target=target)], label="events")
+    except StoreError as error:
+        if error.code != "store.missing":
+            raise
+        target.unlink(missing_ok=True)
+
+
+def _tell_of_end(directory: RunDirectory, attempt: int, tell: Tell) -> None:
+    """Say so if the end of the newest attempt is not recorded: it may still be running elsewhere."""
+    result, claim = RunResult.read(directory.result), read_claim(directory.attempts, attempt)
+    if claim is not None and (result is None or result.attempt < attempt):
+        process = f"process {claim.process.pid} on {claim.process.host}"
+        tell(f"its attempt {attempt} ({process}) has no end in the mirror: see that it does not run any more")
+
+
+def _move_to(checkpoints: Path, found: Found) -> None:
+    """Move a checkpoint to where the environment says that checkpoints lie, unless it is there: the record last."""
+    record = found.folder.with_name(record_name(found.record.step))
+    target = checkpoints / found.folder.name
+    if target.exists():
+        return
+    checkpoints.mkdir(parents=True, exist_ok=True)
+    hidden = checkpoints / f".{found.folder.name}.adopted"
+    shutil.rmtree(hidden, ignore_errors=True)
+    shutil.move(found.folder, hidden)  # may be on another disk
+    move(hidden, target)
+    shutil.copyfile(record, hidden.with_suffix(".json"))
+    move(hidden.with_suffix(".json"), checkpoints / record.name)
+    record.unlink()

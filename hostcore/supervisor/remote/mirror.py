@@ -15,8 +15,7 @@ from hostcore.job.spec import JobSpec
 from hostcore.runs.documents import CorruptDocument, construct
 from hostcore.runs.record import SCHEMA, RunRecord
 from hostcore.supervisor.delivery.subscription import prefix_of
-from hostcore.supervisor.remote.errors import StoreError
-from hostcore.supervisor.remote.store import Location
+from hostcore.supervisor.remote.store import Location, StoreError
 
 BASE = "/checkpoint_base_uri"
 

@@ -17,7 +17,6 @@ import attrs
 
 from hostcore.checkpoints.durable import write_file
 from hostcore.events.reader import seq_of
-from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, read_document, write_document
@@ -26,7 +25,7 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.remote_status import has_ended
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
-from hostcore.supervisor.mirror.place import Mirror, mirror_of, record_of
+from hostcore.supervisor.remote.mirror import Mirror, mirror_of, record_of
 from hostcore.supervisor.remote.store import Location, RemoteFile
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
@@ -120,7 +119,7 @@ def refresh_far(directory: RunDirectory) -> None:
         return
     record, result = RunRecord.read(directory.record), RunResult.read(directory.result)
     is_new = has_ended(directory, launch) and (result is None or result.attempt < launch.attempt)
-    refresh(load_job(record.job, world_size=record.world_size or None), directory, at_once=is_new)
+    refresh(record.spec(), directory, at_once=is_new)
 
 
 def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> bool:

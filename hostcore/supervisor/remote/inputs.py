@@ -1,28 +1,173 @@
-"""The inputs of a job, brought to this machine."""
+"""The inputs and weights of a job: resolved to paths and URIs, and brought to this machine."""
 
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.events.writer import now_ms
-from hostcore.job.origins import mark
-from hostcore.job.spec import JobSpec
+from hostcore.interruption import is_by_signal
+from hostcore.job.layers import mark
+from hostcore.job.paths import absolute, is_uri
+from hostcore.job.pointers import escaped
+from hostcore.job.secrets import resolve_secrets, without_marks
+from hostcore.job.spec import InputSpec, JobSpec, job_view
+from hostcore.plugins.attribution import attribute
 from hostcore.plugins.component import Component
-from hostcore.supervisor.inputs.resolving import Source, sources
-from hostcore.supervisor.remote.errors import told_of
+from hostcore.plugins.errors import one_line
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.importing import from_exception
+from hostcore.supervisor.remote.cache import Cached, Shelf, cached_file
+from hostcore.supervisor.remote.store import Listing, Location, StoreError, store_errors
 from hostcore_hookspecs.errors import HostcoreError
-
-if TYPE_CHECKING:
-    from hostcore.supervisor.inputs.cache import Shelf
-    from hostcore.supervisor.remote.store import Listing, Location
+from hostcore_hookspecs.resolver import ResolveContext
 
 A = TypeVar("A")
 B = TypeVar("B")
 Tell = Callable[[str], object]
+
+
+class UnresolvedInput(HostcoreError):
+    """No resolver knows where an input is."""
+
+    code = "input.unresolved"
+
+
+@attrs.frozen(kw_only=True)
+class Source:
+    """Where an input is."""
+
+    #: The key in ``ctx.model_handles``.
+    name: str
+    #: Where the job names it.
+    pointer: str
+    #: A URI, or an absolute path of this machine.
+    location: str
+    #: What the content must have; empty: anything.
+    sha256: str = ""
+    storage_options: Mapping[str, Any] = attrs.field(factory=dict, repr=False)
+    #: How the job names it, if a resolver has said where it is.
+    ref: str = ""
+
+    @property
+    def local(self) -> Path | None:
+        """The path, if it lies on this machine already."""
+        if not is_uri(self.location):
+            return Path(self.location)
+        scheme, _, path = self.location.partition("://")
+        return Path(f"/{path.lstrip('/')}") if scheme in ("file", "local") else None
+
+
+def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[Source]:
+    """Where the inputs and the weights of a job are.
+
+    :param resolvers: Asked about every reference, in this order; the first answer counts.
+    :raises Errors: Every input that no resolver knows, and what resolvers have raised.
+    """
+    if not spec.inputs and spec.weights is None:
+        return []
+    asked = _Resolvers(spec, resolvers)
+    found: list[Source] = []
+    errors: list[HostcoreError] = []
+    if spec.weights is not None:
+        found.append(Source(name="weights", pointer="/weights", location=spec.weights))
+    for name, one in spec.inputs.items():
+        try:
+            found.append(_source(name, one, asked))
+        except HostcoreError as error:
+            errors += all_errors(error)
+    if errors:
+        mark(errors, spec.origins)
+        raise Errors(errors)
+    return found
+
+
+def _source(name: str, one: InputSpec, resolvers: "_Resolvers") -> Source:
+    pointer = f"/inputs/{escaped(name)}"
+    options = _without_secrets(dict(one.storage_options or {}), f"{pointer}/storage_options")
+    location, ref = _without_secrets(one.uri, f"{pointer}/uri"), ""
+    if one.ref is not None:
+        location = resolvers.ask(one.ref, name, pointer)
+        ref = one.ref if location != one.ref else ""
+    assert isinstance(location, str)
+    if not is_uri(location):
+        location = absolute(location, resolvers.job_dir)
+    return Source(
+        name=name, pointer=pointer, location=location, sha256=one.sha256 or "", storage_options=options, ref=ref
+    )
+
+
+def _without_secrets(value: Any, pointer: str) -> Any:
+    return without_marks(resolve_secrets(value, pointer))
+
+
+class _Resolvers:
+    """The resolvers of a job, asked in turn."""
+
+    def __init__(self, spec: JobSpec, components: Sequence[Component]) -> None:
+        self._spec = spec
+        self._components = components
+        self._resolve: Callable[[str, ResolveContext], object] | None = (
+            Hooks(components, kinds=("resolver",)).bind("resolve_ref") if components else None
+        )
+        #: Where relative paths start.
+        self.job_dir = spec.job_dir
+
+    def ask(self, ref: str, name: str, pointer: str) -> str:
+        """Where a reference leads.
+
+        :raises HostcoreError: When no resolver knows, or one raises.
+        """
+        answer = self._answer(ref, ResolveContext(job=job_view(self._spec), input_name=name), pointer)
+        if isinstance(answer, str) and (is_uri(answer) or Path(answer).is_absolute()):
+            return answer
+        if answer is not None:
+            raise UnresolvedInput(
+                f"a resolver ({self._names()}) said that {ref!r} is at {answer!r}",
+                pointer=pointer,
+                hint="a resolver returns a URI, an absolute path, or None",
+            )
+        if is_uri(ref) or Path(ref).is_absolute() or self._lies_beside_the_job(ref):
+            return ref
+        raise UnresolvedInput(
+            f"no resolver knows where {ref!r} is",
+            pointer=pointer,
+            hint=(f"asked were: {self._names()}; " if self._components else 'the job lists no "resolvers"; ')
+            + "what is not a reference is an absolute path, a path that begins with ./, or a URI",
+        )
+
+    def _lies_beside_the_job(self, ref: str) -> bool:
+        return Path(absolute(ref, self.job_dir)).exists()
+
+    def _answer(self, ref: str, context: ResolveContext, pointer: str) -> object:
+        if self._resolve is None:
+            return None
+        try:
+            return self._resolve(ref, context)
+        except HostcoreError as error:
+            culprit = attribute(error, self._components)
+            error.pointer = error.pointer or pointer
+            error.plugin = error.plugin or (culprit.ref.provenance if culprit else None)
+            raise
+        except BaseException as error:
+            if is_by_signal(error):
+                raise
+            culprit = attribute(error, self._components)
+            if culprit is None:
+                raise UnresolvedInput(f"{ref!r} cannot be resolved: {one_line(error)}", pointer=pointer) from error
+            raise from_exception(
+                f"asked where {ref!r} is", error, code="plugin.resolve", ref=culprit.ref, pointer=pointer
+            ) from error
+
+    def _names(self) -> str:
+        return ", ".join(_labels(self._components))
+
+
+def _labels(components: Sequence[Component]) -> Iterator[str]:
+    return (one.ref.provenance for one in components)
 
 
 class InputMissing(HostcoreError):
@@ -36,9 +181,9 @@ class _Absent:
     """An input that lies in a store and not on this machine."""
 
     source: Source
-    place: "Location"
-    listing: "Listing"
-    shelf: "Shelf"
+    place: Location
+    listing: Listing
+    shelf: Shelf
 
 
 def fetch_inputs(spec: JobSpec, resolvers: Sequence[Component], tell: Tell) -> dict[str, str]:
@@ -84,10 +229,6 @@ def _found(one: Source, tell: Tell) -> tuple[Source, Path] | _Absent:
     """An input on this machine, or, if only there, in its store."""
     if one.local is not None:
         return one, _of_this_machine(one, one.local)
-    from hostcore.supervisor.inputs.cache import Shelf
-    from hostcore.supervisor.remote.errors import StoreError
-    from hostcore.supervisor.remote.store import Location
-
     shelf = Shelf.of(one.location, _endpoint(one.storage_options))
     if one.sha256 and (kept := shelf.newest(sha256=one.sha256)):
         return one, kept[1]  # the content is known to be the right one, whatever the store has by now
@@ -110,7 +251,7 @@ def _fetched(absent: _Absent, tell: Tell) -> Path:
     """Fetch an input, unless another process is fetching it: then wait for it."""
     one, place = absent.source, absent.place
     version = absent.listing.version or f"unknown {now_ms()}"  # fetched anew, if the store cannot tell
-    with told_of(str(absent.shelf.path), pointer=one.pointer), absent.shelf.locked(tell, place.uri):
+    with store_errors(str(absent.shelf.path), pointer=one.pointer), absent.shelf.locked(tell, place.uri):
         kept = absent.shelf.find(version)
         if kept is not None and (not one.sha256 or kept[0].sha256 == one.sha256):
             return kept[1]
@@ -120,7 +261,6 @@ def _fetched(absent: _Absent, tell: Tell) -> Path:
 
 def _brought(absent: _Absent, version: str) -> Path:
     """Fetch a version into a folder of a temporary name, and give it its own when it is whole."""
-    from hostcore.supervisor.inputs.cache import Cached, cached_file
     from hostcore.supervisor.remote.transfer import Wanted, bring
 
     one, place, listing, shelf = absent.source, absent.place, absent.listing, absent.shelf
@@ -151,7 +291,7 @@ def _brought(absent: _Absent, version: str) -> Path:
         raise
 
 
-def _amount(listing: "Listing") -> str:
+def _amount(listing: Listing) -> str:
     count = f"{len(listing.files):,} files, " if listing.is_folder else ""
     return f" ({count}{listing.size / 1e6:,.1f} MB)" if listing.size else ""
 

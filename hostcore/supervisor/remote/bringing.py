@@ -9,32 +9,33 @@ from collections.abc import Callable
 
 import attrs
 
-from hostcore.supervisor.inputs.fetched import Fetched
-from hostcore.supervisor.inputs.fetching import examine_inputs, fetch_inputs
-from hostcore.supervisor.mirror.adopting import adopt_from_mirror
-from hostcore.supervisor.mirror.parent import fetch_parent
-from hostcore.supervisor.mirror.place import require_places
+from hostcore.runs.result import RunResult
 from hostcore.supervisor.opening import examine_run
-from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.plan import Fetched, RunPlan
+from hostcore.supervisor.remote.adopting import adopt_from_mirror
+from hostcore.supervisor.remote.checkpoints import fetch_parent
+from hostcore.supervisor.remote.inputs import examine_inputs, fetch_inputs
+from hostcore.supervisor.remote.mirror import require_places
 
 Tell = Callable[[str], object]
 
 
-def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> RunPlan:
+def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> tuple[RunPlan, RunResult | None]:
     """Bring what a run needs to this machine. To be called before the run is opened.
 
     :param tell: Gets a line about what people should know.
     :param launched: See :func:`hostcore.supervisor.opening.open_run`.
-    :return: The plan, which knows where everything is.
+    :return: The plan, which knows where everything is; and the result of the run, if it is finished already.
     :raises HostcoreError: When the run may not be opened, or something cannot be brought here. No attempt was begun.
     """
     require_places(plan.spec)
     adopt_from_mirror(plan, tell)
     plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
-    if examine_run(plan, launched=launched) is not None:
-        return plan  # it is finished: its inputs are not needed
+    finished = examine_run(plan, launched=launched)
+    if finished is not None:
+        return plan, finished  # its inputs are not needed
     inputs = fetch_inputs(plan.spec, plan.resolvers, tell)
-    return attrs.evolve(plan, fetched=attrs.evolve(plan.fetched, inputs=inputs))
+    return attrs.evolve(plan, fetched=attrs.evolve(plan.fetched, inputs=inputs)), None
 
 
 def examine_surroundings(plan: RunPlan, tell: Tell) -> RunPlan:
