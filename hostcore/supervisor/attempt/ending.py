@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hostcore.events.merger import Entry
-from hostcore.supervisor.workers.memory import children_peak, memory_limit
+from hostcore.supervisor.workers.control_group import children_peak, memory_limit
 from hostcore.supervisor.workers.session import Member
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from hostcore.supervisor.doctor.finding import Finding, size
-from hostcore.supervisor.workers.memory import memory_limit
+from hostcore.supervisor.workers.control_group import core_quota, memory_limit
 
 #: Of a worker before it has a model: torch and what it brings.
 WORKER_BYTES: Final = 500_000_000
@@ -34,17 +34,6 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def core_quota() -> float | None:
-    """How many cores' worth of time its control group gets; None: no limit, or none that can be read."""
-    quotas = []
-    for folder in _cgroups():
-        words = _read(folder / "cpu.max").split()  # "150000 100000", or "max 100000"
-        quotas += [int(words[0]) / int(words[1])] if len(words) == 2 and words[0].isdecimal() else []
-        quota, period = (_read(folder / f"cpu/cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
-        quotas += [int(quota) / int(period)] if quota.isdecimal() and period.isdecimal() else []  # "-1": none
-    return min(quotas, default=None)
-
-
 def total_memory() -> int:
     """Of the machine, or of its control group if that gets less; bytes."""
     total: int = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -53,11 +42,12 @@ def total_memory() -> int:
 
 def available_memory() -> int | None:
     """What can be taken without swapping, as the kernel estimates it; bytes. None where it does not."""
-    for line in _read(Path("/proc/meminfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return min(int(value.split()[0]) * 1024, total_memory())
-    return None
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:  # another system
+        return None
+    values = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return min(int(values[0]) * 1024, total_memory()) if values else None
 
 
 def _cores(usable: int, quota: float | None) -> Finding:
@@ -116,16 +106,3 @@ def shared_finding(shared: os.statvfs_result) -> Finding:
         else None,
         details={"total_bytes": total, "free_bytes": free},
     )
-
-
-def _cgroups() -> list[Path]:
-    root = Path("/sys/fs/cgroup")
-    places = [line.split(":", 2)[2] for line in _read(Path("/proc/self/cgroup")).splitlines() if line[:2] == "0:"]
-    return [root, *(root / place.lstrip("/") for place in places if place != "/")]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # another system, or not ours to read
-        return ""

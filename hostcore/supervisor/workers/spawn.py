@@ -17,7 +17,7 @@ from hostcore.interruption import signal_name
 from hostcore.runs.channel import Channel
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE, threads_for
-from hostcore.supervisor.workers.memory import oom_kills
+from hostcore.supervisor.workers.control_group import oom_kills
 from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
 from hostcore_hookspecs.errors import HostcoreError
 

@@ -1,4 +1,4 @@
-"""What the kernel says about memory: whether it has killed for it, and how much there is."""
+"""What the kernel says about the control group of this process: its memory, its cores, whether it killed for memory."""
 
 import resource
 import sys
@@ -17,19 +17,29 @@ def oom_kills() -> int:
 
     The number itself means nothing; that it has grown does. 0 where the kernel does not count.
     """
-    counters = [folder / name for folder in _folders() for name in ("memory.events", "memory.oom_control")]
+    counters = [folder / name for folder in _folders("memory") for name in ("memory.events", "memory.oom_control")]
     return sum(_field(path, "oom_kill") for path in [_VMSTAT, *counters])
 
 
 def memory_limit() -> int | None:
     """The memory that this control group may take, in bytes; None if it has no limit, or none that can be read."""
     limits = []
-    for folder in _folders():
+    for folder in _folders("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
             text = _read(folder / name).strip()
             if text.isdecimal() and int(text) < _UNLIMITED:
                 limits.append(int(text))
     return min(limits, default=None)
+
+
+def core_quota() -> float | None:
+    """How many cores' worth of time this control group gets; None: no limit, or none that can be read."""
+    quotas = []
+    for folder in _folders("cpu"):
+        words = _read(folder / "cpu.max").split()  # "150000 100000", or "max 100000"
+        words = words or [_read(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]  # "-1": none
+        quotas += [int(words[0]) / int(words[1])] if len(words) == 2 and all(map(str.isdecimal, words)) else []
+    return min(quotas, default=None)
 
 
 def children_peak() -> int:
@@ -38,15 +48,18 @@ def children_peak() -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def _folders() -> list[Path]:
-    """Where this process's control group may be found: its own place, and the root that a container sees."""
-    folders = [_CGROUP, _CGROUP / "memory"]
+def _folders(controller: str) -> list[Path]:
+    """Where this process's control group may be found: its own place, and the root that a container sees.
+
+    :param controller: Version 1 of control groups has a tree for each.
+    """
+    folders = [_CGROUP, _CGROUP / controller]
     for line in _read(_MEMBERSHIP).splitlines():
         _, controllers, place = line.split(":", 2)
         if controllers == "":
             folders.append(_CGROUP / place.lstrip("/"))
-        elif "memory" in controllers.split(","):
-            folders.append(_CGROUP / "memory" / place.lstrip("/"))
+        elif controller in controllers.split(","):
+            folders.append(_CGROUP / controller / place.lstrip("/"))
     return list(dict.fromkeys(folders))
 
 
