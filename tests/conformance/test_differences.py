@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hostcore_conformance.differences import first_difference
+from hostcore_conformance.differences import in_words
 
 EQUAL = [
     {"a": [1, (2.0, None)], "b": "x"},
@@ -24,7 +24,7 @@ DIFFERENT = [
     ({"a": {"b": 1}}, {"a": {"b": 2}}, "/a/b is 1 and 2"),
     ({"a": 1}, {}, "/a is there and is not"),
     ({}, {"a": 1}, "/a is not there and is"),
-    ([1], [1, 2], "the value has 1 and 2 items"),
+    ([1], [1, 2], "/1 is not there and is"),
     (0.0, -0.0, "the value is 0.0 and -0.0"),
     (1, True, "the value is 1 and True"),
     (torch.zeros(2), torch.zeros(3), "the value is torch.float32[2] and torch.float32[3]"),
@@ -37,9 +37,9 @@ DIFFERENT = [
 @pytest.mark.parametrize("value", EQUAL)
 def test_equal_states_have_no_difference(value: Any) -> None:
     copied = value.clone() if isinstance(value, torch.Tensor) else value
-    assert first_difference(value, copied) is None
+    assert in_words(value, copied) is None
 
 
 @pytest.mark.parametrize(("one", "other", "told"), DIFFERENT)
 def test_a_difference_is_told_with_its_place(one: Any, other: Any, told: str) -> None:
-    assert first_difference(one, other) == told
+    assert in_words(one, other) == told

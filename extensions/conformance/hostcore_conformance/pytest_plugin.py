@@ -67,8 +67,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not outcomes:
         return
     from hostcore_conformance.asking import reports_of
-    from hostcore_conformance.report.files import write_whole
-    from hostcore_conformance.report.json import as_json
+    from hostcore_conformance.report.files import as_json, write_whole
 
     reports = reports_of(outcomes)
     for report in reports:

@@ -10,8 +10,7 @@ import pytest
 
 from hostcore_conformance.check import checks_for, table
 from hostcore_conformance.report.badge import as_endpoint, as_svg
-from hostcore_conformance.report.files import ReportUnwritable, require_writable, write_whole
-from hostcore_conformance.report.json import as_json, document
+from hostcore_conformance.report.files import ReportUnwritable, as_json, document, require_writable, write_whole
 from hostcore_conformance.report.junit import as_junit
 from hostcore_conformance.result import CheckResult, Report
 

@@ -251,8 +251,7 @@ def _require_writable(files: _Files) -> None:
 
 def _write(reports: Sequence["Report"], files: _Files, *, partial: bool) -> None:
     from hostcore_conformance.report.badge import as_endpoint, as_svg
-    from hostcore_conformance.report.files import write_whole
-    from hostcore_conformance.report.json import as_json
+    from hostcore_conformance.report.files import as_json, write_whole
     from hostcore_conformance.report.junit import as_junit
 
     if files.as_json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.checks.trainer.attempts import attempt, exact_job
-from hostcore_conformance.checks.trainer.leaves import leaves, shown
+from hostcore_conformance.differences import parts, shown
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs import hookimpl
 
@@ -81,12 +81,21 @@ def _parts(value: Any) -> Mapping[str, Any] | None:
     if isinstance(value, type) or callable(getattr(value, "__code__", None)) or hasattr(value, "dtype"):
         return None
     if _has_state_dict(value):
-        return {_OWN_STATE: dict(leaves(value.state_dict()))}
+        return {_OWN_STATE: dict(_leaves(value.state_dict()))}
     slots = [name for one in type(value).__mro__ for name in getattr(one, "__slots__", ()) if name != "__weakref__"]
     names = [*getattr(value, "__dict__", {}), *([slots] if isinstance(slots, str) else slots)]
     if not names or isinstance(value, random.Random) or _generator_state(value) is not None:
         return None
     return {f".{name}": getattr(value, name) for name in names if hasattr(value, name)}
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything in a tree of mappings, lists and tuples that is none of these, by its path; empty ones too."""
+    if not isinstance(tree, Mapping | list | tuple) or not tree:
+        yield path, tree
+        return
+    for key, value in parts(tree).items():
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
 
 
 def _has_state_dict(value: Any) -> bool:
