@@ -10,8 +10,8 @@ from typing import Final
 _MODULES: Final = {
     "callback": ("leaving", "observing", "running", "state"),
     "data_source": ("paths", "readers", "schema", "shards", "training"),
-    "launcher": ("cancelling", "ending", "launching", "logs", "planning"),
-    "plugin": ("registration", "loading", "methods", "settings", "secrets", "importing", "ending"),
+    "launcher": ("ending", "launching", "logs", "planning"),
+    "plugin": ("loading", "methods", "settings", "secrets", "importing", "ending"),
     "policy": (),
     "reporter": ("serving", "events_taken", "delivery", "outages"),
     "resolver": (),
