@@ -224,18 +224,22 @@ def _paths_of(state: Any, models: Sequence[Any]) -> Mapping[int, str]:
 
 def _reached(state: Any) -> Iterator[tuple[str, Any]]:
     yield "state", state
-    for path, value in _members("state", state):
+    for path, value in members("state", state):
         yield path, value
         if isinstance(value, Mapping | list | tuple):
-            yield from _members(path, value)
+            yield from members(path, value)
 
 
-def _members(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def members(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value consists of, by how it is reached: ``state.model``, ``state['nets']``.
+
+    :param path: How the value itself is.
+    """
     if isinstance(value, Mapping | list | tuple):
         yield from ((f"{path}[{key!r}]", one) for key, one in parts(value).items())
         return
     slots = [cls.__dict__.get("__slots__", ()) for cls in type(value).__mro__]
-    names = [name for one in slots for name in ([one] if isinstance(one, str) else one)]
+    names = [name for one in slots for name in ([one] if isinstance(one, str) else one) if name != "__weakref__"]
     found = {**parts(value), **{name: getattr(value, name, None) for name in names}}
     yield from ((f"{path}.{name}", one) for name, one in found.items())
 
