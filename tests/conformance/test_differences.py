@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
+import attrs
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
-from hostcore_conformance.differences import first_difference
+from hostcore_conformance.differences import first_difference, in_words
+
+
+@attrs.define(eq=False)
+class Batch:
+    """What a trainer may prepare."""
+
+    numbers: Any
+    place: object = attrs.field(factory=object)
+
 
 EQUAL = [
     {"a": [1, (2.0, None)], "b": "x"},
@@ -18,13 +30,15 @@ EQUAL = [
     np.array([1, 2], np.int32),
     {"scalar": torch.tensor(3), "empty": torch.zeros(0, 2)},
     torch.zeros(2, dtype=torch.bfloat16),
+    np.array(["a", None], object),
+    pa.record_batch({"x": [1.0, None, math.nan]}),
 ]
 
 DIFFERENT = [
     ({"a": {"b": 1}}, {"a": {"b": 2}}, "/a/b is 1 and 2"),
     ({"a": 1}, {}, "/a is there and is not"),
     ({}, {"a": 1}, "/a is not there and is"),
-    ([1], [1, 2], "the value has 1 and 2 items"),
+    ([1], [1, 2], "/1 is not there and is"),
     (0.0, -0.0, "the value is 0.0 and -0.0"),
     (1, True, "the value is 1 and True"),
     (torch.zeros(2), torch.zeros(3), "the value is torch.float32[2] and torch.float32[3]"),
@@ -36,10 +50,42 @@ DIFFERENT = [
 
 @pytest.mark.parametrize("value", EQUAL)
 def test_equal_states_have_no_difference(value: Any) -> None:
-    copied = value.clone() if isinstance(value, torch.Tensor) else value
-    assert first_difference(value, copied) is None
+    assert in_words(value, copy.deepcopy(value)) is None
 
 
 @pytest.mark.parametrize(("one", "other", "told"), DIFFERENT)
 def test_a_difference_is_told_with_its_place(one: Any, other: Any, told: str) -> None:
-    assert first_difference(one, other) == told
+    assert in_words(one, other) == told
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (
+            {"image": torch.zeros(2)},
+            {"image": torch.ones(2)},
+            "image is 0.0 at [0], then 1.0, and 2 of its 2 numbers differ",
+        ),
+        (pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [1, 3]}), "x.1 is 2, then 3"),
+        (Batch(numbers=[1]), Batch(numbers=[2]), "numbers.0 is 1, then 2"),
+        (1, 2, "it is 1, then 2"),
+    ],
+    ids=["tensors", "rows", "attributes", "numbers"],
+)
+def test_what_has_changed_is_told_with_both_values(before: Any, after: Any, told: str) -> None:
+    found = first_difference(before, after)
+    assert found is not None
+    assert found.then == told
+
+
+def test_objects_that_cannot_be_compared_count_as_equal() -> None:
+    assert first_difference(Batch(numbers=[1]), Batch(numbers=[1])) is None
+
+
+def test_rows_without_a_value_are_compared_by_the_bytes_below_them() -> None:
+    def column(below: int) -> pa.Array:
+        return pa.Array.from_buffers(pa.int64(), 1, [pa.py_buffer(b"\0"), pa.py_buffer(below.to_bytes(8, "little"))])
+
+    found = first_difference(column(1), column(2))
+    assert found is not None
+    assert found.path == "bytes"

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from hostcore_conformance.checks.trainer.leaves import first_difference
+from hostcore_conformance.differences import first_difference
 from hostcore_conformance.excerpt import Beginning, shortened
 from hostcore_conformance.process.fork_server import ForkServer
 from hostcore_hookspecs import Shard

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -125,21 +125,31 @@ def table() -> Mapping[str, Check]:
     """All checks by id, as they are made: those for every kind first, and each after what it requires."""
     import hostcore_conformance.checks  # noqa: F401 - which fills it
 
+    ordered = with_required(sorted(_table.values(), key=lambda one: one.kind != EVERY_KIND), _table.values())
+    return MappingProxyType({one.id: one for one in ordered})
+
+
+def with_required(wanted: Iterable[Check], known: Collection[Check]) -> tuple[Check, ...]:
+    """Some checks with all that they require, each after what it requires.
+
+    :param known: The checks that there are.
+    """
     ordered: dict[str, Check] = {}
 
     def add(one: Check) -> None:
         if one.id not in ordered:
-            for required in _required(one):
+            for required in required_by(one, known):
                 add(required)
             ordered[one.id] = one
 
-    for one in sorted(_table.values(), key=lambda one: one.kind != EVERY_KIND):
+    for one in wanted:
         add(one)
-    return MappingProxyType(ordered)
+    return tuple(ordered.values())
 
 
-def _required(check: Check) -> Iterator[Check]:
-    return (one for one in _table.values() if one.family in check.requires)
+def required_by(check: Check, known: Collection[Check]) -> Iterator[Check]:
+    """What must have passed before a check, with all variants."""
+    return (one for family in check.requires for one in known if one.family == family)
 
 
 def checks_for(kind: str) -> tuple[Check, ...]:

@@ -1,55 +1,179 @@
-"""Where two states differ, to the bit."""
+"""Where two values differ, to the bit: states, settings, batches, and whatever else plugins work with."""
 
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+#: Objects with attributes are not looked into further than this: they may refer to each other.
+_DEPTH: Final = 8
 
 
-def first_difference(one: Any, other: Any, path: str = "") -> str | None:
-    """The first place at which two trees of plain values, arrays and tensors differ, and how; None if nowhere.
+class _Missing:
+    def __repr__(self) -> str:
+        return "nothing"
 
-    Numbers are compared bit by bit, so NaN equals NaN, and 0.0 does not equal -0.0.
 
-    :param path: Where the trees are: ``/model``.
+_MISSING: Final = _Missing()
+
+
+@attrs.frozen(kw_only=True)
+class Difference:
+    """A place at which two values differ."""
+
+    #: The keys, positions and attributes that lead there.
+    keys: tuple[str, ...]
+    one: Any
+    other: Any
+
+    @property
+    def path(self) -> str:
+        """``optimizer.state.0.exp_avg``; empty if the values themselves differ."""
+        return ".".join(self.keys)
+
+    @property
+    def expected(self) -> str:
+        """What is there in the first value, in words."""
+        where = self._first_number()
+        return shown(self.one) if where is None else f"{self.one[where].item()!r} at {list(where)}"
+
+    @property
+    def got(self) -> str:
+        """What is there in the other value, in words."""
+        where = self._first_number()
+        if where is not None:
+            count = int((self.one != self.other).sum())
+            return f"{self.other[where].item()!r}, and {count} of its {_size(self.one)} numbers differ"
+        sign = " with a zero of another sign" if self._are_alike and not (self.one != self.other).any() else ""
+        return f"{shown(self.other)}{sign}"
+
+    @property
+    def then(self) -> str:
+        """The difference of a value from what it was: ``image is 0.5, then 0.7``."""
+        return f"{self.path or 'it'} is {self.expected}, then {self.got}"
+
+    def beside(self, at: str = "") -> str:
+        """The difference of two values beside each other: ``/model/weight is 1 and 2``.
+
+        :param at: Where the values are: ``state``.
+        """
+        path = "/".join([at, *self.keys])
+        if self.other is _MISSING:
+            return f"{path} is there and is not"
+        if self.one is _MISSING:
+            return f"{path} is not there and is"
+        where = path or "the value"
+        if self._are_alike:
+            unequal = int((self.one != self.other).sum())
+            return f"{where} differs in {unequal or 'the bits of some'} of its {_size(self.one)} numbers"
+        one, other = (f"{it.dtype}{list(it.shape)}" if _is_array(it) else shown(it) for it in (self.one, self.other))
+        return f"{where} is {one} and {other}"
+
+    @property
+    def _are_alike(self) -> bool:
+        """Whether these are two arrays of one form."""
+        return _is_array(self.one) and _is_array(self.other) and _form(self.one) == _form(self.other)
+
+    def _first_number(self) -> tuple[int, ...] | None:
+        """The place of the first number that differs between two arrays; None if there is no more to say than these."""
+        if not self._are_alike or not tuple(self.one.shape):
+            return None
+        places = (self.one != self.other).nonzero()
+        first = places[0] if hasattr(self.one, "detach") and len(places) else [one[0] for one in places if len(one)]
+        return tuple(int(index) for index in first) if len(first) else None
+
+
+def differences(one: Any, other: Any) -> Iterator[Difference]:
+    """The places at which two values differ.
+
+    Looks into mappings, lists, tuples, record batches and objects with attributes. Numbers, arrays and tensors are
+    compared bit by bit: NaN equals NaN, and 0.0 does not equal -0.0. Objects that cannot be compared count as equal.
     """
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return _of_mappings(one, other, path)
-    if _is_sequence(one) and _is_sequence(other):
-        return _of_sequences(one, other, path)
-    if hasattr(one, "dtype") and hasattr(other, "dtype"):
-        return _of_arrays(one, other, path)
+    yield from _differences(one, other, (), _DEPTH)
+
+
+def first_difference(one: Any, other: Any, *, but: Collection[str] = ()) -> Difference | None:
+    """The first place at which two values differ; None if there is none.
+
+    :param but: Paths that are not compared.
+    """
+    return next((found for found in differences(one, other) if found.path not in but), None)
+
+
+def in_words(one: Any, other: Any, at: str = "") -> str | None:
+    """The first difference of two values beside each other; None if there is none.
+
+    :param at: Where the values are: ``state``.
+    """
+    found = first_difference(one, other)
+    return found.beside(at) if found else None
+
+
+def _differences(one: Any, other: Any, keys: tuple[str, ...], depth: int) -> Iterator[Difference]:
+    if one is other:
+        return
+    mine, its = parts(one), parts(other)
+    if not _are_of_one_kind(one, other) or not (mine or its):
+        if not _same(one, other):
+            yield Difference(keys=keys, one=one, other=other)
+        return
+    depth -= not isinstance(one, Mapping | list | tuple)
+    for key in {**mine, **its} if depth else ():
+        here = (*keys, str(key))
+        if key in mine and key in its:
+            yield from _differences(mine[key], its[key], here, depth)
+        else:
+            yield Difference(keys=here, one=mine.get(key, _MISSING), other=its.get(key, _MISSING))
+
+
+def parts(value: Any) -> Mapping[Any, Any]:
+    """What a value consists of, by key, position or attribute; empty for what is not looked into."""
+    if isinstance(value, Mapping):
+        return value
+    if isinstance(value, list | tuple):
+        return dict(enumerate(value))
+    if _is_array(value) or isinstance(value, type):
+        return {}
+    if type(value).__module__.partition(".")[0] == "pyarrow":
+        if hasattr(value, "num_columns"):
+            return {name: value.column(name) for name in value.schema.names}
+        rows = dict(enumerate(value.to_pylist())) if hasattr(value, "to_pylist") else {}
+        return {**rows, "bytes": _bits(value)} if hasattr(value, "buffers") else rows  # also those without a value
+    if attrs.has(type(value)):
+        return {field.name: getattr(value, field.name, None) for field in attrs.fields(type(value))}
+    return dict(getattr(value, "__dict__", {}))
+
+
+def _are_of_one_kind(one: Any, other: Any) -> bool:
+    pairs = ((one, kind) for kind in (Mapping, list | tuple))
+    return type(one) is type(other) or any(isinstance(it, kind) and isinstance(other, kind) for it, kind in pairs)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values that are not looked into are equal, bit by bit."""
+    if _is_array(one) and _is_array(other):
+        if str(one.dtype) == "object":
+            return bool(one.tolist() == other.tolist())
+        return _form(one) == _form(other) and _bits(one) == _bits(other)
     if isinstance(one, float) and isinstance(other, float):
-        same = struct.pack("d", one) == struct.pack("d", other)
-    else:
-        same = type(one) is type(other) and bool(one == other)
-    return None if same else f"{path or 'the value'} is {_shown(one)} and {_shown(other)}"
+        return struct.pack("d", one) == struct.pack("d", other)
+    if not _are_of_one_kind(one, other):
+        return False
+    compare: Any = type(one).__eq__
+    return compare is object.__eq__ or bool(one == other)
 
 
-def _of_mappings(one: Mapping[Any, Any], other: Mapping[Any, Any], path: str) -> str | None:
-    for key in one:
-        if key not in other:
-            return f"{path}/{key} is there and is not"
-    for key in other:
-        if key not in one:
-            return f"{path}/{key} is not there and is"
-    return next((found for key in one if (found := first_difference(one[key], other[key], f"{path}/{key}"))), None)
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
 
 
-def _of_sequences(one: Sequence[Any], other: Sequence[Any], path: str) -> str | None:
-    if len(one) != len(other):
-        return f"{path or 'the value'} has {len(one)} and {len(other)} items"
-    pairs = enumerate(zip(one, other, strict=True))
-    return next((found for i, (a, b) in pairs if (found := first_difference(a, b, f"{path}/{i}"))), None)
+def _form(array: Any) -> tuple[Any, ...]:
+    return tuple(array.shape), str(array.dtype)
 
 
-def _of_arrays(one: Any, other: Any, path: str) -> str | None:
-    where = path or "the value"
-    if (tuple(one.shape), str(one.dtype)) != (tuple(other.shape), str(other.dtype)):
-        return f"{where} is {one.dtype}{list(one.shape)} and {other.dtype}{list(other.shape)}"
-    if _bits(one) == _bits(other):
-        return None
-    unequal = (one != other).sum().item()
-    return f"{where} differs in {unequal or 'the bits of some'} of its {_count(one)} numbers"
+def _size(array: Any) -> int:
+    return int(array.numel() if hasattr(array, "numel") else array.size)
 
 
 def _bits(array: Any) -> bytes:
@@ -57,17 +181,18 @@ def _bits(array: Any) -> bytes:
         import torch
 
         array = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    elif hasattr(array, "buffers"):
+        import pyarrow as pa
+
+        return bytes(pa.RecordBatch.from_arrays([array], ["column"]).serialize())
     return bytes(array.tobytes())
 
 
-def _count(array: Any) -> int:
-    return int(array.numel() if hasattr(array, "numel") else array.size)
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value in a few words."""
+    if _is_array(value):
+        if not tuple(value.shape):
+            return repr(value.item())
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

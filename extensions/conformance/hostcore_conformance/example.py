@@ -91,6 +91,12 @@ def make_example(
     return attrs.evolve(base, **changes)
 
 
+def nearest_project(start: Path) -> Path | None:
+    """The ``pyproject.toml`` of a folder, or of the nearest one above that has any."""
+    start = start.absolute()
+    return next((path for one in (start, *start.parents) if (path := one / "pyproject.toml").is_file()), None)
+
+
 def declared_example(name: str, kind: str, *, start: Path) -> Example | None:
     """What the nearest ``pyproject.toml`` says about a plugin; None if it says nothing.
 
@@ -98,8 +104,7 @@ def declared_example(name: str, kind: str, *, start: Path) -> Example | None:
     :param start: The folder to look in first, and then above.
     :raises InvalidExample: It says something that the kit does not understand.
     """
-    start = start.absolute()
-    file = next((path for one in (start, *start.parents) if (path := one / "pyproject.toml").is_file()), None)
+    file = nearest_project(start)
     if file is None:
         return None
     tables = _tables(file)

@@ -72,9 +72,13 @@ def _of_plugin(error: BaseException | None) -> BaseException | None:
     if error is None:
         return None
     traceback = error.__traceback__
-    while traceback is not None and traceback.tb_frame.f_globals.get("__name__", "").startswith("hostcore."):
+    while traceback is not None and _is_of_kit(traceback.tb_frame.f_globals.get("__name__", "")):
         traceback = traceback.tb_next
     return error.with_traceback(traceback) if traceback is not None else error
+
+
+def _is_of_kit(module: str) -> bool:
+    return module.startswith(("hostcore.", "hostcore_conformance."))
 
 
 def parametrize_with_checks(

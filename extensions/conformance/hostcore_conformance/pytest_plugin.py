@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Called by pytest before the tests: the report must have a place where it can be written."""
     if file := config.getoption(_OPTION):
-        from hostcore_conformance.report.files import ReportUnwritable, require_writable
+        from hostcore_conformance.report_files import ReportUnwritable, require_writable
 
         try:
             require_writable(Path(file), _OPTION)
@@ -67,8 +67,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not outcomes:
         return
     from hostcore_conformance.asking import reports_of
-    from hostcore_conformance.report.files import write_whole
-    from hostcore_conformance.report.json import as_json
+    from hostcore_conformance.report_files import as_json, write_whole
 
     reports = reports_of(outcomes)
     for report in reports:

@@ -1,12 +1,14 @@
 """A small real run of the subject, by the real host, in this process."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import attrs
 
+from hostcore.checkpoints.find import committed
 from hostcore.events.codec import decode_event
 from hostcore.in_process import run_here
 from hostcore.runs.directory import RunDirectory
@@ -16,10 +18,10 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import make_plan
 from hostcore.supervisor.remote.bringing import bring_here
-from hostcore_conformance.errors import NoExample
+from hostcore_conformance.errors import ConformanceError, NoExample
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.subject import Subject
-from hostcore_hookspecs.events import Event, Metrics
+from hostcore_hookspecs.events import Event, RunStarted
 
 #: What every rehearsal decides for itself, unless the check says otherwise.
 _SMALL: Final[Mapping[str, Any]] = {
@@ -32,13 +34,19 @@ _SMALL: Final[Mapping[str, Any]] = {
     "terminal": False,
     "uploaders": [],
 }
+_FRAME: Final = re.compile(r'File "(.+)", line (\d+)')
+#: Libraries that a plugin calls and that raise in its name.
+_NOT_OF_PLUGINS: Final = ("/attr/", "/torch/", "/numpy/", "/pluggy/", "/hostcore/", "/json/")
+
+
+class RunTraceback(Exception):
+    """What a failed run said; the cause of the error that a check raises about it."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Rehearsal:
-    """A run that is over."""
+class Recording:
+    """What a run has left behind."""
 
-    result: RunResult
     directory: RunDirectory
 
     @property
@@ -47,13 +55,77 @@ class Rehearsal:
         lines = self.directory.events.read_bytes().splitlines()
         return tuple(decode_event(line) for line in lines)
 
-    def metrics(self, name: str = "train/loss") -> dict[int, float | None]:
-        """The recorded values of a metric by step; None for one that was not finite."""
-        return {
-            event.step: event.payload.metrics[name]
-            for event in self.events
-            if isinstance(event.payload, Metrics) and event.step is not None and name in event.payload.metrics
-        }
+    @property
+    def metrics(self) -> Mapping[tuple[int, str], Any]:
+        """The recorded values, by step and name, in the order in which they came first; of a step done twice, the last.
+
+        None is a value that was not finite.
+        """
+        found: dict[tuple[int, str], Any] = {}
+        for event in self.events:
+            found |= {(event.step or 0, name): value for name, value in getattr(event.payload, "metrics", {}).items()}
+        return found
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it was trained on the CPU."""
+        return all(one.payload.device == "cpu" for one in self.events if isinstance(one.payload, RunStarted))
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
+        return self.directory.path / "checkpoints"
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """Of which there are checkpoints."""
+        return [record.step for record in committed(self.checkpoints)]
+
+    def state(self, step: int | None = None, name: str = "state") -> Any:
+        """What a checkpoint holds.
+
+        :param step: Its step; that of the last one if not given.
+        :param name: ``state`` of the trainer, ``host``, or ``rank-0``.
+        """
+        from hostcore.checkpoints.state import read_state
+
+        record = next(one for one in reversed(committed(self.checkpoints)) if step in (None, one.step))
+        return read_state(self.checkpoints / record.folder_name, name)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Rehearsal(Recording):
+    """A run that is over."""
+
+    result: RunResult
+
+    def require_success(self, what: str, *, fix: str = "") -> Self:
+        """See that it has succeeded.
+
+        :param what: The run in words: ``a run with it``.
+        :param fix: What to do about it, if its error does not say.
+        :raises ConformanceError: It has not; with the run's own error.
+        """
+        if self.result.status == "succeeded":
+            return self
+        error = self.result.error
+        got = how_it_ended(self.result)
+        raise ConformanceError(
+            expected=f"{what} to succeed",
+            got=got,
+            fix=(error and error.hint) or fix or "Run it yourself to see more: hostcore run JOB --in-process.",
+        ) from RunTraceback("\n" + (error.traceback if error is not None else got))
+
+
+def how_it_ended(result: RunResult) -> str:
+    """The end of a run in words, with its error and the plugin's own line that it came from."""
+    error, end = result.error, f"{result.status} at step {result.step}"
+    if error is None:
+        return end
+    frames = _FRAME.findall(error.traceback)
+    own = [frame for frame in frames if not any(part in frame[0] for part in _NOT_OF_PLUGINS)]
+    at = next((f" at {Path(file).name}:{line}" for file, line in reversed(own or frames)), "")
+    return f"{end}: {error.type}: {error.message.strip()}{at}" + (f", by {error.plugin}" if error.plugin else "")
 
 
 def require_job(subject: Subject) -> None:
@@ -70,6 +142,17 @@ def require_job(subject: Subject) -> None:
         )
 
 
+def small_job(subject: Subject, **changes: Any) -> dict[str, Any]:
+    """The example job for a few steps.
+
+    :param changes: Keys to set; None removes one.
+    :raises NoExample: The author gave no example job.
+    """
+    require_job(subject)
+    job = {**subject.job, **_SMALL, **changes}
+    return {key: value for key, value in job.items() if value is not None}
+
+
 def rehearse(subject: Subject, *, runs: Path | None = None, **changes: Any) -> Rehearsal:
     """Run the example job for a few steps, as ``hostcore run --in-process`` would.
 
@@ -83,10 +166,7 @@ def rehearse(subject: Subject, *, runs: Path | None = None, **changes: Any) -> R
     :raises NoExample: The author gave no example job.
     :raises HostcoreError: The job is invalid.
     """
-    require_job(subject)
-    job = {**subject.job, **_SMALL, **changes}
-    job = {key: value for key, value in job.items() if value is not None}
-    return run_small(job, runs=runs or subject.folder(), job_dir=subject.example.folder)
+    return run_small(small_job(subject, **changes), runs=runs or subject.folder(), job_dir=subject.example.folder)
 
 
 def run_small(job: Mapping[str, Any], *, runs: Path, job_dir: Path) -> Rehearsal:

@@ -55,6 +55,11 @@ class CheckResult:
         return "warning" if self.status == "failed" and self.level == "should" else self.status
 
     @property
+    def family(self) -> str:
+        """The check without its variant."""
+        return self.id.partition("[")[0]
+
+    @property
     def is_followup(self) -> bool:
         """Whether it was not asked because another was not, whose message says why."""
         return self.message.startswith(NOT_ASKED)

@@ -16,7 +16,7 @@ from hostcore.errors import all_errors, described
 from hostcore.job.wording import did_you_mean, near
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import one_line
-from hostcore_conformance.check import Check, checks_for, table
+from hostcore_conformance.check import Check, checks_for, required_by, table
 from hostcore_conformance.errors import ConformanceError, InvalidExample, NoExample, NotApplicable
 from hostcore_conformance.example import Example
 from hostcore_conformance.result import NOT_ASKED, CheckResult
@@ -101,23 +101,6 @@ class Session:
         """Go on where another session ended: what it has judged is not asked again."""
         self._results.update((result.id, result) for result in results)
 
-    def with_required(self, wanted: Sequence[Check]) -> tuple[Check, ...]:
-        """Some checks with all that they require, each after what it requires."""
-        ordered: dict[str, Check] = {}
-
-        def visit(check: Check) -> None:
-            if check.id not in ordered:
-                for required in self._required(check):
-                    visit(required)
-                ordered[check.id] = check
-
-        for check in wanted:
-            visit(check)
-        return tuple(ordered.values())
-
-    def _required(self, check: Check) -> Iterator[Check]:
-        return (one for family in check.requires for one in self.checks if one.family == family)
-
     def known(self, check: Check) -> CheckResult | None:
         """What came of a check; None if it was not asked."""
         return self._results.get(check.id)
@@ -127,7 +110,7 @@ class Session:
         return self._errors.get(check.id)
 
     def _ask(self, check: Check) -> CheckResult:
-        for required in self._required(check):
+        for required in required_by(check, self.checks):
             found = self.result(required)
             if found.status not in ("passed", "skipped"):
                 return _result(check, "blocked", _because(required, found, "has not passed"))

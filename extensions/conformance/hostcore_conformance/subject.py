@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hostcore.job.paths import with_absolute_paths
+from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.component import Component, component_class, load_component
 from hostcore.plugins.discover import canonical, discover
-from hostcore.plugins.errors import PluginError
+from hostcore.plugins.errors import PluginError, one_line
 from hostcore.plugins.hooks import WORKER_KINDS, Hooks
 from hostcore.plugins.importing import import_plugin
 from hostcore.plugins.resolve import Selected, resolve
+from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.example import Example
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.plan import PluginRef
@@ -20,6 +22,8 @@ from hostcore_hookspecs.step import Capabilities
 
 _T = TypeVar("_T")
 
+#: A plugin may inherit from these, but its author did not write them.
+_NOT_AUTHORS = frozenset({"builtins", "abc", "typing", "hostcore", "hostcore_hookspecs", "torch"})
 #: What the kit decides itself in every job that it runs.
 _KEPT_OF_A_JOB = (
     "trainer_api_version",
@@ -140,9 +144,47 @@ class Subject:
         )
         return load_component(selected, job_dir=self.example.folder)
 
-    def hooks(self, component: Component) -> Hooks:
-        """The hooks of a component, to be called as the host does: ``hooks.bind("report_event", of=component)``."""
-        return Hooks([component], kinds=WORKER_KINDS if self.kind.room == "worker" else (self.kind.name,))
+    def calls(self, component: Component | None = None) -> Mapping[str, Callable[..., Any]]:
+        """The hooks that a component implements, by name, as the host calls them: all arguments by position.
+
+        :param component: A new instance if not given.
+        """
+        component = component or self.component()
+        hooks = Hooks([component], kinds=WORKER_KINDS if self.kind.room == "worker" else (self.kind.name,))
+        return {name: call for name in self.kind.hooks if (call := hooks.bind(name, of=component)) is not None}
+
+    def harness_method(self, name: str, purpose: str) -> Any:
+        """A method of the author's harness.
+
+        :param name: Such as ``received``. A harness that has None in its place says that its other side cannot do this:
+            a local file does not hang.
+        :param purpose: What for: ``so that the kit can see what has arrived``.
+        :raises NotApplicable: It has none.
+        """
+        if self.harness is None:
+            raise NotApplicable(
+                f"there is no harness: give an object with {name}(), {purpose}"
+                f' (harness = "tests/harness.py:Harness" in [tool.hostcore.conformance.{self.name}])',
+                wants_example=True,
+            )
+        if not hasattr(self.harness, name):
+            raise NotApplicable(
+                f"the harness has no {name}(), {purpose}; write `{name} = None` in it if there can be none",
+                wants_example=True,
+            )
+        found = getattr(self.harness, name)
+        if found is None:
+            raise NotApplicable(f"the harness says that there is no {name}()")
+        return found
+
+    def in_words(self, error: BaseException) -> str:
+        """An exception in one line, with its place in the plugin's code: ``KeyError: 'x' at reporter.py:31``."""
+        own = self.owner.__module__.partition(".")[0]
+        bases = {cls.__module__.partition(".")[0] for cls in self.owner.__mro__} - _NOT_AUTHORS
+        belongs = [in_package(package) for package in {own, *bases}]
+        where = place(error, lambda frame: any(one(frame) for one in belongs))
+        text = one_line(error).removeprefix("hostcore_hookspecs.errors.")
+        return f"{text} at {Path(where[0]).name}:{where[1]}" if where else text
 
     def folder(self) -> Path:
         """A new empty folder, gone when the session is over."""

@@ -9,10 +9,16 @@ import attrs
 import pytest
 
 from hostcore_conformance.check import checks_for, table
-from hostcore_conformance.report.badge import as_endpoint, as_svg
-from hostcore_conformance.report.files import ReportUnwritable, require_writable, write_whole
-from hostcore_conformance.report.json import as_json, document
-from hostcore_conformance.report.junit import as_junit
+from hostcore_conformance.report_files import (
+    ReportUnwritable,
+    as_endpoint,
+    as_json,
+    as_junit,
+    as_svg,
+    document,
+    require_writable,
+    write_whole,
+)
 from hostcore_conformance.result import CheckResult, Report
 
 PASSED = CheckResult(id="trainer.trains", status="passed", level="must", seconds=0.5)

@@ -18,11 +18,17 @@ from click.testing import CliRunner
 
 from hostcore.plugins.discover import discover
 from hostcore_conformance.cli.new import new_command
-from hostcore_conformance.scaffold import templates, writing
-from hostcore_conformance.scaffold.authorship import PLACEHOLDER
+from hostcore_conformance.scaffold import new_package
 from hostcore_conformance.scaffold.naming import InvalidName, choose_names, kind_named
-from hostcore_conformance.scaffold.templates import Licence, contract_range, render, toolkit_range
-from hostcore_conformance.scaffold.writing import CannotWrite, write_package
+from hostcore_conformance.scaffold.new_package import (
+    PLACEHOLDER,
+    CannotWrite,
+    Licence,
+    contract_range,
+    render,
+    toolkit_range,
+    write_package,
+)
 from hostcore_hookspecs import API_VERSION, KINDS
 
 New = Callable[..., Any]
@@ -184,7 +190,7 @@ def test_a_name_with_a_dot_is_one_key_of_toml(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_part_of_a_template_has_a_place(kind: str) -> None:
-    folder = Path(templates.__file__).parent / "templates"
+    folder = Path(new_package.__file__).parent / "templates"
     shared = "".join(path.read_text() for path in (folder / "shared").rglob("*.tmpl"))
     parts = [path.name.partition(".")[0] for path in (folder / kind / "parts").iterdir()]
     assert parts
@@ -371,13 +377,13 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_what_appears_meanwhile_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "mine"
-    look = writing._require_free
+    look = new_package._require_free
 
     def look_and_be_overtaken(path: Path) -> None:
         look(path)
         _full_folder(path)
 
-    monkeypatch.setattr(writing, "_require_free", look_and_be_overtaken)
+    monkeypatch.setattr(new_package, "_require_free", look_and_be_overtaken)
     with pytest.raises(CannotWrite):
         write_package({"a": "content"}, target)
     assert contents(tmp_path) == {"mine/work.py": b"days of it"}

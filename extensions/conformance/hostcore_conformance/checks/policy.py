@@ -63,9 +63,7 @@ _Ask = Callable[[Plan, Principal, bool], Any]
 
 def _asking(subject: Subject) -> _Ask:
     """Ask a new instance as the host does: plan, principal, over_http."""
-    component = subject.component()
-    authorize = subject.hooks(component).bind("authorize_job", of=component)
-    assert authorize is not None  # it is required
+    authorize = subject.calls()["authorize_job"]
     return lambda plan, principal, http: authorize(plan, principal, PolicyContext(plan=plan, over_http=http))
 
 

@@ -39,9 +39,7 @@ _ESCAPES: Final = ("/../../../etc/passwd", "/..", "%2f..%2f..%2fetc", "\\..\\..\
 
 def _asking(subject: Subject) -> Callable[[str], Any]:
     """Ask a new instance as the host does."""
-    component = subject.component()
-    resolve = subject.hooks(component).bind("resolve_ref", of=component)
-    assert resolve is not None  # it is required
+    resolve = subject.calls()["resolve_ref"]
     return lambda ref: resolve(ref, _CONTEXT)
 
 

@@ -242,7 +242,7 @@ def _ending_on_sigterm() -> Iterator[None]:
 
 
 def _require_writable(files: _Files) -> None:
-    from hostcore_conformance.report.files import require_writable
+    from hostcore_conformance.report_files import require_writable
 
     named = {"--json": files.json, "--junit": files.junit, "--badge": files.badge}
     for option, file in named.items():
@@ -251,10 +251,7 @@ def _require_writable(files: _Files) -> None:
 
 
 def _write(reports: Sequence["Report"], files: _Files, *, partial: bool) -> None:
-    from hostcore_conformance.report.badge import as_endpoint, as_svg
-    from hostcore_conformance.report.files import write_whole
-    from hostcore_conformance.report.json import as_json
-    from hostcore_conformance.report.junit import as_junit
+    from hostcore_conformance.report_files import as_endpoint, as_json, as_junit, as_svg, write_whole
 
     if files.as_json:
         echo_json(as_json(reports))
@@ -267,7 +264,7 @@ def _write(reports: Sequence["Report"], files: _Files, *, partial: bool) -> None
 
 
 def _write_or_print(document: Any, files: _Files, text: str) -> None:
-    from hostcore_conformance.report.files import write_whole
+    from hostcore_conformance.report_files import write_whole
 
     written = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     if files.as_json:

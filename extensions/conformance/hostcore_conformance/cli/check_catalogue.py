@@ -9,6 +9,7 @@ import attrs
 from hostcore.job.wording import did_you_mean, near
 from hostcore_conformance.check import Check, checks_for, table
 from hostcore_conformance.errors import InvalidExample
+from hostcore_conformance.example import nearest_project
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 
@@ -92,8 +93,7 @@ def registered_plugins(folder: Path) -> list[tuple[str, str]]:
     :param folder: Where it is looked for first, and then above.
     :raises HostcoreError: It cannot be read.
     """
-    folder = folder.absolute()
-    file = next((path for one in (folder, *folder.parents) if (path := one / "pyproject.toml").is_file()), None)
+    file = nearest_project(folder)
     if file is None:
         return []
     try:

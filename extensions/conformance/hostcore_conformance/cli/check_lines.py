@@ -14,11 +14,11 @@ from hostcore_conformance.process.exchange import Begun, Ended, Event, Opened, P
 from hostcore_conformance.result import CheckResult, Report
 from hostcore_hookspecs.kinds import KINDS
 
-#: The mark and its colour, by status; a SHOULD that failed, and what needs an example, have their own.
+#: The mark and its colour, by outcome; what needs an example has its own.
 _MARKS: Final = {
     "passed": ("ok", "green"),
     "failed": ("FAIL", "red"),
-    "should": ("should", "yellow"),
+    "warning": ("should", "yellow"),
     "blocked": ("blocked", "yellow"),
     "skipped": ("skip", "cyan"),
     "unasked": ("unasked", "yellow"),
@@ -98,7 +98,9 @@ class Lines:
                 self._say(self._line(event.result))
 
     def _line(self, result: CheckResult) -> str:
-        word, colour = _MARKS["unasked" if result.no_example else "should" if _is_should(result) else result.status]
+        word, colour = _MARKS[
+            "unasked" if result.no_example else "should" if result.outcome == "warning" else result.status
+        ]
         start = f"{result.id:<{self._id_width}}  {result.seconds:6.2f} s"
         about = "" if result.status == "passed" else _one_line(result)
         left = max(_LEAST_WIDTH, self._width - _MARK_WIDTH - len(start) - 4)
@@ -117,7 +119,7 @@ class Lines:
             self._say("\n" + "\n".join(self._indented(word, reason)))  # in full: it says what to give
         self._say("\n" + style(report.line, fg=_VERDICT_COLOURS[report.verdict], bold=True))
         if not report.is_fully_checked:
-            unasked = dict.fromkeys(_family(result) for result in report.results if result.no_example)
+            unasked = dict.fromkeys(result.family for result in report.results if result.no_example)
             self._say("\n".join(self._indented("not asked", ", ".join(unasked))))
             self._say("\n".join(self._indented("hint", "give an example as said above; --partial does without")))
         if certified and not report.certified:
@@ -126,7 +128,7 @@ class Lines:
 
     def _failure(self, same: Sequence[CheckResult]) -> Iterator[str]:
         result, *others = same
-        word, colour = _MARKS["should" if _is_should(result) else "failed"]
+        word, colour = _MARKS[result.outcome]
         name = style(result.id, bold=True)
         yield f"{style(word, fg=colour, bold=True)}  {name}  {result.level.upper()}"
         for other in others:
@@ -142,7 +144,7 @@ class Lines:
         if result.traceback and self._verbose:
             yield textwrap.indent(visible(result.traceback.rstrip()), "      ")
         more = "" if self._verbose or not result.traceback else "; -v shows the traceback"
-        yield from self._indented("more", f"hostcore check --explain {_family(result)}{more}", keep=True)
+        yield from self._indented("more", f"hostcore check --explain {result.family}{more}", keep=True)
 
     def _indented(self, label: str, text: str, *, keep: bool = False) -> Iterator[str]:
         """A text behind its label, the lines under each other.
@@ -166,20 +168,12 @@ class Lines:
         self._status.console.print(Text.from_ansi(shown(scrub(line))), soft_wrap=True)
 
 
-def _is_should(result: CheckResult) -> bool:
-    return result.outcome == "warning"
-
-
-def _family(result: CheckResult) -> str:
-    return result.id.partition("[")[0]
-
-
 def _alike(results: Sequence[CheckResult]) -> list[list[CheckResult]]:
     """The failed results; variants of a check that failed in the same way together."""
     groups: dict[tuple[str, ...], list[CheckResult]] = {}
     for result in results:
         if result.status == "failed":
-            groups.setdefault((_family(result), result.message, result.got), []).append(result)
+            groups.setdefault((result.family, result.message, result.got), []).append(result)
     return list(groups.values())
 
 

@@ -36,10 +36,8 @@ def new_command(*, kind: str, name: str, into: Path, package: str | None, author
     plugin, tests with the conformance kit, a job that uses it, CI, a README and a licence, and can be published as it
     is.
     """
-    from hostcore_conformance.scaffold.authorship import author_named, author_of_git
     from hostcore_conformance.scaffold.naming import choose_names, kind_named
-    from hostcore_conformance.scaffold.templates import Licence, render
-    from hostcore_conformance.scaffold.writing import write_package
+    from hostcore_conformance.scaffold.new_package import Licence, author_named, author_of_git, render, write_package
 
     names = choose_names(kind_named(kind), name, package)
     licence = Licence(year=date.today().year, author=author_named(author) if author is not None else None)

@@ -17,7 +17,7 @@ from hostcore.plugins.errors import as_content
 from hostcore.plugins.importing import from_exception
 from hostcore.scrubbing import scrub
 from hostcore_conformance.asking import open_session
-from hostcore_conformance.check import Check
+from hostcore_conformance.check import Check, with_required
 from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Refused, Request, encode
 from hostcore_conformance.result import CheckResult
 from hostcore_conformance.session import Session
@@ -63,7 +63,7 @@ def _answer(request: Request, answers: _Answers, trace: BinaryIO) -> None:
         answers.send(Refused(errors=as_content(error)))
         return
     with session:
-        checks = session.with_required(wanted)
+        checks = with_required(wanted, session.checks)
         example = session.example
         answers.send(
             Opened(

@@ -1,11 +1,12 @@
-"""What this process holds open: file descriptors and threads."""
+"""What this process holds open: threads, file descriptors and child processes."""
 
 import gc
 import os
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,50 +20,55 @@ _NUMBER: Final = re.compile(r":\[\d+\]$")
 
 @attrs.frozen(kw_only=True)
 class Held:
-    """What is held open at a moment."""
+    """What is held open at a moment: how many of each name."""
 
-    #: What descriptors lead to (a path, ``socket``), and how many lead there.
-    files: Mapping[str, int]
-    #: The names of the threads, by identity.
-    threads: Mapping[int, str]
+    #: ``threads``, ``child processes``, and ``files`` where the system shows a process its descriptors.
+    counts: Mapping[str, Counter[str]]
 
-    def beyond(self, before: "Held") -> list[str]:
-        """What is held now and was not before, in words; empty if nothing is."""
-        files = Counter(self.files) - Counter(before.files)
-        threads = [name for identity, name in self.threads.items() if identity not in before.threads]
+    def beyond(self, before: "Held") -> Mapping[str, Counter[str]]:
+        """What is held now and was not before; an empty counter where that is nothing."""
+        return {what: count - before.counts[what] for what, count in self.counts.items()}
+
+    def leaks(self, before: "Held") -> list[str]:
+        """The threads and files beyond those of before, in words; empty if there are none.
+
+        :raises NotApplicable: This system does not show a process its descriptors.
+        """
+        if "files" not in self.counts:
+            raise NotApplicable("this system does not show which files a process has open")
+        more = self.beyond(before)
+        files, threads = more["files"].items(), more["threads"]
         return [
-            *(f"a descriptor of {name}" + (f" ({count} times)" if count > 1 else "") for name, count in files.items()),
-            *(f"the thread {name!r}" for name in threads),
+            *(f"a descriptor of {name}" + (f" ({count} times)" if count > 1 else "") for name, count in files),
+            *(f"the thread {name!r}" for name in threads.elements()),
         ]
 
 
 def held() -> Held:
-    """What this process holds open now; garbage is collected first.
-
-    :raises NotApplicable: This system does not show a process its descriptors.
-    """
+    """What this process holds open now; garbage is collected first."""
     gc.collect()
-    files = open_files()
-    if files is None:
-        raise NotApplicable("this system does not show which files a process has open")
-    return Held(files=files, threads={one.ident or 0: one.name for one in threading.enumerate()})
-
-
-def open_files() -> "Counter[str] | None":
-    """What descriptors lead to, and how many lead there; None where the system does not show them."""
+    # Numbers tell threads of one pool apart: pool-1_0, pool-2_0.
+    threads = ("".join(letter for letter in one.name if not letter.isdigit()) for one in threading.enumerate())
+    counts = {"threads": Counter(threads), "child processes": Counter(_children())}
     folder = next((one for one in _FOLDERS if Path(one).is_dir()), None)
-    if folder is None:
-        return None
-    names = os.listdir(folder)  # noqa: PTH208 - of a folder that changes by being listed
-    return Counter(target for name in names if (target := _target(Path(folder, name))) is not None)
+    return Held(counts=counts if folder is None else {**counts, "files": Counter(_files(folder))})
 
 
-def _target(descriptor: Path) -> str | None:
-    try:
-        found = str(descriptor.readlink())
-    except FileNotFoundError:  # that of the listing itself
-        return None
-    except OSError:  # no link, where there is no /proc
-        found = f"file descriptor {descriptor.name}"
-    # A connection that was closed and made again has another number.
-    return None if found.endswith("/fd") else _NUMBER.sub("", found)
+def _children() -> Iterator[str]:
+    """The process ids; nothing where the system does not tell."""
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            yield from task.read_text().split()
+
+
+def _files(folder: str) -> Iterator[str]:
+    """What the descriptors lead to: a path, ``socket``."""
+    for name in os.listdir(folder):  # noqa: PTH208 - of a folder that changes by being listed
+        try:
+            found = str(Path(folder, name).readlink())
+        except FileNotFoundError:  # that of the listing itself
+            continue
+        except OSError:  # no link, where there is no /proc
+            found = f"file descriptor {name}"
+        if not found.endswith("/fd"):
+            yield _NUMBER.sub("", found)  # a connection that was closed and made again has another number

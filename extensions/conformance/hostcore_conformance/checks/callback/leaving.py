@@ -4,12 +4,11 @@ from typing import Final
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.callback.kit_callbacks import failing_at
-from hostcore_conformance.checks.callback.performing import (
+from hostcore_conformance.checks.callback.stage import (
     FAILURE_STEP,
     KIT,
     SABOTEUR,
     files_of,
-    how_it_ended,
     own_files,
     perform,
     with_it,
@@ -17,6 +16,7 @@ from hostcore_conformance.checks.callback.performing import (
 )
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.process.resources import held
+from hostcore_conformance.rehearsal import how_it_ended
 from hostcore_conformance.subject import Subject
 
 #: Fonts: the host draws the loss curve in a thread of its own, and matplotlib keeps them open for each thread.
@@ -58,7 +58,7 @@ def one_writer(subject: Subject) -> None:
         raise NotApplicable("it writes no files in the run directory")
     run = perform(subject, f"{KIT}:OtherRank")
     if run.result.status != "succeeded":
-        raise NotApplicable(f"another rank cannot be played to it in one process: {how_it_ended(run)}")
+        raise NotApplicable(f"another rank cannot be played to it in one process: {how_it_ended(run.result)}")
     both = sorted(own & own_files(subject, run))
     if both:
         raise ConformanceError(
@@ -84,7 +84,7 @@ def leaves_nothing_open(subject: Subject) -> None:
             before = held()
             with failing_at(step):
                 perform(subject, after=(SABOTEUR,))
-            left = [one for one in held().beyond(before) if _KEPT_BY_THE_HOST not in one]
+            left = [one for one in held().leaks(before) if _KEPT_BY_THE_HOST not in one]
             if not left:
                 break
             if attempt:

@@ -3,15 +3,14 @@
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.callback.performing import (
+from hostcore_conformance.checks.callback.stage import (
     again,
     first_unequal_metric,
     state_difference,
-    state_of,
     with_it,
     without_it,
 )
-from hostcore_conformance.differences import first_difference
+from hostcore_conformance.differences import in_words
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 
@@ -37,9 +36,9 @@ def random_untouched(subject: Subject) -> None:
     libraries that draw: torch.randperm, shuffles, DataLoader. A callback that changes training on purpose says so with
     the class attribute CHANGES_TRAINING = True, and is not asked.
     """
-    states: list[Any] = [state_of(run(subject), "rank-0")["random"] for run in (without_it, with_it)]
+    states: list[Any] = [run(subject).state(name="rank-0")["random"] for run in (without_it, with_it)]
     for name, generator in _GENERATORS.items():
-        if name in states[0] and first_difference(states[0][name], states[1].get(name)):
+        if name in states[0] and in_words(states[0][name], states[1].get(name)):
             raise ConformanceError(
                 expected=f"the global generator of {generator} to be where it is without the callback",
                 got="another state after six steps",

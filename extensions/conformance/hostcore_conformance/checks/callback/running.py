@@ -5,16 +5,15 @@ from typing import Any, Final
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.callback.kit_callbacks import Sabotage, Witness
-from hostcore_conformance.checks.callback.performing import (
+from hostcore_conformance.checks.callback.stage import (
     FAILURE_STEP,
     KIT,
-    how_it_ended,
     interrupted,
     job_of,
     perform,
-    require_success,
 )
 from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.rehearsal import how_it_ended
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
@@ -56,9 +55,9 @@ def _called(subject: Subject) -> frozenset[str]:
         # An author's epoch may have more than six steps; without data there are no epochs.
         has_data = not {"dataset", "mock_batches"}.isdisjoint(subject.job)
         longer: dict[str, Any] = {"epochs": 1, "max_steps": _STEPS_OF_AN_EPOCH} if has_data else {}
-        require_success(perform(subject, after=(_WITNESS,), **longer), "a whole run with it")
+        perform(subject, after=(_WITNESS,), **longer).require_success("a whole run with it")
         stopped = perform(subject, after=(_WITNESS, f"{KIT}:Stopper"))
-        require_success(stopped, "a run with it that is asked to stop after step 3")
+        stopped.require_success("a run with it that is asked to stop after step 3")
         return frozenset(Witness.called)
 
     return subject.shared("callback.called", run)
@@ -104,7 +103,7 @@ def exception_passes(subject: Subject) -> None:
     if error is None or error.type.rpartition(".")[2] != Sabotage.__name__:
         raise ConformanceError(
             expected=f"the run to fail with the error of step {FAILURE_STEP}",
-            got=how_it_ended(run.failed),
+            got=how_it_ended(run.failed.result),
             fix="Let errors pass through wrappers: clean up in a finally, and do not return from it.",
         )
     raised = [message for message in run.warnings if message.startswith("on_exception raised")]
@@ -141,7 +140,7 @@ def works_without(subject: Subject, variant: str) -> None:
     if run.result.status != "succeeded" and run.result.exit_code != 2:
         raise ConformanceError(
             expected=f"{what} to succeed, or to be refused before its first step",
-            got=how_it_ended(run),
+            got=how_it_ended(run.result),
             fix='Look in on_train_begin, and raise InvalidSettings("", "…", hint="…") if it cannot do without.',
         )
 
@@ -161,9 +160,7 @@ def select_device(subject: Subject) -> None:
     What usually breaks it: "cuda" in place of "cuda:0"; available[local_rank] on a machine with fewer devices.
     """
     machines = (("cpu",), ("cuda:0", "cpu"), ("cuda:0", "cuda:1", "cpu"), ("mps", "cpu"))
-    component = subject.component()
-    choose = subject.hooks(component).bind("select_device", of=component)
-    assert choose is not None
+    choose = subject.calls()["select_device"]
     for available in machines:
         for local_rank in (0, 1, 7):
             chosen = choose(Job(), available, local_rank)

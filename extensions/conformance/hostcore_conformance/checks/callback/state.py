@@ -5,7 +5,7 @@ from typing import Any
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.callback.kit_callbacks import failing_at
-from hostcore_conformance.checks.callback.performing import (
+from hostcore_conformance.checks.callback.stage import (
     CHECKPOINT_STEP,
     FAILURE_STEP,
     SABOTEUR,
@@ -14,12 +14,11 @@ from hostcore_conformance.checks.callback.performing import (
     first_unequal_metric,
     interrupted,
     perform,
-    require_success,
     state_difference,
     with_it,
     without_it,
 )
-from hostcore_conformance.differences import first_difference
+from hostcore_conformance.differences import in_words
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 
@@ -63,7 +62,7 @@ def state_round_trips(subject: Subject) -> None:
     for whose, state in states.items():
         instance: Any = subject.component().instance
         instance.load_callback_state(copy.deepcopy(state))
-        difference = first_difference(state, instance.callback_state(), "callback_state")
+        difference = in_words(state, instance.callback_state(), "callback_state")
         if difference:
             raise ConformanceError(
                 expected=f"callback_state to return the state of {whose} after load_callback_state",
@@ -93,7 +92,7 @@ def instances_independent(subject: Subject) -> None:
         "after a state was loaded into another": (before, bystander.callback_state()),
     }
     for what, (old, new) in pairs.items():
-        difference = first_difference(old, new, "callback_state")
+        difference = in_words(old, new, "callback_state")
         if difference:
             raise ConformanceError(
                 expected=f"a new instance to be as new {what}",
@@ -116,7 +115,8 @@ def resume_exact(subject: Subject) -> None:
     if run.resumed is None:
         raise NotApplicable("with it the run ends before the kit can interrupt it")
     _require_exact_without_it(subject)
-    resumed, whole = require_success(run.resumed, "a second attempt to go on from a checkpoint and"), with_it(subject)
+    resumed = run.resumed.require_success("a second attempt to go on from a checkpoint and")
+    whole = with_it(subject)
     difference = first_unequal_metric(whole, resumed, of=without_it(subject)) or state_difference(whole, resumed)
     if difference:
         raise ConformanceError(
@@ -141,10 +141,10 @@ def state_resumes(subject: Subject) -> None:
     run = interrupted(subject)
     assert run.resumed is not None
     whole = callback_state_of(with_it(subject))
-    difference = first_difference(whole, callback_state_of(run.resumed), "callback_state")
+    difference = in_words(whole, callback_state_of(run.resumed), "callback_state")
     if difference is None:
         return
-    by_itself = first_difference(whole, callback_state_of(again(subject).run), "callback_state")
+    by_itself = in_words(whole, callback_state_of(again(subject).run), "callback_state")
     if by_itself is None or by_itself.partition(" ")[0] != difference.partition(" ")[0]:
         raise ConformanceError(
             expected="the same callback_state at the end as in one piece",

@@ -13,7 +13,7 @@ import attrs
 
 from hostcore.job.paths import SOURCE_PATHS, is_uri
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.data_source.opened import (
+from hostcore_conformance.checks.data_source.stage import (
     example_settings,
     first_unequal,
     open_example,

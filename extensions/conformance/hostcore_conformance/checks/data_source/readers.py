@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.data_source.opened import (
+from hostcore_conformance.checks.data_source.stage import (
     Whole,
     first_unequal,
     open_example,
@@ -161,10 +161,10 @@ def early_close(subject: Subject) -> None:
     first = held()  # a handle for each file may well be kept
     for reader in readers * _TIMES:
         reader()
-    _require_released(held().beyond(first), "after the same shards were begun and left again")
+    _require_released(held().leaks(first), "after the same shards were begun and left again")
     del readers, reader
     dataset = None
-    _require_released(held().beyond(before), "after the dataset was dropped")
+    _require_released(held().leaks(before), "after the dataset was dropped")
 
 
 def _ended_early(dataset: Dataset) -> Iterator[Callable[[], None]]:

@@ -25,7 +25,7 @@ class RowReader:
 
     def train_step(self, prepared_batch: Any, state: dict[str, int]) -> StepResult:
         """Note the rows."""
-        from hostcore_conformance.checks.data_source.opened import rows_of
+        from hostcore_conformance.checks.data_source.stage import rows_of
 
         SEEN.extend(rows_of(prepared_batch))
         state["rows"] += prepared_batch.num_rows

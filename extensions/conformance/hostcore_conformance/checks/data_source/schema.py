@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.data_source.opened import (
+from hostcore_conformance.checks.data_source.stage import (
     dataset_section,
     first_unequal,
     open_example,
@@ -16,7 +16,7 @@ from hostcore_conformance.checks.data_source.opened import (
     telling_shards,
     whole,
 )
-from hostcore_conformance.differences import first_difference
+from hostcore_conformance.differences import in_words
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.data_source import Dataset
@@ -45,7 +45,7 @@ def opens(subject: Subject) -> None:
     given = dataset_section(subject)
     before = copy.deepcopy(given)
     dataset = open_example(subject, section=given)
-    changed = first_difference(before, given, "dataset")
+    changed = in_words(before, given, "dataset")
     if changed:
         raise ConformanceError(
             expected="open_dataset to leave the job's dataset as it is",

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.data_source.opened import (
+from hostcore_conformance.checks.data_source.stage import (
     first_unequal,
     open_example,
     read_rows,

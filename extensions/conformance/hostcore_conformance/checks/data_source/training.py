@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.data_source.opened import example_settings, first_unequal, shown, whole
+from hostcore_conformance.checks.data_source.stage import example_settings, first_unequal, shown, whole
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.rehearsal import rehearse
 from hostcore_conformance.stage import on_stage
@@ -65,13 +65,7 @@ def _rows_of_a_run(subject: Subject, job: dict[str, Any], *, runs: Path, max_ste
     run = rehearse(on_stage(subject, job), runs=runs, max_steps=max_steps, epochs=1, metric_every=0)
     rows = list(row_reader.SEEN)
     row_reader.SEEN.clear()
-    error = run.result.error
-    if run.result.status != "succeeded":
-        raise ConformanceError(
-            expected="a run over the example's data to succeed",
-            got=f"{run.result.status}: {error.type}: {error.message}" if error else run.result.status,
-            fix=(error.hint if error else None) or "Run it yourself: hostcore run JOB --in-process.",
-        )
+    run.require_success("a run over the example's data")
     return rows
 
 

@@ -5,13 +5,13 @@ import json
 import attrs
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.launcher.elsewhere import launched_elsewhere
 from hostcore_conformance.checks.launcher.stage import (
     NOT_OVER,
     Instructions,
     Launcher,
     context,
     launched,
+    launched_elsewhere,
     patience,
     require_programs_run_here,
     until,

@@ -2,17 +2,20 @@
 
 import fcntl
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import attrs
 
-from hostcore.plugins.component import Component
 from hostcore_conformance.checks.launcher import program
 from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.process.isolated import called_elsewhere
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchStatus, LogChunk
@@ -113,19 +116,10 @@ def context(
 class Launcher:
     """An instance of the launcher under check, its methods called as the host calls them."""
 
-    def __init__(self, subject: Subject, component: Component | None = None) -> None:
-        self.component = component or subject.component()
-        hooks = subject.hooks(self.component)
-        self.plan = self._bound(hooks.bind("plan", of=self.component))
-        self.launch = self._bound(hooks.bind("launch", of=self.component))
-        self.cancel = self._bound(hooks.bind("cancel", of=self.component))
-        self._poll = self._bound(hooks.bind("poll", of=self.component))
-        self._read_logs = self._bound(hooks.bind("read_logs", of=self.component))
-
-    @staticmethod
-    def _bound(call: Callable[..., Any] | None) -> Callable[..., Any]:
-        assert call is not None  # all five are required
-        return call
+    def __init__(self, subject: Subject) -> None:
+        calls = subject.calls()
+        self.plan, self.launch, self.cancel = calls["plan"], calls["launch"], calls["cancel"]
+        self._poll, self._read_logs = calls["poll"], calls["read_logs"]
 
     def poll(self, handle: LaunchHandle) -> LaunchStatus:
         """What became of it.
@@ -260,10 +254,28 @@ def launched(subject: Subject, told: Instructions | None = None, **how: Any) -> 
     require_programs_run_here(subject)
     folder, ctx = context(subject, told or Instructions(), **how)
     launcher = subject.shared("launcher", lambda: Launcher(subject))
-    return Launched(
-        launcher=launcher,
-        handle=launcher.launch(ctx),
-        folder=folder,
-        context=ctx,
-        patience_seconds=patience(subject),
-    )
+    return _launched(subject, launcher, launcher.launch(ctx), folder, ctx)
+
+
+def launched_elsewhere(subject: Subject) -> Launched:
+    """The program, launched by a process that is gone with all its group. Made once.
+
+    It prints ``before``, waits for the gate ``on``, prints ``after``, and waits for the gate ``go``.
+    """
+
+    def launch() -> Launched:
+        folder, ctx = context(subject, Instructions(prints=[(1, b"before\n", "on"), (1, b"after\n", "go")]))
+        handle, group = called_elsewhere(subject, "launch", attrs.evolve(ctx, log=print))
+        stored = LaunchHandle(**json.loads(json.dumps(attrs.asdict(handle))))
+        one = _launched(subject, Launcher(subject), stored, folder, ctx)
+        one.started()
+        with suppress(ProcessLookupError):
+            os.killpg(group, signal.SIGKILL)
+        return one
+
+    require_programs_run_here(subject)
+    return subject.shared("launched elsewhere", launch)
+
+
+def _launched(subject: Subject, launcher: Launcher, handle: LaunchHandle, folder: Path, ctx: LaunchContext) -> Launched:
+    return Launched(launcher=launcher, handle=handle, folder=folder, context=ctx, patience_seconds=patience(subject))

@@ -1,6 +1,6 @@
 """The settings class of a plugin under check, and its fields."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -49,16 +49,3 @@ def content(settings: Any) -> Any:
     if isinstance(settings, list | tuple):
         return [content(value) for value in settings]
     return set(settings) if isinstance(settings, set) else settings
-
-
-def differences(before: Any, after: Any, at: str = "") -> Iterator[str]:
-    """Where two contents differ: ``columns is now ['a'], and was []``. Values of secrets are not shown."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for name in {**before, **after}:
-            inner = f"{at}.{name}" if at else str(name)
-            if name not in before or name not in after:
-                yield f"{inner} was {'added' if name in after else 'removed'}"
-            else:
-                yield from differences(before[name], after[name], inner)
-    elif before != after:
-        yield f"{at} is now {after!r}, and was {before!r}"

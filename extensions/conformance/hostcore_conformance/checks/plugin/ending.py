@@ -1,10 +1,9 @@
 """That a plugin can be closed in every state, and leaves nothing behind."""
 
 import contextlib
-import gc
-import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from hostcore.plugins.errors import one_line
@@ -12,13 +11,13 @@ from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.starting import (
     OPENED_KINDS,
     CannotStart,
-    Opened,
-    in_a_thread,
-    opened,
     opens_and_closes,
+    start,
+    start_or_skip,
 )
 from hostcore_conformance.errors import ConformanceError, NotApplicable
-from hostcore_conformance.process.resources import open_files
+from hostcore_conformance.process.resources import held
+from hostcore_conformance.served import Served
 from hostcore_conformance.subject import Subject
 
 _ROUNDS: Final = 3
@@ -38,21 +37,18 @@ def reopens(subject: Subject) -> None:
     over what is still there. Usual causes: a client that is made in the constructor and closed in close(), a thread
     that can be started only once.
     """
-
-    def again(this: Opened) -> None:
-        this.open()
-        this.close()
+    with Served(subject) as served:
+        start_or_skip(served)
+        served.call("close")
         try:
-            this.open()
+            start(served)
         except CannotStart as error:
             raise ConformanceError(
                 expected="that it can be opened again, as for the next attempt of a run",
                 got=f"the second {error}",
                 fix="Make in open() what close() ends: connections, threads, files.",
             ) from error.__cause__
-        this.close()
-
-    opened(subject, again)
+        served.call("close")
 
 
 @check("plugin.closes_twice", level="should", requires=("plugin.constructs",), capability=opens_and_closes)
@@ -62,13 +58,10 @@ def closes_twice(subject: Subject) -> None:
     The host calls it once; tests, notebooks and code that wraps a component in a with statement do not always. The
     second call has nothing to do and must not raise. Set what was closed to None, and look before closing.
     """
-
-    def twice(this: Opened) -> None:
-        this.open()
-        this.close()
-        _close_in_vain(this, "a second time")
-
-    opened(subject, twice)
+    with Served(subject) as served:
+        start_or_skip(served)
+        served.call("close")
+        _close_in_vain(served, "a second time")
 
 
 @check("plugin.closes_unopened", level="should", requires=("plugin.constructs",), capability=opens_and_closes)
@@ -79,13 +72,13 @@ def closes_unopened(subject: Subject) -> None:
     (the client that open() would have set does not exist) hides the error that matters. Assign in the constructor what
     close() looks at: self._client = None.
     """
-    in_a_thread(lambda: _close_in_vain(Opened(subject, subject.component()), "without having been opened"))
+    with Served(subject) as served:
+        _close_in_vain(served, "without having been opened")
 
 
-def _close_in_vain(this: Opened, how: str) -> None:
-    try:
-        this.close()
-    except Exception as error:
+def _close_in_vain(served: Served, how: str) -> None:
+    error = served.attempt("close")
+    if isinstance(error, BaseException):
         raise ConformanceError(
             expected=f"that close() does nothing when it is called {how}",
             got=f"it raised {one_line(error)}",
@@ -105,7 +98,7 @@ def leaks(subject: Subject, what: str) -> None:
     Usual causes: an executor without shutdown(), a session or a log handler that is never closed, a file opened in
     the constructor.
     """
-    left = subject.shared("plugin.leaks", lambda: _left_behind(subject))[what]
+    left = subject.shared("plugin.leaks", lambda: _left_behind(subject)).get(what)
     if left is None:
         raise NotApplicable("this system does not tell which files are open")
     if sum(left.values()) >= _ROUNDS:
@@ -117,40 +110,24 @@ def leaks(subject: Subject, what: str) -> None:
         )
 
 
-def _left_behind(subject: Subject) -> "dict[str, Counter[str] | None]":
-    """What there is more after some rounds than after the first; of files None where they cannot be counted."""
+def _left_behind(subject: Subject) -> Mapping[str, Counter[str]]:
+    """What there is more after some rounds than after the first; without files where they cannot be counted."""
     _round(subject)
-    gc.collect()
-    before = {"threads": _threads(), "files": open_files()}
+    before = held()
     for _ in range(_ROUNDS):
         _round(subject)
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        gc.collect()
-        left = {"threads": _more(_threads(), before["threads"]), "files": _more(open_files(), before["files"])}
-        ended = all(sum(one.values()) < _ROUNDS for one in left.values() if one is not None)
-        if ended or time.monotonic() > deadline:
+        left = held().beyond(before)
+        if all(sum(one.values()) < _ROUNDS for one in left.values()) or time.monotonic() > deadline:
             return left
         time.sleep(0.05)
 
 
-def _more(after: "Counter[str] | None", before: "Counter[str] | None") -> "Counter[str] | None":
-    return None if after is None or before is None else after - before
-
-
 def _round(subject: Subject) -> None:
-    def steps() -> None:
-        component = subject.component()
-        if subject.kind.name in OPENED_KINDS:
-            this = Opened(subject, component)
-            with contextlib.suppress(CannotStart):  # a start that fails leaves nothing, either
-                this.open()
-                this.close()
-
-    in_a_thread(steps)
-
-
-def _threads() -> "Counter[str]":
-    # Numbers tell threads of one pool apart: pool-1_0, pool-2_0.
-    names = ("".join(letter for letter in thread.name if not letter.isdigit()) for thread in threading.enumerate())
-    return Counter(names)
+    if subject.kind.name not in OPENED_KINDS:
+        subject.component()
+        return
+    with Served(subject) as served, contextlib.suppress(CannotStart):  # a start that fails leaves nothing, either
+        start(served)
+        served.call("close")

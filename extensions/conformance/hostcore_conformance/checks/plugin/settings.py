@@ -9,8 +9,9 @@ import attrs
 from hostcore.errors import all_errors
 from hostcore.plugins.errors import one_line
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.plugin.declared import content, differences, keys_of, settings_class_of, takes_any_key
+from hostcore_conformance.checks.plugin.declared import content, keys_of, settings_class_of, takes_any_key
 from hostcore_conformance.checks.plugin.starting import CannotStart, started_once
+from hostcore_conformance.differences import differences
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import HostcoreError
@@ -169,16 +170,16 @@ def settings_unchanged(subject: Subject) -> None:
     """
     given, kept = subject.settings, subject.settings
     component = subject.component(given)
-    _require_same(differences(kept, given), "the job's settings", "constructed")
+    _require_same(kept, given, "the job's settings", "constructed")
     declared = settings_class_of(subject)
     before = content(subject.component().settings) if declared is None else _as_structured(subject, declared)
-    _require_same(differences(before, content(component.settings)), f"{subject.kind.settings_class}", "constructed")
+    _require_same(before, content(component.settings), f"{subject.kind.settings_class}", "constructed")
     try:
         started = started_once(subject, component)
     except CannotStart:
         return  # that it cannot be started is for other checks to say
     for name, (was, now) in started.items():
-        _require_same(differences(was, now), name, "started")
+        _require_same(was, now, name, "started")
 
 
 @check("plugin.documented", level="should", requires=("plugin.resolves",))
@@ -231,8 +232,8 @@ def _as_structured(subject: Subject, declared: Any) -> Any:
     return content(structure(declared, resolve_secrets(subject.settings), base_dir=subject.example.folder))
 
 
-def _require_same(found: Iterator[str], what: str, done: str) -> None:
-    listed = list(found)
+def _require_same(before: Any, after: Any, what: str, done: str) -> None:
+    listed = [f"{one.path} is now {one.got}, and was {one.expected}" for one in differences(before, after)]
     if listed:
         raise ConformanceError(
             expected=f"that {what} are as they were when the plugin has been {done}",

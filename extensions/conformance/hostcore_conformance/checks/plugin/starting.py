@@ -1,25 +1,21 @@
 """Starting and ending a plugin of any kind in which the host does so, as far as that needs no run."""
 
 import contextlib
-import threading
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
 from hostcore_conformance.checks.plugin.declared import content
-from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.rehearsal import rehearse
+from hostcore_conformance.served import Served
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs import Job, ReporterContext, UploadContext, hookimpl
 from hostcore_hookspecs.errors import HostcoreError
 
-_T = TypeVar("_T")
-
 #: The kinds that have ``open`` and ``close``.
 OPENED_KINDS: Final = ("reporter", "uploader")
-#: A start that takes longer than this hangs.
-_LONGEST_SECONDS: Final = 30.0
 _WITNESS: Final = f"{__name__}:HyperparamsWitness"
 
 
@@ -37,79 +33,23 @@ def opens_and_closes(subject: Subject) -> str | None:
     return None
 
 
-def in_a_thread(call: Callable[[], _T]) -> _T:
-    """Call something in a thread of its own, as the host calls reporters, and wait for it with an end.
+def start(served: Served) -> None:
+    """Open a reporter or an uploader.
 
-    :raises ConformanceError: It hangs.
+    :raises CannotStart: It raises, as when the other side is not there.
     """
-    outcome: list[Any] = []
-
-    def run() -> None:
-        try:
-            outcome.append((call(), None))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            outcome.append((None, error))
-
-    thread = threading.Thread(target=run, name="hostcore-conformance", daemon=True)
-    thread.start()
-    thread.join(_LONGEST_SECONDS)
-    if not outcome:
-        raise ConformanceError(
-            expected=f"that open() and close() return within {_LONGEST_SECONDS:g} s",
-            got="they do not",
-            fix="Give every connection and every wait a timeout of a few seconds, and raise TransientError.",
-        )
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    result: _T = value
-    return result
+    error = served.attempt("open", _context(served.subject))
+    if isinstance(error, BaseException):
+        raise CannotStart(f"open() raised {one_line(error)}") from error
 
 
-class Opened:
-    """One reporter or uploader, to be opened and closed as the host does.
-
-    To be used from one thread: what was opened there may not be usable elsewhere.
-    """
-
-    def __init__(self, subject: Subject, component: Component) -> None:
-        hooks = subject.hooks(component)
-        self._open, self._close = hooks.bind("open", of=component), hooks.bind("close", of=component)
-        self._context = _context(subject)
-
-    @property
-    def has_close(self) -> bool:
-        """Whether there is anything to call at the end."""
-        return self._close is not None
-
-    def open(self) -> None:
-        """Open it.
-
-        :raises CannotStart: What it says when the other side is not there, or anything else that it raises.
-        """
-        try:
-            if self._open is not None:
-                self._open(self._context)
-        except Exception as error:
-            raise CannotStart(f"open() raised {one_line(error)}") from error
-
-    def close(self) -> None:
-        """Close it; what that raises is let through."""
-        if self._close is not None:
-            self._close()
-
-
-def opened(subject: Subject, do: Callable[[Opened], _T], component: Component | None = None) -> _T:
-    """Do something with a reporter or an uploader, in a thread.
+def start_or_skip(served: Served) -> None:
+    """Open a reporter or an uploader.
 
     :raises NotApplicable: It cannot be opened with the settings of its example.
     """
-
-    def steps() -> _T:
-        return do(Opened(subject, component or subject.component()))
-
     try:
-        return in_a_thread(steps)
+        start(served)
     except CannotStart as error:
         raise NotApplicable(
             f"it cannot be opened with the settings of its example: {error}; a harness that starts the other side would"
@@ -129,13 +69,9 @@ def started_once(subject: Subject, component: Component) -> Mapping[str, tuple[A
     if subject.kind.name not in OPENED_KINDS:
         return {}
     before = content(component.settings)
-
-    def steps() -> None:
-        this = Opened(subject, component)
-        this.open()
-        this.close()
-
-    in_a_thread(steps)
+    with Served(subject, component) as served:
+        start(served)
+        served.call("close")
     return {"settings": (before, content(component.settings))}
 
 

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.reporter.sink import Sink, sink_if_any, spans
-from hostcore_conformance.checks.reporter.telling import Telling
+from hostcore_conformance.checks.reporter.stage import ServedReporter, Sink, report, sink_if_any, spans
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.event_fixtures import FULL, EventFixtures
 from hostcore_conformance.subject import Subject
@@ -29,10 +28,7 @@ def arrives(subject: Subject) -> None:
     fixtures = EventFixtures(subject)
     sink = Sink(subject, fixtures)
     events = fixtures.whole(20)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(events)
-        telling.close()
+    report(subject, fixtures, events)
     fix = "Write in close() what is still in a buffer, wait for threads that send, and raise what the sink says."
     sink.require(events, when="after close()", fix=fix)
 
@@ -50,10 +46,7 @@ def keeps_order(subject: Subject) -> None:
     fixtures = EventFixtures(subject)
     sink = Sink(subject, fixtures)
     events = fixtures.whole(20)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(events)
-        telling.close()
+    report(subject, fixtures, events)
     sink.require(events, when="after close()", fix="Flush in close().")
     seqs = sink.seqs
     if seqs != sorted(seqs):
@@ -81,10 +74,7 @@ def faithful(subject: Subject) -> None:
     events = [*fixtures.begin(), *fixtures.train(3), fixtures.add(FULL["metrics"], step=23, epoch=2)]
     events += [fixtures.add(FULL["validation"]), fixtures.add(FULL["warning"]), fixtures.add(FULL["stop_requested"])]
     events += fixtures.end()
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(events)
-        telling.close()
+    report(subject, fixtures, events)
     sink.require(events, when="after close()", fix="Flush in close().")
     by_seq = {event.seq: event for event in events}
     for seq, item in sink.items:
@@ -126,9 +116,9 @@ def taken_at_once(subject: Subject) -> None:
     fixtures = EventFixtures(subject)
     sink = Sink(subject, fixtures)
     events = [*fixtures.begin(), *fixtures.train(5)]
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(events)
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
+        reporter.tell(events)
         sink.require(
             events,
             when="when report_event has returned, without close()",
@@ -183,16 +173,10 @@ def _repeated(subject: Subject, *, look: bool) -> tuple[Sink | None, Sequence[Ev
     fixtures = EventFixtures(subject)
     sink = Sink(subject, fixtures) if look else sink_if_any(subject, fixtures)
     events = fixtures.begin() + fixtures.train(6)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell([*events[:6], *events[3:6]])
-        telling.close()
+    report(subject, fixtures, [*events[:6], *events[3:6]])
     fixtures.next_attempt()
     events += fixtures.begin() + fixtures.train(2) + fixtures.end()
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell([*events[4:], events[-1]])
-        telling.close()
+    report(subject, fixtures, [*events[4:], events[-1]])
     return sink, events
 
 
@@ -213,10 +197,7 @@ def resumes(subject: Subject) -> None:
         if attempt == 2:
             fixtures.next_attempt()
             events += fixtures.whole()
-        with Telling(subject) as telling:
-            telling.open(fixtures)
-            telling.tell([event for event in events if event.attempt == attempt])
-            telling.close()
+        report(subject, fixtures, [event for event in events if event.attempt == attempt])
     sink.require(
         events,
         when="after two attempts of a run",
@@ -234,12 +215,12 @@ def two_runs(subject: Subject) -> None:
     Usual causes: state in the module or in the class, a library with one global run, and one file for all runs that
     every open makes anew.
     """
-    courses = [EventFixtures(subject), EventFixtures(subject)]
-    sinks = [Sink(subject, fixtures) for fixtures in courses]
-    events = [fixtures.whole() for fixtures in courses]
-    with Telling(subject) as first, Telling(subject) as second:
-        for telling, fixtures in zip((first, second), courses, strict=True):
-            telling.open(fixtures)
+    fixtures_of_runs = [EventFixtures(subject), EventFixtures(subject)]
+    sinks = [Sink(subject, fixtures) for fixtures in fixtures_of_runs]
+    events = [fixtures.whole() for fixtures in fixtures_of_runs]
+    with ServedReporter(subject) as first, ServedReporter(subject) as second:
+        for reporter, fixtures in zip((first, second), fixtures_of_runs, strict=True):
+            reporter.open(fixtures)
         for pair in zip(*events, strict=True):
             first.tell(pair[:1])
             second.tell(pair[1:])

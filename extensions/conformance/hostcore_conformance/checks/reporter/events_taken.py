@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import attrs
 
-from hostcore_conformance.call_thread import in_words
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.reporter.telling import Telling
+from hostcore_conformance.checks.reporter.stage import ServedReporter
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.event_fixtures import BARE, FULL, EventFixtures, later
 from hostcore_conformance.subject import Subject
@@ -38,7 +37,7 @@ def takes(subject: Subject, name: str) -> None:
             payload = (FULL if form == "full" else BARE)[name]
             raise ConformanceError(
                 expected=f"report_event to take the event {name}, as {payload!r}",
-                got=error if isinstance(error, str) else in_words(subject, error),
+                got=error if isinstance(error, str) else subject.in_words(error),
                 fix="Take what you show from the fields that are there; what is None or empty has nothing to show.",
             ) from (None if isinstance(error, str) else error)
 
@@ -46,21 +45,21 @@ def takes(subject: Subject, name: str) -> None:
 class Outcomes:
     """What came of events, each told whatever came of those before.
 
-    :param telling: Opened.
+    :param reporter: Opened.
     """
 
-    def __init__(self, telling: Telling) -> None:
+    def __init__(self, reporter: ServedReporter) -> None:
         self.found: dict[str, BaseException | str | None] = {}
         #: Why nothing can be told any more.
         self.hung = ""
-        self._telling = telling
+        self._reporter = reporter
 
     def take(self, name: str, event: Event) -> None:
         """Tell an event."""
         error: BaseException | str | None = self.hung or None
         if not self.hung:
             try:
-                error = self._telling.attempt_as_host("report_event", event)
+                error = self._reporter.attempt_as_host("report_event", event)
             except ConformanceError as hangs:
                 error = hangs.got
                 self.hung = f"nothing could be told after the event {event.name}, whose call did not come back"
@@ -77,9 +76,9 @@ def _outcomes(subject: Subject) -> Mapping[tuple[str, str], BaseException | str 
             if attempt > 0:
                 fixtures.next_attempt()
             begin = [name for name in _BEGIN if attempt > 0 or name != "run_resumed"]
-            with Telling(subject) as telling:
-                telling.open(fixtures)
-                outcomes = Outcomes(telling)
+            with ServedReporter(subject) as reporter:
+                reporter.open(fixtures)
+                outcomes = Outcomes(reporter)
                 outcomes.hung = hung
                 for name in [*begin, *middle, end]:
                     outcomes.take(name, fixtures.add(payloads[name], step=None if name == "run_submitted" else 20))
@@ -125,7 +124,7 @@ def extremes(subject: Subject, variant: str) -> None:
     if error is not None:
         raise ConformanceError(
             expected=f"report_event to take the event {payload!r:.160}…, at step {step}",
-            got=error if isinstance(error, str) else in_words(subject, error),
+            got=error if isinstance(error, str) else subject.in_words(error),
             fix="The value is one that real runs have. Cut what is too long for your sink, replace characters that it"
             " does not take, and show None as missing or NaN.",
         ) from (None if isinstance(error, str) else error)
@@ -134,10 +133,10 @@ def extremes(subject: Subject, variant: str) -> None:
 def _outcomes_of_extremes(subject: Subject) -> Mapping[str, BaseException | str | None]:
     """What came of each of them, told one after the other."""
     fixtures = EventFixtures(subject)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(fixtures.begin())
-        outcomes = Outcomes(telling)
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
+        reporter.tell(fixtures.begin())
+        outcomes = Outcomes(reporter)
         for variant, (payload, step) in _EXTREMES.items():
             outcomes.take(variant, fixtures.add(payload, step=step, epoch=None if step is None else 1))
     return outcomes.found
@@ -171,9 +170,9 @@ def later_contract(subject: Subject, variant: str) -> None:
     a class of one's own that is made with **event.as_dict().
     """
     fixtures = EventFixtures(subject)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(fixtures.begin())
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
+        reporter.tell(fixtures.begin())
         if variant == "event":
             event: Event = later(
                 fixtures.add(FULL["progress"]), "gpu_throttled", GpuThrottled(device="0", celsius=99.0)
@@ -184,6 +183,6 @@ def later_contract(subject: Subject, variant: str) -> None:
             event = later(fixtures.add(FULL["metrics"]), "metrics", payload)
             what = "metrics with a field of a later contract, tokens_per_second"
         fix = "Pass over what you do not know: HANDLERS.get(event.name), `case _: return`, no fixed set of fields."
-        telling.require("report_event", event, what=what, fix=fix)
-        telling.tell(fixtures.end())
-        telling.close()
+        reporter.require("report_event", event, what=what, fix=fix)
+        reporter.tell(fixtures.end())
+        reporter.close()

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from hostcore_conformance.call_thread import in_words
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.reporter.sink import harness_can, sink_if_any
-from hostcore_conformance.checks.reporter.telling import Telling
+from hostcore_conformance.checks.reporter.stage import ServedReporter, harness_can, sink_if_any
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.event_fixtures import EventFixtures
 from hostcore_conformance.secret_search import all_that_it_says, no_secret, require_hidden, secrets_of
@@ -50,19 +48,19 @@ def outage(subject: Subject, moment: str) -> None:
     fixtures = EventFixtures(subject)
     events = fixtures.whole()
     sink = sink_if_any(subject, fixtures)
-    with Telling(subject) as telling:
+    with ServedReporter(subject) as reporter:
         if moment == "report_event":
-            telling.open(fixtures)
-            telling.tell(events[:3])
+            reporter.open(fixtures)
+            reporter.tell(events[:3])
         with _trouble(subject, "refuse"):
-            opened = telling.attempt("open", fixtures.ctx) if moment == "open" else None
-            told = telling.attempt("report_event", events[3]) if moment == "report_event" else None
+            opened = reporter.error("open", fixtures.ctx) if moment == "open" else None
+            told = reporter.error("report_event", events[3]) if moment == "report_event" else None
         for method, error in (("open", opened), ("report_event", told)):
             _require_not_fatal(subject, method, error, trouble="the sink refused")
-        telling.insist("open", fixtures.ctx, first=opened)
-        telling.insist("report_event", events[3], first=told)
-        telling.tell_patiently(events if moment == "open" else events[4:])
-        telling.close()
+        reporter.insist("open", fixtures.ctx, first=opened)
+        reporter.insist("report_event", events[3], first=told)
+        reporter.tell_patiently(events if moment == "open" else events[4:])
+        reporter.close()
     if sink is not None:
         sink.require(
             events,
@@ -78,7 +76,7 @@ def _require_not_fatal(subject: Subject, method: str, error: BaseException | Non
     if isinstance(error, FatalError):
         raise ConformanceError(
             expected=f"{method} to raise TransientError, or any other error that is not fatal, while {trouble}",
-            got=in_words(subject, error),
+            got=subject.in_words(error),
             fix="FatalError ends the reporter for the whole attempt. Keep it for what no other try can mend, such as a"
             " wrong password.",
         ) from error
@@ -99,15 +97,15 @@ def hang(subject: Subject) -> None:
     fixtures = EventFixtures(subject)
     events = fixtures.whole()
     sink = sink_if_any(subject, fixtures)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(events[:3])
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
+        reporter.tell(events[:3])
         with _trouble(subject, "hang"):
-            error = telling.attempt("report_event", events[3])
+            error = reporter.error("report_event", events[3])
         _require_not_fatal(subject, "report_event", error, trouble="the sink answers nothing")
-        telling.insist("report_event", events[3], first=error)
-        telling.tell_patiently(events[4:])
-        telling.close()
+        reporter.insist("report_event", events[3], first=error)
+        reporter.tell_patiently(events[4:])
+        reporter.close()
     if sink is not None:
         fix = "Raise TransientError when the time is over: the host tells the same event again."
         sink.require(events, when="after the sink had answered nothing for a while", fix=fix)
@@ -128,15 +126,15 @@ def hides_secrets(subject: Subject) -> None:
     fixtures = EventFixtures(subject)
     begin, events = fixtures.begin(), fixtures.train()
     texts: dict[str, str] = {}
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell([*begin, events[0]])
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
+        reporter.tell([*begin, events[0]])
         if callable(getattr(subject.harness, "refuse", None)):
             with _trouble(subject, "refuse"):
-                error = telling.attempt("report_event", events[1])
+                error = reporter.error("report_event", events[1])
             texts["what report_event raised"] = all_that_it_says(error)
-            telling.insist("report_event", events[1], first=error)
-        telling.close()
+            reporter.insist("report_event", events[1], first=error)
+        reporter.close()
     if callable(getattr(subject.harness, "received", None)):
         texts["what has arrived"] = repr(subject.harness.received())
     if not texts:

@@ -1,12 +1,10 @@
 """Opening, closing, the thread in which it is done, and the end of the process."""
 
-from hostcore_conformance.call_thread import in_words
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.reporter.sink import Sink, sink_if_any
-from hostcore_conformance.checks.reporter.telling import Telling
+from hostcore_conformance.checks.reporter.stage import ServedReporter, Sink, sink_if_any
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.event_fixtures import EventFixtures
-from hostcore_conformance.process.isolated import run_elsewhere
+from hostcore_conformance.process.isolated import ends_after
 from hostcore_conformance.subject import Subject
 
 #: What exceptions say that come from being in another thread than the main one.
@@ -27,18 +25,18 @@ def serves(subject: Subject) -> None:
     """
     fixtures = EventFixtures(subject)
     events = fixtures.whole()
-    with Telling(subject) as telling:
+    with ServedReporter(subject) as reporter:
         for method, arguments in [
             ("open", (fixtures.ctx,)),
             *(("report_event", (event,)) for event in events),
             ("close", ()),
         ]:
-            error = telling.attempt_as_host(method, *arguments)
+            error = reporter.attempt_as_host(method, *arguments)
             if error is not None:
                 about_threads = any(word in str(error).lower() for word in _OF_THREADS)
                 raise ConformanceError(
                     expected=f"{method} to return, called in a thread that is not the main one",
-                    got=in_words(subject, error),
+                    got=subject.in_words(error),
                     fix="A reporter lives in a thread of its own: make connections and event loops in open, and set no"
                     " signal handlers."
                     if about_threads
@@ -57,10 +55,10 @@ def closes(subject: Subject) -> None:
     opened.
     """
     fixtures = EventFixtures(subject)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
         fix = "Let close() do without what the first event makes."
-        telling.require("close", what="a reporter that was told nothing", fix=fix)
+        reporter.require("close", what="a reporter that was told nothing", fix=fix)
 
 
 @check("reporter.closes_always", level="should", variants=("twice", "without_open"), requires=("reporter.serves",))
@@ -73,13 +71,13 @@ def closes_always(subject: Subject, variant: str) -> None:
     Mend it by setting what close uses to None in the constructor, and again in close.
     """
     fixtures = EventFixtures(subject)
-    with Telling(subject) as telling:
+    with ServedReporter(subject) as reporter:
         if variant == "twice":
-            telling.open(fixtures)
-            telling.tell(fixtures.begin())
-            telling.close()
+            reporter.open(fixtures)
+            reporter.tell(fixtures.begin())
+            reporter.close()
         what = "a reporter that is closed already" if variant == "twice" else "a reporter that was not opened"
-        telling.require("close", what=what, fix="Set what close() uses to None in the constructor and in close().")
+        reporter.require("close", what=what, fix="Set what close() uses to None in the constructor and in close().")
 
 
 @check("reporter.reopens", requires=("reporter.serves",))
@@ -94,16 +92,16 @@ def reopens(subject: Subject) -> None:
     state of the first attempt stands in the way of the second. Make in open all that close takes away.
     """
     fixtures = EventFixtures(subject)
-    with Telling(subject) as telling:
-        telling.open(fixtures)
-        telling.tell(fixtures.whole())
-        telling.close()
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
+        reporter.tell(fixtures.whole())
+        reporter.close()
         fixtures.next_attempt()
         fix = "Make in open() all that close() takes away, and begin anew with the state of an attempt."
-        telling.require("open", fixtures.ctx, what="the second attempt, after close()", fix=fix)
+        reporter.require("open", fixtures.ctx, what="the second attempt, after close()", fix=fix)
         for event in fixtures.whole():
-            telling.require("report_event", event, what=f"the event {event.name} of the second attempt", fix=fix)
-        telling.close()
+            reporter.require("report_event", event, what=f"the event {event.name} of the second attempt", fix=fix)
+        reporter.close()
 
 
 @check("reporter.starts_anywhere", requires=("reporter.serves",))
@@ -121,16 +119,16 @@ def starts_anywhere(subject: Subject) -> None:
     fixtures.train()
     fixtures.next_attempt()
     events = fixtures.train()[2:] + fixtures.end()
-    with Telling(subject) as telling:
-        telling.open(fixtures)
+    with ServedReporter(subject) as reporter:
+        reporter.open(fixtures)
         for event in events:
-            telling.require(
+            reporter.require(
                 "report_event",
                 event,
                 what=f"the event {event.name} with seq {event.seq}; the first that it hears of has {events[0].seq}",
                 fix="Do not count on having seen the events before: take what is missing from ctx, or do without.",
             )
-        telling.close()
+        reporter.close()
 
 
 @check("reporter.exits", requires=("reporter.serves",))
@@ -165,5 +163,6 @@ def exits(subject: Subject) -> None:
 
 
 def _depart(subject: Subject, fixtures: EventFixtures, *, linger_seconds: float = 0.0) -> None:
-    told = {"run_id": fixtures.run_id, "log": str(fixtures.log), "linger_seconds": linger_seconds}
-    run_elsewhere(subject, "hostcore_conformance.checks.reporter.departure", told)
+    told = [("report_event", (event,)) for event in fixtures.events]
+    calls = [("open", (fixtures.ctx,)), *told, ("close", ())]
+    ends_after(subject, calls, linger_seconds=linger_seconds)

@@ -1,75 +1,30 @@
-"""Attempts of the example job in processes of their own, and what they leave behind."""
+"""Attempts of the example job in processes of their own, beside a run of the same job that was not interrupted."""
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-from hostcore.checkpoints.find import committed
-from hostcore.events.codec import decode_event
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.result import RunResult
 from hostcore_conformance.checks.trainer.interruption import CALLBACK, VARIABLE
-from hostcore_conformance.checks.trainer.naming import packages_of
-from hostcore_conformance.errors import ConformanceError
+from hostcore_conformance.differences import Difference, differences, first_difference
+from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.excerpt import shortened
 from hostcore_conformance.process.fork_server import Ended, fork_server
-from hostcore_conformance.rehearsal import require_job, run_small
+from hostcore_conformance.rehearsal import Recording, how_it_ended, run_small, small_job
 from hostcore_conformance.subject import Subject
-from hostcore_hookspecs.events import Event, Metrics, RunStarted, Validation
+from hostcore_hookspecs.errors import RunError
 
-RUN_ID: Final = "rehearsal"
 #: Two epochs and a step.
 STEPS: Final = 7
 STEPS_PER_EPOCH: Final = 3
 VALIDATE_EVERY: Final = 4
 #: Far more than any example needs, and still an end.
 _PATIENCE_SECONDS: Final = 120.0
-
-
-@attrs.frozen(kw_only=True)
-class Trace:
-    """What a run has recorded."""
-
-    directory: RunDirectory
-
-    @property
-    def values(self) -> Mapping[tuple[str, int], float | None]:
-        """Metrics by name and step, in the order in which they were recorded first; of a step done twice, the last."""
-        found: dict[tuple[str, int], float | None] = {}
-        for event in self._events():
-            payload = event.payload
-            if isinstance(payload, Metrics | Validation) and event.step is not None:
-                found |= {(name, event.step): value for name, value in payload.metrics.items()}
-        return found
-
-    def _events(self) -> Iterator[Event]:
-        for line in self.directory.events.read_bytes().splitlines():
-            yield decode_event(line)
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether it was trained on the CPU."""
-        return all(one.payload.device == "cpu" for one in self._events() if isinstance(one.payload, RunStarted))
-
-    @property
-    def steps(self) -> Sequence[int]:
-        """Of which there are checkpoints."""
-        return [record.step for record in committed(self.checkpoints)]
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints."""
-        return self.directory.path / "checkpoints"
-
-    def state(self, step: int) -> Any:
-        """What ``state_dict`` had returned for the checkpoint of a step."""
-        from hostcore.checkpoints.state import read_state
-
-        (record,) = (one for one in committed(self.checkpoints) if one.step == step)
-        return read_state(self.checkpoints / record.folder_name, "state")
 
 
 def run_job(jobs: Sequence[Mapping[str, Any]], runs: str, job_dir: str, wishes: Sequence[str]) -> list[dict[str, Any]]:
@@ -93,22 +48,15 @@ def exact_job(subject: Subject, *kept: str, **changes: Any) -> dict[str, Any]:
     :param changes: Keys of the job to set; None removes one.
     :raises NotApplicable: There is no example.
     """
-    require_job(subject)
-    job = shortened(subject.job, folder=subject.example.folder, steps=STEPS_PER_EPOCH)
-    job |= {
-        "run_id": RUN_ID,
-        "max_steps": STEPS,
-        "metric_every": 1,
-        "checkpoint_every": 1,
-        "keep_checkpoints": 100,
-        "validate_every": VALIDATE_EVERY if "validation" in job and subject.has("validate_step") else 0,
-        "reporters": [],
-        "terminal": False,
-        "uploaders": [],
-        "callbacks": [CALLBACK],
+    job = small_job(
+        subject,
+        max_steps=STEPS,
+        checkpoint_every=1,
+        validate_every=VALIDATE_EVERY if "validation" in subject.job and subject.has("validate_step") else 0,
+        callbacks=[CALLBACK],
         **{key: None for key in ("test", "samples") if key not in kept},
-        **changes,
-    }
+    )
+    job = shortened(job, folder=subject.example.folder, steps=STEPS_PER_EPOCH) | changes
     if not job["validate_every"]:
         job.pop("validation", None)
     return {key: value for key, value in job.items() if value is not None}
@@ -119,14 +67,20 @@ class Attempted:
     """Attempts that a child has made."""
 
     ended: Ended
-    trace: Trace
-    #: The top-level packages or modules of the trainer's code.
-    packages: Set[str]
+    trace: Recording
 
     @property
-    def result(self) -> Mapping[str, Any] | None:
+    def result(self) -> RunResult | None:
         """How the last of them has ended; None if the child was killed, or refused the job."""
-        return self.ended.value[-1] if self.ended.value else None
+        if not self.ended.value:
+            return None
+        found = self.ended.value[-1]
+        return RunResult(**{**found, "error": RunError(**found["error"]) if found["error"] else None})
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the last of them has come to its end."""
+        return self.result is not None and self.result.status == "succeeded"
 
 
 def attempt(
@@ -163,11 +117,7 @@ def attempt(
             got=f"no end after {_PATIENCE_SECONDS:g} s; it has printed: {ended.output.strip() or 'nothing'}",
             fix="Look for what waits: a lock that a dead process has left, a queue, a thread that is joined.",
         )
-    return Attempted(
-        ended=ended,
-        trace=Trace(directory=RunDirectory(runs / jobs[-1]["run_id"])),
-        packages=packages_of(subject.owner),
-    )
+    return Attempted(ended=ended, trace=Recording(directory=RunDirectory(runs / jobs[-1]["run_id"])))
 
 
 def require_success(attempted: Attempted, *, expected: str, fix: str) -> None:
@@ -176,47 +126,26 @@ def require_success(attempted: Attempted, *, expected: str, fix: str) -> None:
     :param expected: ``the run to go on after …``.
     :raises ConformanceError: It has not.
     """
-    result = attempted.result
-    if result is not None and result["status"] == "succeeded":
-        return
-    raise ConformanceError(expected=expected, got=_in_words(attempted), fix=fix)
+    if not attempted.succeeded:
+        raise ConformanceError(expected=expected, got=_in_words(attempted), fix=fix)
 
 
 def _in_words(attempted: Attempted) -> str:
     """How a run has ended that should have ended otherwise."""
-    result, ended = attempted.result, attempted.ended
-    if result is None:
-        lines = [line for line in ended.output.splitlines() if line.strip()]
-        return f"a process that ended with {ended.code}: {' | '.join(lines[-3:]) or 'it printed nothing'}"
-    error = result["error"]
-    if error is None:
-        return f"a run that has {result['status']} at step {result['step']}"
-    place = _place(error.get("traceback") or "", attempted.packages)
-    return f"{error['type']}: {error['message']}{place}, at step {result['step']}"
+    if attempted.result is not None:
+        return how_it_ended(attempted.result)
+    lines = [line for line in attempted.ended.output.splitlines() if line.strip()]
+    return f"a process that ended with {attempted.ended.code}: {' | '.join(lines[-3:]) or 'it printed nothing'}"
 
 
-def _place(traceback: str, packages: Set[str]) -> str:
-    """Where the innermost call of a traceback is, in the plugin's own code if any is: `` at trainer.py:12``."""
-    frames = [line.strip().split(",") for line in traceback.splitlines() if line.strip().startswith('File "')]
-    if not frames:
-        return ""
-    own = [
-        frame
-        for frame in frames
-        if not packages.isdisjoint(Path(frame[0].removeprefix('File "').rstrip('"')).with_suffix("").parts)
-    ]
-    file, line = (own or frames)[-1][:2]
-    return f" at {Path(file.removeprefix('File ').strip(chr(34))).name}:{line.strip().removeprefix('line ')}"
-
-
-def copied(subject: Subject, trace: Trace) -> Path:
+def copied(subject: Subject, trace: Recording) -> Path:
     """A copy of a run directory; the folder that it lies in."""
     runs = subject.folder()
     shutil.copytree(trace.directory.path, runs / trace.directory.run_id)
     return runs
 
 
-def uninterrupted(subject: Subject) -> Trace:
+def uninterrupted(subject: Subject) -> Recording:
     """The run that was not interrupted; made once.
 
     :raises ConformanceError: It fails.
@@ -224,7 +153,7 @@ def uninterrupted(subject: Subject) -> Trace:
     return subject.shared("trainer.uninterrupted", lambda: _uninterrupted(subject))
 
 
-def _uninterrupted(subject: Subject) -> Trace:
+def _uninterrupted(subject: Subject) -> Recording:
     attempted = attempt(subject, exact_job(subject), runs=subject.folder())
     require_success(
         attempted,
@@ -234,6 +163,77 @@ def _uninterrupted(subject: Subject) -> Trace:
     return attempted.trace
 
 
-def repeated(subject: Subject) -> Trace:
+def repeated(subject: Subject) -> Recording:
     """The same run once more: what already differs in it cannot be asked of a resumed one."""
     return subject.shared("trainer.repeated", lambda: _uninterrupted(subject))
+
+
+@attrs.frozen(kw_only=True)
+class Departure:
+    """The first value that an interrupted run has recorded otherwise than the other."""
+
+    metric: str
+    step: int
+    expected: float | None
+    #: None also if it was not recorded.
+    got: float | None
+
+
+def first_departure(subject: Subject, trace: Recording, *, after: int = 0) -> Departure | None:
+    """The first metric that differs from that of the uninterrupted run.
+
+    A metric that differs between two uninterrupted runs, such as a time, is not compared.
+
+    :param after: The step behind which the runs are compared.
+    :raises ConformanceError: That is so of a loss, on a CPU: then there is nothing to compare.
+    :raises NotApplicable: It is, on a device whose kernels may do so.
+    """
+    expected, got = uninterrupted(subject).metrics, trace.metrics
+    for (step, metric), value in sorted(expected.items(), key=_losses_first):
+        if step <= after or (got.get((step, metric)) == value and (step, metric) in got):
+            continue
+        if metric in _unsteady(subject):
+            if "loss" in metric:
+                raise _irreproducible(subject, metric)
+            continue
+        return Departure(metric=metric, step=step, expected=value, got=got.get((step, metric)))
+    return None
+
+
+def _losses_first(item: tuple[tuple[int, str], object]) -> tuple[int, bool, bool]:
+    (step, metric), _ = item
+    return step, metric.startswith("val/"), "loss" not in metric
+
+
+def _unsteady(subject: Subject) -> Collection[str]:
+    one, other = uninterrupted(subject).metrics, repeated(subject).metrics
+    return {metric for step, metric in one if other.get((step, metric)) != one[step, metric]}
+
+
+def _irreproducible(subject: Subject, metric: str) -> Exception:
+    if not uninterrupted(subject).on_cpu:
+        return NotApplicable(
+            "its losses differ from run to run on this device, even without an interruption: give the example job"
+            ' "device": "cpu", or "deterministic": true',
+            wants_example=True,
+        )
+    one, other = uninterrupted(subject).metrics, repeated(subject).metrics
+    step = next(step for step, name in one if name == metric and other.get((step, name)) != one[step, name])
+    return ConformanceError(
+        expected="two uninterrupted runs of the job to have the same losses",
+        got=f"{metric} of step {step}: {one[step, metric]!r}, and in another process {other.get((step, metric))!r}",
+        fix="Draw all random numbers from the global generators of Python, NumPy and torch, or seed your own with"
+        " ctx.job.seed; without that no resume can be exact.",
+    )
+
+
+def first_state_departure(subject: Subject, trace: Recording, step: int) -> Difference | None:
+    """Where the state of a checkpoint differs from that of the uninterrupted run; None if only one of them has it."""
+    other = uninterrupted(subject)
+    if step not in other.steps or step not in trace.steps:
+        return None
+    found = first_difference(other.state(step), trace.state(step))
+    if found is None:
+        return None
+    unsteady = {one.path for one in differences(other.state(step), repeated(subject).state(step))}
+    return first_difference(other.state(step), trace.state(step), but=unsteady)

@@ -5,8 +5,8 @@ import pickle
 from typing import Any
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.content import difference
-from hostcore_conformance.checks.trainer.stage import Stage, on_stage, own_copy, raised, transform_of
+from hostcore_conformance.checks.trainer.stage import Stage, on_stage, own_copy, transform_of
+from hostcore_conformance.differences import Difference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 
@@ -28,14 +28,14 @@ def leaves_batch_alone(subject: Subject) -> None:
         raw_batch = _own(stage.raw_batches(1)[0])
         before = _own(raw_batch)
         transformed = stage.transformed(raw_batch)
-        if changed := difference(before, raw_batch):
-            return "transform_batch", changed
+        if changed := first_difference(before, raw_batch):
+            return "transform_batch", changed.then
         prepared = stage.call("prepare_batch", transformed, stage.state, stage.ctx)
-        if changed := difference(before, raw_batch):
-            return "prepare_batch", changed
+        if changed := first_difference(before, raw_batch):
+            return "prepare_batch", changed.then
         stage.step((prepared,) * stage.training.job.accumulate if stage.accumulates else prepared)
-        if changed := difference(before, raw_batch):
-            return "train_step", changed
+        if changed := first_difference(before, raw_batch):
+            return "train_step", changed.then
         return None
 
     found = on_stage(subject, scene)
@@ -79,7 +79,7 @@ def another_batch_size(subject: Subject) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise ConformanceError(
             expected=f"to train with a batch_size of {other}, as with the {given} of the example",
-            got=raised(subject, error),
+            got=subject.in_words(error),
             fix="Take the number of rows from the batch, as by len(labels), or from ctx.job.batch_size.",
         ) from error
 
@@ -97,20 +97,20 @@ def prepare_repeatable(subject: Subject) -> None:
     Draw from the global generators, and take the step from ctx.run_state.step.
     """
 
-    def scene(stage: Stage) -> str | None:
+    def scene(stage: Stage) -> Difference | None:
         from hostcore.worker import randomness
 
         raw_batch = stage.raw_batches(1)[0]
         generators = randomness.capture()
         first = stage.prepared(_own(raw_batch))
         randomness.restore(generators)
-        return difference(first, stage.prepared(_own(raw_batch)))
+        return first_difference(first, stage.prepared(_own(raw_batch)))
 
     different = on_stage(subject, scene)
     if different:
         raise ConformanceError(
             expected="the same prepared batch from the same rows and random state",
-            got=f"another: {different}",
+            got=f"another: {different.then}",
             fix="Keep no generator, counter or iterator on self; draw from the global generators, and count with"
             " ctx.run_state.step.",
         )
@@ -150,7 +150,7 @@ def transform_pure(subject: Subject) -> None:
         except Exception as error:
             raise ConformanceError(
                 expected="transform_batch to work on an instance without setup",
-                got=raised(subject, error),
+                got=subject.in_words(error),
                 fix="Make what it needs on first use, or take it from ctx.hyperparams: setup is not called there.",
             ) from error
 
@@ -164,9 +164,9 @@ def transform_pure(subject: Subject) -> None:
                 got=f"{type(error).__name__}: {error}",
                 fix="Return arrays, tensors on the CPU, record batches or plain values.",
             ) from error
-        if different := difference(one, travelled):
+        if different := first_difference(one, travelled):
             raise ConformanceError(
                 expected="the same result on every instance, in any order",
-                got=f"another for batch {number}: {different}",
+                got=f"another for batch {number}: {different.then}",
                 fix="Draw from `rng` alone, keep nothing on self, and need nothing that setup or configure make.",
             )

@@ -19,10 +19,10 @@ from hostcore_conformance.checks.trainer.attempts import (
     attempt,
     copied,
     exact_job,
+    first_departure,
     require_success,
     uninterrupted,
 )
-from hostcore_conformance.checks.trainer.comparing import first_departure
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject

@@ -4,8 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.content import tensors_in
-from hostcore_conformance.checks.trainer.stage import Stage, models_of, on_stage, raised
+from hostcore_conformance.checks.trainer.stage import Stage, models_of, on_stage, tensors_in
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 
@@ -38,7 +37,7 @@ def uses_device(subject: Subject) -> None:
         except NotApplicable:
             raise
         except Exception as error:
-            text = raised(subject, error)
+            text = subject.in_words(error)
             raise NotApplicable(
                 f'it cannot be configured on the device "meta", so there is nothing to see: {text}'
             ) from error

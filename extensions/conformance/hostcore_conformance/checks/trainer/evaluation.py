@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.content import difference
-from hostcore_conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage, own_copy, raised
+from hostcore_conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage, own_copy
+from hostcore_conformance.differences import Difference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 
@@ -75,9 +75,9 @@ def leaves_training_alone(subject: Subject, method: str) -> None:
     else:
         _require_split(subject, method)
 
-    def train(look: Callable[[Stage], None]) -> tuple[str | None, dict[str, float]]:
-        def scene(stage: Stage) -> tuple[str | None, dict[str, float]]:
-            changed: str | None = None
+    def train(look: Callable[[Stage], None]) -> tuple[Difference | None, dict[str, float]]:
+        def scene(stage: Stage) -> tuple[Difference | None, dict[str, float]]:
+            changed: Difference | None = None
             losses: dict[str, float] = {}
             for number, result in enumerate(stage.steps(4), 1):
                 found = losses_in(stage.metrics(result))
@@ -85,7 +85,7 @@ def leaves_training_alone(subject: Subject, method: str) -> None:
                 if number == 2:
                     before = _kept(stage)
                     look(stage)
-                    changed = difference(before, _kept(stage))
+                    changed = first_difference(before, _kept(stage))
             return changed, losses
 
         return on_stage(subject, scene)
@@ -102,15 +102,15 @@ def leaves_training_alone(subject: Subject, method: str) -> None:
     if changed:
         raise ConformanceError(
             expected=f"the state as it was before {method}",
-            got=f"it changed: {changed}",
+            got=f"it changed: {changed.then}",
             fix=f"Update nothing in {method}; leave train() and eval() of the model to the host, and changes of the"
             " state to train_step.",
         )
     _, undisturbed = train(lambda _: None)
-    if different := difference(undisturbed, metrics):
+    if different := first_difference(undisturbed, metrics):
         raise ConformanceError(
             expected=f"training to go on after {method} as without it",
-            got=f"other losses, without it and with it: {different}",
+            got=f"other losses, without it and with it: {different.then}",
             fix="Return the model in the state, so that the host finds it and puts it back into training mode; keep no"
             " count on self.",
         )
@@ -145,7 +145,7 @@ def evaluates_one_row(subject: Subject) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
         raise ConformanceError(
             expected="validate_step to take a batch of one row",
-            got=raised(subject, error),
+            got=subject.in_words(error),
             fix="Give squeeze() its dimension, squeeze(1), and take the number of rows from the batch.",
         ) from error
     lost = [name for name, value in metrics.items() if not math.isfinite(value)]

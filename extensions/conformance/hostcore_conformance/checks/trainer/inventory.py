@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.checks.trainer.attempts import attempt, exact_job
-from hostcore_conformance.checks.trainer.leaves import leaves, shown
+from hostcore_conformance.checks.trainer.stage import members
+from hostcore_conformance.differences import parts, shown
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs import hookimpl
 
@@ -61,32 +62,34 @@ def _walk(path: str, value: Any, depth: int, seen: dict[int, Any]) -> Iterator[t
     """
     if id(value) in seen or depth > _DEEPEST:
         return
-    inner = _parts(value)
-    if inner is None:
+    inner = list(_parts(path, value))
+    if not inner:
         digest = _digest(value)
         if digest is not None:
             yield path, digest
         return
     seen[id(value)] = value
-    for key, part in inner.items():
-        yield from _walk(f"{path}{key}", part, depth + 1, seen)
+    for place, part in inner:
+        yield from _walk(place, part, depth + 1, seen)
 
 
-def _parts(value: Any) -> Mapping[str, Any] | None:
-    """What a value consists of, by what is written behind its name; None for a leaf."""
-    if isinstance(value, Mapping):
-        return {f"[{key!r}]": part for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return {f"[{number}]": part for number, part in enumerate(value)}
+def _parts(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value consists of, by path; nothing for a leaf."""
     if isinstance(value, type) or callable(getattr(value, "__code__", None)) or hasattr(value, "dtype"):
-        return None
+        return
     if _has_state_dict(value):
-        return {_OWN_STATE: dict(leaves(value.state_dict()))}
-    slots = [name for one in type(value).__mro__ for name in getattr(one, "__slots__", ()) if name != "__weakref__"]
-    names = [*getattr(value, "__dict__", {}), *([slots] if isinstance(slots, str) else slots)]
-    if not names or isinstance(value, random.Random) or _generator_state(value) is not None:
-        return None
-    return {f".{name}": getattr(value, name) for name in names if hasattr(value, name)}
+        yield f"{path}{_OWN_STATE}", dict(_leaves(value.state_dict()))
+    elif _generator_state(value) is None:
+        yield from members(path, value)
+
+
+def _leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything in a tree of mappings, lists and tuples that is none of these, by its path; empty ones too."""
+    if not isinstance(tree, Mapping | list | tuple) or not tree:
+        yield path, tree
+        return
+    for key, value in parts(tree).items():
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
 
 
 def _has_state_dict(value: Any) -> bool:

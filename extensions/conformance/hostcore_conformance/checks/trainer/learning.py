@@ -3,15 +3,16 @@
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AnySet
+from contextlib import contextmanager
 from typing import Any, Final
 
 import attrs
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.content import difference
-from hostcore_conformance.checks.trainer.gradients import gradients_received, gradients_seen
 from hostcore_conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage
+from hostcore_conformance.differences import first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 
@@ -21,6 +22,50 @@ _LEARNING_SECONDS: Final = 90.0
 _FEWEST_STEPS: Final = 8
 #: By how many standard errors of the difference of two means it must fall.
 _CLEARLY: Final = 2.0
+
+
+@contextmanager
+def gradients_seen() -> Iterator[list[Any]]:
+    """Collect the gradients of every ``optimizer.step()`` of the process: a list of flat float64 vectors, one a step.
+
+    A step without any gradient is not in it.
+    """
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    seen: list[Any] = []
+
+    def look(optimizer: Any, _arguments: Any, _keywords: Any) -> None:
+        parameters = (one for group in optimizer.param_groups for one in group["params"])
+        gradients = [one.grad.detach().double().flatten().cpu() for one in parameters if one.grad is not None]
+        if gradients:
+            seen.append(torch.cat(gradients))
+
+    handle = register_optimizer_step_pre_hook(look)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def gradients_received(parameters: Mapping[str, Any]) -> Iterator[AnySet[str]]:
+    """Collect the names of the parameters that ``backward()`` gives a gradient, also one that is cleared afterwards."""
+    received: set[str] = set()
+
+    def look(name: str) -> Any:
+        return lambda _: received.add(name)
+
+    handles = [
+        parameter.register_post_accumulate_grad_hook(look(name))
+        for name, parameter in parameters.items()
+        if parameter.requires_grad
+    ]
+    try:
+        yield received
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def _copies(state: Any) -> dict[str, Any]:
@@ -88,7 +133,7 @@ def _of_state_dict(stage: Stage) -> _Movement:
         raise NotApplicable("it has no state: no torch module, and nothing in state_dict")
     for _ in stage.steps(3):
         pass
-    same = difference(before, stage.call("state_dict", stage.state)) is None
+    same = first_difference(before, stage.call("state_dict", stage.state)) is None
     return _Movement(whose="values", same=list(map(str, before)) if same else [], count=len(before), about="")
 
 

@@ -10,8 +10,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.content import tensors_in
-from hostcore_conformance.checks.trainer.stage import Stage, live_tensors, on_stage
+from hostcore_conformance.checks.trainer.stage import Stage, live_tensors, on_stage, tensors_in
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 

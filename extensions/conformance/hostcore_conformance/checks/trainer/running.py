@@ -7,18 +7,12 @@ from typing import Any, Final
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, losses_in, on_stage
 from hostcore_conformance.errors import ConformanceError
-from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.rehearsal import Rehearsal, rehearse, require_job
 from hostcore_conformance.subject import Subject
-from hostcore_hookspecs.events import Metrics
 
 STEPS: Final = 6
 #: What a rehearsal leaves out to train alone.
 TRAINING_ALONE: Final[dict[str, Any]] = {"validation": None, "test": None, "samples": None}
-
-
-class RunTraceback(Exception):
-    """What a failed run said; the cause of the error that a check raises about it."""
 
 
 def baseline(subject: Subject) -> Rehearsal:
@@ -31,37 +25,7 @@ def run_alone(subject: Subject, callbacks: Sequence[Any] = ()) -> Rehearsal:
 
     :param callbacks: As a job names them.
     """
-    with process_kept():
-        return rehearse(subject, **TRAINING_ALONE, callbacks=list(callbacks))
-
-
-def require_success(rehearsal: Rehearsal, expected: str, *, fix: str = "") -> Rehearsal:
-    """See that a run has succeeded.
-
-    :param expected: What it was to show.
-    :raises ConformanceError: It has not; with the run's own error.
-    """
-    result = rehearsal.result
-    if result.status == "succeeded":
-        return rehearsal
-    error = result.error
-    got = f"a run that {result.status} at step {result.step}"
-    if error is not None:
-        got += f": {error.type}: {error.message.strip()}{_place(error.traceback)}"
-    raise ConformanceError(
-        expected=expected,
-        got=got,
-        fix=(error and error.hint) or fix or "Run it yourself to see more: hostcore run JOB.",
-    ) from RunTraceback("\n" + (error.traceback if error is not None else got))
-
-
-def _place(traceback: str) -> str:
-    """Where the innermost call of a traceback is, as `` at trainer.py:12``."""
-    frames = [line.strip() for line in traceback.splitlines() if line.strip().startswith('File "')]
-    if not frames:
-        return ""
-    file, line = frames[-1].split(",")[:2]
-    return f" at {file.removeprefix('File ').strip(chr(34)).rpartition('/')[2]}:{line.strip().removeprefix('line ')}"
+    return rehearse(subject, **TRAINING_ALONE, callbacks=list(callbacks))
 
 
 @check("trainer.trains")
@@ -77,7 +41,7 @@ def trains(subject: Subject) -> None:
     the same.
     """
     require_job(subject)
-    run = require_success(baseline(subject), f"the example job to train for {STEPS} steps")
+    run = baseline(subject).require_success(f"a run of the example job for {STEPS} steps")
     if run.result.step != STEPS:
         raise ConformanceError(
             expected=f"{STEPS} steps",
@@ -118,10 +82,11 @@ def reports_loss(subject: Subject) -> None:
     A trainer that has several losses reports the one that it minimises as `loss`, and the parts beside it.
     """
     run = baseline(subject)
-    losses = run.metrics("train/loss")
+    recorded = run.metrics
+    losses = [step for step, name in recorded if name == "train/loss"]
     if len(losses) == STEPS:
         return
-    others = sorted({name for event in run.events for name in getattr(event.payload, "metrics", ())})
+    others = sorted({name for _, name in recorded})
     raise ConformanceError(
         expected=f"a metric called loss in each of the {STEPS} steps",
         got=f"it in {len(losses)} of them; there are {', '.join(others) or 'no metrics at all'}",
@@ -171,10 +136,10 @@ def reproducible(subject: Subject) -> None:
     argument. All that a trainer keeps belongs in the state that configure returns, or on self.
     """
     first, second = baseline(subject), run_alone(subject)
-    require_success(second, "the example to run a second time in the same process")
-    one, other = _curve(first), _curve(second)
+    second.require_success("a second run of the example in the same process")
+    one, other = _losses(first), _losses(second)
     for key in sorted(one.keys() | other.keys()):
-        if not _equal(one.get(key), other.get(key), exact=_on_cpu(first)):
+        if not _equal(one.get(key), other.get(key), exact=first.on_cpu):
             step, name = key
             raise ConformanceError(
                 expected="the same losses from the same job and seed",
@@ -184,17 +149,9 @@ def reproducible(subject: Subject) -> None:
             )
 
 
-def _curve(run: Rehearsal) -> dict[tuple[int, str], float | None]:
-    return {
-        (event.step or 0, name): value
-        for event in run.events
-        if isinstance(event.payload, Metrics)
-        for name, value in losses_in(event.payload.metrics).items()
-    }
-
-
-def _on_cpu(run: Rehearsal) -> bool:
-    return any(getattr(event.payload, "device", "") == "cpu" for event in run.events)
+def _losses(run: Rehearsal) -> dict[tuple[int, str], float | None]:
+    names = losses_in({name: None for _, name in run.metrics})
+    return {key: value for key, value in run.metrics.items() if key[1] in names}
 
 
 def _equal(one: float | None, other: float | None, *, exact: bool) -> bool:

@@ -6,9 +6,9 @@ from typing import Any, Final
 import attrs
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.content import difference
-from hostcore_conformance.checks.trainer.gradients import gradients_seen
+from hostcore_conformance.checks.trainer.learning import gradients_seen
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
+from hostcore_conformance.differences import first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import HostcoreError
@@ -154,7 +154,7 @@ def precision(subject: Subject, name: str) -> None:
                 fix="Compute the loss in float32: logits.float() before the loss, outside of ctx.autocast().",
             )
     plain = on_stage(subject, scene, precision="fp32")
-    if metrics and difference(plain, metrics) is None:
+    if metrics and first_difference(plain, metrics) is None:
         raise ConformanceError(
             expected=f"other roundings in {name} than in fp32",
             got=f"the same metrics to the last bit in all {len(metrics)} steps: {metrics[0]}",

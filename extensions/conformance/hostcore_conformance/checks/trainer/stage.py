@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
-from hostcore.plugins.attribution import in_package, place
-from hostcore.plugins.errors import one_line
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.plan import make_plan
 from hostcore.supervisor.remote.bringing import bring_here
-from hostcore_conformance.checks.trainer.naming import packages_of, paths_of
+from hostcore_conformance.differences import parts
 from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.process.settings import process_kept
-from hostcore_conformance.rehearsal import require_job
+from hostcore_conformance.rehearsal import small_job
 from hostcore_conformance.subject import Subject
 
 if TYPE_CHECKING:
@@ -36,17 +34,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What every stage decides for itself, unless the check says otherwise.
-_SMALL: Final[Mapping[str, Any]] = {
-    "run_id": "stage",
-    "max_steps": 6,
-    "metric_every": 1,
-    "checkpoint_every": 0,
-    "callbacks": [],
-    "reporters": [],
-    "terminal": False,
-    "uploaders": [],
-}
+#: How deep tensors are looked for in a value.
+_DEPTH: Final = 8
 #: Nothing runs beside the check: no threads that read ahead, no processes that transform.
 _ALONE: Final[Mapping[str, Any]] = {"readahead": 0, "workers": 0}
 
@@ -183,19 +172,11 @@ def on_stage(subject: Subject, scene: Callable[[Stage], T], **changes: Any) -> T
         return live(parts, work)
 
 
-def stage_job(subject: Subject, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The example job, as a stage runs it."""
-    require_job(subject)
-    job = {**subject.job, **_SMALL, **changes}
-    for split in ("dataset", "validation", "test"):
-        if job.get(split) is not None:
-            job[split] = {**job[split], **_ALONE}
-    return {key: value for key, value in job.items() if value is not None}
-
-
 def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
-    folder = subject.folder()
-    plan = make_plan(stage_job(subject, changes), runs=folder / "runs", job_dir=subject.example.folder)
+    folder, job = subject.folder(), small_job(subject, **{"callbacks": [], **changes})
+    for split in {"dataset", "validation", "test"} & job.keys():
+        job[split] = {**job[split], **_ALONE}
+    plan = make_plan(job, runs=folder / "runs", job_dir=subject.example.folder)
     plan, _ = bring_here(plan, lambda _: None)
     record = folder / "run.json"
     RunRecord(job=plan.spec.to_json(), job_dir=str(plan.spec.job_dir)).write(record)
@@ -224,20 +205,48 @@ def models_of(state: Any) -> Mapping[str, Any]:
     from hostcore.worker.modes import modules_in
 
     models = modules_in(state)
-    paths = paths_of(state, models)
+    paths = _paths_of(state, models)
     return {f"{paths[id(model)]}.{name}": one for model in models for name, one in model.named_parameters()}
+
+
+def _paths_of(state: Any, models: Sequence[Any]) -> Mapping[int, str]:
+    """How the models of a trainer's state are reached: ``state.model``, ``state['nets'][0]``, by their ids.
+
+    :param models: As :func:`hostcore.worker.modes.modules_in` finds them.
+    """
+    wanted = {id(one) for one in models}
+    found: dict[int, str] = {}
+    for path, value in _reached(state):
+        if id(value) in wanted:
+            found.setdefault(id(value), path)
+    return {id(one): found.get(id(one), f"model {number}") for number, one in enumerate(models)}
+
+
+def _reached(state: Any) -> Iterator[tuple[str, Any]]:
+    yield "state", state
+    for path, value in members("state", state):
+        yield path, value
+        if isinstance(value, Mapping | list | tuple):
+            yield from members(path, value)
+
+
+def members(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value consists of, by how it is reached: ``state.model``, ``state['nets']``.
+
+    :param path: How the value itself is.
+    """
+    if isinstance(value, Mapping | list | tuple):
+        yield from ((f"{path}[{key!r}]", one) for key, one in parts(value).items())
+        return
+    slots = [cls.__dict__.get("__slots__", ()) for cls in type(value).__mro__]
+    names = [name for one in slots for name in ([one] if isinstance(one, str) else one) if name != "__weakref__"]
+    found = {**parts(value), **{name: getattr(value, name, None) for name in names}}
+    yield from ((f"{path}.{name}", one) for name, one in found.items())
 
 
 def losses_in(metrics: Mapping[str, T]) -> dict[str, T]:
     """The losses among some metrics; all of them if none is called so. Others may be times, which are never alike."""
     return {name: value for name, value in metrics.items() if "loss" in name} or dict(metrics)
-
-
-def raised(subject: Subject, error: BaseException) -> str:
-    """An exception of the trainer in one line, with its place in the trainer's package."""
-    own = [in_package(package) for package in packages_of(subject.owner)]
-    found = place(error, lambda frame: any(belongs(frame) for belongs in own))
-    return one_line(error) + (f" at {Path(found[0]).name}:{found[1]}" if found else "")
 
 
 def live_tensors() -> Sequence[Any]:
@@ -246,3 +255,14 @@ def live_tensors() -> Sequence[Any]:
 
     gc.collect()
     return [one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)]
+
+
+def tensors_in(value: Any, depth: int = _DEPTH) -> list[Any]:
+    """All tensors in a value, those of modules left out."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if depth == 0 or isinstance(value, torch.nn.Module):
+        return []
+    return [tensor for member in parts(value).values() for tensor in tensors_in(member, depth - 1)]

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.leaves import Difference, first_difference
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage
+from hostcore_conformance.differences import Difference, first_difference
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 

@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.running import require_success, run_alone
-from hostcore_conformance.checks.trainer.stage import Stage, on_stage, raised
+from hostcore_conformance.checks.trainer.running import run_alone
+from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.checks.trainer.witness import OWN_WORDS, failure, stopper, teardowns
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
@@ -27,9 +27,8 @@ def stops(subject: Subject, when: str) -> None:
     at = _STOPS[when]
     teardowns.clear()
     run = run_alone(subject, [stopper(at)])
-    require_success(
-        run,
-        f"a run that is asked to stop {'before its first step' if at == 0 else f'after step {at}'} to succeed",
+    run.require_success(
+        f"a run that is asked to stop {'before its first step' if at == 0 else f'after step {at}'}",
         fix="Make everything that state_dict and teardown read in configure, not in train_step.",
     )
     if run.result.step != at or (at > 0 and run.result.final_checkpoint is None):
@@ -66,7 +65,7 @@ def teardown_after_failure(subject: Subject) -> None:
             fix="Let exceptions pass: they are how the host learns that a step was not made.",
         )
     if len(ends) != 1 or ends[0] is not None:
-        got = raised(subject, ends[0]) if ends and ends[0] else f"{len(ends)} calls of it"
+        got = subject.in_words(ends[0]) if ends and ends[0] else f"{len(ends)} calls of it"
         raise ConformanceError(
             expected="teardown to be called once, and to return",
             got=got,

@@ -1,18 +1,16 @@
 """What a trainer does to the process and the machine around it."""
 
 import contextlib
-import gc
 import signal
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.trainer.running import baseline, require_success, run_alone
-from hostcore_conformance.checks.trainer.stage import Stage, on_stage, raised
+from hostcore_conformance.checks.trainer.running import baseline, run_alone
+from hostcore_conformance.checks.trainer.stage import Stage, on_stage
 from hostcore_conformance.errors import ConformanceError
-from hostcore_conformance.process.resources import open_files
+from hostcore_conformance.process.resources import held
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.subject import Subject
 
@@ -21,6 +19,7 @@ _SIGNALS: Final = "Leave signals to the host: ctx.is_canceled() tells in a long 
 _REMEDIES: Final = {"the handler of SIGINT": _SIGNALS, "the handler of SIGTERM": _SIGNALS}
 #: Folders that Python and its tools make, which are not output of the trainer.
 _NO_OUTPUT: Final = {"__pycache__"}
+_ONE: Final = {"threads": "thread", "child processes": "child process", "files": "open file"}
 
 
 @check("trainer.keeps_random_generators", requires=("trainer.trains",))
@@ -155,7 +154,7 @@ def runs_anywhere(subject: Subject) -> None:
     except OSError as error:
         raise ConformanceError(
             expected="to train in an empty working directory",
-            got=raised(subject, error),
+            got=subject.in_words(error),
             fix="Find the package's own files with importlib.resources, and the user's through hyperparams or inputs.",
         ) from error
     if left:
@@ -177,45 +176,21 @@ def leaves_nothing_running(subject: Subject) -> None:
     process that is left behind keeps a worker from ending, and its GPU from being used by anybody else.
     """
     baseline(subject)
-    before, grown, unchanged = _running(), list[dict[str, list[str]]](), 0
+    before, grown, unchanged = held(), list[tuple[str, Counter[str]]](), 0
     # Two of three: what other code in this process begins or ends meanwhile neither makes nor hides a leak.
     while len(grown) < 2:
-        require_success(run_alone(subject), "the example to run once more")
-        after = _running()
-        come = {what: names for what in after if (names := _more(before[what], after[what]))}
+        run_alone(subject).require_success("another run of the example")
+        after = held()
+        more = after.beyond(before).items()
+        come = [(what, names) for what, names in more if after.counts[what].total() > before.counts[what].total()]
         before = after
-        if come:
-            grown.append(come)
-        else:
-            unchanged += 1
+        grown += come[:1]
+        unchanged += not come
         if unchanged == 2:
             return
-    what, names = next(iter(grown[-1].items()))
+    what, names = grown[-1]
     raise ConformanceError(
-        expected=f"no {what} beyond those of the run before",
-        got=f"one more after two of the runs: {', '.join(names[:3])}",
+        expected=f"no {_ONE[what]} beyond those of the run before",
+        got=f"one more after two of the runs: {', '.join(list(names)[:3])}",
         fix="Close it in teardown, which the host calls however the run ends.",
     )
-
-
-def _more(before: list[str], after: list[str]) -> list[str]:
-    """What is there more often than before; empty if there is not more altogether."""
-    if len(after) <= len(before):
-        return []
-    return list((Counter(after) - Counter(before)).keys())
-
-
-def _running() -> dict[str, list[str]]:
-    """The threads, child processes and open files that there are."""
-    gc.collect()
-    threads = [thread.name for thread in threading.enumerate()]
-    return {"thread": threads, "child process": _children(), "open file": [*(open_files() or Counter()).elements()]}
-
-
-def _children() -> list[str]:
-    """The process ids; empty where the system does not tell."""
-    found = []
-    for task in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            found += task.read_text().split()
-    return found

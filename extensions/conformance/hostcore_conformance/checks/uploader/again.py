@@ -6,9 +6,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.cargo import PLACES, Cargo
-from hostcore_conformance.checks.uploader.carrying import Carrying
-from hostcore_conformance.checks.uploader.store import Store, described
+from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store, described
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 
@@ -29,12 +27,12 @@ def repeats(subject: Subject) -> None:
 
     Usual causes: open(path, "xb"), a store that refuses to overwrite, and a part that is appended to what is there.
     """
-    cargo, store = Cargo(subject), Store(subject)
-    content = cargo.noise(3000)
-    artifact = cargo.file(PLACES["checkpoint"], content)
+    run, store = FakeRun(subject), Store(subject)
+    content = run.noise(3000)
+    artifact = run.file(PLACES["checkpoint"], content)
     for time in ("", ", uploaded a second time"):
-        with Carrying(subject, cargo) as carrying:
-            receipt = carrying.upload(artifact, what=f"{artifact.relative_path}{time}")
+        with ServedUploader(subject, run) as uploader:
+            receipt = uploader.upload(artifact, what=f"{artifact.relative_path}{time}")
             store.require(receipt, artifact, content, when=time)
 
 
@@ -47,12 +45,12 @@ def existed(subject: Subject) -> None:
 
     Mend it by looking first: size and checksum of what is under the name.
     """
-    cargo = Cargo(subject)
-    artifact = cargo.one_of("checkpoint")
+    run = FakeRun(subject)
+    artifact = run.one_of("checkpoint")
     said = []
     for _ in range(2):
-        with Carrying(subject, cargo) as carrying:
-            said.append(carrying.upload(artifact).existed)
+        with ServedUploader(subject, run) as uploader:
+            said.append(uploader.upload(artifact).existed)
     if said != [False, True]:
         raise ConformanceError(
             expected="existed = False in the first receipt, and True in that of the same artifact again",
@@ -72,13 +70,13 @@ def replaces(subject: Subject, variant: str) -> None:
 
     Usual causes: "it exists, so it is there", comparing sizes alone, and writing over the old file without cutting it.
     """
-    cargo, store = Cargo(subject), Store(subject)
+    run, store = FakeRun(subject), Store(subject)
     size = {"longer": 5000, "shorter": 1000, "same_size": 3000}[variant]
-    old, new = cargo.noise(3000), cargo.noise(size, seed=1)
-    with Carrying(subject, cargo) as carrying:
-        carrying.upload(cargo.file("logs/events.jsonl", old, kind="log"))
-        artifact = cargo.file("logs/events.jsonl", new, kind="log")
-        receipt = carrying.upload(artifact)
+    old, new = run.noise(3000), run.noise(size, seed=1)
+    with ServedUploader(subject, run) as uploader:
+        uploader.upload(run.file("logs/events.jsonl", old, kind="log"))
+        artifact = run.file("logs/events.jsonl", new, kind="log")
+        receipt = uploader.upload(artifact)
         store.require(receipt, artifact, new, when=f", which was {len(old)} bytes long before", fix=_REPLACE)
         if receipt.existed:
             raise ConformanceError(
@@ -97,16 +95,16 @@ def separates_runs(subject: Subject) -> None:
 
     Usual causes: the prefix is left out, and state in the module or in the class.
     """
-    cargos, store = [Cargo(subject), Cargo(subject)], Store(subject)
-    contents = [cargo.noise(3000) for cargo in cargos]
-    with Carrying(subject, cargos[0]) as first, Carrying(subject, cargos[1]) as second:
+    runs, store = [FakeRun(subject), FakeRun(subject)], Store(subject)
+    contents = [run.noise(3000) for run in runs]
+    with ServedUploader(subject, runs[0]) as first, ServedUploader(subject, runs[1]) as second:
         receipts = [
-            carrying.upload(cargo.file("result.json", content, kind="result"))
-            for carrying, cargo, content in zip((first, second), cargos, contents, strict=True)
+            uploader.upload(run.file("result.json", content, kind="result"))
+            for uploader, run, content in zip((first, second), runs, contents, strict=True)
         ]
     fix = "Put an artifact at <base>/<ctx.prefix>/<relative_path>, and keep state in the instance."
-    for receipt, cargo, content in zip(receipts, cargos, contents, strict=True):
-        store.require_content(receipt.uri, content, f"result.json of {cargo.run_id}, one of two runs", fix=fix)
+    for receipt, run, content in zip(receipts, runs, contents, strict=True):
+        store.require_content(receipt.uri, content, f"result.json of {run.run_id}, one of two runs", fix=fix)
 
 
 @check("uploader.threads", requires=("uploader.content",))
@@ -120,11 +118,11 @@ def threads(subject: Subject) -> None:
     Usual causes: what belongs to one file is kept in self; a connection that is not made for several threads; a
     temporary name that two share; os.makedirs without exist_ok=True.
     """
-    cargo, store = Cargo(subject), Store(subject)
-    contents = {f"samples/step-{at % 3:06}/{at}.bin": cargo.noise(300_000 + at, seed=at) for at in range(12)}
-    with Carrying(subject, cargo) as carrying, _many_switches():
-        artifacts = [cargo.file(path, content, kind="sample") for path, content in contents.items()]
-        receipts = carrying.upload_at_once(artifacts)
+    run, store = FakeRun(subject), Store(subject)
+    contents = {f"samples/step-{at % 3:06}/{at}.bin": run.noise(300_000 + at, seed=at) for at in range(12)}
+    with ServedUploader(subject, run) as uploader, _many_switches():
+        artifacts = [run.file(path, content, kind="sample") for path, content in contents.items()]
+        receipts = uploader.upload_at_once(artifacts)
     for receipt, (path, content) in zip(receipts, contents.items(), strict=True):
         if receipt.size != len(content):
             raise ConformanceError(

@@ -4,9 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.cargo import PLACES, Cargo
-from hostcore_conformance.checks.uploader.carrying import Carrying
-from hostcore_conformance.checks.uploader.store import Store, described
+from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store, described
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import FatalError
@@ -25,17 +23,17 @@ def uploads(subject: Subject) -> None:
     Usual causes: settings of the example that lead nowhere, a folder or bucket that is not there, a client that belongs
     to the thread in which the constructor made it, and a return value that is forgotten.
     """
-    cargo = Cargo(subject)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.one_of("checkpoint")
-        receipt = carrying.upload(artifact)
+    run = FakeRun(subject)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.one_of("checkpoint")
+        receipt = uploader.upload(artifact)
         if receipt.size != artifact.size:
             raise ConformanceError(
                 expected=f"a receipt with size = {artifact.size}, that of {artifact.relative_path}",
                 got=repr(receipt.size),
                 fix="Return the size of the object in bytes, as found at the destination after writing.",
             )
-        carrying.close()
+        uploader.close()
 
 
 @check("uploader.content", variants=("small", "empty", "large"), requires=("uploader.uploads",))
@@ -49,12 +47,12 @@ def content_arrives(subject: Subject, variant: str) -> None:
     Usual causes: text mode, a part that is sent twice or left out, a client that sends nothing for an empty body, and a
     receipt with a path in place of a URI.
     """
-    cargo = Cargo(subject)
+    run = FakeRun(subject)
     size = {"small": 3000, "empty": 0, "large": int(getattr(subject.harness, "large_bytes", _LARGE_BYTES))}[variant]
-    content = cargo.noise(size)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.file(f"checkpoints/step-000020/{variant}.bin", content)
-        receipt = carrying.upload(artifact, what=f"a file of {size} bytes")
+    content = run.noise(size)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.file(f"checkpoints/step-000020/{variant}.bin", content)
+        receipt = uploader.upload(artifact, what=f"a file of {size} bytes")
         Store(subject).require(receipt, artifact, content)
 
 
@@ -68,10 +66,10 @@ def takes(subject: Subject, kind: str) -> None:
     Usual causes: step is taken for granted, a folder for each kind of which one was forgotten, and kinds that are left
     out without a receipt: what an uploader does not want it still has to be asked for in its documentation.
     """
-    cargo = Cargo(subject)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.one_of(kind)
-        receipt = carrying.upload(artifact, what=f"{artifact.relative_path} of the kind {kind}, step {artifact.step}")
+    run = FakeRun(subject)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.one_of(kind)
+        receipt = uploader.upload(artifact, what=f"{artifact.relative_path} of the kind {kind}, step {artifact.step}")
         content = Path(artifact.path).read_bytes()
         Store(subject).require(receipt, artifact, content, when=f", of the kind {kind}")
 
@@ -85,11 +83,11 @@ def later_kind(subject: Subject) -> None:
 
     Usual causes: a table of folders indexed by artifact.kind, and `case _: raise`.
     """
-    cargo = Cargo(subject)
-    content = cargo.noise(2000)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.file("profiles/step-000020.trace", content, kind="profile")
-        receipt = carrying.upload(artifact, what="an artifact of a kind of a later contract, profile")
+    run = FakeRun(subject)
+    content = run.noise(2000)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.file("profiles/step-000020.trace", content, kind="profile")
+        receipt = uploader.upload(artifact, what="an artifact of a kind of a later contract, profile")
         Store(subject).require(receipt, artifact, content, when=", of the kind profile")
 
 
@@ -119,16 +117,16 @@ def names(subject: Subject, variant: str) -> None:
     letters that are replaced by ? or _; and folders that are not made.
     """
     name, other, may_refuse = _NAMES[variant]
-    cargo, store = Cargo(subject), Store(subject)
-    with Carrying(subject, cargo) as carrying:
+    run, store = FakeRun(subject), Store(subject)
+    with ServedUploader(subject, run) as uploader:
         kept: list[tuple[UploadReceipt, str, bytes]] = []
         for number, relative in enumerate((other, name)):
-            content = cargo.noise(500, seed=number)
-            artifact = cargo.file(f"samples/step-000020/{relative}", content, kind="sample")
-            came: Any = carrying.attempt("upload_artifact", artifact) if may_refuse else carrying.upload(artifact)
+            content = run.noise(500, seed=number)
+            artifact = run.file(f"samples/step-000020/{relative}", content, kind="sample")
+            came: Any = uploader.attempt("upload_artifact", artifact) if may_refuse else uploader.upload(artifact)
             if may_refuse and isinstance(came, FatalError):
                 continue
-            receipt = carrying.upload(artifact) if isinstance(came, BaseException) else came
+            receipt = uploader.upload(artifact) if isinstance(came, BaseException) else came
             kept.append((receipt, relative, content))
         for receipt, relative, content in kept:
             beside = name if relative == other else other
@@ -146,12 +144,12 @@ def own_copy(subject: Subject) -> None:
     Usual causes: a file that is moved (os.rename, shutil.move) in place of being copied, a hard link or a symbolic link
     to it, and a client that reads it later than upload_artifact returns.
     """
-    cargo, store = Cargo(subject), Store(subject)
-    content = cargo.noise(3000)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.file(PLACES["checkpoint"], content)
+    run, store = FakeRun(subject), Store(subject)
+    content = run.noise(3000)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.file(PLACES["checkpoint"], content)
         source = Path(artifact.path)
-        receipt = carrying.upload(artifact)
+        receipt = uploader.upload(artifact)
         left = source.read_bytes() if source.is_file() else None
         if left != content:
             raise ConformanceError(
@@ -160,7 +158,7 @@ def own_copy(subject: Subject) -> None:
                 fix="Copy the file; it belongs to the run.",
             )
         with source.open("r+b") as file:
-            file.write(cargo.noise(3000, seed=1))
+            file.write(run.noise(3000, seed=1))
         source.unlink()
         what = f"{artifact.relative_path}, after the run has changed and removed its own file"
         store.require_content(receipt.uri, content, what, fix="Copy the file's bytes before upload_artifact returns.")
@@ -178,13 +176,13 @@ def true_receipt(subject: Subject, variant: str) -> None:
     Mend it by reading back what was written (or taking the size and checksum that the store computes), and putting
     those into the receipt. With sha256 = "" the host compares the size alone.
     """
-    cargo = Cargo(subject)
-    content = cargo.noise(3000)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.file(PLACES["checkpoint"], content)
-        damaged = cargo.noise(3000, seed=1) if variant == "changed" else content[:1500]
+    run = FakeRun(subject)
+    content = run.noise(3000)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.file(PLACES["checkpoint"], content)
+        damaged = run.noise(3000, seed=1) if variant == "changed" else content[:1500]
         Path(artifact.path).write_bytes(damaged)
-        came = carrying.attempt("upload_artifact", artifact)
+        came = uploader.attempt("upload_artifact", artifact)
         if not isinstance(came, UploadReceipt):
             return
         lies = came.sha256 == artifact.sha256 if variant == "changed" else came.size == artifact.size
@@ -205,9 +203,9 @@ def checksum(subject: Subject) -> None:
 
     Mend it by reading the object back, or by taking the checksum that the store computes of what it has.
     """
-    cargo = Cargo(subject)
-    with Carrying(subject, cargo) as carrying:
-        receipt = carrying.upload(cargo.one_of("checkpoint"))
+    run = FakeRun(subject)
+    with ServedUploader(subject, run) as uploader:
+        receipt = uploader.upload(run.one_of("checkpoint"))
         if not receipt.sha256:
             raise ConformanceError(
                 expected="a receipt with the SHA-256 of what was found at the destination",
@@ -225,11 +223,11 @@ def missing(subject: Subject) -> None:
 
     Usual causes: `except OSError: pass`, and a list of files that is made with glob and happens to be empty.
     """
-    cargo = Cargo(subject)
-    with Carrying(subject, cargo) as carrying:
-        artifact = cargo.one_of("checkpoint")
+    run = FakeRun(subject)
+    with ServedUploader(subject, run) as uploader:
+        artifact = run.one_of("checkpoint")
         Path(artifact.path).unlink()
-        came = carrying.attempt("upload_artifact", artifact)
+        came = uploader.attempt("upload_artifact", artifact)
         if not isinstance(came, BaseException):
             raise ConformanceError(
                 expected=f"upload_artifact to raise, since {artifact.relative_path} is gone",

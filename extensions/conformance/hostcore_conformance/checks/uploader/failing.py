@@ -3,13 +3,9 @@
 from pathlib import Path
 from typing import Any, Final
 
-from hostcore_conformance.call_thread import in_words
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.cargo import Cargo
-from hostcore_conformance.checks.uploader.carrying import Carrying
-from hostcore_conformance.checks.uploader.store import Store
+from hostcore_conformance.checks.uploader.stage import FakeRun, ServedUploader, Store
 from hostcore_conformance.errors import ConformanceError, NotApplicable
-from hostcore_conformance.harness_method import harness_method
 from hostcore_conformance.secret_search import all_that_it_says, no_secret, require_hidden, secrets_of
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import FatalError
@@ -35,20 +31,20 @@ def failed(subject: Subject, variant: str) -> None:
     Usual causes: writing under the final name; FatalError for a lost connection; a broken connection that is used
     again. Write under another name, or with a request that the store takes as a whole, and rename when all is there.
     """
-    fail_next: Any = harness_method(subject, "fail_next", _WHY)
-    cargo, store = Cargo(subject), Store(subject)
-    old, new = cargo.noise(3000), cargo.noise(_SIZE, seed=1)
+    fail_next: Any = subject.harness_method("fail_next", _WHY)
+    run, store = FakeRun(subject), Store(subject)
+    old, new = run.noise(3000), run.noise(_SIZE, seed=1)
     path = "checkpoints/step-000020/failed.bin"
     visible = set(store.objects()) if variant == "new" else set()
-    with Carrying(subject, cargo) as carrying:
-        before = carrying.upload(cargo.file(path, old)).uri if variant == "replacing" else ""
-        artifact = cargo.file(path, new)
+    with ServedUploader(subject, run) as uploader:
+        before = uploader.upload(run.file(path, old)).uri if variant == "replacing" else ""
+        artifact = run.file(path, new)
         fail_next()
-        came = carrying.attempt("upload_artifact", artifact)
+        came = uploader.attempt("upload_artifact", artifact)
         if isinstance(came, FatalError):
             raise ConformanceError(
                 expected="TransientError, or any other error that is not fatal, for a transfer that broke off",
-                got=in_words(subject, came),
+                got=subject.in_words(came),
                 fix="After a FatalError the host does not try this file again. Keep it for what no other try can mend,"
                 " such as missing rights.",
             ) from came
@@ -58,7 +54,7 @@ def failed(subject: Subject, variant: str) -> None:
                 store.require_content(before, old, f"the file that was there before, {when}", fix=_WHOLE)
             else:
                 _require_nothing_new(store, visible, path, when=when)
-            came = carrying.upload(artifact, what=f"{path}, tried again after a transfer that broke off")
+            came = uploader.upload(artifact, what=f"{path}, tried again after a transfer that broke off")
         if isinstance(came, UploadReceipt):
             store.require(came, artifact, new, when=", after a transfer that broke off")
 
@@ -84,15 +80,15 @@ def canceled(subject: Subject) -> None:
 
     Usual causes: writing over the file in place, and `return` with a receipt of what was written so far.
     """
-    cargo, store = Cargo(subject), Store(subject)
-    old, new = cargo.noise(3000), cargo.noise(_SIZE, seed=1)
+    run, store = FakeRun(subject), Store(subject)
+    old, new = run.noise(3000), run.noise(_SIZE, seed=1)
     path = "checkpoints/step-000020/canceled.bin"
-    with Carrying(subject, cargo) as carrying:
-        before = carrying.upload(cargo.file(path, old))
-        cargo.asked, cargo.patience = 0, 1
-        artifact = cargo.file(path, new)
-        came = carrying.attempt("upload_artifact", artifact)
-        cargo.patience = float("inf")
+    with ServedUploader(subject, run) as uploader:
+        before = uploader.upload(run.file(path, old))
+        run.asked, run.patience = 0, 1
+        artifact = run.file(path, new)
+        came = uploader.attempt("upload_artifact", artifact)
+        run.patience = float("inf")
         if isinstance(came, UploadReceipt):
             store.require(came, artifact, new, when=", although the run was ending")
         else:
@@ -109,15 +105,15 @@ def gives_up(subject: Subject) -> None:
 
     Mend it by asking ctx.is_canceled() before each piece of a few megabytes, and raising TransientError.
     """
-    cargo = Cargo(subject)
-    with Carrying(subject, cargo) as carrying:
-        cargo.patience = 0
-        came = carrying.attempt("upload_artifact", cargo.file("checkpoints/step-000020/late.bin", cargo.noise(_SIZE)))
-        asked = f"calls of is_canceled: {cargo.asked}"
+    run = FakeRun(subject)
+    with ServedUploader(subject, run) as uploader:
+        run.patience = 0
+        came = uploader.attempt("upload_artifact", run.file("checkpoints/step-000020/late.bin", run.noise(_SIZE)))
+        asked = f"calls of is_canceled: {run.asked}"
         if not isinstance(came, BaseException) or isinstance(came, FatalError):
             raise ConformanceError(
                 expected="upload_artifact to raise TransientError for 9 MiB while is_canceled() is true",
-                got=f"{in_words(subject, came) if isinstance(came, BaseException) else 'a receipt'}; {asked}",
+                got=f"{subject.in_words(came) if isinstance(came, BaseException) else 'a receipt'}; {asked}",
                 fix="Ask ctx.is_canceled() before each piece of a long transfer, and raise TransientError.",
             )
 
@@ -133,14 +129,14 @@ def stays_inside(subject: Subject, variant: str) -> None:
     Usual causes: os.path.join, which drops all that is before an absolute path, and ".." that is resolved by the file
     system. Refuse what is absolute or has ".." in it.
     """
-    cargo, other, store = Cargo(subject), Cargo(subject), Store(subject)
-    content = cargo.noise(1000)
-    with Carrying(subject, other) as carrying:
-        receipt = carrying.upload(other.file("result.json", content, kind="result"))
+    run, other, store = FakeRun(subject), FakeRun(subject), Store(subject)
+    content = run.noise(1000)
+    with ServedUploader(subject, other) as uploader:
+        receipt = uploader.upload(other.file("result.json", content, kind="result"))
     elsewhere = subject.folder() / "escaped.bin"
     hostile = f"../../{other.prefix}/result.json" if variant == "above" else str(elsewhere)
-    with Carrying(subject, cargo) as carrying:
-        carrying.attempt("upload_artifact", cargo.file(hostile, cargo.noise(1000, seed=1), kind="result"))
+    with ServedUploader(subject, run) as uploader:
+        uploader.attempt("upload_artifact", run.file(hostile, run.noise(1000, seed=1), kind="result"))
     fix = "Refuse a relative_path that is absolute or has .. in it, with FatalError."
     if elsewhere.exists():
         raise ConformanceError(
@@ -164,17 +160,15 @@ def hides_secrets(subject: Subject) -> None:
 
     Usual causes: a URL with a signature or a password, and headers in an error message.
     """
-    secrets, cargo = secrets_of(subject), Cargo(subject)
+    secrets, run = secrets_of(subject), FakeRun(subject)
     fail_next: Any = getattr(subject.harness, "fail_next", None)
     if subject.harness is not None and not hasattr(subject.harness, "fail_next"):
         raise NotApplicable(f"the harness has no fail_next(), {_WHY}", wants_example=True)
-    with Carrying(subject, cargo) as carrying:
-        texts = {"the receipt": repr(carrying.upload(cargo.one_of("checkpoint")))}
+    with ServedUploader(subject, run) as uploader:
+        texts = {"the receipt": repr(uploader.upload(run.one_of("checkpoint")))}
         if callable(fail_next):
             fail_next()
-            came = carrying.attempt(
-                "upload_artifact", cargo.file("checkpoints/step-000020/secret.bin", cargo.noise(_SIZE))
-            )
+            came = uploader.attempt("upload_artifact", run.file("checkpoints/step-000020/secret.bin", run.noise(_SIZE)))
             if isinstance(came, BaseException):
                 texts["what upload_artifact raised"] = all_that_it_says(came)
     require_hidden(secrets, texts)

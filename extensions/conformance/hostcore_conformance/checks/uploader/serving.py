@@ -1,10 +1,10 @@
 """Opening and closing again, and the end of the process."""
 
+import attrs
+
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.uploader.cargo import PLACES, Cargo
-from hostcore_conformance.checks.uploader.carrying import Carrying
-from hostcore_conformance.checks.uploader.store import Store
-from hostcore_conformance.process.isolated import run_elsewhere
+from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store
+from hostcore_conformance.process.isolated import ends_after
 from hostcore_conformance.subject import Subject
 
 
@@ -17,17 +17,17 @@ def reopens(subject: Subject) -> None:
     Usual causes: a client that the constructor makes and close closes, or a pool of threads that is shut down. Make in
     open all that close takes away.
     """
-    cargo, store = Cargo(subject), Store(subject)
-    with Carrying(subject, cargo) as carrying:
-        carrying.upload(cargo.one_of("config"))
-        carrying.close()
+    run, store = FakeRun(subject), Store(subject)
+    with ServedUploader(subject, run) as uploader:
+        uploader.upload(run.one_of("config"))
+        uploader.close()
         fix = "Make in open() all that close() takes away."
-        carrying.require("open", cargo.ctx, what="the second attempt, after close()", fix=fix)
-        content = cargo.noise(3000)
-        artifact = cargo.file(PLACES["checkpoint"], content)
-        receipt = carrying.upload(artifact, what=f"{artifact.relative_path}, after close() and open()")
+        uploader.require("open", run.ctx, what="the second attempt, after close()", fix=fix)
+        content = run.noise(3000)
+        artifact = run.file(PLACES["checkpoint"], content)
+        receipt = uploader.upload(artifact, what=f"{artifact.relative_path}, after close() and open()")
         store.require(receipt, artifact, content, when=", after close() and open()")
-        carrying.close()
+        uploader.close()
 
 
 @check("uploader.closes", requires=("uploader.uploads",))
@@ -39,8 +39,8 @@ def closes(subject: Subject) -> None:
 
     Usual causes: close uses what the first upload makes.
     """
-    with Carrying(subject, Cargo(subject)) as carrying:
-        carrying.close()
+    with ServedUploader(subject, FakeRun(subject)) as uploader:
+        uploader.close()
 
 
 @check("uploader.closes_always", level="should", variants=("twice", "without_open"), requires=("uploader.uploads",))
@@ -52,13 +52,13 @@ def closes_always(subject: Subject, variant: str) -> None:
 
     Mend it by setting what close uses to None in the constructor, and again in close.
     """
-    cargo = Cargo(subject)
-    with Carrying(subject, cargo, opened=variant == "twice") as carrying:
+    run = FakeRun(subject)
+    with ServedUploader(subject, run, opened=variant == "twice") as uploader:
         if variant == "twice":
-            carrying.upload(cargo.one_of("config"))
-            carrying.close()
+            uploader.upload(run.one_of("config"))
+            uploader.close()
         what = "an uploader that is closed already" if variant == "twice" else "an uploader that was not opened"
-        carrying.require("close", what=what, fix="Set what close() uses to None in the constructor and in close().")
+        uploader.require("close", what=what, fix="Set what close() uses to None in the constructor and in close().")
 
 
 @check("uploader.exits", requires=("uploader.uploads",))
@@ -70,7 +70,6 @@ def exits(subject: Subject) -> None:
 
     Usual causes: a pool of threads or an event loop that close does not stop.
     """
-    cargo = Cargo(subject)
-    artifact = cargo.one_of("checkpoint")
-    told = {"run_id": cargo.run_id, "run_dir": cargo.ctx.run_dir, "base_uri": cargo.ctx.base_uri, "path": artifact.path}
-    run_elsewhere(subject, "hostcore_conformance.checks.uploader.departure", told)
+    run = FakeRun(subject)
+    ctx = attrs.evolve(run.ctx, is_canceled=bool)  # which says no, and can be pickled
+    ends_after(subject, [("open", (ctx,)), ("upload_artifact", (run.one_of("checkpoint"),)), ("close", ())])

@@ -1,16 +1,19 @@
-"""The files of a new package, from the templates."""
+"""The files of a new package: made from the templates, with the author in the licence, and written to the disk."""
 
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from string import Template
 from typing import Final
+from uuid import uuid4
 
 import attrs
 
 from hostcore import __version__
-from hostcore_conformance.scaffold.authorship import PLACEHOLDER
 from hostcore_conformance.scaffold.naming import Names, spelling
 from hostcore_hookspecs.api_version import API_VERSION
+from hostcore_hookspecs.errors import HostcoreError
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".tmpl"
@@ -20,6 +23,11 @@ _PARTS: Final = "parts"
 _RENAMED: Final = {"github": ".github", "gitignore": ".gitignore"}
 #: The kinds whose job needs a trainer, and has no wishes about it.
 _WITH_DEMO: Final = frozenset({"callback", "reporter", "uploader"})
+
+#: Stands where the author's name belongs, and is too conspicuous to be published by mistake.
+PLACEHOLDER: Final = "[YOUR NAME]"
+
+_GIT_SECONDS: Final = 10
 
 
 @attrs.frozen(kw_only=True)
@@ -91,3 +99,74 @@ def _target(path: Path, names: Names) -> str:
     renamed = {**_RENAMED, "package": names.package}
     parts = [renamed.get(part, part) for part in path.with_name(path.name.removesuffix(_SUFFIX)).parts]
     return str(PurePosixPath(*parts))
+
+
+def author_named(text: str) -> str:
+    """A name as it was given.
+
+    :raises HostcoreError: If it is none that a licence can carry.
+    """
+    name = text.strip()
+    if not name or not name.isprintable():
+        raise HostcoreError(
+            f"{text!r} cannot be an author's name" + (": it is empty" if not name else ""),
+            code="scaffold.author",
+            hint="--author 'Ada Lovelace'",
+        )
+    return name
+
+
+def author_of_git(folder: Path) -> str | None:
+    """The ``user.name`` that git would write into a commit in a folder; None if it knows none, or is not here."""
+    command = ["git", "-C", str(folder), "config", "--get", "user.name"]
+    try:
+        answer = subprocess.run(
+            command, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=_GIT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    name = answer.stdout.decode("utf-8", "replace").strip()
+    return name if answer.returncode == 0 and name and name.isprintable() else None
+
+
+class CannotWrite(HostcoreError):
+    """The folder of a new package cannot be made."""
+
+    code = "scaffold.folder"
+
+
+def write_package(files: Mapping[str, str], target: Path) -> None:
+    """Write the files of a package.
+
+    They are written into a folder beside the target, which then gets its name: an interruption leaves nothing.
+
+    :param files: Content by path below the target.
+    :param target: The folder to make. An empty one may be there; the one above it must be.
+    :raises CannotWrite: Something is there already, or the disk says no.
+    """
+    if not target.parent.is_dir():
+        hint = f"make it: mkdir -p {target.parent}"
+        raise CannotWrite(f"there is no folder {target.parent} to write to", file=str(target.parent), hint=hint)
+    _require_free(target)
+    beside = target.with_name(f".{target.name}.{uuid4().hex[:8]}.new")
+    try:
+        for name, content in files.items():
+            path = beside / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+        beside.rename(target)  # also onto an empty folder, but onto nothing that was made meanwhile
+    except OSError as error:
+        raise CannotWrite(f"cannot write {target}: {error.strerror or error}", file=str(target)) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _require_free(target: Path) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    if target.is_dir() and not target.is_symlink() and not any(target.iterdir()):
+        return
+    is_full = target.is_dir() and not target.is_symlink()
+    what = "is there already, and not empty" if is_full else "is there already, and not a folder"
+    hint = "choose another name, or another folder with --into; nothing was changed"
+    raise CannotWrite(f"{target} {what}", code="scaffold.exists", file=str(target), hint=hint)

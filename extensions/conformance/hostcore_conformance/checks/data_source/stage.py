@@ -70,11 +70,10 @@ def open_example(
     :param columns: The job's ``columns``.
     """
     component = subject.component(example_settings(subject) if settings is None else settings)
-    opens = subject.hooks(component).bind("open_dataset", of=component)
-    assert opens is not None
     given = dataset_section(subject, settings=settings, columns=columns) if section is None else section
     cache = subject.shared("data_source.cache", lambda: subject.folder() / "cache")  # not there yet, as for a new user
-    dataset: Dataset = opens(given, DataContext(cache_dir=str(cache), rank=rank, world_size=world_size))
+    ctx = DataContext(cache_dir=str(cache), rank=rank, world_size=world_size)
+    dataset: Dataset = subject.calls(component)["open_dataset"](given, ctx)
     return dataset
 
 

@@ -1,15 +1,14 @@
 """Runs with the callback that is checked: on the kit's own stage, or in the job of its author."""
 
 import copy
-import re
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from hostcore_conformance.checks.callback.kit_callbacks import failing_at
-from hostcore_conformance.differences import first_difference
-from hostcore_conformance.errors import ConformanceError, NotApplicable
+from hostcore_conformance.differences import in_words
+from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.rehearsal import Rehearsal, rehearse
 from hostcore_conformance.stage import STAGE_JOB, on_stage
 from hostcore_conformance.subject import Subject
@@ -21,9 +20,6 @@ CHECKPOINT_STEP: Final = 3
 FAILURE_STEP: Final = 5
 KIT: Final = "hostcore_conformance.checks.callback.kit_callbacks"
 SABOTEUR: Final = f"{KIT}:Saboteur"
-_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (.+)')
-#: Libraries that a plugin calls and that raise in its name.
-_NOT_OF_PLUGINS: Final = ("/attr/", "/torch/", "/numpy/", "/pluggy/", "/hostcore/", "/json/")
 
 
 def job_of(subject: Subject) -> dict[str, Any]:
@@ -59,7 +55,7 @@ def perform(
 
 def with_it(subject: Subject) -> Rehearsal:
     """A whole run with the callback; made once."""
-    return subject.shared("callback.with", lambda: require_success(perform(subject), "a run with it"))
+    return subject.shared("callback.with", lambda: perform(subject).require_success("a run with it"))
 
 
 @attrs.frozen(kw_only=True)
@@ -81,7 +77,7 @@ def again(subject: Subject) -> Again:
     def run() -> Again:
         with_it(subject)
         before = fresh()
-        return Again(before=before, run=require_success(perform(subject), "a second run with it"), after=fresh())
+        return Again(before=before, run=perform(subject).require_success("a second run with it"), after=fresh())
 
     return subject.shared("callback.again", run)
 
@@ -93,7 +89,7 @@ def without_it(subject: Subject) -> Rehearsal:
     """
 
     def run() -> Rehearsal:
-        bare = require_success(perform(subject, alone=True), "a run without any callback")
+        bare = perform(subject, alone=True).require_success("a run without any callback")
         if subject.has_job:
             again = perform(subject, alone=True)
             difference = first_unequal_metric(bare, again) or state_difference(bare, again)
@@ -135,47 +131,9 @@ def interrupted(subject: Subject) -> Interrupted:
     return subject.shared("callback.interrupted", run)
 
 
-def require_success(run: Rehearsal, what: str) -> Rehearsal:
-    """See that a run has succeeded.
-
-    :raises ConformanceError: It has not; with the error and its place.
-    """
-    if run.result.status == "succeeded":
-        return run
-    raise ConformanceError(
-        expected=f"{what} to succeed",
-        got=how_it_ended(run),
-        fix=(run.result.error and run.result.error.hint)
-        or "Mend what the message names, or give an example that fits.",
-    )
-
-
-def how_it_ended(run: Rehearsal) -> str:
-    """The end of a run that failed, with the error and the plugin's own line that it came from."""
-    error = run.result.error
-    if error is None:
-        return f"{run.result.status} at step {run.result.step}"
-    frames = _FRAME.findall(error.traceback)
-    own = [frame for frame in frames if not any(part in frame[0] for part in _NOT_OF_PLUGINS)]
-    at = next((f" in {name} ({Path(file).name}:{line})" for file, line, name in reversed(own or frames)), "")
-    by = f", by {error.plugin}" if error.plugin else ""
-    return f"{run.result.status} at step {run.result.step}: {error.type}: {error.message}{at}{by}"
-
-
-def state_of(run: Rehearsal, name: str = "state") -> Any:
-    """What the last checkpoint of a run holds.
-
-    :param name: ``state`` of the trainer, ``host``, or ``rank-0``.
-    """
-    from hostcore.checkpoints.state import read_state
-
-    folders = [path for path in run.directory.path.joinpath("checkpoints").glob("step-*") if path.is_dir()]
-    return read_state(max(folders), name)
-
-
 def callback_state_of(run: Rehearsal) -> Any:
     """The state of the callback in the last checkpoint of a run; None if it keeps none."""
-    states: dict[str, Any] = state_of(run, "host")["callbacks"]
+    states: dict[str, Any] = run.state(name="host")["callbacks"]
     return next((state for use, state in states.items() if KIT not in use), None)
 
 
@@ -184,30 +142,21 @@ def first_unequal_metric(one: Rehearsal, other: Rehearsal, *, of: Rehearsal | No
 
     :param of: Only the metrics that this run has: what a callback adds may be about time.
     """
-    recorded, others = _recorded(one), _recorded(other)
-    names = {name for _, name in (_recorded(of) if of is not None else recorded)}
+    recorded, others = one.metrics, other.metrics
+    names = {name for _, name in (of.metrics if of is not None else recorded)}
     for (step, name), value in recorded.items():
         if name not in names:
             continue
         if (step, name) not in others:
             return f"{name} of step {step} is {value} and was not recorded"
-        if difference := first_difference(value, others[step, name], f"{name} of step {step}"):
+        if difference := in_words(value, others[step, name], f"{name} of step {step}"):
             return difference
     return None
 
 
-def _recorded(run: Rehearsal) -> dict[tuple[int | None, str], Any]:
-    """The last recorded value of each metric at each step."""
-    found: dict[tuple[int | None, str], Any] = {}
-    for event in run.events:
-        for name, value in getattr(event.payload, "metrics", {}).items():
-            found[event.step, name] = value
-    return found
-
-
 def state_difference(one: Rehearsal, other: Rehearsal) -> str | None:
     """Where the trainer's final states of two runs differ."""
-    return first_difference(state_of(one), state_of(other))
+    return in_words(one.state(), other.state())
 
 
 def files_of(run: Rehearsal) -> frozenset[Path]:

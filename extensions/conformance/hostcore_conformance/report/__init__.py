@@ -1,1 +1,0 @@
-"""What came of the checks, as files: JSON, JUnit XML, a badge."""
