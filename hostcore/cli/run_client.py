@@ -119,7 +119,7 @@ class Validation:
 class RunLog(Protocol):
     """The events of a run, or what one of its ranks printed. Each part is read once, in this order."""
 
-    #: The file that is read, if it is on this machine.
+    #: The event log, if it is on this machine.
     file: str | None
 
     def history(self) -> Iterator[bytes]:

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
-from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, Validation
+from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, ServiceClient, Validation
 from hostcore.cli.watching import Screen
 from hostcore.errors import all_errors
 from hostcore.job.load import load_job
@@ -122,6 +122,10 @@ class ServiceRuns:
         finished = self._jobs.result(job) if job.status == "succeeded" else None
         resumed = job if finished else self._jobs.resume(job)
         return SubmittedJob(self._jobs, resumed, spec, after_attempt=job.attempt, finished=finished)
+
+
+if TYPE_CHECKING:
+    _CHECKED: type[ServiceClient] = ServiceRuns  # the host finds it by its name alone
 
 
 class ServiceRun:
