@@ -4,20 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hostcore.cli.event_lines import is_wanted
+from hostcore.cli.job_options import JobOptions
 from hostcore.cli.run_client import CheckpointLine, InstalledPlugins, RunList, RunLog, RunView, Validation
+from hostcore.events.reader import GrowingLog
 from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import follow, is_over, wait
-from hostcore.runs.summary import list_runs, summarize
+from hostcore.runs.history import History
+from hostcore.runs.output import RankOutput, require_attempt, require_rank
+from hostcore.runs.result import RunResult
+from hostcore.runs.summary import RunSummary, list_runs, summarize
 
 if TYPE_CHECKING:
-    from hostcore.cli.job_options import JobOptions
     from hostcore.plugins.discover import Discovered
-    from hostcore.runs.directory import RunDirectory
-    from hostcore.runs.history import History
-    from hostcore.runs.output import RankOutput
-    from hostcore.runs.result import RunResult
-    from hostcore.runs.summary import RunSummary
     from hostcore.supervisor.cancelling import Cancellation
     from hostcore.supervisor.plan import RunPlan
     from hostcore.supervisor.run_status import RunStatus
@@ -60,7 +61,7 @@ class FolderRuns:
         """The run that a name means, which may be its directory as well."""
         return FolderRun(find_run(name, self._runs))
 
-    def validate(self, job: Path, options: "JobOptions") -> Validation:
+    def validate(self, job: Path, options: JobOptions) -> Validation:
         """Check a job file for a run in the folder."""
         from hostcore.cli.output import tell_aside
         from hostcore.cli.planning import plan_of
@@ -106,7 +107,7 @@ def _warnings(found: "Discovered") -> list[str]:
     return warnings
 
 
-def _outcome(plan: "RunPlan", finished: "RunResult | None", mirrored: str) -> str:
+def _outcome(plan: "RunPlan", finished: RunResult | None, mirrored: str) -> str:
     if mirrored:
         return f"is brought here from {mirrored}, and goes on in {plan.directory.path}"
     if finished:
@@ -119,10 +120,9 @@ def _outcome(plan: "RunPlan", finished: "RunResult | None", mirrored: str) -> st
 class FolderRun:
     """A :class:`~hostcore.cli.run_client.RunHandle`."""
 
-    def __init__(self, directory: "RunDirectory") -> None:
+    def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
-        #: Reads on from where it was.
-        self._history: History | None = None
+        self._history = History(directory)
 
     @property
     def run_id(self) -> str:
@@ -139,38 +139,38 @@ class FolderRun:
 
     def view(self) -> RunView:
         """How it is doing, as its directory says."""
-        from hostcore.runs.history import History
         from hostcore.supervisor.run_status import inspect_run
 
-        self._history = self._history or History(self._directory)
         return _view_of(inspect_run(self._directory, self._history))
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """Its event log."""
         self._require(attempt, None)
-        return _FolderLog(self._directory, _EventLines(self._directory, attempt=attempt, since=since), attempt=attempt)
+        log = GrowingLog(self._directory.events)
+
+        def read() -> Iterator[bytes]:
+            return (line for line in log.read() if is_wanted(line, attempt=attempt, since=since))
+
+        return _FolderLog(self._directory, read, attempt=attempt)
 
     def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
         """What a rank printed."""
-        from hostcore.runs.output import RankOutput
-
         self._require(attempt, rank)
-        return _FolderLog(self._directory, RankOutput(self._directory, rank or 0, only=attempt), attempt=attempt)
+        output = RankOutput(self._directory, rank or 0, only=attempt)
+        return _FolderLog(self._directory, output.read, output.rest, attempt=attempt)
 
     def _require(self, attempt: int | None, rank: int | None) -> None:
-        from hostcore.runs.output import require_attempt, require_rank
-
         _refresh(self._directory)
         require_attempt(self._directory, attempt)
         require_rank(self._directory, attempt, rank)
 
-    def cancel(self, *, reason: str, force: bool, wait: bool, watch: "Callable[[RunSummary], None]") -> "Cancellation":
+    def cancel(self, *, reason: str, force: bool, wait: bool, watch: Callable[[RunSummary], None]) -> "Cancellation":
         """Ask its supervisor to end, or end it if it has none."""
         from hostcore.supervisor.cancelling import cancel
 
         return cancel(self._directory, reason=reason, force=force, wait=wait, watch=watch)
 
-    def places(self, result: "RunResult") -> Sequence[tuple[str, str]]:
+    def places(self, result: RunResult) -> Sequence[tuple[str, str]]:
         """Files that it has left, and how to go on with it."""
         from hostcore.cli.report import places_in
 
@@ -178,8 +178,6 @@ class FolderRun:
 
 
 def _view_of(status: "RunStatus") -> RunView:
-    from hostcore.runs.directory import runs_dir
-
     directory = status.directory
     elsewhere = directory.path.parent != runs_dir()
     return RunView(
@@ -213,7 +211,7 @@ def _view_of(status: "RunStatus") -> RunView:
     )
 
 
-def _refresh(directory: "RunDirectory") -> None:
+def _refresh(directory: RunDirectory) -> None:
     """Bring what there is of a run that goes on elsewhere, now and then."""
     if directory.launch.exists():
         from hostcore.supervisor.remote.watching import refresh_far
@@ -221,49 +219,30 @@ def _refresh(directory: "RunDirectory") -> None:
         refresh_far(directory)
 
 
-class _EventLines:
-    """The wanted lines of an event log."""
-
-    def __init__(self, directory: "RunDirectory", *, attempt: int | None, since: int | None) -> None:
-        from hostcore.events.reader import GrowingLog
-
-        self._log = GrowingLog(directory.events)
-        self._attempt = attempt
-        self._since = since
-
-    def read(self) -> Iterator[bytes]:
-        """What was added since the last time."""
-        from hostcore.cli.event_lines import is_wanted
-
-        for line in self._log.read():
-            if is_wanted(line, attempt=self._attempt, since=self._since):
-                yield line
-
-    def rest(self) -> bytes:
-        """Nothing: half a line is no event."""
-        return b""
-
-
 class _FolderLog:
-    """A :class:`~hostcore.cli.run_client.RunLog`."""
+    """A :class:`~hostcore.cli.run_client.RunLog`.
 
-    def __init__(self, directory: "RunDirectory", lines: "_EventLines | RankOutput", *, attempt: int | None) -> None:
+    :param read: Gives the lines that were added since the last time.
+    :param rest: Gives a last line without an end.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        read: Callable[[], Iterator[bytes]],
+        rest: Callable[[], bytes] = lambda: b"",
+        *,
+        attempt: int | None,
+    ) -> None:
         self.file: str | None = str(directory.events)
         self._directory = directory
-        self._lines = lines
         self._attempt = attempt
-
-    def history(self) -> Iterator[bytes]:
-        """The lines that there are now."""
-        return self._lines.read()
+        self.history = read
+        self.rest = rest
 
     def follow(self) -> Iterator[bytes]:
         """What is added until the run, or the attempt, is over."""
-        return follow(self._lines.read, is_over=self._is_over, wait=wait)
-
-    def rest(self) -> bytes:
-        """A last line without an end."""
-        return self._lines.rest()
+        return follow(self.history, is_over=self._is_over, wait=wait)
 
     def _is_over(self) -> bool:
         begun_again = self._attempt is not None and newest_attempt(self._directory.attempts) > self._attempt

@@ -1,11 +1,12 @@
 """A run that this command has submitted and watches: by its directory or, where that is not seen, by its launcher."""
 
 import time
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
+from hostcore.cli.folder_runs import FolderRun
 from hostcore.cli.output import OutputEcho, tell_aside
 from hostcore.cli.report import name_of
 from hostcore.cli.watching import Screen, WatchSignals
@@ -31,16 +32,28 @@ _TICK_SECONDS: Final = 0.2
 _POLL_SECONDS: Final = 2.0
 
 
-def watch_launched(plan: RunPlan, submission: Submission, interrupts: Interrupts) -> RunResult:
-    """Watch a run to its end.
+class LaunchedRun(FolderRun):
+    """A :class:`~hostcore.cli.run_client.SubmittedRun` of this machine.
 
-    The first Ctrl-C cancels it; a second, or another signal, ends the watching alone.
-
-    :param interrupts: Entered.
-    :return: How it ended; for a run that its engine has lost, what is known of it.
-    :raises SystemExit: When a second Ctrl-C or another signal ends the watching.
+    :param submitted: What the submission of the plan came to.
     """
-    return _Watch(plan, submission, interrupts).to_the_end()
+
+    def __init__(self, plan: RunPlan, submitted: Submission | RunResult) -> None:
+        super().__init__(plan.directory)
+        self._plan = plan
+        self._submitted = submitted
+        self.finished = submitted if isinstance(submitted, RunResult) else None
+        self.words: Sequence[str] = [name_of(plan.directory)]
+        self.place = str(plan.directory.path)
+
+    def submission(self) -> Mapping[str, Any]:
+        """The submission as plain JSON."""
+        return self._submitted.as_dict()
+
+    def watch(self, interrupts: Interrupts) -> RunResult:
+        """Show it to its end; for a run that its engine has lost, the result is what is known of it."""
+        assert isinstance(self._submitted, Submission)
+        return _Watch(self._plan, self._submitted, interrupts).to_the_end()
 
 
 class _Watch:
@@ -64,7 +77,7 @@ class _Watch:
         )
 
     def to_the_end(self) -> RunResult:
-        """See :func:`watch_launched`."""
+        """See :meth:`LaunchedRun.watch`."""
         if not self._launcher.sees_run_dir:
             while not self._is_over_afar():
                 self._rest()

@@ -10,7 +10,6 @@ from hostcore.report.wording import best_of, by_phase, figure, named_values, war
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
-from hostcore.supervisor.submit import Submission
 
 _COLORS = {"succeeded": "green", "failed": "red"}
 
@@ -43,15 +42,6 @@ def print_result(
         _print_error(result)
     echo(f"{in_color(result.status)}  {result.run_id}{f'  ({note})' if note else ''}")
     print_lines([*_facts(result), *places()])
-
-
-def report_submission(submission: Submission, *, as_json: bool) -> None:
-    """Say that a run was submitted, and how to watch it."""
-    if as_json:
-        print_json(submission.as_dict())
-        return
-    directory = submission.directory
-    print_submission(directory.run_id, [name_of(directory)], str(directory.path))
 
 
 def print_submission(run_id: str, name: Sequence[str], place: str) -> None:

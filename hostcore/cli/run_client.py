@@ -119,7 +119,7 @@ class Validation:
 class RunLog(Protocol):
     """The events of a run, or what one of its ranks printed. Each part is read once, in this order."""
 
-    #: The file that is read, if it is on this machine.
+    #: The event log, if it is on this machine.
     file: str | None
 
     def history(self) -> Iterator[bytes]:
@@ -214,47 +214,39 @@ class RunClient(Protocol):
 
 
 class SubmittedRun(RunHandle, Protocol):
-    """A run that a service has taken."""
+    """A run that a launcher or a service has taken."""
 
+    #: How it has ended, if it had finished before: then nothing was submitted.
+    finished: "RunResult | None"
     #: The words that commands call it by.
     words: Sequence[str]
     #: Where everything of it is.
     place: str
 
-    def watch(self, interrupts: "Interrupts", show: Callable[[bytes], None]) -> "RunResult":
-        """Follow it to its end. The first Ctrl-C cancels it; a second, or another signal, ends the watching alone.
+    def submission(self) -> Mapping[str, Any]:
+        """What ``hostcore run --detach --json`` prints."""
+
+    def watch(self, interrupts: "Interrupts") -> "RunResult":
+        """Show it on this terminal to its end.
+
+        The first Ctrl-C cancels it; a second, or another signal, ends the watching alone.
 
         :param interrupts: Entered.
-        :param show: Called with the line of every event.
         :return: How it ended.
         :raises SystemExit: When a signal ends the watching.
         """
 
 
-@attrs.frozen(kw_only=True, eq=False)
-class ServiceSubmission:
-    """What a service makes of a job that it was to run."""
-
-    run: SubmittedRun
-    spec: "JobSpec"
-    #: The newest attempt before; None for a new run.
-    after_attempt: int | None = None
-    #: How it has ended, if it had finished before: then nothing was submitted.
-    finished: "RunResult | None" = None
-
-
 class ServiceClient(RunClient, Protocol):
     """The client of a service, which runs jobs as well. A run of this machine is supervised by the command itself."""
 
-    url: str
-
-    def submit(self, job: Path, options: "JobOptions") -> ServiceSubmission:
+    def submit(self, job: Path, options: "JobOptions") -> SubmittedRun:
         """Submit a job file.
 
         :raises HostcoreError: Everything that is wrong with the job, or that the service has against it.
         """
 
-    def resume(self, name: str, options: "JobOptions") -> ServiceSubmission:
+    def resume(self, name: str, options: "JobOptions") -> SubmittedRun:
         """Have a run that has ended go on.
 
         :param options: Of these, ``quiet`` alone counts: the job stays as it was submitted.

@@ -9,11 +9,11 @@ import click
 
 from hostcore.cli.event_options import EventOptions
 from hostcore.cli.output import echo, plugins_print_aside, tell_aside, warn
-from hostcore.cli.report import report_result, report_submission, shown_path
+from hostcore.cli.report import report_result, shown_path
 from hostcore.cli.stopping import stoppable_at_once
+from hostcore.cli.submitted import FINISHED_BEFORE, finish_submitted
 from hostcore.errors import Errors, all_errors
 from hostcore.job.names import is_builtin
-from hostcore.job.spec import JobSpec
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import awaited_launch
 from hostcore.runs.result import SUCCEEDED, RunResult
@@ -30,8 +30,6 @@ from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import Submission, require_no_engine
 from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_hookspecs.events import RunFailed
-
-_FINISHED_BEFORE = "finished before: nothing to do"
 
 
 def run_plan(
@@ -83,7 +81,7 @@ def run_plan(
         result = attrs.evolve(result, left=never_told(plan))
         if plan.uploaders:
             _upload_rest(plan, interrupts, as_json=as_json)
-    report_result(result, plan.directory, as_json=as_json, note=_FINISHED_BEFORE if finished_before else "")
+    report_result(result, plan.directory, as_json=as_json, note=FINISHED_BEFORE if finished_before else "")
     return SUCCEEDED if finished_before else result.exit_code
 
 
@@ -117,42 +115,35 @@ def _start_here(interrupts: Interrupts) -> Start:
     return partial(run_here, interrupts)
 
 
-def submit_plan(plan: RunPlan, interrupts: Interrupts, *, as_json: bool = False) -> int:
-    """Check a plan as ``hostcore validate`` does, and have the job's launcher run it.
+def carry_out(
+    plan: RunPlan,
+    interrupts: Interrupts,
+    *,
+    ranks: Rendezvous | None,
+    in_process: bool,
+    launched: bool = False,
+    detach: bool,
+    events: EventOptions,
+    as_json: bool,
+) -> int:
+    """Run a plan here, or have the job's launcher run it: apart from this terminal, or watched.
 
-    :param interrupts: Entered before the plan was made.
+    :param detach: Whether it is to run apart from this terminal; for the others, see :func:`run_plan`.
     :return: The exit code.
     """
-    submitted = _submitted(plan, interrupts, as_json=as_json)
-    if isinstance(submitted, RunResult):
-        report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
-    else:
-        report_submission(submitted, as_json=as_json)
-    return SUCCEEDED
+    here = ranks is not None or in_process or launched or is_builtin(plan.spec.launcher.use, "local")
+    if here and not detach:
+        return run_plan(
+            plan, interrupts, ranks=ranks, in_process=in_process, launched=launched, events=events, as_json=as_json
+        )
+    from hostcore.cli.launched import LaunchedRun
 
-
-def is_launched(spec: JobSpec) -> bool:
-    """Whether a job that a terminal watches is run by its launcher: by any but ``local``, which is this process."""
-    return not is_builtin(spec.launcher.use, "local")
-
-
-def run_launched(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> int:
-    """Have the job's launcher run a plan, watch it to its end and report it.
-
-    :param interrupts: Entered before the plan was made.
-    :return: The exit code.
-    """
-    from hostcore.cli.launched import watch_launched
-
-    if plan.trace_hooks:
-        raise click.UsageError(f"--trace-hooks is not for a run that the launcher {plan.spec.launcher.use} starts")
-    submitted = _submitted(plan, interrupts, as_json=as_json)
-    if isinstance(submitted, RunResult):
-        report_result(submitted, plan.directory, as_json=as_json, note=_FINISHED_BEFORE)
-        return SUCCEEDED
-    result = watch_launched(plan, submitted, interrupts)
-    report_result(result, plan.directory, as_json=as_json)
-    return result.exit_code
+    if not detach:
+        events.refuse_standard_output(f"the launcher {plan.spec.launcher.use}")
+        if plan.trace_hooks:
+            raise click.UsageError(f"--trace-hooks is not for a run that the launcher {plan.spec.launcher.use} starts")
+    run = LaunchedRun(plan, _submitted(plan, interrupts, as_json=as_json))
+    return finish_submitted(run, interrupts, detach=detach, as_json=as_json)
 
 
 def _submitted(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> Submission | RunResult:
@@ -163,7 +154,7 @@ def _submitted(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> Submi
         authorize_here(plan)
         plan, finished = bring_here(plan, tell_aside)
         checked = check_job(plan) if finished is None else {}
-        if finished is None and not is_launched(plan.spec):
+        if finished is None and is_builtin(plan.spec.launcher.use, "local"):
             hold_devices(plan.spec).close()  # the supervisor takes them; told here that it could not, while it can be
     with plugins_print_aside(as_json):
         return finished or submit(plan, total_steps=checked["total_steps"], tell=tell_aside)

@@ -1,7 +1,6 @@
 """``hostcore resume``."""
 
 import os
-import sys
 from pathlib import Path
 
 import click
@@ -61,7 +60,7 @@ def resume_command(
     from hostcore.cli.adopting import ranks_of_engine
     from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
     from hostcore.cli.redacting_stream import scrub_descriptors
-    from hostcore.cli.running import fail_if_awaited, is_launched, run_launched, run_plan, submit_plan
+    from hostcore.cli.running import carry_out, fail_if_awaited
     from hostcore.cli.stopping import leave, stoppable_at_once
     from hostcore.runs.find import find_run
     from hostcore.scrubbing import when_known
@@ -77,7 +76,6 @@ def resume_command(
     begins = bool(checkpoint) or names_checkpoint(named)
     if server and not launched:  # what was launched runs here, whatever its environment says
         _resume_at_service(server, named, options, begins=begins, detach=detach, as_json=as_json)
-        return
     if launched:
         when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
     with (
@@ -97,17 +95,13 @@ def resume_command(
                     if begins
                     else plan_of_run(named, options, runs=runs, **where)
                 )
-            if detach:
-                sys.exit(submit_plan(plan, interrupts, as_json=as_json))
-            if ranks is None and not (in_process or launched) and is_launched(plan.spec):
-                events.refuse_standard_output(f"the launcher {plan.spec.launcher.use}")
-                leave(interrupts, run_launched(plan, interrupts, as_json=as_json))
-            code = run_plan(
+            code = carry_out(
                 plan,
                 interrupts,
                 ranks=ranks,
                 in_process=in_process,
                 launched=launched,
+                detach=detach,
                 events=events,
                 as_json=as_json,
             )
@@ -121,11 +115,11 @@ def resume_command(
 def _resume_at_service(
     server: str, run: str, options: JobOptions, *, begins: bool, detach: bool, as_json: bool
 ) -> None:
-    from hostcore.cli.served import run_served
+    from hostcore.cli.submitted import run_at_service
 
     if options.overrides or options.devices:
         raise click.UsageError("a service goes on with the job as it was submitted: leave --set and --devices out")
     if begins:
         raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
     client = service_client(server)
-    run_served(client, lambda: client.resume(run, options), detach=detach, as_json=as_json)
+    run_at_service(lambda: client.resume(run, options), detach=detach, as_json=as_json)

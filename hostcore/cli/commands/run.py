@@ -1,6 +1,5 @@
 """``hostcore run``."""
 
-import sys
 from pathlib import Path
 
 import attrs
@@ -53,17 +52,16 @@ def run_command(
     """
     from hostcore.cli.adopting import ranks_of_engine
     from hostcore.cli.planning import plan_of
-    from hostcore.cli.running import is_launched, run_launched, run_plan, submit_plan
-    from hostcore.cli.served import run_served
+    from hostcore.cli.running import carry_out
     from hostcore.cli.stopping import leave, stoppable_at_once
+    from hostcore.cli.submitted import run_at_service
     from hostcore.supervisor.interrupts import Interrupts
 
     if trace_hooks and (detach or server):
         raise click.UsageError(f"--trace-hooks and {'--detach' if detach else '--server'} exclude each other")
     if server:
         client = service_client(server)
-        run_served(client, lambda: client.submit(job, options), detach=detach, as_json=as_json)
-        return
+        run_at_service(lambda: client.submit(job, options), detach=detach, as_json=as_json)
     with (
         Interrupts() as interrupts,
         plugins_print_aside(events.on_standard_output),
@@ -74,10 +72,7 @@ def run_command(
             world_size = ranks.world_size if ranks else None
             plan = plan_of(job, options, world_size=world_size, runs=runs, extra_reporters=events.reporters)
             plan = attrs.evolve(plan, trace_hooks=trace_hooks)
-        if detach:
-            sys.exit(submit_plan(plan, interrupts, as_json=as_json))
-        if ranks is None and not in_process and is_launched(plan.spec):
-            events.refuse_standard_output(f"the launcher {plan.spec.launcher.use}")
-            leave(interrupts, run_launched(plan, interrupts, as_json=as_json))
-        code = run_plan(plan, interrupts, ranks=ranks, in_process=in_process, events=events, as_json=as_json)
+        code = carry_out(
+            plan, interrupts, ranks=ranks, in_process=in_process, detach=detach, events=events, as_json=as_json
+        )
         leave(interrupts, code)

@@ -1,17 +1,17 @@
 """What ``--server http://…`` finds: the runs of a service, as commands ask about them."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
-from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, ServiceSubmission, Validation
+from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, ServiceClient, Validation
+from hostcore.cli.watching import Screen
 from hostcore.errors import all_errors
 from hostcore.job.layers import mark
 from hostcore.job.load import load_job
@@ -103,14 +103,14 @@ class ServiceRuns:
         except (KeyError, TypeError) as error:
             raise ForeignAnswer(f"{self.url} answers what is no plan: {error!r}") from error
 
-    def submit(self, job: Path, options: JobOptions) -> ServiceSubmission:
+    def submit(self, job: Path, options: JobOptions) -> "SubmittedJob":
         """Submit a job file, once, however often it has to be sent."""
         spec = job_of(job, options)
         with _naming_options(spec):
             submitted = self._jobs.submit(_document_of(spec))
-        return ServiceSubmission(run=ServiceRun(self._jobs, submitted), spec=spec)
+        return SubmittedJob(self._jobs, submitted, spec)
 
-    def resume(self, name: str, options: JobOptions) -> ServiceSubmission:
+    def resume(self, name: str, options: JobOptions) -> "SubmittedJob":
         """Have a job that has ended go on; one that has succeeded stays as it is."""
         job = self._jobs.find(name)
         if job.status in ALIVE:
@@ -121,13 +121,15 @@ class ServiceRuns:
         spec = load_job(job.job, overrides=["terminal=false"] if options.quiet else [])
         finished = self._jobs.result(job) if job.status == "succeeded" else None
         resumed = job if finished else self._jobs.resume(job)
-        return ServiceSubmission(
-            run=ServiceRun(self._jobs, resumed), spec=spec, after_attempt=job.attempt, finished=finished
-        )
+        return SubmittedJob(self._jobs, resumed, spec, after_attempt=job.attempt, finished=finished)
+
+
+if TYPE_CHECKING:
+    _CHECKED: type[ServiceClient] = ServiceRuns  # the host finds it by its name alone
 
 
 class ServiceRun:
-    """A :class:`hostcore.cli.run_client.SubmittedRun`.
+    """A :class:`hostcore.cli.run_client.RunHandle`.
 
     :param job: As it was seen last.
     """
@@ -135,9 +137,7 @@ class ServiceRun:
     def __init__(self, jobs: RemoteJobs, job: RemoteJob) -> None:
         self._jobs = jobs
         self._job = job
-        url = jobs.client.url
-        self.words: Sequence[str] = [job.run_id, *words_for(url)]
-        self.place = url + path_of(job.run_id)
+        self.place = jobs.client.url + path_of(job.run_id)
 
     @property
     def run_id(self) -> str:
@@ -200,15 +200,40 @@ class ServiceRun:
             lines.append(("to go on", shown(self._jobs.client.url, "resume", self.run_id)))
         return lines
 
-    def watch(
+
+class SubmittedJob(ServiceRun):
+    """A :class:`hostcore.cli.run_client.SubmittedRun`.
+
+    :param spec: Says what a terminal shows of it.
+    :param after_attempt: The newest attempt before, whose events are not shown again; None for a new job.
+    """
+
+    def __init__(
         self,
-        interrupts: Interrupts,
-        show: Callable[[bytes], None],
+        jobs: RemoteJobs,
+        job: RemoteJob,
+        spec: JobSpec,
         *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> RunResult:
-        """Follow it to its end."""
-        self._job = Watch(self._jobs, self.run_id, interrupts, clock=clock).to_the_end(show)
+        after_attempt: int | None = None,
+        finished: RunResult | None = None,
+    ) -> None:
+        super().__init__(jobs, job)
+        self._spec = spec
+        self._after_attempt = after_attempt
+        self.finished = finished
+        self.words: Sequence[str] = [job.run_id, *words_for(jobs.client.url)]
+
+    def submission(self) -> Mapping[str, Any]:
+        """What is known of a run of this machine, and where it is instead."""
+        known = {"run_id": self.run_id, "status": "submitted", "directory": None, "launch": None}
+        return {**known, "server": self._jobs.client.url}
+
+    def watch(self, interrupts: Interrupts) -> RunResult:
+        """Follow its events to its end."""
+        if self._after_attempt is None:
+            self._jobs.client.tell(f"{self.run_id}  submitted to {self._jobs.client.url}")
+        with Screen(self._spec, run_id=self.run_id, after_attempt=self._after_attempt or 0) as screen:
+            self._job = Watch(self._jobs, self.run_id, interrupts).to_the_end(screen.show)
         return self._jobs.result(self._job)
 
 

@@ -33,6 +33,10 @@ def _document_of(job: RemoteJob) -> dict[str, Any]:
     return {**_summary(job).as_dict(), **{key: known[key] for key in known if key not in _SUMMARY}}
 
 
+_SHOWN_AS_TOLD: Final = (
+    *("metrics", "plugins", "devices", "parent", "reason", "best"),
+    *("samples_per_second", "eta_seconds"),
+)
 _SUMMARY: Final = frozenset(field.name for field in attrs.fields(RunSummary))
 
 
@@ -65,19 +69,12 @@ def view_of(job: RemoteJob, url: str) -> RunView:
         summary=attrs.evolve(summary, started_ms=_started_ms(attempts) or summary.started_ms),
         engine=f"{job.launcher}: {job.engine_id}" if job.engine_id else "",
         detail=job.detail if job.detail != told["reason"] and not job.is_over else "",
-        metrics=told["metrics"],
+        **{key: told[key] for key in _SHOWN_AS_TOLD},
         attempts=attempts,
         checkpoints=checkpoints,
-        plugins=told["plugins"],
-        devices=told["devices"],
-        parent=told["parent"],
         lost=told["lost"] or (job.detail if summary.status == "lost" else None),
-        reason=told["reason"],
         warnings=[value_of(RunWarning, one) for one in told["warnings"]],
         error=_error(told["error"]),
-        best=told["best"],
-        samples_per_second=told["samples_per_second"],
-        eta_seconds=told["eta_seconds"],
         resume=["hostcore", "resume", job.run_id, *words_for(url)],
         places={"everything": url + path_of(job.run_id)},
     )
