@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import fsspec
 
-from hostcore_builtin_plugins.sources.stores import DataFile, LocalStore, RemoteStore, Store, data_errors
+from hostcore_builtin_plugins.sources.stores import DataFile, FileTree, LocalFileTree, RemoteFileTree, data_errors
 from hostcore_hookspecs import InvalidData
 
 #: Looking for a remote file is waiting.
@@ -24,8 +24,8 @@ class _Entry:
 
     text: str
     pointer: str
-    store: Store
-    #: Within the store.
+    tree: FileTree
+    #: Within the tree.
     path: str
 
     def error(self, message: str, hint: str, file: str | None = None) -> InvalidData:
@@ -68,12 +68,12 @@ def find_file(path: str, *, storage_options: Mapping[str, Any], pointer: str) ->
     """
     entry = _entry(path, pointer, storage_options)
     with data_errors(path, pointer):
-        kind = entry.store.kind(entry.path)
+        kind = entry.tree.kind(entry.path)
         if kind == "file":
-            return entry.store.file(entry.path)
+            return entry.tree.file(entry.path)
     if kind == "folder":
         raise entry.error(f"{path} is a folder", "name a file in it")
-    raise entry.error(f"{path} does not exist", _nearby(entry.store, entry.path))
+    raise entry.error(f"{path} does not exist", _nearby(entry.tree, entry.path))
 
 
 def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[DataFile, ...]:
@@ -84,16 +84,16 @@ def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[D
     :param pointer: Where the job names the other one.
     :raises InvalidData: If one of them is not there.
     """
-    store = LocalStore() if file.filesystem is None else RemoteStore(file.filesystem)
+    tree = LocalFileTree() if file.filesystem is None else RemoteFileTree(file.filesystem)
     folder = file.path.rpartition("/")[0]
 
     def find(name: str) -> DataFile:
         path = f"{folder}/{name}"
         with data_errors(name, pointer):
-            if store.kind(path) == "file":
-                return store.file(path)
+            if tree.kind(path) == "file":
+                return tree.file(path)
         message = f"{file.name} names {name}, and there is no such file"
-        raise InvalidData(message, pointer=pointer, file=file.name, hint=_nearby(store, path))
+        raise InvalidData(message, pointer=pointer, file=file.name, hint=_nearby(tree, path))
 
     with ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="find-files") as pool:
         return tuple(pool.map(find, names))
@@ -103,7 +103,7 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
     if "\0" in text:
         raise InvalidData("a path with a null character in it", pointer=pointer)
     if "://" not in text and "::" not in text:
-        return _Entry(text=text, pointer=pointer, store=LocalStore(), path=text)
+        return _Entry(text=text, pointer=pointer, tree=LocalFileTree(), path=text)
     try:
         with data_errors(text, pointer):  # some connect at once
             filesystem, path = fsspec.core.url_to_fs(text, **storage_options)
@@ -119,47 +119,47 @@ def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entr
         hint = "they are arguments of fsspec's file system for this protocol"
         raise InvalidData(f"storage_options do not fit {text}: {error}", pointer=pointer, hint=hint) from error
     local = isinstance(filesystem, fsspec.get_filesystem_class("file"))
-    return _Entry(text=text, pointer=pointer, store=LocalStore() if local else RemoteStore(filesystem), path=path)
+    return _Entry(text=text, pointer=pointer, tree=LocalFileTree() if local else RemoteFileTree(filesystem), path=path)
 
 
 def _search(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
-    store, path = entry.store, entry.path
+    tree, path = entry.tree, entry.path
     # A file may have a name that looks like a glob: what is there under the very name wins.
-    kind = store.kind(path)
+    kind = tree.kind(path)
     if kind == "file":
-        yield store.file(path)
+        yield tree.file(path)
     elif kind == "folder":
         yield from _search_folder(entry, suffixes)
     elif _MAGIC.search(path):
         yield from _search_glob(entry, suffixes)
     else:
-        raise entry.error(f"{entry.text} does not exist", _nearby(store, path))
+        raise entry.error(f"{entry.text} does not exist", _nearby(tree, path))
 
 
 def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
-    files = _visible(entry.store, entry.path, suffixes)
+    files = _visible(entry.tree, entry.path, suffixes)
     if not files:
-        others = sorted(path.rpartition("/")[2] for path in entry.store.walk(entry.path))[:3]
+        others = sorted(path.rpartition("/")[2] for path in entry.tree.walk(entry.path))[:3]
         hint = f"it has {', '.join(others)}; a glob takes files of any name" if others else "it is empty"
         raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
-    yield from map(entry.store.file, files)
+    yield from map(entry.tree.file, files)
 
 
 def _search_glob(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
-    store = entry.store
+    tree = entry.tree
     fixed = _MAGIC.split(entry.path, maxsplit=1)[0].rpartition("/")[0]
     takes_hidden = _has_hidden(entry.path, fixed)
-    matches = [path for path in store.glob(entry.path) if takes_hidden or not _has_hidden(path, fixed)]
+    matches = [path for path in tree.glob(entry.path) if takes_hidden or not _has_hidden(path, fixed)]
     files = set()  # ``**`` matches a folder and what is in it
     for path in matches:
-        files.update(_visible(store, path, suffixes) if store.kind(path) == "folder" else [path])
+        files.update(_visible(tree, path, suffixes) if tree.kind(path) == "folder" else [path])
     if not files:
-        raise entry.error(f"no file matches {entry.text}", _nearby(store, entry.path))
-    yield from map(store.file, files)
+        raise entry.error(f"no file matches {entry.text}", _nearby(tree, entry.path))
+    yield from map(tree.file, files)
 
 
-def _visible(store: Store, folder: str, suffixes: tuple[str, ...]) -> list[str]:
-    return [path for path in store.walk(folder) if path.endswith(suffixes) and not _has_hidden(path, folder)]
+def _visible(tree: FileTree, folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    return [path for path in tree.walk(folder) if path.endswith(suffixes) and not _has_hidden(path, folder)]
 
 
 def _has_hidden(path: str, folder: str) -> bool:
@@ -167,11 +167,11 @@ def _has_hidden(path: str, folder: str) -> bool:
     return any(part.startswith((".", "_")) for part in path.removeprefix(folder).split("/"))
 
 
-def _nearby(store: Store, path: str) -> str:
+def _nearby(tree: FileTree, path: str) -> str:
     """What to do about a path that names nothing: what is there instead."""
-    folder, names = store.neighbours(path)
+    folder, names = tree.neighbours(path)
     wanted, _, rest = path.rstrip("/").removeprefix(folder).strip("/").partition("/")
-    shown = store.name(folder)
+    shown = tree.name(folder)
     # Without endings, which all names of a folder share and which would make all of them alike.
     stems = {PurePosixPath(name).stem: name for name in names}
     if close := difflib.get_close_matches(PurePosixPath(wanted).stem, stems, n=3):

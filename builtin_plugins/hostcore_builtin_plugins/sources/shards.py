@@ -1,5 +1,17 @@
-"""The data source ``shards``: an index that lists files of Parquet, Arrow, CSV or JSON, with their importance."""
+"""The data source ``shards``: an index that lists files of Parquet, Arrow, CSV or JSON, with their importance.
 
+An index is a JSON object::
+
+    {"name": "flights", "records": [{"shard": "jan.parquet", "samples": 1200, "importance": 2.5}]}
+
+``shard`` starts at the folder of the index and does not leave it. ``samples`` is the number of rows. ``importance`` may
+be missing; what is no finite number above 0 counts as missing, too, and then ``samples`` stands in for it. Other keys
+are for others.
+"""
+
+import json
+import math
+import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -8,13 +20,32 @@ import attrs
 from hostcore_builtin_plugins.sources.arrow import ARROW_SUFFIXES, ArrowFormat
 from hostcore_builtin_plugins.sources.csv_source import CSV_SUFFIXES, CsvFormat, CsvLayout, check_csv_layout
 from hostcore_builtin_plugins.sources.data_files import find_below, find_file
-from hostcore_builtin_plugins.sources.file_dataset import FileDataset, FileFormat, job_pointer
+from hostcore_builtin_plugins.sources.file_dataset import FileDataset, FileFormat, job_pointer, shortened
 from hostcore_builtin_plugins.sources.json_source import JSON_SUFFIXES, JsonFormat, JsonLayout, check_json_layout
 from hostcore_builtin_plugins.sources.parquet import PARQUET_SUFFIXES, ParquetFormat
-from hostcore_builtin_plugins.sources.shard_manifest import ShardRecord, by_importance, read_manifest
-from hostcore_builtin_plugins.sources.stores import DataFile
+from hostcore_builtin_plugins.sources.stores import DataFile, data_errors
 from hostcore_builtin_plugins.sources.text_index import IndexCache
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
+
+#: An index of a million shards is smaller.
+_MOST_BYTES = 256 << 20
+
+
+@attrs.frozen(kw_only=True)
+class _Record:
+    """One shard of the dataset."""
+
+    #: A path below the folder of the index, without ``.`` and ``..``.
+    shard: str
+    #: Rows.
+    samples: int
+    #: None: there is none that counts.
+    importance: float | None
+
+    @property
+    def weight(self) -> float:
+        """What shards are ordered by."""
+        return self.samples if self.importance is None else self.importance
 
 
 class ShardsSource:
@@ -43,7 +74,7 @@ class ShardsSource:
         """Read the index, and open its shards."""
         settings, pointer = self._settings, f"{job_pointer(ctx)}/index"
         index = find_file(settings.index, storage_options=settings.storage_options, pointer=pointer)
-        records = by_importance(read_manifest(index, pointer=pointer))
+        records = _by_importance(_read_index(index, pointer=pointer))
         formats = self._formats(index, records, ctx)
         files = find_below(index, [record.shard for record in records], pointer=pointer)
         format_of = dict(zip(files, formats, strict=True))
@@ -51,7 +82,7 @@ class ShardsSource:
         _require_samples(index, records, files, data.rows_by_file(), pointer)
         return data
 
-    def _formats(self, index: DataFile, records: Sequence[ShardRecord], ctx: DataContext) -> list[FileFormat]:
+    def _formats(self, index: DataFile, records: Sequence[_Record], ctx: DataContext) -> list[FileFormat]:
         """The format of each shard, by the ending of its name."""
         cache, pointer = IndexCache(ctx.cache_dir), job_pointer(ctx)
         formats: dict[tuple[str, ...], FileFormat] = {
@@ -85,7 +116,7 @@ def _check(key: str, check: Callable[[Any], None], layout: Any) -> None:
 
 def _require_samples(
     index: DataFile,
-    records: Sequence[ShardRecord],
+    records: Sequence[_Record],
     files: Sequence[DataFile],
     rows: Mapping[str, int],
     pointer: str,
@@ -100,3 +131,93 @@ def _require_samples(
                 file=file.name,
                 hint="the index is older or newer than its shards: write it again",
             )
+
+
+def _read_index(file: DataFile, *, pointer: str) -> tuple[_Record, ...]:
+    """Read an index.
+
+    :param pointer: Where the job names it.
+    :return: The shards in the order of the index.
+    :raises InvalidData: If it is not an index, has no record, or names a shard twice.
+    """
+    index = _Index(file, pointer)
+    records = tuple(index.record(i, found) for i, found in enumerate(index.records()))
+    places: dict[str, int] = {}
+    for i, record in enumerate(records):
+        if record.shard in places:
+            message = f"names {record.shard} again, which is /records/{places[record.shard]} already"
+            raise index.error(i, "shard", message, "a dataset has each file once")
+        places[record.shard] = i
+    return records
+
+
+def _by_importance(records: Sequence[_Record]) -> tuple[_Record, ...]:
+    """The most important shards first; those of one weight in the order of the index."""
+    return tuple(sorted(records, key=lambda record: -record.weight))
+
+
+class _Index:
+    """An index that is being read."""
+
+    def __init__(self, file: DataFile, pointer: str) -> None:
+        self._file = file
+        self._pointer = pointer
+
+    def records(self) -> list[Any]:
+        """What stands in ``records``."""
+        hint = 'an index is {"records": [{"shard": "a.parquet", "samples": 100, "importance": 1.0}]}'
+        try:
+            with self._file.open() as source, data_errors(self._file.name, self._pointer):
+                text = source.read(_MOST_BYTES + 1)
+            if len(text) > _MOST_BYTES:
+                raise self._invalid(f"{self._file.name} is larger than {_MOST_BYTES >> 20} MiB", "is it the index?")
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise self._invalid(f"{self._file.name} is not JSON: {error}", hint) from error
+        records = found.get("records") if isinstance(found, dict) else None
+        if not isinstance(records, list):
+            raise self._invalid(f"{self._file.name} has no list of 'records'", hint)
+        if not records:
+            raise self._invalid(f"{self._file.name} has no records: the dataset has no shards", None)
+        return records
+
+    def record(self, index: int, found: Any) -> _Record:
+        """One of them, checked."""
+        if not isinstance(found, dict):
+            raise self.error(index, "", "is not an object", None)
+        return _Record(
+            shard=self._shard(index, found.get("shard")),
+            samples=self._samples(index, found.get("samples")),
+            importance=self._importance(index, found.get("importance")),
+        )
+
+    def error(self, index: int, key: str, message: str, hint: str | None) -> InvalidData:
+        """The error about a key of a record."""
+        place = f"/records/{index}/{key}".rstrip("/")
+        return self._invalid(f"{self._file.name}: {place} {message}", hint)
+
+    def _shard(self, index: int, found: Any) -> str:
+        if not isinstance(found, str) or not found.strip("/.") or "\0" in found:
+            raise self.error(index, "shard", f"is {_shown(found)}, not a path", None)
+        path = posixpath.normpath(found)
+        if path.startswith(("/", "../")) or "://" in found:
+            hint = "shards lie beside their index or in folders there, so that they move together"
+            raise self.error(index, "shard", f"is {_shown(found)}, which is not below the folder of the index", hint)
+        return path
+
+    def _samples(self, index: int, found: Any) -> int:
+        if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+            raise self.error(index, "samples", f"is {_shown(found)}, not a number of rows", None)
+        return found
+
+    def _importance(self, index: int, found: Any) -> float | None:
+        if isinstance(found, bool) or not (found is None or isinstance(found, int | float)):
+            raise self.error(index, "importance", f"is {_shown(found)}, not a number", None)
+        return found if found is not None and 0 < found < math.inf else None
+
+    def _invalid(self, message: str, hint: str | None) -> InvalidData:
+        return InvalidData(message, pointer=self._pointer, file=self._file.name, hint=hint)
+
+
+def _shown(value: Any) -> str:
+    return "missing" if value is None else shortened(json.dumps(value))

@@ -176,7 +176,7 @@ class DataFile:
             )
 
 
-class Store(Protocol):
+class FileTree(Protocol):
     """What the search for files asks of a file system. Paths have ``/``."""
 
     def kind(self, path: str) -> str | None:
@@ -198,32 +198,32 @@ class Store(Protocol):
         """For a path that names nothing: the nearest folder above that is there, and the names in it."""
 
 
-class LocalStore:
+class LocalFileTree:
     """The file system of this machine.
 
     fsspec has one too, but its search silently leaves out linked folders, and what it may not read.
     """
 
     def kind(self, path: str) -> str | None:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         try:
             return "folder" if stat.S_ISDIR(Path(path).stat().st_mode) else "file"
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def file(self, path: str) -> DataFile:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise InvalidData(f"{path} is not a regular file", file=path)
         return DataFile(name=path, path=path, size=found.st_size, version=_local_version(found))
 
     def name(self, path: str) -> str:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         return path
 
     def walk(self, folder: str) -> Iterator[str]:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         seen = set()  # linked folders are followed, once each
         for current, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
             real = os.path.realpath(current)
@@ -234,16 +234,16 @@ class LocalStore:
             yield from (f"{current.rstrip('/')}/{file}" for file in files)
 
     def glob(self, pattern: str) -> Sequence[str]:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob needs the fixed part apart
 
     def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         folder = next(parent for parent in Path(path).absolute().parents if parent.is_dir())
         return str(folder), [child.name for child in folder.iterdir()]
 
 
-class RemoteStore:
+class RemoteFileTree:
     """A file system of fsspec."""
 
     def __init__(self, filesystem: "AbstractFileSystem") -> None:
@@ -252,7 +252,7 @@ class RemoteStore:
         self._infos: dict[str, Mapping[str, Any]] = {}
 
     def kind(self, path: str) -> str | None:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         try:
             info = self._info(path)
         except FileNotFoundError:
@@ -260,7 +260,7 @@ class RemoteStore:
         return "folder" if info["type"] == "directory" else "file"
 
     def file(self, path: str) -> DataFile:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         info = self._info(path)
         marks = _remote_marks(info)
         return DataFile(
@@ -273,23 +273,23 @@ class RemoteStore:
         )
 
     def name(self, path: str) -> str:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         return str(self._filesystem.unstrip_protocol(path))
 
     def walk(self, folder: str) -> Iterator[str]:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         found = self._filesystem.find(folder, detail=True)
         self._infos.update(found)
         yield from found
 
     def glob(self, pattern: str) -> Sequence[str]:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         found = self._filesystem.glob(pattern, detail=True)
         self._infos.update(found)
         return list(found)
 
     def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
-        """See :class:`Store`."""
+        """See :class:`FileTree`."""
         folder = path.rstrip("/").rpartition("/")[0]
         try:
             listed = self._filesystem.ls(folder, detail=False)

@@ -8,8 +8,7 @@ import attrs
 from annotated_types import Gt
 
 from hostcore_builtin_plugins.extras import require
-from hostcore_builtin_plugins.uploaders.content import Content
-from hostcore_builtin_plugins.uploaders.copying import copy, upload_errors
+from hostcore_builtin_plugins.uploaders.copying import Content, copy, upload_errors
 from hostcore_hookspecs import (
     Artifact,
     FatalError,

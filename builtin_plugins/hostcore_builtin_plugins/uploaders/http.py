@@ -9,7 +9,7 @@ import attrs
 from annotated_types import Gt, MinLen
 
 from hostcore_builtin_plugins.http_endpoint import check_url
-from hostcore_builtin_plugins.uploaders.content import Content
+from hostcore_builtin_plugins.uploaders.copying import Content
 from hostcore_builtin_plugins.uploaders.orchestrator import CallUrls, Orchestrator, token_of_environment
 from hostcore_hookspecs import Artifact, FatalError, InvalidSettings, Secret, UploadContext, UploadReceipt
 

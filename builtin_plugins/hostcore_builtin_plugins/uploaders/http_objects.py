@@ -7,7 +7,7 @@ from typing import Final
 
 import attrs
 
-from hostcore_builtin_plugins.uploaders.content import Content, digest_of
+from hostcore_builtin_plugins.uploaders.copying import Content, digest_of
 from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange, without_query
 
 #: Of the pieces that are sent and read at once.

@@ -15,7 +15,7 @@ import attrs
 from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
-from hostcore_builtin_plugins.uploaders.content import Content
+from hostcore_builtin_plugins.uploaders.copying import Content
 from hostcore_builtin_plugins.uploaders.failures import error_code, failure_of
 from hostcore_hookspecs import FatalError, TransientError
 

@@ -12,8 +12,7 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
-from hostcore_builtin_plugins.uploaders.content import PIECE_BYTES, Content
-from hostcore_builtin_plugins.uploaders.copying import Store
+from hostcore_builtin_plugins.uploaders.copying import PIECE_BYTES, Content, Store
 from hostcore_builtin_plugins.uploaders.puts import put_by_rename, put_on_disk, remove_left_files, way_to_put
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_endpoint import check_url
-from hostcore_builtin_plugins.uploaders.content import Content
-from hostcore_builtin_plugins.uploaders.copying import Store, copy, upload_errors
+from hostcore_builtin_plugins.uploaders.copying import Content, Store, copy, upload_errors
 from hostcore_hookspecs import (
     Artifact,
     FatalError,

@@ -10,8 +10,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import orjson
 
-from hostcore_builtin_plugins.uploaders.content import Content
-from hostcore_builtin_plugins.uploaders.copying import Store
+from hostcore_builtin_plugins.uploaders.copying import Content, Store
 from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
 from hostcore_builtin_plugins.uploaders.http_objects import HttpObjects
 from hostcore_hookspecs import FatalError

@@ -321,14 +321,9 @@ def _of_this_machine(one: Source, path: Path) -> Path:
         return path
     if path.is_dir():
         raise _folder_has_no_sum(one)
-    from hostcore.supervisor.remote.transfer import WrongContent, sha256_of
+    from hostcore.supervisor.remote.transfer import checked_digest
 
-    if (digest := sha256_of(path)) != one.sha256:
-        raise WrongContent(
-            f"the content of {path} is not what it should be: its SHA-256 is {digest}, not {one.sha256}",
-            pointer=f"{one.pointer}/sha256",
-            file=str(path),
-        )
+    checked_digest(path, one.sha256, uri=str(path), pointer=f"{one.pointer}/sha256")
     return path
 
 

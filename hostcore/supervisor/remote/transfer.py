@@ -242,20 +242,26 @@ def _checked(one: Wanted, pointer: str | None) -> str:
     size = one.target.stat().st_size
     if one.size is not None and size != one.size:
         raise WrongContent(f"{one.uri} has {one.size:,} bytes, and {size:,} arrived", pointer=pointer, file=one.uri)
-    digest = sha256_of(one.target)
-    if one.sha256 and digest != one.sha256:
+    return checked_digest(one.target, one.sha256, uri=one.uri, pointer=pointer)
+
+
+def checked_digest(path: Path, sha256: str, *, uri: str, pointer: str | None) -> str:
+    """The SHA-256 of a file, in hexadecimal.
+
+    :param sha256: What it must be; empty: anything.
+    :param uri: How messages name the file.
+    :param pointer: Where the job says what it must be.
+    :raises WrongContent: When it is another.
+    """
+    with path.open("rb") as content:
+        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    if sha256 and digest != sha256:
         raise WrongContent(
-            f"the content of {one.uri} is not what it should be: its SHA-256 is {digest}, not {one.sha256}",
+            f"the content of {uri} is not what it should be: its SHA-256 is {digest}, not {sha256}",
             pointer=pointer,
-            file=one.uri,
+            file=uri,
         )
     return digest
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 class _Counter(Callback):  # type: ignore[misc] # fsspec has no types

@@ -7,13 +7,15 @@ from typing import Any
 import attrs
 import pytest
 
+from hostcore.plugins.discover import Discovered
+from hostcore.plugins.errors import PluginError
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor import submit as submit_module
 from hostcore.supervisor.opening import RunConflict
-from hostcore.supervisor.submit import submit
+from hostcore.supervisor.submit import dry_run, submit
 from hostcore_hookspecs import FatalError, LaunchContext, LaunchHandle, LaunchPlan, TransientError
 
 
@@ -49,6 +51,14 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Launcher]:
 
 def _submit(plan: Any, told: list[str] | None = None) -> Any:
     return submit(plan, total_steps=10, tell=(told if told is not None else []).append)
+
+
+def test_a_launcher_is_looked_up_in_what_was_installed_when_the_plan_was_made(plan: Callable) -> None:
+    made = plan()
+    assert dry_run(made).summary
+    with pytest.raises(PluginError) as raised:
+        dry_run(attrs.evolve(made, discovered=Discovered(refs=())))
+    assert (raised.value.code, raised.value.pointer) == ("plugin.unknown", "/launcher")
 
 
 class TestANewRun:

@@ -23,7 +23,7 @@ from hostcore_engines.kubernetes.cluster import (
     opened,
 )
 from hostcore_engines.kubernetes.labels import CANCELLED, LAUNCH_ID, Marks, marks_of, own_marks
-from hostcore_engines.kubernetes.logs import Place, read_pod_log
+from hostcore_engines.kubernetes.logs import LogPosition, read_pod_log
 from hostcore_engines.kubernetes.mounting import DOCUMENT_KEY
 from hostcore_engines.kubernetes.names import label_value, object_name
 from hostcore_engines.kubernetes.pods import Pods, pods_of
@@ -157,7 +157,7 @@ class KubernetesLauncher(ABC):
 
         :raises FatalError: If ``since`` is no place in a log.
         """
-        Place.of(since)
+        LogPosition.of(since)
         with opened(self._settings) as cluster:
             job = self._find(cluster, handle)
             pods = cluster.pods(handle.details["namespace"], self.pod_labels(handle.id)) if job is not None else []

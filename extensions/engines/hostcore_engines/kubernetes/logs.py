@@ -1,7 +1,7 @@
 """What a pod has printed, read on from where it was read before.
 
 Kubernetes has no offsets: it gives a log from some age on, in seconds, each line after the time it was printed at, and
-rotates it away at 10 MiB. So a place is a second, and the number of bytes printed in it that were read already. That
+rotates it away at 10 MiB. So a position is a second, and the number of bytes printed in it that were read already. That
 stays true when the beginning of the log is gone.
 """
 
@@ -28,8 +28,8 @@ _LONGEST_STAMP: Final = 40
 
 
 @attrs.frozen(kw_only=True)
-class Place:
-    """A place in the log of a pod."""
+class LogPosition:
+    """How far the log of a pod was read."""
 
     #: Its uid: another pod of the same name has another log.
     pod: str
@@ -44,8 +44,8 @@ class Place:
         return f"{self.pod}/{self.restarts}/{self.second}/{self.read}"
 
     @classmethod
-    def of(cls, text: str) -> "Place | None":
-        """What ``str`` made of a place; None for the empty text.
+    def of(cls, text: str) -> "LogPosition | None":
+        """What ``str`` made of a position; None for the empty text.
 
         :raises FatalError: It is none.
         """
@@ -60,43 +60,45 @@ class Place:
 def read_pod_log(cluster: Cluster, pod: Object, container: str, since: str) -> LogChunk:
     """A piece of the log of a pod's container.
 
-    :param since: A place, as text.
+    :param since: A position, as text.
     :raises FatalError: It is none.
     """
     metadata = pod["metadata"]
     restarts = _restarts(pod, container)
-    place = Place.of(since)
-    if place is None or place.pod != metadata["uid"]:
+    position = LogPosition.of(since)
+    if position is None or position.pod != metadata["uid"]:
         # Before the first start there may have been others: Kubernetes keeps the log of the last of them.
-        place = Place(pod=metadata["uid"], restarts=max(0, restarts - 1))
+        position = LogPosition(pod=metadata["uid"], restarts=max(0, restarts - 1))
     while True:
-        text, place = _read(cluster, metadata, container, place, restarts)
-        if text or place.restarts >= restarts:
-            return LogChunk(text=text, next=str(place))
-        place = Place(pod=place.pod, restarts=place.restarts + 1)
+        text, position = _read(cluster, metadata, container, position, restarts)
+        if text or position.restarts >= restarts:
+            return LogChunk(text=text, next=str(position))
+        position = LogPosition(pod=position.pod, restarts=position.restarts + 1)
 
 
-def _read(cluster: Cluster, metadata: Object, container: str, place: Place, restarts: int) -> tuple[str, Place]:
-    if place.restarts < restarts - 1:
-        return "", place  # Kubernetes keeps one log back
+def _read(
+    cluster: Cluster, metadata: Object, container: str, position: LogPosition, restarts: int
+) -> tuple[str, LogPosition]:
+    if position.restarts < restarts - 1:
+        return "", position  # Kubernetes keeps one log back
     since_seconds = None
-    if place.second and (now := cluster.server_time) is not None:
-        since_seconds = max(1, int(now) - place.second + _MARGIN_SECONDS)
+    if position.second and (now := cluster.server_time) is not None:
+        since_seconds = max(1, int(now) - position.second + _MARGIN_SECONDS)
     try:
-        previous = place.restarts < restarts
+        previous = position.restarts < restarts
         namespace, name = metadata["namespace"], metadata["name"]
         with cluster.log(namespace, name, container, since_seconds=since_seconds, previous=previous) as stream:
-            return _take(stream, place)
+            return _take(stream, position)
     except NotFound:
-        return "", place
+        return "", position
 
 
-def _take(stream: Iterator[bytes], place: Place) -> tuple[str, Place]:
-    """What is new in a log, at most a chunk, and the place after it."""
-    skip, taken = place.read, bytearray()
-    second, counted = place.second, 0  # bytes of that second, read before or now
+def _take(stream: Iterator[bytes], position: LogPosition) -> tuple[str, LogPosition]:
+    """What is new in a log, at most a chunk, and the position after it."""
+    skip, taken = position.read, bytearray()
+    second, counted = position.second, 0  # bytes of that second, read before or now
     for printed_at, data in _lines(stream):
-        if printed_at < place.second:
+        if printed_at < position.second:
             continue
         if printed_at > second:
             second, counted = printed_at, 0
@@ -109,11 +111,11 @@ def _take(stream: Iterator[bytes], place: Place) -> tuple[str, Place]:
         if len(taken) >= _CHUNK_BYTES:
             break
     if not taken:
-        return "", place
+        return "", position
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = decoder.decode(bytes(taken))
     half_a_character = len(decoder.getstate()[0])
-    return text, attrs.evolve(place, second=second, read=counted - half_a_character)
+    return text, attrs.evolve(position, second=second, read=counted - half_a_character)
 
 
 def _lines(stream: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -32,7 +32,7 @@ from hostcore_service.planning import directory_of
 from hostcore_service.services import Service, the_service
 from hostcore_service.settings import Settings
 from hostcore_service.store.job import ListedJob, StoredJob
-from hostcore_service.store.jobs import Filter, Place
+from hostcore_service.store.jobs import Filter, ListPosition
 
 ROUTER = APIRouter(
     prefix="/v1/jobs",
@@ -219,7 +219,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-def _place(cursor: str) -> Place:
+def _place(cursor: str) -> ListPosition:
     try:
         submitted_ms, run_id = orjson.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         if not isinstance(submitted_ms, int) or abs(submitted_ms) >= 2**63 or not _is_text(run_id):
@@ -228,7 +228,7 @@ def _place(cursor: str) -> Place:
         raise RequestError(
             "this is no cursor", pointer="/query/cursor", hint="pass `next` of the page before"
         ) from None
-    return Place(submitted_ms=submitted_ms, run_id=run_id)
+    return ListPosition(submitted_ms=submitted_ms, run_id=run_id)
 
 
 def status_of_run(job: StoredJob, settings: Settings, histories: Histories) -> dict[str, Any] | None:

@@ -57,7 +57,7 @@ class Filter:
 
 
 @attrs.frozen(kw_only=True)
-class Place:
+class ListPosition:
     """Behind which job a page begins."""
 
     submitted_ms: int
@@ -132,7 +132,7 @@ class Jobs:
             row = connection.execute(select(JOBS).where(condition)).mappings().one_or_none()
         return from_row(dict(row)) if row is not None else None
 
-    def page(self, wanted: Filter, *, after: Place | None, limit: int) -> list[ListedJob]:
+    def page(self, wanted: Filter, *, after: ListPosition | None, limit: int) -> list[ListedJob]:
         """Jobs, newest first."""
         conditions = list(_conditions(wanted))
         if after is not None:

@@ -10,7 +10,7 @@ import pytest
 
 from hostcore_hookspecs.launcher import LaunchHandle
 from hostcore_service.store.job import StoredJob
-from hostcore_service.store.jobs import Filter, JobExists, Jobs, Place, TooManyJobs
+from hostcore_service.store.jobs import Filter, JobExists, Jobs, ListPosition, TooManyJobs
 
 Make = Callable[..., StoredJob]
 
@@ -116,7 +116,7 @@ def test_pages_show_every_job_once_while_others_are_added(jobs: Jobs, a_job: Mak
     after = None
     while page := jobs.page(Filter(), after=after, limit=7):
         seen += [job.run_id for job in page]
-        after = Place(submitted_ms=page[-1].submitted_ms, run_id=page[-1].run_id)
+        after = ListPosition(submitted_ms=page[-1].submitted_ms, run_id=page[-1].run_id)
         jobs.add(a_job(f"late-{len(seen)}", submitted_ms=5))
 
     assert sorted(seen) == sorted(there)

@@ -152,4 +152,4 @@ def test_another_pod_of_the_name_is_read_from_its_beginning(kubelet: Kubelet) ->
 @pytest.mark.parametrize("since", ["12", "uid/0/0", "uid/0/0/-1", "../0/0/0/0", "uid/٣/0/0", "uid/0/0/0\n"])
 def test_what_is_no_place_is_refused(since: str) -> None:
     with pytest.raises(FatalError, match="is no place in the log"):
-        logs.Place.of(since)
+        logs.LogPosition.of(since)
