@@ -18,7 +18,6 @@ from hostcore.runs.record import RunRecord
 from hostcore.supervisor.plan import make_plan
 from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.differences import parts
-from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.rehearsal import small_job
 from hostcore_conformance.subject import Subject
@@ -77,18 +76,6 @@ class Stage:
             if len(found) == count:
                 break
         return found
-
-    def record_batch(self) -> "pa.RecordBatch":
-        """The first batch of the training data, in memory of its own.
-
-        :raises NotApplicable: The example trains without a dataset, on ``mock_batches`` or on nothing.
-        """
-        import pyarrow as pa
-
-        (batch,) = self.raw_batches(1)
-        if not isinstance(batch, pa.RecordBatch):
-            raise NotApplicable("its example job has no dataset, so there are no rows to look at")
-        return own_copy(batch)
 
     def transformed(self, raw_batch: Any, position: int = 0) -> Any:
         """What ``prepare_batch`` gets for a raw batch.
