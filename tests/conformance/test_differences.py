@@ -66,7 +66,7 @@ def test_a_difference_is_told_with_its_place(one: Any, other: Any, told: str) ->
             {"image": torch.ones(2)},
             "image is 0.0 at [0], then 1.0, and 2 of its 2 numbers differ",
         ),
-        (pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [1, 3]}), "x.1 is 2, then 3"),
+        (pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [1, 3]}), "column 'x', row 1 is 2, then 3"),
         (Batch(numbers=[1]), Batch(numbers=[2]), "numbers.0 is 1, then 2"),
         (1, 2, "it is 1, then 2"),
     ],

@@ -50,8 +50,9 @@ class Difference:
 
     @property
     def then(self) -> str:
-        """The difference of a value from what it was: ``image is 0.5, then 0.7``."""
-        return f"{self.path or 'it'} is {self.expected}, then {self.got}"
+        """A difference from what was: ``image is 0.5, then 0.7``, ``column 'x', row 3 is 1, then 2``."""
+        is_row = any(key.startswith("row ") for key in self.keys)
+        return f"{', '.join(self.keys) if is_row else self.path or 'it'} is {self.expected}, then {self.got}"
 
     def beside(self, at: str = "") -> str:
         """The difference of two values beside each other: ``/model/weight is 1 and 2``.
@@ -137,8 +138,9 @@ def parts(value: Any) -> Mapping[Any, Any]:
         return {}
     if type(value).__module__.partition(".")[0] == "pyarrow":
         if hasattr(value, "num_columns"):
-            return {name: value.column(name) for name in value.schema.names}
-        rows = dict(enumerate(value.to_pylist())) if hasattr(value, "to_pylist") else {}
+            return {f"column {name!r}": value.column(name) for name in value.schema.names}
+        listed = value.to_pylist() if hasattr(value, "to_pylist") else []
+        rows = {f"row {number}": row for number, row in enumerate(listed)}
         return {**rows, "bytes": _bits(value)} if hasattr(value, "buffers") else rows  # also those without a value
     if attrs.has(type(value)):
         return {field.name: getattr(value, field.name, None) for field in attrs.fields(type(value))}
