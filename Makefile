@@ -31,9 +31,12 @@ PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml \
 # -E: a second build would not repeat the warnings of the first.
 BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctrees docs docs/_build/html
 
+# Two for each core: a test waits for processes half of its time. The tests that take longest come first.
+WORKERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+
 # The conformance kit's own suite, what the examples are asked by it, whole jobs over HTTP, and runs that go on elsewhere take
 # some minutes: .ci/run makes them.
-SUITE := -n 2 --dist loadfile tests/unit tests/integration $(EXAMPLES) --ignore-glob='*/test_conformance.py' \
+SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration tests/unit $(EXAMPLES) --ignore-glob='*/test_conformance.py' \
          --ignore tests/integration/service --ignore tests/integration/mirror
 
 # More arguments for pytest: `make test PYTEST_ARGS='-k resume -x'`.
