@@ -33,6 +33,8 @@ from hostcore.interruption import end_session, signal_name
 _DEATH_SECONDS: Final = 2.0
 #: What it wrote before it ended is read by then, on a busy machine too; what it started may keep its pipes open longer.
 _READ_SECONDS: Final = 3.0
+#: Of its standard error.
+_KEPT_BYTES: Final = 1 << 20
 
 
 @attrs.frozen(kw_only=True)
@@ -108,7 +110,7 @@ class Probe:
         # that does not read its question.
         self._readers = [
             _in_background(_read, self._process.stdout, self._said),
-            _in_background(_read, self._process.stderr, self._errors),
+            _in_background(_read_end, self._process.stderr, self._errors),
         ]
         if question:
             _in_background(_ask, self._process.stdin, question.encode() + b"\n")
@@ -156,8 +158,7 @@ class Probe:
         return self._told(ended, hung=hung)
 
     def _told(self, ended: str, *, hung: bool) -> Answer:
-        # The interpreter's own start may print something before the probe can keep it from doing so.
-        lines = [orjson.loads(line) for line in tuple(self._said) if line.startswith(b"{") and line.endswith(b"}\n")]
+        lines = [found for line in tuple(self._said) if (found := _object_in(line)) is not None]
         answer = Answer(lines=lines, hung=hung, output=b"".join(tuple(self._errors)).decode(errors="replace"))
         trouble = answer.last("error") or ended
         if trouble and answer.last("doing"):
@@ -177,6 +178,16 @@ class Probe:
         return True
 
 
+def _object_in(line: bytes) -> Any:
+    """The object; None for what the start of the interpreter has printed, and for a line without its end."""
+    if not line.startswith(b"{") or not line.endswith(b"}\n"):
+        return None
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
 def _in_background(action: Callable[..., None], *arguments: Any) -> threading.Thread:
     thread = threading.Thread(target=action, args=arguments, daemon=True)
     thread.start()
@@ -186,6 +197,17 @@ def _in_background(action: Callable[..., None], *arguments: Any) -> threading.Th
 def _read(stream: IO[bytes], into: "deque[bytes]") -> None:
     with stream:
         into.extend(stream)
+
+
+def _read_end(stream: IO[bytes], into: "deque[bytes]") -> None:
+    """Keep the newest lines, of a bounded size: a plugin may print without end."""
+    size = 0
+    with stream:
+        for line in iter(lambda: stream.readline(_KEPT_BYTES), b""):
+            into.append(line)
+            size += len(line)
+            while size > _KEPT_BYTES:
+                size -= len(into.popleft())
 
 
 def _ask(stream: IO[bytes], question: bytes) -> None:

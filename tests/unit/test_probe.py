@@ -36,6 +36,17 @@ def test_what_it_said_is_the_answer(ask: Ask) -> None:
     assert (answer.trouble, answer.hung) == (None, False)
 
 
+def test_what_is_no_object_is_no_part_of_the_answer(ask: Ask) -> None:
+    answer = ask("""print('{hello}\\n{"sum": 1}\\n[2]')""").answer(30)
+    assert list(answer.lines) == [{"sum": 1}]
+
+
+def test_of_what_it_prints_without_end_the_end_is_kept(ask: Ask) -> None:
+    answer = ask("""import sys; sys.stderr.write("x" * (3 << 20) + "\\n" + "y" * 1000 + "\\nlast\\n")""").answer(30)
+    assert len(answer.output) <= 1 << 20
+    assert answer.output.endswith("\nlast\n")
+
+
 def test_an_error_says_what_it_was_doing(ask: Ask) -> None:
     answer = ask("""print('{"doing": "adding"}\\n{"error": "ValueError: no"}')\nraise SystemExit(1)""").answer(30)
     assert answer.trouble == "ValueError: no (while adding)"
