@@ -112,9 +112,7 @@ def call_with_retries(call: Callable[..., T], *arguments: Any, limits: QuickRetr
 
 
 def _is_worth_another(error: BaseException) -> bool:
-    if isinstance(error, TransientError) and (seconds := error.retry_after_seconds):
-        return seconds <= _FIRST_WAIT_SECONDS
-    return not isinstance(error, FatalError)
+    return not isinstance(error, FatalError) and _asked_seconds(error) <= _FIRST_WAIT_SECONDS
 
 
 def _stamina() -> Any:

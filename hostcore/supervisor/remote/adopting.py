@@ -47,7 +47,7 @@ def adopt_from_mirror(plan: RunPlan, tell: Tell) -> None:
     """
     if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id:
         return
-    is_here = plan.directory.path.exists() and not is_orphaned(plan.directory)
+    is_here = _is_here(plan)
     try:
         _look(plan, is_here=is_here, tell=tell)
     except StoreError as error:
@@ -64,10 +64,14 @@ def find_in_mirror(plan: RunPlan) -> str:
 
     :raises StoreError: When the mirror cannot be read.
     """
-    if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id or plan.directory.path.exists():
+    if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id or _is_here(plan):
         return ""
     mirror = mirror_of(plan.spec)
     return mirror.uri if mirror is not None and mirror.record() is not None else ""
+
+
+def _is_here(plan: RunPlan) -> bool:
+    return plan.directory.path.exists() and not is_orphaned(plan.directory)
 
 
 def _look(plan: RunPlan, *, is_here: bool, tell: Tell) -> None:
@@ -164,8 +168,9 @@ def _move_into_place(temporary: Path, path: Path) -> None:
 
 def _remove_leftovers(runs: Path, run_id: str) -> None:
     """Remove what killed processes of this machine have left of the same."""
-    for left in runs.glob(f".adopting-{run_id}-{socket.gethostname()}-*"):
-        pid = left.name.rpartition("-")[2]
+    prefix = f".adopting-{run_id}-{socket.gethostname()}-"
+    for left in runs.glob(f"{prefix}*"):
+        pid = left.name.removeprefix(prefix)  # no number: of another machine, whose name begins like this one's
         if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
             shutil.rmtree(left, ignore_errors=True)
 
@@ -223,8 +228,9 @@ def _move_to(checkpoints: Path, found: Found) -> None:
     """Move a checkpoint to where the environment says that checkpoints lie, unless it is there: the record last."""
     record = found.folder.with_name(record_name(found.record.step))
     target = checkpoints / found.folder.name
-    if target.exists():
+    if (checkpoints / record.name).exists():
         return
+    shutil.rmtree(target, ignore_errors=True)  # of a process that was killed before it moved the record
     checkpoints.mkdir(parents=True, exist_ok=True)
     hidden = checkpoints / f".{found.folder.name}.adopted"
     shutil.rmtree(hidden, ignore_errors=True)

@@ -5,13 +5,13 @@ The one that a run begins from goes to the cache::
     <cache>/checkpoints/<SHA-256 of the commit record>/step-000200/, step-000200.json
 """
 
+import errno
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from hostcore.checkpoints.durable import fsync_folder, write_file
 from hostcore.checkpoints.errors import CheckpointError
@@ -180,7 +180,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
         if not _is_whole(record):
             tell(f"fetching the checkpoint {uri}")
             with store_errors(uri, pointer=pointer):
-                temporary = kept.with_name(f".{kept.name}.{os.getpid()}.tmp")
+                temporary = kept.with_name(f".{kept.name}.{uuid4().hex}.tmp")
                 try:
                     temporary.mkdir(parents=True)
                     bring(folder, step, temporary)
@@ -207,5 +207,8 @@ def _put(temporary: Path, record: Path) -> None:
     kept = record.parent
     if kept.exists() and not _is_whole(record):
         shutil.rmtree(kept, ignore_errors=True)
-    with suppress(FileExistsError):
+    try:
         temporary.rename(kept)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise

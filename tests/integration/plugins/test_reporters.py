@@ -8,6 +8,7 @@ import pytest
 
 REPORTERS = """
     import json
+    import time
     from pathlib import Path
     import attrs
     from hostcore_hookspecs import FatalError
@@ -35,13 +36,30 @@ REPORTERS = """
 
         def close(self):
             self.write(["close"])
+
+    class Patient:
+        '''Has the training wait until the run's log tells that a reporter has failed.'''
+
+        @attrs.frozen
+        class Settings:
+            path: Path
+
+        def __init__(self, *, settings):
+            self.settings = settings
+
+        def on_train_begin(self, run_state):
+            while b"reporter_failed" not in self.settings.path.read_bytes():
+                time.sleep(0.01)
 """
 
 
 @pytest.fixture
 def scribe(site: Any) -> None:
-    """The reporter ``scribe``, of another distribution than the trainer."""
-    entry_points = {"hostcore.reporters": {"scribe": "scribes:Scribe"}}
+    """The reporter ``scribe`` and the callback ``patient``, of another distribution than the trainer."""
+    entry_points = {
+        "hostcore.reporters": {"scribe": "scribes:Scribe"},
+        "hostcore.callbacks": {"patient": "scribes:Patient"},
+    }
     site.install("scribes", version="0.2", modules={"scribes.py": REPORTERS}, entry_points=entry_points)
 
 
@@ -64,7 +82,9 @@ def test_a_reporter_is_told_every_event_of_the_log_in_order(environment: Any, ha
 
 def test_a_reporter_that_gives_up_is_left_out_and_others_go_on(environment: Any, halving: Any, scribe: None) -> None:
     failing = {"use": "scribe", "path": "failing", "fail_at": "run_started"}
-    answer = environment.run(**{**halving, "reporters": [failing, {"use": "scribe", "path": "healthy"}]})
+    reporters = [failing, {"use": "scribe", "path": "healthy"}]
+    patient = {"use": "patient", "path": "runs/try/logs/events.jsonl"}
+    answer = environment.run(**{**halving, "reporters": reporters, "callbacks": [patient]})
     assert answer.returncode == 0
     assert "Traceback" not in answer.stderr
     assert environment.document("try/result.json")["status"] == "succeeded"

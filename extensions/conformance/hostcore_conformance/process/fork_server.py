@@ -76,7 +76,7 @@ class ForkServer:
     """Starts one child at a time."""
 
     def __init__(self) -> None:
-        command = [sys.executable, "-m", _MODULE]
+        command = [sys.executable, "-P", "-m", _MODULE]
         # One thread each, unless the environment says otherwise: examples are small, and a machine of CI is shared.
         environment = {_THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
@@ -142,9 +142,13 @@ class ForkServer:
 
     def _read(self) -> int:
         assert self._server.stdout is not None
-        line = self._server.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the server of processes has ended with {self._server.wait()}")
+        line = b""
+        # Byte by byte: what a buffer holds back, `select` does not see.
+        while not line.endswith(b"\n"):
+            byte = os.read(self._server.stdout.fileno(), 1)
+            if not byte:
+                raise RuntimeError(f"the server of processes has ended with {self._server.wait()}")
+            line += byte
         return int(line)
 
     def close(self) -> None:
@@ -202,7 +206,7 @@ def _start(line: str, question: Mapping[str, Any]) -> int:
     environment = {**question["environment"], "PYTHONPATH": os.pathsep.join(question["path"])}
     if _FORKS:  # then a caller wants it fresh, to see what the hashes do
         environment[_HASH_SEED] = "1" if environment.get(_HASH_SEED) != "1" else "2"
-    child = subprocess.Popen([sys.executable, "-m", _MODULE, _CHILD], env=environment, stdin=subprocess.PIPE)
+    child = subprocess.Popen([sys.executable, "-P", "-m", _MODULE, _CHILD], env=environment, stdin=subprocess.PIPE)
     assert child.stdin is not None
     with child.stdin as told:
         told.write(line.encode())

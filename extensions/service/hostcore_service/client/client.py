@@ -2,12 +2,13 @@
 
 import os
 import shlex
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import orjson
@@ -207,7 +208,7 @@ class Client:
     def _no_answer(self, error: Exception) -> ServiceUnreachable:
         import urllib3
 
-        if isinstance(error, urllib3.exceptions.SSLError):
+        if isinstance(error, urllib3.exceptions.SSLError) and not isinstance(_innermost(error), ssl.SSLEOFError):
             return _untrusted(self.url, _reason(error))
         hint = "is it running, and is this its URL? `hostcore serve` prints it"
         return Unavailable(f"{self.url} does not answer: {_reason(error)}", hint=hint)
@@ -224,7 +225,16 @@ def _pool(url: str) -> "urllib3.PoolManager":
 
     parts = urlsplit(url)
     proxy = None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
-    return urllib3.ProxyManager(proxy, maxsize=4) if proxy else urllib3.PoolManager(maxsize=4)
+    if not proxy:
+        return urllib3.PoolManager(maxsize=4)
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    try:
+        login = unquote(urllib3.util.parse_url(proxy).auth or "")
+        headers = urllib3.make_headers(proxy_basic_auth=login) if login else None
+        return urllib3.ProxyManager(proxy, maxsize=4, proxy_headers=headers)
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        variable = f"{parts.scheme}_proxy".upper()
+        raise InvalidAddress(f"{variable} names no proxy that can be used", hint="http://HOST:PORT") from error
 
 
 def _with_query(path: str, query: Mapping[str, Any]) -> str:
@@ -238,12 +248,17 @@ def _is_worth_another(error: Exception) -> bool:
 
 def _reason(error: BaseException) -> str:
     """The innermost words of an error of urllib3, which come wrapped several times."""
+    if inner := _innermost(error):
+        return inner.strerror or str(inner)
+    return str(error).partition(": ")[2] or str(error)
+
+
+def _innermost(error: BaseException) -> OSError | None:
+    """The error of the operating system, or of OpenSSL, that is the cause of one of urllib3."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, OSError):
         inner = inner.__cause__ or inner.__context__ or next((one for one in inner.args if _is_error(one)), None)
-    if isinstance(inner, OSError):
-        return inner.strerror or str(inner)
-    return str(error).partition(": ")[2] or str(error)
+    return inner
 
 
 def _untrusted(url: str, reason: str) -> ServiceUnreachable:

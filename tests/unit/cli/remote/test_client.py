@@ -1,6 +1,9 @@
 """Requests to a service: what is tried again, what is not, and what is said of it."""
 
+import contextlib
 import json
+import socket
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +133,39 @@ def test_a_proxy_of_the_environment_is_used(script: Callable, answer: Any, monke
     monkeypatch.setenv("no_proxy", "")
     assert Client("http://service.example/base/").get("/x") == {"by": "proxy"}
     assert proxy.asked[0].path == "http://service.example/base/x"
+
+
+def test_a_proxy_is_told_who_asks(script: Callable, answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    proxy = script(answer(body=b"{}"))
+    monkeypatch.setenv("http_proxy", f"me:a%40b@127.0.0.1:{proxy.port}")
+    monkeypatch.setenv("no_proxy", "")
+    Client("http://service.example").get("/x")
+    assert proxy.asked[0].headers["proxy-authorization"] == "Basic bWU6YUBi"
+
+
+def test_a_proxy_that_cannot_be_used_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://me:a-password@proxy.example:1")
+    monkeypatch.setenv("no_proxy", "")
+    with pytest.raises(HostcoreError, match="HTTP_PROXY names no proxy") as caught:
+        Client("http://service.example").get("/x")
+    assert "a-password" not in str(caught.value)
+
+
+def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ingress:
+        connections = []
+
+        def cut_off() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = ingress.accept()
+                    connections.append(connection.recv(1))
+                    connection.close()
+
+        threading.Thread(target=cut_off, daemon=True).start()
+        with pytest.raises(Unavailable):
+            Client(f"https://127.0.0.1:{ingress.getsockname()[1]}").get("/x")
+        assert len(connections) > 1
 
 
 def test_a_token_that_no_header_can_have_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

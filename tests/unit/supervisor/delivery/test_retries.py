@@ -52,6 +52,12 @@ def test_what_will_not_change_so_soon_is_not_tried_again(error: Exception) -> No
     assert len(calls) == 1
 
 
+def test_a_time_to_wait_that_is_no_number_is_none() -> None:
+    call, calls = failing(TransientError("busy", retry_after_seconds="5"))  # type: ignore[arg-type]
+    assert call_with_retries(call, "event", limits=LIMITS) == "EVENT"
+    assert len(calls) == 2
+
+
 def test_without_retries_there_is_one_call() -> None:
     call, calls = failing(ValueError("no"))
     with pytest.raises(ValueError, match="no"):

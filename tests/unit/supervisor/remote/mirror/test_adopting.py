@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -279,6 +280,23 @@ def test_a_folder_of_checkpoints_elsewhere_gets_the_checkpoint(mirrored: Any, ma
     assert newest(tmp_path / "elsewhere").found.record.step == 6
     assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"step-000006", "step-000006.json"}
     assert list(plan.directory.checkpoints.iterdir()) == []
+
+
+def test_a_checkpoint_whose_record_was_not_moved_by_a_killed_process_is_moved_again(
+    mirrored: Any, machine: Any, tmp_path: Path
+) -> None:
+    plan = attrs.evolve(machine.plan(), checkpoints_dir=tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/step-000006").mkdir(parents=True)
+    (tmp_path / "elsewhere/step-000006/host.json").write_text("{}")
+    adopt_from_mirror(plan, machine.told.append)
+    assert newest(tmp_path / "elsewhere").found.record.step == 6
+
+
+def test_what_a_machine_fetches_whose_name_begins_like_ours_stays(mirrored: Any, machine: Any) -> None:
+    other = machine.plan.runs / f".adopting-a-{socket.gethostname()}-1-999999999"
+    other.mkdir(parents=True)
+    machine.adopt()
+    assert other.is_dir()
 
 
 def test_the_store_is_opened_as_the_uploader_of_the_mirror_opens_it(store: Any, monkeypatch: Any) -> None:

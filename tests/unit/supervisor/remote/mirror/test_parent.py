@@ -1,15 +1,18 @@
 """A checkpoint that a job names by a URI is fetched to the cache, verified, and used from there."""
 
+from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
 from hostcore.checkpoints.errors import CheckpointError
+from hostcore.checkpoints.find import newest
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.attempt.documents import write_contracts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.plan import Fetched
+from hostcore.supervisor.remote import checkpoints
 from hostcore.supervisor.remote.checkpoints import fetch_parent
 
 BASE = "memory://mirror of ü"
@@ -80,3 +83,20 @@ def test_the_workers_get_the_copy_on_this_machine(mirrored: Any, machine: Any) -
 
     contract = WorkerContract.read(plan.directory.contract(1, 0))
     assert (contract.start_from, contract.inputs) == (parent, {"model": "/m"})
+
+
+def test_one_that_another_process_has_fetched_meanwhile_is_used(
+    mirrored: Any, machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
+    bring = checkpoints.bring
+
+    def and_so_does_the_other(folder: Any, step: int, target: Path) -> Any:
+        monkeypatch.setattr(checkpoints, "bring", bring)
+        fetch_parent(plan, machine.told.append)
+        return bring(folder, step, target)
+
+    monkeypatch.setattr(checkpoints, "bring", and_so_does_the_other)
+    parent = Path(fetch_parent(plan, machine.told.append))
+    assert {path.name for path in parent.parent.parent.iterdir()} == {parent.parent.name}
+    assert newest(parent.parent).found.record.step == 4
