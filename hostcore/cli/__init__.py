@@ -1,26 +1,31 @@
 """The command line. A command is an entry point in ``hostcore.commands``, the host's own commands as well.
 
-``hostcore --help`` imports the module of every command; each imports what the command needs when it runs.
+``hostcore --help`` imports the module of every command; each imports what the command needs when it runs. The host's
+own commands, which no other distribution can replace, run without a look at what is installed.
 """
 
+import importlib
 import io
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from hostcore import __version__
 from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
-from hostcore.plugins.discover import discover
-from hostcore.plugins.extensions import BrokenExtension, Extension, load_extension
-from hostcore_hookspecs.kinds import COMMANDS_GROUP
+from hostcore_hookspecs.errors import HostcoreError
+
+if TYPE_CHECKING:
+    from hostcore.plugins.extensions import Extension
 
 #: 128 + SIGINT, as shells have it.
 _INTERRUPTED: Final = 130
 #: The key of the commands in a context of click.
 _FOUND: Final = "hostcore.cli.commands"
+#: Has a module for each command of the host, called like the command.
+_OWN: Final = "hostcore.cli.commands"
 
 
 class _Commands(click.Group):
@@ -35,6 +40,8 @@ class _Commands(click.Group):
 
         :raises BrokenExtension: When that fails.
         """
+        if own := _own(cmd_name):
+            return own
         registered = _installed(ctx).get(cmd_name)
         return _load(registered) if registered else None
 
@@ -45,7 +52,7 @@ class _Commands(click.Group):
         except click.ClickException as error:
             _show(error)
             sys.exit(error.exit_code)
-        except BrokenExtension as error:
+        except HostcoreError as error:  # a broken extension: commands report their own errors
             from hostcore.cli.output import fail
 
             fail(error, as_json=False)
@@ -54,6 +61,8 @@ class _Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, each with the first sentence of its documentation."""
+        from hostcore.plugins.extensions import BrokenExtension
+
         lines = []
         for name, registered in sorted(_installed(ctx).items()):
             try:
@@ -67,23 +76,42 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, say what installs it, or name the nearest."""
-        if args[0] not in _installed(ctx):
+        if _own(args[0]) is None and args[0] not in _installed(ctx):
             raise click.UsageError(f"No such command {args[0]!r}. {_hint(args[0], _installed(ctx))}", ctx=ctx)
         return super().resolve_command(ctx, args)
 
 
-def _installed(ctx: click.Context) -> Mapping[str, Sequence[Extension]]:
+def _own(name: str) -> click.Command | None:
+    """A command of the host itself; None if it has none of that name."""
+    if not name.isidentifier() or name.startswith("_"):
+        return None
+    try:
+        module = importlib.import_module(f"{_OWN}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{_OWN}.{name}":
+            raise
+        return None
+    command: click.Command | None = getattr(module, f"{name}_command", None)
+    return command
+
+
+def _installed(ctx: click.Context) -> "Mapping[str, Sequence[Extension]]":
     """What is registered as a command, by name: more than one, if distributions share a name.
 
     What is installed is looked up once for a command line, which takes most of the time of ``hostcore --help``.
     """
+    from hostcore.plugins.discover import discover
+    from hostcore_hookspecs.kinds import COMMANDS_GROUP
+
     if _FOUND not in ctx.meta:
         ctx.meta[_FOUND] = discover().extensions_of(COMMANDS_GROUP)
     found: Mapping[str, Sequence[Extension]] = ctx.meta[_FOUND]
     return found
 
 
-def _load(registered: Sequence[Extension]) -> click.Command:
+def _load(registered: "Sequence[Extension]") -> click.Command:
+    from hostcore.plugins.extensions import load_extension
+
     return load_extension(registered, click.Command)
 
 

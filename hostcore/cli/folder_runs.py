@@ -4,15 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hostcore.cli.event_lines import is_wanted
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.run_client import CheckpointLine, InstalledPlugins, RunList, RunLog, RunView, Validation
-from hostcore.events.reader import GrowingLog
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.find import find_run
 from hostcore.runs.following import follow, is_over, wait
-from hostcore.runs.history import History
 from hostcore.runs.output import RankOutput, require_attempt, require_rank
 from hostcore.runs.result import RunResult
 from hostcore.runs.summary import RunSummary, list_runs, summarize
@@ -122,6 +119,8 @@ class FolderRun:
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
+        from hostcore.runs.history import History
+
         self._history = History(directory)
 
     @property
@@ -146,6 +145,9 @@ class FolderRun:
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """Its event log."""
         self._require(attempt, None)
+        from hostcore.cli.event_lines import is_wanted
+        from hostcore.events.reader import GrowingLog
+
         log = GrowingLog(self._directory.events)
 
         def read() -> Iterator[bytes]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.kinds import RUN_CLIENTS_GROUP
 
 if TYPE_CHECKING:
     from hostcore.cli.run_client import RunClient, ServiceClient
@@ -42,6 +41,7 @@ def service_client(url: str) -> "ServiceClient":
     """
     from hostcore.plugins.discover import discover
     from hostcore.plugins.extensions import load_extension
+    from hostcore_hookspecs.kinds import RUN_CLIENTS_GROUP
 
     clients = discover().extensions_of(RUN_CLIENTS_GROUP)
     registered = clients.get(url.partition("://")[0].lower())

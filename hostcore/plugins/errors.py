@@ -2,15 +2,17 @@
 
 import traceback as tracebacks
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hostcore.errors import all_errors
 from hostcore.events.bounds import bounded_record
-from hostcore.job.layers import Origins, mark
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
+
+if TYPE_CHECKING:
+    from hostcore.job.layers import Origins
 
 _LONGEST_MESSAGE = 500
 #: What may be behind this, in characters, is not looked at: to split gigabytes into words takes as much memory again.
@@ -37,11 +39,13 @@ def as_content(error: HostcoreError) -> list[dict[str, Any]]:
     ]
 
 
-def of_content(content: Iterable[Mapping[str, Any]], origins: Origins | None = None) -> tuple[PluginError, ...]:
+def of_content(content: Iterable[Mapping[str, Any]], origins: "Origins | None" = None) -> tuple[PluginError, ...]:
     """The reverse of :func:`as_content`.
 
     :param origins: Of the values in the job: its errors name the options that are to blame, which a worker cannot know.
     """
+    from hostcore.job.layers import mark  # a list of plugins needs no jobs
+
     errors = tuple(PluginError(**one) for one in content)
     mark(errors, origins or {})
     return errors

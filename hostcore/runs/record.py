@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostcore.job.load import load_job
-from hostcore.job.spec import JobSpec
 from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
+
+if TYPE_CHECKING:
+    from hostcore.job.spec import JobSpec
 
 SCHEMA = "hostcore.run/1"
 
@@ -36,13 +37,15 @@ class RunRecord:
     #: Ranks of the newest attempt; 0 while that is not known.
     world_size: int = 0
 
-    def spec(self, *, world_size: int | None = None) -> JobSpec:
+    def spec(self, *, world_size: int | None = None) -> "JobSpec":
         """The job that the run was made for.
 
         :param world_size: Ranks, where they are known. None: those of the newest attempt, or, before the first, what
             the job asks for.
         :raises HostcoreError: When this version of hostcore does not take the job any more.
         """
+        from hostcore.job.load import load_job  # half of the time in which `hostcore list` starts
+
         ranks = world_size or self.world_size or None
         return load_job(self.job, job_dir=Path(self.job_dir), world_size=ranks)
 

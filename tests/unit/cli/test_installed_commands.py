@@ -1,9 +1,13 @@
 """Commands are entry points: what is installed is listed and called, and what is wrong with it is said."""
 
+import pkgutil
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
+
+from hostcore.cli import commands
 
 GREET = """
 import click
@@ -75,7 +79,7 @@ class TestACommandThatIsNotInstalled:
     ) -> None:
         from hostcore.plugins.discover import Discovered
 
-        monkeypatch.setattr("hostcore.cli.discover", lambda: Discovered(refs=()))
+        monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: Discovered(refs=()))
         said = hostcore(name)
         assert said.code == 2
         assert f"No such command '{name}'. `pip install 'hostcore[{extra}]'` brings it." in said.err
@@ -86,3 +90,21 @@ def test_a_service_that_nothing_talks_to_is_refused_with_the_schemes_there_are(h
     assert said.code == 2
     assert "no installed package talks to a service at 'ftp://example.org'" in said.err
     assert "its URL begins with http:// or https://" in said.err
+
+
+def test_the_entry_points_of_the_host_are_its_modules_of_commands() -> None:
+    # A command of the host is found by its module's name, without a look at what is installed.
+    registered = {
+        one.name: one.value
+        for one in entry_points(group="hostcore.commands")
+        if one.value.startswith("hostcore.cli.commands.")
+    }
+    modules = [one.name for one in pkgutil.iter_modules(commands.__path__)]
+    assert registered == {name: f"hostcore.cli.commands.{name}:{name}_command" for name in modules}
+
+
+@pytest.mark.parametrize("name", ["../x", "list.x", ".", "", "__init__", "cancel\0", "ru n"])
+def test_what_is_no_name_of_a_command_is_unknown(hostcore: Callable, name: str) -> None:
+    said = hostcore(name)
+    assert (said.code, said.out) == (2, "")
+    assert "No such command" in said.err
