@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sys
+import termios
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -14,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from waiting import wait_until
 
 from hostcore_conformance.differences import first_difference
 from hostcore_conformance.excerpt import Beginning, shortened
@@ -103,6 +107,40 @@ def test_how_a_child_has_ended_is_told(fork_server: ForkServer, tmp_path: Path) 
     failed = call(fork_server, "fail", tmp_path / "2")
     assert (failed.code, failed.killed, failed.value) == (70, False, None)
     assert "ValueError: a mistake" in failed.output
+
+
+def test_a_child_that_has_ended_before_it_is_looked_at_does_not_hang(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, read = tmp_path / "1/answer.json", fork_server._read
+    pipe = fork_server._server.stdout
+
+    def both_are_told() -> bool:
+        if not answer.exists() or not (pid := answer.read_text()):
+            return False
+        waiting = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
+        return waiting >= len(f"{pid}\n0\n")  # its number, and how it has ended
+
+    def read_late() -> int:
+        wait_until(both_are_told, "the child to be over")
+        monkeypatch.setattr(fork_server, "_read", read)
+        return read()
+
+    monkeypatch.setattr(fork_server, "_read", read_late)
+    (tmp_path / "1").mkdir()
+    ended = fork_server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=5)
+    assert (ended.code, ended.timed_out) == (0, False)
+
+
+def test_modules_of_the_working_directory_are_not_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "queue.py").write_text("raise RuntimeError('not the one of Python')")
+    monkeypatch.chdir(tmp_path)
+    server = ForkServer()
+    try:
+        (tmp_path / "1").mkdir()
+        assert server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=60).code == 0
+    finally:
+        server.close()
 
 
 def test_a_child_that_hangs_is_killed_with_all_that_it_has_started(fork_server: ForkServer, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def test_a_handshake_that_is_cut_off_is_tried_again(monkeypatch: pytest.MonkeyPa
             with contextlib.suppress(OSError):
                 while True:
                     connection, _ = ingress.accept()
-                    connections.append(connection.recv(1))
+                    connections.append(connection.recv(1 << 16))  # all of it: what is left unread resets the connection
                     connection.close()
 
         threading.Thread(target=cut_off, daemon=True).start()

@@ -318,5 +318,7 @@ def test_a_run_in_the_mirror_alone_is_found_without_fetching_anything(mirrored: 
     assert find_in_mirror(machine.plan()) == f"{BASE}/a/framework=somewhere-Trainer"
     assert not machine.plan.runs.exists()
     assert find_in_mirror(machine.plan(run_id="b")) == ""
+    (machine.plan.runs / "a/attempts").mkdir(parents=True)  # all that a process has made that was killed at once
+    assert find_in_mirror(machine.plan()) == f"{BASE}/a/framework=somewhere-Trainer"
     machine.adopt()
     assert find_in_mirror(machine.plan()) == ""
