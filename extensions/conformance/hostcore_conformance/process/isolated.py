@@ -31,6 +31,8 @@ _CLOSED: Final = "hostcore conformance: closed"
 _END_SECONDS: Final = 10.0
 #: Importing a plugin and its libraries, on a slow machine.
 _BEGIN_SECONDS: Final = 60.0
+#: What it has printed is read by then; what it has started may keep its output open for longer.
+_READ_SECONDS: Final = 3.0
 
 
 @attrs.frozen(kw_only=True)
@@ -104,8 +106,8 @@ def _output(process: "subprocess.Popen[str]", end_seconds: float) -> str:
     is_closed = closed.wait(_BEGIN_SECONDS)
     with suppress(subprocess.TimeoutExpired):
         process.wait(end_seconds if is_closed else 0)
-        reader.join()
-        return "".join(lines)
+        reader.join(_READ_SECONDS)
+        return "".join(tuple(lines))
     raise ConformanceError(
         expected="the process to end after close()",
         got=f"a process that still runs {end_seconds:g} s later"

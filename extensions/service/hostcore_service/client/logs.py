@@ -138,7 +138,7 @@ def _require_attempt(job: RemoteJob, attempt: int | None) -> None:
 
 
 def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any]]) -> Iterator[str]:
-    """The lines that there are now, over several connections if they break.
+    """The lines that there are now, over several connections if they break: as many as bring something.
 
     :param query: Where to go on, asked for each connection.
     :raises HostcoreError: What the service says against it, or that it does not answer.
@@ -147,7 +147,10 @@ def _whole_lines(client: Client, path: str, query: Callable[[], Mapping[str, Any
     while True:
         try:
             with client.stream(path, accept=_NDJSON, query={**query(), "follow": "false"}) as pieces:
-                yield from filter(None, lines_of(pieces))  # an empty one says that the service is there
+                for line in lines_of(pieces):
+                    losses = 0
+                    if line:  # an empty one says that the service is there
+                        yield line
             return
         except Unavailable as lost:
             losses += 1

@@ -26,3 +26,12 @@ def test_empty_lines_say_that_the_service_is_there_and_nothing_else(
     said = ask(server, "logs", "a", "--output" if output else "--json")
     assert said.out == ("1 of 2\n2 of 2\n" if output else f"{first}\n{second}\n")
     assert "since=1" in server.asked[2].path
+
+
+def test_a_connection_that_is_cut_again_and_again_brings_all_lines(
+    script: Callable, answer: Any, ask: Callable
+) -> None:
+    lines = [f'{{"schema":"x","seq":{n},"attempt":1}}\n' for n in range(1, 8)]
+    pieces = [answer(body=line.encode(), headers=NDJSON, cut=True) for line in lines[:-1]]
+    server = script(answer(body=JOB), *pieces, answer(body=lines[-1].encode(), headers=NDJSON))
+    assert ask(server, "logs", "a", "--json").out == "".join(lines)
