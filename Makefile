@@ -1,6 +1,8 @@
 # GNU make. `make help` lists the targets. Everything that is installed goes into .venv; delete it at any time.
 
 SHELL := /bin/sh
+# Without bytecode on the disk, each process of the tests compiles all of hostcore, and pytest rewrites all assertions.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -13,7 +15,8 @@ EXAMPLE := example_trainers/flight_delay
 EXAMPLES := $(EXAMPLE) example_trainers/digits example_trainers/char_lm
 
 # What is not the host: a distribution each, which the host finds by entry point.
-EXTENSIONS := extensions/conformance extensions/engines extensions/service extensions/trackers
+EXTENSIONS := extensions/conformance extensions/engines extensions/environments extensions/lightning extensions/service extensions/trackers \
+              extensions/transformers
 
 # Not installed: their tests and those of their tutorials install them where they are alone.
 EXAMPLE_PLUGINS := example_plugins/sqlite_reporter example_plugins/vault_uploader
@@ -34,10 +37,11 @@ BUILD_DOCS = $(PY) -m sphinx -W --keep-going -E -q -b html -d docs/_build/doctre
 # Two for each core: a test waits for processes half of its time. The tests that take longest come first.
 WORKERS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 
-# The conformance kit's own suite, what the examples are asked by it, whole jobs over HTTP, and runs that go on elsewhere take
-# some minutes: .ci/run makes them.
-SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/integration tests/unit $(EXAMPLES) --ignore-glob='*/test_conformance.py' \
-         --ignore tests/integration/service --ignore tests/integration/mirror
+# What the examples are asked by the conformance kit, and runs that go on elsewhere take some minutes, as do the other folders
+# in tests/ and extensions/*/tests/: .ci/run makes them.
+SUITE := -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+         tests/integration $(wildcard $(EXTENSIONS:=/tests/integration)) tests/unit $(wildcard $(EXTENSIONS:=/tests/unit)) $(EXAMPLES) \
+         --ignore-glob='*/test_conformance.py' --ignore tests/integration/mirror
 
 # More arguments for pytest: `make test PYTEST_ARGS='-k resume -x'`.
 PYTEST_ARGS ?=
@@ -83,7 +87,7 @@ endif
 # HOSTCORE_TEST_SEED chooses the points.
 .PHONY: test-long
 test-long: $(VENV)/test.installed ## The suites of faults and of whole systems, at all their points: hours
-	HOSTCORE_TEST_LONG=1 $(PY) -m pytest -n 2 --dist worksteal tests/faults tests/e2e $(PYTEST_ARGS)
+	HOSTCORE_TEST_LONG=1 $(PY) -m pytest -n 2 --dist worksteal tests/faults tests/e2e $(wildcard $(EXTENSIONS:=/tests/e2e)) $(PYTEST_ARGS)
 
 .PHONY: docs
 docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error

@@ -5,7 +5,7 @@ the other in every round, each round beginning with another one. Before each, wh
 the disk brought to rest (``sync``), so that nobody pays for the blocks of another. Ratios are to ``write`` in the same
 round; a first round is not counted.
 
-    python benchmarks/checkpoint.py [--mb 400] [--rounds 7] [--dir FOLDER] [--only write,hostcore]
+    python benchmarks/checkpoint.py [--mb 400] [--rounds 7] [--dir FOLDER] [--only write,hostcore] [--json FILE]
 
 ==================  ================================================================================================
 ``write``           one file, written and fsynced from the tensors' memory: what all others are compared with
@@ -13,6 +13,7 @@ round; a first round is not counted.
 ``sha256``          the bytes hashed, in one thread
 ``hostcore``        blocks: ``StateBuffer.snapshot``. Done: written, hashed with SHA-256, committed; all fsynced
 ``hostcore_first``  the same with a new buffer, as at the first checkpoint of a run: the memory is allocated
+``hostcore_file``   as ``hostcore``, with all tensors in a ``TensorFile``
 ``torch.save``      and fsync
 ``safetensors``     ``save_file`` and fsync
 ``dcp.save``        ``torch.distributed.checkpoint``, one rank; it fsyncs by itself
@@ -24,7 +25,6 @@ None of the peers hashes what it writes, or leaves a checkpoint whole if it is k
 
 import argparse
 import hashlib
-import json
 import math
 import os
 import shutil
@@ -38,6 +38,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import results
 
 State = dict[str, Any]
 
@@ -135,15 +136,18 @@ def sha256(state: State) -> Save:
     return save
 
 
-def hostcore(state: State, *, first: bool = False) -> Save:
+def hostcore(state: State, *, first: bool = False, placed: bool = False) -> Save:
     from hostcore.checkpoints.commit import Draft
+    from hostcore.checkpoints.encoding import encode_state
     from hostcore.checkpoints.snapshot import StateBuffer
+    from hostcore_hookspecs import TensorFile
 
     buffer = StateBuffer()
+    model: Any = TensorFile("model.safetensors", state) if placed else state
 
     def save(folder: Path, clock: Clock) -> None:
         draft = Draft.begin(folder / "checkpoints", step=1, attempt=1)
-        snapshot = (StateBuffer() if first else buffer).snapshot({"model": state})
+        snapshot = (StateBuffer() if first else buffer).copy(encode_state({"model": model}))
         clock.returns()
         draft.commit(epoch=0, final=False, sealed=snapshot.write(draft.folder, "state"))
 
@@ -193,6 +197,7 @@ WAYS: dict[str, Callable[[State], Save]] = {
     "sha256": sha256,
     "hostcore": hostcore,
     "hostcore_first": lambda state: hostcore(state, first=True),
+    "hostcore_file": lambda state: hostcore(state, placed=True),
     "torch.save": torch_save,
     "safetensors": safetensors,
     "dcp.save": dcp_save,
@@ -240,7 +245,7 @@ def main() -> None:
     ask.add_argument("--rounds", type=int, default=7)
     ask.add_argument("--dir", type=Path, help="a folder on the disk to measure (else where temporary files go)")
     ask.add_argument("--only", default=",".join(WAYS), help="comma separated; write is always measured")
-    ask.add_argument("--json", action="store_true", help="print every single result, instead of a table")
+    results.add_option(ask)
     options = ask.parse_args()
     wanted = {"write", *options.only.split(",")}
     if unknown := wanted - WAYS.keys():
@@ -251,10 +256,12 @@ def main() -> None:
     saves = {name: way(state) for name, way in WAYS.items() if name in wanted}
     with tempfile.TemporaryDirectory(dir=options.dir) as folder:
         took = in_turns(saves, options.rounds, Path(folder))
-    if options.json:
-        rounds = {name: [attrs.asdict(one) for one in of_way] for name, of_way in took.items()}
-        print(json.dumps({"bytes": size, "tensors": len(state), "seconds": rounds}, indent=2))
-        return
+    seconds = {
+        f"{name}, {key}": [getattr(one, key) for one in of_way]
+        for name, of_way in took.items()
+        for key in ("blocked", "done")
+    }
+    results.write(options.json, "checkpoint", results.rows("s", seconds), mb=options.mb)
     print(f"{size / 1e6:.0f} MB in {len(state)} tensors, {options.rounds} rounds")
     print(table(took))
 

@@ -7,6 +7,7 @@ which begins with another one each time; medians are printed, and ratios are tak
 
     pip install datasets
     python benchmarks/feed.py [--rows 2000000] [--rounds 5] [--seconds 5] [--only limit,hostcore] [--tensors all]
+                              [--json FILE]
 
 =====================  =============================================================================================
 ``limit``              ``pyarrow.parquet.ParquetFile.iter_batches(65536)`` in one thread; no tensors
@@ -38,6 +39,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
+import results
 from feed_ways import BATCH_ROWS, COLUMNS, GROUP_ROWS, NAMES, SMALL_BATCH_ROWS, WAYS, Work
 
 
@@ -78,8 +80,8 @@ def make_file(path: Path, rows: int) -> str:
 
 
 def in_turns(works: Sequence[Work], rounds: int) -> list[list[dict[str, float]]]:
-    """The results of all works by round; each round begins with another one."""
-    results = []
+    """What is measured of all works by round; each round begins with another one."""
+    taken = []
     for number in range(rounds):
         turn = number % max(1, len(works))
         of_round = {}
@@ -88,39 +90,48 @@ def in_turns(works: Sequence[Work], rounds: int) -> list[list[dict[str, float]]]
             of_round[place] = answer = run(work)
             rate = answer["rows_per_second"]
             print(f"round {number + 1}: {work.way}, batches of {work.batch_rows}: {rate:,.0f} rows/s", file=sys.stderr)
-        results.append([of_round[place] for place in range(len(works))])
-    return results
+        taken.append([of_round[place] for place in range(len(works))])
+    return taken
 
 
-def table_of_rates(ways: Sequence[str], results: list[list[dict[str, float]]], twice: list[dict[str, float]]) -> str:
+def column(names: Sequence[str], taken: list[list[dict[str, float]]], key: str) -> dict[str, list[float]]:
+    """One figure of each way, by round."""
+    return {name: [of_round[place][key] for of_round in taken] for place, name in enumerate(names)}
+
+
+def name_of(work: Work) -> str:
+    """A row of the second table."""
+    return f"{work.way}, {len(work.columns) or len(COLUMNS['all'])} columns{', to_tensors' * bool(work.tensors)}"
+
+
+def table_of_rates(ways: Sequence[str], taken: list[list[dict[str, float]]], twice: list[dict[str, float]]) -> str:
     lines = [
         "| way | rows/s | of the limit | min..max | cores | MB | MB, twice the rows |",
         "|---|---|---|---|---|---|---|",
     ]
     for place, way in enumerate(ways):
-        of_way = [of_round[place] for of_round in results]
+        of_way = [of_round[place] for of_round in taken]
         rate, cores, peak = (
             statistics.median(one[key] for one in of_way) for key in ("rows_per_second", "cores", "peak_bytes")
         )
-        ratios = [of_round[place]["rows_per_second"] / of_round[0]["rows_per_second"] for of_round in results]
+        ratios = [of_round[place]["rows_per_second"] / of_round[0]["rows_per_second"] for of_round in taken]
         shown = f"{statistics.median(ratios):.3g} | {min(ratios):.3g}..{max(ratios):.3g}"
         memory = f"{peak / 1e6:.0f} | {twice[place]['peak_bytes'] / 1e6:.0f}"
         lines.append(f"| {way} | {rate:,.0f} | {shown} | {cores:.1f} | {memory} |")
     return "\n".join(lines)
 
 
-def table_of_small_batches(works: Sequence[Work], results: list[list[dict[str, float]]]) -> str:
-    step = statistics.median(one["step_microseconds"] for of_round in results for one in of_round)
+def table_of_small_batches(works: Sequence[Work], taken: list[list[dict[str, float]]]) -> str:
+    step = statistics.median(one["step_microseconds"] for of_round in taken for one in of_round)
     lines = [
         f"| batches of 32, beside steps of {step:.0f} µs | µs a batch, alone | µs added to a step | min..max |",
         "|---|---|---|---|",
     ]
     for place, work in enumerate(works):
-        alone = [SMALL_BATCH_ROWS / of_round[place]["rows_per_second"] * 1e6 for of_round in results]
-        added = [of_round[place]["added_microseconds"] for of_round in results]
-        name = f"{work.way}, {len(work.columns) or len(COLUMNS['all'])} columns{', to_tensors' * bool(work.tensors)}"
+        alone = [SMALL_BATCH_ROWS / of_round[place]["rows_per_second"] * 1e6 for of_round in taken]
+        added = [of_round[place]["added_microseconds"] for of_round in taken]
         shown = f"{statistics.median(added):.1f} | {min(added):.1f}..{max(added):.1f}"
-        lines.append(f"| {name} | {statistics.median(alone):.1f} | {shown} |")
+        lines.append(f"| {name_of(work)} | {statistics.median(alone):.1f} | {shown} |")
     return "\n".join(lines)
 
 
@@ -132,7 +143,7 @@ def main() -> None:
     ask.add_argument("--only", default=",".join(WAYS), help="comma separated; the limit is always measured")
     ask.add_argument("--tensors", choices=("two", "all"), default="two", help="the columns that become tensors")
     ask.add_argument("--dir", type=Path, help="where the data is made and kept (else a temporary folder)")
-    ask.add_argument("--json", action="store_true", help="print every single result, instead of tables")
+    results.add_option(ask)
     options = ask.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         compare(options, options.dir or Path(folder))
@@ -164,22 +175,14 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
     rates = in_turns(once, options.rounds)
     memory = in_turns(twice, 1)[0]
     small_rates = in_turns(small, options.rounds)
-    if options.json:
-        document = {
-            "rows": options.rows,
-            "rounds": [dict(zip(ways, of_round, strict=True)) for of_round in rates],
-            "twice_the_rows": dict(zip(ways, memory, strict=True)),
-            "small_batches": [
-                [
-                    {"way": work.way, "columns": work.columns, "tensors": work.tensors, **found}
-                    for work, found in zip(small, of_round, strict=True)
-                ]
-                for of_round in small_rates
-            ],
-            "not_installed": missing,
-        }
-        print(json.dumps(document, indent=2))
-        return
+    rows = {
+        **results.rows("rows/s", column(ways, rates, "rows_per_second"), less_is_better=False),
+        **results.rows("bytes", {f"{way}, peak": values for way, values in column(ways, rates, "peak_bytes").items()}),
+        **results.rows(
+            "µs", column([f"{name_of(work)}, added to a step" for work in small], small_rates, "added_microseconds")
+        ),
+    }
+    results.write(options.json, "feed", rows, rows=options.rows, tensors=options.tensors)
     what = f"{options.tensors} columns to tensors"
     print(f"{options.rows:,} rows, {options.rounds} rounds of {options.seconds:g} s, {what}")
     print(table_of_rates(ways, rates, memory))

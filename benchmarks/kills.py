@@ -5,7 +5,7 @@ processes at a random step, and is started again with the command or call that i
 until the last step is done. The same training without a kill says what the losses and the rows should have been.
 
     pip install lightning
-    python benchmarks/kills.py [--kills 20] [--seed 0] [--only hostcore,lightning] [--json]
+    python benchmarks/kills.py [--kills 20] [--seed 0] [--rounds 1] [--only hostcore,lightning] [--json FILE]
 
 ====================  ===========================================================================================
 ``failed starts``     starts that ended by themselves before the last step: a checkpoint that could not be loaded
@@ -32,10 +32,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import results
+
 ROWS, BATCH, EPOCHS, EVERY = 4096, 16, 2, 20
 STEPS = ROWS // BATCH * EPOCHS
 #: The file that every step appends a line to.
 LOG = "KILLS_LOG"
+COLUMNS = ("kills", "failed starts", "trained again", "rows skipped", "rows repeated", "other losses")
 
 
 def model() -> Any:
@@ -236,37 +239,46 @@ def compare(undisturbed: list[dict[str, Any]], run: dict[str, Any]) -> dict[str,
     }
 
 
+def measure(way: str, kills: int, seed: int) -> dict[str, int]:
+    """Train without a kill, and with kills."""
+    with tempfile.TemporaryDirectory() as calm, tempfile.TemporaryDirectory() as rough:
+        prepare(Path(calm))
+        prepare(Path(rough))
+        undisturbed = train(way, Path(calm), 0, random.Random(seed))["steps"]
+        return compare(undisturbed, train(way, Path(rough), kills, random.Random(seed)))
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="hostcore,lightning")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rounds", type=int, default=1, help="each with the next seed; the figures are sums")
+    results.add_option(parser)
     parser.add_argument("--train-lightning", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.train_lightning:
         lightning(arguments.train_lightning)
         return
-    table = {}
+    table: dict[str, list[dict[str, int]]] = {}
     for way in arguments.only.split(","):
         if way != "hostcore" and importlib.util.find_spec(way) is None:
             continue
-        with tempfile.TemporaryDirectory() as calm, tempfile.TemporaryDirectory() as rough:
-            prepare(Path(calm))
-            prepare(Path(rough))
-            undisturbed = train(way, Path(calm), 0, random.Random(arguments.seed))["steps"]
-            run = train(way, Path(rough), arguments.kills, random.Random(arguments.seed))
-            table[way] = compare(undisturbed, run)
-    if arguments.json:
-        print(json.dumps(table))
-        return
-    columns = ["kills", "failed starts", "trained again", "rows skipped", "rows repeated", "other losses"]
+        seeds = range(arguments.seed, arguments.seed + arguments.rounds)
+        table[way] = [measure(way, arguments.kills, seed) for seed in seeds]
+    counts = {
+        f"{way}, {column}": [figures[column] for figures in rounds]
+        for way, rounds in table.items()
+        for column in COLUMNS[1:]
+    }
+    results.write(arguments.json, "kills", results.rows("count", counts), kills=arguments.kills, seed=arguments.seed)
     print(f"{STEPS} steps, {ROWS} rows in each of {EPOCHS} epochs, a checkpoint every {EVERY} steps")
-    print(f"| way | {' | '.join(columns)} |")
-    print("|---" * (len(columns) + 1) + "|")
-    for way, figures in table.items():
-        print(f"| {way} | {' | '.join(str(figures[column]) for column in columns)} |")
+    print(f"| way | {' | '.join(COLUMNS)} |")
+    print("|---" * (len(COLUMNS) + 1) + "|")
+    for way, rounds in table.items():
+        sums = [sum(figures[column] for figures in rounds) for column in COLUMNS]
+        print(f"| {way} | {' | '.join(map(str, sums))} |")
 
 
 if __name__ == "__main__":

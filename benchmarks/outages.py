@@ -8,6 +8,7 @@ median of the others. All rows take turns, and each is compared with ``healthy``
 ratios is printed. The promise: at most 1.02.
 
     python benchmarks/outages.py [--steps 1000] [--rounds 5] [--only absent,slow] [--width 1024] [--no-peer]
+                                 [--json FILE]
 
 ======================= ========================================================================
 ``silent``              no reporter, no uploader
@@ -43,6 +44,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import results
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests" / "faults"))
@@ -310,6 +312,7 @@ def main() -> None:
     ask.add_argument("--width", type=int, default=1024)
     ask.add_argument("--no-peer", action="store_true")
     ask.add_argument("--peer-steps", type=int, default=500)
+    results.add_option(ask)
     for hidden in ("--peer-url", "--peer-result"):
         ask.add_argument(hidden, help=argparse.SUPPRESS)
     ask.add_argument("--far-side", action="store_true", help=argparse.SUPPRESS)
@@ -337,6 +340,14 @@ def main() -> None:
                 if has_peer and row in peer:
                     how = {"steps": options.peer_steps, "width": options.width}
                     peer[row].append(lightning_step(folder, far, row, **how))
+    every = {
+        f"{name}, {row}": values
+        for name, of in (("hostcore", times), ("lightning", peer))
+        for row, values in of.items()
+    }
+    rows_taken = results.rows("µs/step", {name: values for name, values in every.items() if values})
+    how = {"steps": options.steps, "peer_steps": options.peer_steps, "width": options.width}
+    results.write(options.json, "outages", rows_taken, **how)
     print(
         f"{options.steps} steps, {options.rounds} rounds, width {options.width}; the peer: {options.peer_steps} steps"
     )

@@ -5,15 +5,19 @@ stretches of hostcore's loop and of the plain one take turns, at the same steps 
 machine's speed hits both alike. Runs of one rank and of several are interleaved over rounds; the median stretch of each
 run is taken, and the median of these printed. One rank trains without DistributedDataParallel in both loops.
 
-    python benchmarks/ranks.py [--ranks 2] [--steps 2000] [--rounds 3] [--width 512] [--json]
+    python benchmarks/ranks.py [--ranks 2] [--steps 2000] [--rounds 3] [--width 512] [--json FILE]
 
-It needs as many free cores as ranks. ``scaling`` is the rows a second of all ranks together, over those of one rank
-times the number of ranks.
+It needs as many free cores as ranks. ``added`` is the median over all stretches of the difference to the plain stretch
+beside it, and ``in the loop`` what the first rank's loop spends outside ``train_step``: the host's own work, and its
+waiting for other ranks, but not what a step is slower because of the host's threads and processes. ``CPU`` is what all
+threads of the first rank's process work longer than in the plain stretches. ``scaling`` is the rows a second of all
+ranks together, over those of one rank times the number of ranks.
 """
 
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -22,6 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import results
 import torch
 
 from hostcore.toolkit import parallelize
@@ -30,6 +35,8 @@ from hostcore_hookspecs import Capabilities, StepContext, StepResult
 RESULT, WIDTH = "RANKS_RESULT", "RANKS_WIDTH"
 BATCH_ROWS = 64
 STRETCH = 100
+#: What a run measures, in seconds a step.
+MEASURED = ("hostcore", "plain", "added", "in the loop", "CPU added")
 
 
 class Perceptron:
@@ -41,7 +48,9 @@ class Perceptron:
         torch.set_num_threads(1)
         self.hosted: list[float] = []
         self.plain: list[float] = []
-        self.began = 0.0
+        self.host: list[float] = []
+        self.cpu: list[float] = []
+        self.began = self.began_cpu = self.left = self.outside = 0.0
 
     def configure(self, ctx: StepContext) -> Any:
         width = int(os.environ[WIDTH])
@@ -64,20 +73,24 @@ class Perceptron:
     def train_step(self, prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
         at = ctx.run_state.step % STRETCH
         now = time.perf_counter()
+        self.outside += now - self.left
         if at == 0:
             if ctx.run_state.step:
                 self.hosted.append((now - self.began) / STRETCH)
-                now = self.train_plainly()
-            self.began = now
-        return StepResult(metrics={"loss": self.step(prepared_batch)})
+                self.host.append(self.outside / STRETCH)
+                self.train_plainly((time.process_time() - self.began_cpu) / STRETCH)
+            self.outside = 0.0
+            self.began, self.began_cpu = time.perf_counter(), time.process_time()
+        result = StepResult(metrics={"loss": self.step(prepared_batch)})
+        self.left = time.perf_counter()
+        return result
 
-    def train_plainly(self) -> float:
-        began = time.perf_counter()
+    def train_plainly(self, cpu_hosted: float) -> None:
+        began, began_cpu = time.perf_counter(), time.process_time()
         for _ in range(STRETCH):
             self.step(self.batch)
-        now = time.perf_counter()
-        self.plain.append((now - began) / STRETCH)
-        return now
+        self.plain.append((time.perf_counter() - began) / STRETCH)
+        self.cpu.append(cpu_hosted - (time.process_time() - began_cpu) / STRETCH)
 
     def state_dict(self, state: Any) -> dict[str, object]:
         return {}
@@ -87,12 +100,14 @@ class Perceptron:
 
     def teardown(self, state: Any, ctx: StepContext) -> None:
         if ctx.rank == 0:
-            medians = [statistics.median(stretches[1:]) for stretches in (self.hosted, self.plain)]
+            added = [hosted - plain for hosted, plain in zip(self.hosted, self.plain, strict=True)]
+            measured = (self.hosted, self.plain, added, self.host, self.cpu)
+            medians = [statistics.median(stretches[1:]) for stretches in measured]
             Path(os.environ[RESULT]).write_text(json.dumps(medians))
 
 
-def measure(ranks: int, *, steps: int, width: int) -> tuple[float, float]:
-    """Seconds a step in hostcore's loop and in the plain one.
+def measure(ranks: int, *, steps: int, width: int) -> list[float]:
+    """Seconds a step, for each of ``MEASURED``.
 
     :raises SystemExit: With what the run wrote, when it failed.
     """
@@ -100,14 +115,15 @@ def measure(ranks: int, *, steps: int, width: int) -> tuple[float, float]:
         result = Path(folder, "result.json")
         job = {"trainer": "ranks:Perceptron", "devices": ["cpu"] * ranks, "max_steps": steps}
         Path(folder, "job.json").write_text(json.dumps(job))
-        Path(folder, "ranks.py").write_text(Path(__file__).read_text())
+        for module in (__file__, results.__file__):
+            shutil.copy(module, folder)
         environment = {**os.environ, RESULT: str(result), WIDTH: str(width), "OMP_NUM_THREADS": "1"}
         command = [str(Path(sys.executable).with_name("hostcore")), "run", "job.json"]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"the run with {ranks} ranks failed:\n{done.stderr}{done.stdout}")
-        hosted, plain = json.loads(result.read_text())
-        return hosted, plain
+        measured: list[float] = json.loads(result.read_text())
+        return measured
 
 
 def main() -> None:
@@ -117,25 +133,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--width", type=int, default=512, help="units of each hidden layer")
-    parser.add_argument("--json", action="store_true", help="print every single result, instead of a table")
+    results.add_option(parser)
     options = parser.parse_args()
     counts = (1, options.ranks)
-    results: dict[int, list[tuple[float, float]]] = {count: [] for count in counts}
+    found: dict[int, list[list[float]]] = {count: [] for count in counts}
     for number in range(options.rounds):
         for count in counts[:: 1 if number % 2 else -1]:
-            results[count].append(measure(count, steps=options.steps, width=options.width))
+            found[count].append(measure(count, steps=options.steps, width=options.width))
             print(f"round {number + 1} of {options.rounds}, {count} ranks", file=sys.stderr)
-    if options.json:
-        print(json.dumps(results))
-        return
-    print("| ranks | plain, µs a step | hostcore, µs a step | added | scaling, plain | scaling, hostcore |")
-    print("|---|---|---|---|---|---|")
-    alone = [statistics.median(each) for each in zip(*results[1], strict=True)]
-    for count in counts:
-        hosted, plain = (statistics.median(each) for each in zip(*results[count], strict=True))
-        added = statistics.median(hosted - plain for hosted, plain in results[count])
+    by_count = {count: [[one * 1e6 for one in each] for each in zip(*found[count], strict=True)] for count in counts}
+    by_row = {
+        f"ranks {count}, {name}": values
+        for count, columns in by_count.items()
+        for name, values in zip(MEASURED, columns, strict=True)
+    }
+    results.write(options.json, "ranks", results.rows("µs", by_row), steps=options.steps, width=options.width)
+    print("| ranks | plain, µs a step | hostcore | added | min..max | in the loop | CPU | scaling, plain | hostcore |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    alone = [statistics.median(each) for each in by_count[1]]
+    for count, columns in by_count.items():
+        hosted, plain, added, loop, cpu = (statistics.median(each) for each in columns)
+        spread = f"{min(columns[2]):+.0f}..{max(columns[2]):+.0f}"
         scaling = f"{alone[1] / plain:.2f} | {alone[0] / hosted:.2f}"
-        print(f"| {count} | {plain * 1e6:.0f} | {hosted * 1e6:.0f} | {added * 1e6:+.0f} | {scaling} |")
+        print(
+            f"| {count} | {plain:.0f} | {hosted:.0f} | {added:+.0f} ({added / plain:+.1%}) | {spread} "
+            f"| {loop:.0f} | {cpu:+.0f} | {scaling} |"
+        )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The job service: submits a second, how long lists take with many jobs, memory, cold start; beside an MLflow server.
 
-    python benchmarks/service.py [--jobs 10000] [--submits 800] [--requests 200] [--peer /path/to/mlflow] [--json]
+    python benchmarks/service.py [--jobs 10000] [--submits 800] [--requests 200] [--peer /path/to/mlflow] [--json FILE]
 
 ``hostcore serve`` and ``mlflow server`` run in processes of their own, with SQLite, one after the other. Eight clients,
 threads of this process, create jobs (a launcher that starts nothing takes them, and says that they have succeeded) and
@@ -25,6 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import results
 
 CLIENTS = 8
 PAGE = 50
@@ -114,15 +116,15 @@ def created_a_second(port: int, count: int, create: Callable[[Client, int], Any]
     return count / (time.perf_counter() - began)
 
 
-def milliseconds(count: int, ask: Callable[[], Any]) -> dict[str, float]:
-    """How long requests take, one after the other."""
+def milliseconds(count: int, ask: Callable[[], Any]) -> list[float]:
+    """How long each of some requests takes, one after the other."""
     ask()
     times = []
     for _ in range(count):
         began = time.perf_counter()
         ask()
         times.append((time.perf_counter() - began) * 1000)
-    return {"p50": statistics.median(times), "p99": statistics.quantiles(times, n=100)[98]}
+    return times
 
 
 def hostcore(place: Path, asked: argparse.Namespace) -> dict[str, Any]:
@@ -236,8 +238,20 @@ def rows(name: str, found: dict[str, Any]) -> Iterator[str]:
     yield f"| {name}: memory after the start, MB | {found['after_start_mb']:.0f} | |"
     yield f"| {name}: created a second, {CLIENTS} clients | {found['rate']:.0f} | |"
     for what, took in found["lists"].items():
-        yield f"| {name}: list, {what}, ms | {took['p50']:.1f} | {took['p99']:.1f} |"
+        p99 = statistics.quantiles(took, n=100)[98]
+        yield f"| {name}: list, {what}, ms | {statistics.median(took):.1f} | {p99:.1f} |"
     yield f"| {name}: memory with all of them, MB | {found['memory_mb']:.0f} | |"
+
+
+def results_of(name: str, found: dict[str, Any]) -> dict[str, results.Row]:
+    """The rows of one system; of a list, each request is a round."""
+    return {
+        **results.rows("s", {f"{name}: cold start": found["starts"]}),
+        **results.rows("jobs/s", {f"{name}: created": [found["rate"]]}, less_is_better=False),
+        **results.rows("ms", {f"{name}: list, {what}": took for what, took in found["lists"].items()}),
+        **results.rows("MB", {f"{name}: memory after the start": [found["after_start_mb"]]}),
+        **results.rows("MB", {f"{name}: memory with all of them": [found["memory_mb"]]}),
+    }
 
 
 def main() -> None:
@@ -246,7 +260,7 @@ def main() -> None:
     parser.add_argument("--submits", type=int, default=800)
     parser.add_argument("--requests", type=int, default=200)
     parser.add_argument("--peer", help="the command mlflow, in an environment of its own")
-    parser.add_argument("--json", action="store_true")
+    results.add_option(parser)
     asked = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -255,9 +269,8 @@ def main() -> None:
                 place = Path(folder, name)
                 place.mkdir()
                 found[name] = measure(place, asked)
-    if asked.json:
-        print(json.dumps(found))
-        return
+    every = {name: row for system, measured in found.items() for name, row in results_of(system, measured).items()}
+    results.write(asked.json, "service", every, jobs=asked.jobs, submits=asked.submits)
     print("| what | p50 | p99 |\n|---|---|---|")
     for name, measured in found.items():
         print("\n".join(rows(name, measured)))

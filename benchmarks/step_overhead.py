@@ -1,17 +1,20 @@
-"""Host time per training step: hostcore's loop beside a bare PyTorch loop, in the same process, on the same model.
+"""What a framework's loop adds to a training step, over a bare PyTorch loop in the same process; hostcore beside peers.
 
-Linear 16 -> 1, SGD, batch 32 in memory (the feed is measured apart), one thread. In every process, stretches of 500
-steps of the framework's loop and of the bare loop take turns, so that a drift of the machine's speed hits both alike; a
-stretch's overhead is its difference to the mean of the two bare ones beside it. Processes of all ways are interleaved
-over rounds; the median stretch of each process is taken, and the median of these printed. Peers are measured if they
-are installed in this environment:
+Linear 16 -> 1, SGD, batch 32, one thread. In every process, stretches of 500 steps of the framework's loop and of the
+bare loop take turns, so that a drift of the machine's speed hits both alike; a stretch's overhead is its difference to
+the mean of the two bare ones beside it. Processes of all ways are interleaved over rounds; the median stretch of each
+process is taken, and the median of these printed. Beside wall time stands what it is made of: processor time of the
+loop's thread, of the worker's other threads, and of the process that started it; how often the thread waited or lost
+its core, page faults, garbage collections. Ratios are to ignite in the same round. Peers are measured if they are
+installed in this environment; ``step_instructions.py`` counts where a machine is too busy for times:
 
     pip install lightning pytorch-ignite
-    python benchmarks/step_overhead.py [--steps 10000] [--rounds 5] [--only hostcore,ignite]
+    python benchmarks/step_overhead.py [--steps 10000] [--rounds 5] [--only hostcore,ignite] [--json FILE]
 
 ====================  ===========================================================================
 ``hostcore``          ``hostcore run``, metric_every 10, default reporters: as users run it
 ``hostcore_silent``   the same with metric_every 0 and no reporters: no events
+``hostcore_feed``     ``hostcore_silent`` with rows from Parquet in batches of 32: two columns, made tensors
 ``hostcore_callback`` the first with one callback that implements on_batch_end
 ``hostcore_wrapped``  the first with one callback that wraps train_step
 ``ignite``            a bare Engine with its lists of handlers
@@ -20,9 +23,11 @@ are installed in this environment:
 """
 
 import argparse
+import gc
 import importlib.util
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -32,11 +37,46 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import results
+
 RESULT = "STEP_OVERHEAD_RESULT"
 STEPS = "STEP_OVERHEAD_STEPS"
 
 
 STRETCH = 500
+#: What is taken of each stretch: µs a step, and counts in 1,000 steps.
+TAKEN = {
+    "wall": "wall µs",
+    "thread": "loop's thread, CPU µs",
+    "others": "other threads, CPU µs",
+    "supervisor": "parent process, CPU µs",
+    "waits": "waits",
+    "preempted": "core lost",
+    "faults": "page faults",
+    "collections": "collections",
+}
+
+
+def taken() -> dict[str, float]:
+    """What has been used up to now, by the names of :data:`TAKEN`; times in microseconds, counts in thousandths."""
+    usage = resource.getrusage(resource.RUSAGE_THREAD)
+    thread = time.thread_time()
+    return {
+        "thread": thread * 1e6,
+        "others": (time.process_time() - thread) * 1e6,
+        "supervisor": processor_time(os.getppid()) * 1e6,
+        "waits": usage.ru_nvcsw * 1e3,
+        "preempted": usage.ru_nivcsw * 1e3,
+        "faults": usage.ru_minflt * 1e3,
+        "collections": sum(one["collections"] for one in gc.get_stats()) * 1e3,
+        "wall": time.perf_counter() * 1e6,
+    }
+
+
+def processor_time(process: int) -> float:
+    """Of all threads of a process, in seconds; 0 where the kernel does not say."""
+    threads = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(one.read_text().split()[0]) for one in threads) / 1e9
 
 
 class Source:
@@ -48,8 +88,8 @@ class Source:
         torch.manual_seed(0)
         self.batch = (torch.randn(32, 16), torch.randn(32, 1))
         self.steps = steps
-        self.bare: list[float] = []
-        self.framework: list[float] = []
+        self.bare: list[dict[str, float]] = []
+        self.framework: list[dict[str, float]] = []
         self._parts = parts()
 
     def __len__(self) -> int:
@@ -64,28 +104,40 @@ class Source:
         """Called before every step."""
         if step % STRETCH:
             return
-        now = time.perf_counter()
         if step:
-            self.framework.append((now - self._since) / STRETCH * 1e6)
-        self.bare.append(self._bare_stretch())
-        self._since = time.perf_counter()
+            self.framework.append(self._since())
+        self._begin()
+        self._run_bare()
+        self.bare.append(self._since())
+        self._begin()
 
-    def _bare_stretch(self) -> float:
+    def _begin(self) -> None:
+        self._began = taken()
+
+    def _since(self) -> dict[str, float]:
+        now = taken()
+        return {name: (now[name] - self._began[name]) / STRETCH for name in TAKEN}
+
+    def _run_bare(self) -> None:
         model, optimizer, loss_fn = self._parts
-        began = time.perf_counter()
         for _ in range(STRETCH):
             x, y = self.batch
             loss = loss_fn(model(x), y)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-        return (time.perf_counter() - began) / STRETCH * 1e6
 
-    def answer(self) -> dict[str, float]:
-        """Microseconds a step: the bare loop's, and the framework's over it. The first stretches are for warming up."""
-        beside = [(before + after) / 2 for before, after in zip(self.bare, self.bare[1:], strict=False)]
-        over = [took - bare for took, bare in zip(self.framework, beside, strict=False)]
-        return {"bare": statistics.median(self.bare[2:]), "over": statistics.median(over[2:])}
+    def answer(self) -> dict[str, dict[str, float]]:
+        """Of a step of the bare loop, and of the framework's over it. The first stretches are for warming up."""
+        both = list(zip(self.bare, self.bare[1:], self.framework, strict=False))[2:]
+        over = {
+            name: statistics.median(took[name] - (before[name] + after[name]) / 2 for before, after, took in both)
+            for name in TAKEN
+        }
+        return {
+            "bare": {name: statistics.median(before[name] for before, _, _ in both) for name in TAKEN},
+            "over": over,
+        }
 
 
 def parts() -> tuple[Any, Any, Callable[..., Any]]:
@@ -99,22 +151,27 @@ def parts() -> tuple[Any, Any, Callable[..., Any]]:
 class Trainer:
     """The same step as a hostcore trainer."""
 
+    source_class = Source
+
     def setup(self) -> None:
         import torch
 
-        from hostcore_hookspecs import StepResult  # the peers' environments may lack it
+        from hostcore.toolkit import to_tensors  # the peers' environments may lack it
+        from hostcore_hookspecs import StepResult
 
         torch.set_num_threads(1)
-        self.StepResult = StepResult
+        self.StepResult, self.to_tensors = StepResult, to_tensors
 
     def configure(self) -> Any:
-        self.source, self.step = Source(int(os.environ[STEPS])), -1
+        self.source, self.step = self.source_class(int(os.environ[STEPS])), -1
         self.batch = self.source.batch
         return parts()
 
     def prepare_batch(self, raw_batch: Any, state: Any) -> Any:
         self.step = step = self.step + 1
         self.source.tick(step)
+        if raw_batch is not None:
+            self.to_tensors(raw_batch)
         return self.batch
 
     def train_step(self, prepared_batch: Any, state: Any) -> Any:
@@ -165,7 +222,10 @@ def hostcore(steps: int, **job: Any) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         # Import paths are searched in the job file's folder, so the job lies beside this module.
-        (place / "step_overhead.py").symlink_to(Path(__file__).resolve())
+        for module in (__file__, results.__file__):
+            (place / Path(module).name).symlink_to(Path(module).resolve())
+        if "dataset" in job:
+            write_rows(place / "rows.parquet", steps)
         (place / "job.json").write_text(json.dumps({"trainer": "step_overhead:Trainer", "max_steps": steps, **job}))
         environment = {
             **os.environ,
@@ -178,6 +238,16 @@ def hostcore(steps: int, **job: Any) -> dict[str, Any]:
         subprocess.run(command, env=environment, check=True, capture_output=True)
         answer: dict[str, Any] = json.loads((place / "result.json").read_text())
         return answer
+
+
+def write_rows(file: Path, steps: int) -> None:
+    """Two columns, with rows for so many steps of 32."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {"x": np.arange(32 * steps, dtype=np.float32), "y": np.arange(32 * steps, dtype=np.int64)}
+    pq.write_table(pa.table(columns), file, row_group_size=65_536)
 
 
 def peer(name: str, steps: int) -> dict[str, Any]:
@@ -232,10 +302,12 @@ def lightning(steps: int) -> Source:
     return source
 
 
+DATASET = {"source": "parquet", "parquet_paths": "rows.parquet", "batch_size": 32}
 PEERS = {"ignite": (ignite, "ignite"), "lightning": (lightning, "lightning")}
 WAYS: dict[str, Callable[[int], dict[str, Any]]] = {
     "hostcore": hostcore,
     "hostcore_silent": lambda steps: hostcore(steps, metric_every=0, terminal=False),
+    "hostcore_feed": lambda steps: hostcore(steps, metric_every=0, terminal=False, dataset=DATASET),
     "hostcore_callback": lambda steps: hostcore(steps, callbacks=["step_overhead:BatchEnd"]),
     "hostcore_wrapped": lambda steps: hostcore(steps, callbacks=["step_overhead:Wrapping"]),
     "ignite": lambda steps: peer("ignite", steps),
@@ -256,6 +328,7 @@ def main() -> None:
     ask.add_argument("--rounds", type=int, default=5)
     ask.add_argument("--only", default=",".join(WAYS), help="comma separated")
     ask.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
+    results.add_option(ask)
     options = ask.parse_args()
     if options.peer:
         run_peer(options.peer, options.steps)
@@ -263,19 +336,35 @@ def main() -> None:
     wanted = options.only.split(",")
     missing = [name for name in wanted if name in PEERS and not importlib.util.find_spec(PEERS[name][1])]
     ways = [name for name in WAYS if name in wanted and name not in missing]
-    over: dict[str, list[float]] = {name: [] for name in ways}
-    loops: list[float] = []
-    for _ in range(options.rounds):
-        for name in ways:
-            answer = WAYS[name](options.steps)
-            loops.append(answer["bare"])
-            over[name].append(answer["over"])
-    print(f"bare loop: {statistics.median(loops):.0f} µs a step; {options.steps} steps, {options.rounds} rounds")
-    print("| loop | overhead µs/step | min..max |\n|---|---|---|")
-    for name, values in over.items():
-        print(f"| {name} | {statistics.median(values):.1f} | {min(values):.1f}..{max(values):.1f} |")
+    rounds = [{name: WAYS[name](options.steps) for name in ways} for _ in range(options.rounds)]
+    bare = statistics.median(answer["bare"]["wall"] for each in rounds for answer in each.values())
+    print(f"bare loop: {bare:.0f} µs a step; {options.steps} steps, {options.rounds} rounds\n")
+    print(f"| loop | {' | '.join(TAKEN.values())} | of ignite, wall | of ignite, CPU |\n|{'---|' * (len(TAKEN) + 3)}")
+    for name in ways:
+        cells = [in_words([each[name]["over"][what] for each in rounds]) for what in TAKEN]
+        for cost in (lambda over: over["wall"], processor_time_of):
+            ratios = [cost(each[name]["over"]) / cost(each["ignite"]["over"]) for each in rounds if "ignite" in each]
+            cells.append(in_words(ratios, digits=2) if ratios else "-")
+        print(f"| {name} | {' | '.join(cells)} |")
     for name in missing:
-        print(f"| {name} | not installed here | |")
+        print(f"| {name} | not installed here |{' |' * (len(TAKEN) + 1)}")
+    of_each = {name: [each[name]["over"] for each in rounds] for name in ways}
+    found = {
+        **results.rows("µs", {f"{name}, wall": [over["wall"] for over in of_each[name]] for name in ways}),
+        **results.rows("µs", {f"{name}, CPU": [processor_time_of(over) for over in of_each[name]] for name in ways}),
+    }
+    results.write(options.json, "step_overhead", found, steps=options.steps)
+
+
+def processor_time_of(over: dict[str, float]) -> float:
+    """Of all threads and processes, in µs a step."""
+    return over["thread"] + over["others"] + over["supervisor"]
+
+
+def in_words(values: list[float], *, digits: int = 1) -> str:
+    """Median, and the least and most where they differ."""
+    low, median, high = (f"{one:.{digits}f}" for one in (min(values), statistics.median(values), max(values)))
+    return median if low == high else f"{median} ({low}..{high})"
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ nitpick_ignore_regex = [
     # The standard library's, as annotations of the contract spell them.
     ("py:.*", r"(Any|BaseException|Callable|Iterator|Mapping|Sequence|Tensor|ModuleType|Literal|NamedTuple|Protocol)"),
     ("py:class", r"hostcore_hookspecs\.markers\._F"),
+    ("py:class", r"hostcore_hookspecs\.setting_types\.T_co"),
     ("py:class", r"hostcore\.toolkit\.devices\.Batch"),
 ]
 

@@ -23,13 +23,10 @@ from typing import NoReturn
 
 import attrs
 
-from hostcore.cli.adopting import ranks_of_engine
 from hostcore.cli.output import fail
 from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
-from hostcore.cli.running import run_plan
-from hostcore.cli.stopping import leave, stoppable_at_once
+from hostcore.cli.running import run_and_leave
 from hostcore.job.spec import DeliveryUse
-from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -116,14 +113,10 @@ def run_described(
     """
     open_closed_streams()
     hide_secrets()
-    with Interrupts() as interrupts:
-        try:
-            with ranks_of_engine(interrupts, runs=runs) as ranks:
-                with stoppable_at_once(interrupts, as_json=False):
-                    made = plan(ranks.world_size if ranks else None)
-                leave(interrupts, run_plan(made, interrupts, ranks=ranks))
-        except HostcoreError as error:
-            fail(as_said(error), as_json=False)
+    try:
+        run_and_leave(plan, runs=runs, here=True)
+    except HostcoreError as error:
+        fail(as_said(error), as_json=False)
 
 
 def main() -> NoReturn:

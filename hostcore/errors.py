@@ -1,9 +1,13 @@
 """Errors of the host itself."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class Errors(HostcoreError):
@@ -43,3 +47,20 @@ def described(error: HostcoreError) -> str:
 def all_errors(error: HostcoreError) -> tuple[HostcoreError, ...]:
     """The errors behind an error: itself, unless it is several."""
     return error.errors if isinstance(error, Errors) else (error,)
+
+
+def for_each(items: Iterable[A], act: Callable[[A], B]) -> list[B]:
+    """What comes of each item; all are tried, whatever is wrong with one of them.
+
+    :raises Errors: Everything that was wrong.
+    """
+    done: list[B] = []
+    errors: list[HostcoreError] = []
+    for item in items:
+        try:
+            done.append(act(item))
+        except HostcoreError as error:
+            errors += all_errors(error)
+    if errors:
+        raise Errors(errors)
+    return done

@@ -8,10 +8,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Final
 
 import attrs
@@ -21,6 +22,7 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Listener
 from hostcore.supervisor.attempt.restarting import Restart, run_attempts
 from hostcore.supervisor.attempt.supervise import supervise
+from hostcore.supervisor.environment import UnusableEnvironment
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, make_plan
@@ -70,7 +72,15 @@ def require_one_rank(plan: RunPlan) -> None:
     """See that a run can be one of this process alone.
 
     :raises SeveralRanks: When the job asks for several devices, or this process is one of several ranks.
+    :raises UnusableEnvironment: When the job has an environment of its own.
     """
+    if plan.spec.environment is not None:
+        python = plan.python or plan.programs_python
+        raise UnusableEnvironment(
+            f"a run in this process has its Python, and the job's environment has {python}",
+            pointer="/environment",
+            hint="use `hostcore run` without --in-process, or remove the key",
+        )
     if plan.spec.ranks > 1:
         devices = ", ".join(plan.spec.requested_devices)
         raise SeveralRanks(
@@ -97,7 +107,12 @@ def run_here(
 
     :param restart: Why it is started, if it is one more after a failure.
     """
-    seat = _Seat(interrupts)
+    workers: SimpleQueue[_WorkerHere | None] = SimpleQueue()
+
+    def spawn(rank: int, contract: Path, output: Path) -> _WorkerHere:  # noqa: ARG001 - its output stays in the terminal
+        workers.put(worker := _WorkerHere(contract, interrupts))
+        return worker
+
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="hostcore supervisor") as threads:
         supervised = threads.submit(
             supervise,
@@ -106,10 +121,10 @@ def run_here(
             interrupts,
             restart=restart,
             listeners=listeners,
-            spawn=seat.spawn,
+            spawn=spawn,
         )
-        worker = seat.wait_for(supervised)
-        if worker is not None:
+        supervised.add_done_callback(lambda _: workers.put(None))
+        if (worker := workers.get()) is not None:  # else the supervisor has given up before it needed one
             worker.work()
         return supervised.result()
 
@@ -123,27 +138,6 @@ class SeveralRanks(HostcoreError):
 def _is_a_signal(requested_by: str) -> bool:
     """Whether the process was asked, and not by one of its own components."""
     return requested_by == "user" or requested_by.startswith(_SIGNAL)
-
-
-class _Seat:
-    """Where the supervisor's thread leaves the worker that this thread is to be."""
-
-    def __init__(self, interrupts: Interrupts) -> None:
-        self._interrupts = interrupts
-        self._taken = threading.Event()
-        self._worker: _WorkerHere | None = None
-
-    def spawn(self, rank: int, contract: Path, output: Path) -> "_WorkerHere":  # noqa: ARG002
-        """Start a worker, as the supervisor sees it. Its output stays in the terminal."""
-        self._worker = _WorkerHere(contract, self._interrupts)
-        self._taken.set()
-        return self._worker
-
-    def wait_for(self, supervised: "Future[RunResult]") -> "_WorkerHere | None":
-        """The worker to be; None if the supervisor gave up before it needed one."""
-        supervised.add_done_callback(lambda _: self._taken.set())
-        self._taken.wait()
-        return self._worker
 
 
 class _WorkerHere:

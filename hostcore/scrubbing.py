@@ -71,6 +71,8 @@ def when_known(call: Callable[[], object]) -> None:
 
 def is_in(text: str | bytes) -> bool:
     """Whether a text shows anything of what is known."""
+    if not _texts:
+        return False
     if isinstance(text, str):
         return any(form in text for form in _texts)
     return any(form in text for form in _bytes)

@@ -2,9 +2,10 @@
 
 Most tests of a command are about what it does, and pay seconds for imports that are always the same. ``hostcore(...)``
 gives a ``subprocess.Popen`` whose process is a fork of the server: with its own number, session, working directory,
-environment, streams and exit code. The first two workers that the command starts are forks as well, and children of
+environment, streams and exit code. The first three workers that the command starts are forks as well, and children of
 the command. All further processes are started as everywhere else. ``popen`` and ``run`` do the same for other programs
-in Python: ``python -m module``, ``python -c code``, ``python script.py``.
+in Python: ``python -m module``, ``python -c code``, ``python script.py``. The first three ranks of an agent of torchrun
+(``python -m torch.distributed.run``) are forks, too, with workers of their own.
 
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
 (``PYTHONHASHSEED``, ``LD_PRELOAD``, …) is therefore started as everywhere else, and so is every
@@ -91,15 +92,21 @@ PRELOADED = (
 )
 #: Commands and modules that start workers.
 WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "validate")
-#: Workers that are forked before a command begins. Later it is too late: the command has threads, and a state.
-SPARE_WORKERS = 2
+#: The module of an agent of torchrun.
+AGENT = "torch.distributed.run"
+#: Workers or ranks that are forked before a command begins. Later it is too late: the command has threads, and a state.
+#: Of several ranks, none can be the worker that is started before the job is read.
+SPARE_PROCESSES = 3
 #: Beginnings of variables that are read when an interpreter or a library starts.
 READ_AT_START = (
     *("COVERAGE_", "LANG", "LC_", "LD_", "MALLOC_", "PYTHON"),
     *("KMP_", "MKL_", "MPL", "OMP_", "OPENBLAS_", "TORCH_"),
 )
 #: Those of them that a fork heeds.
-HANDLED = ("OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED")
+HANDLED = (
+    *("OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTHONUNBUFFERED"),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+)
 #: Files in ``PYTHONPATH`` that are run when an interpreter starts.
 RUN_AT_START = ("sitecustomize.py", "usercustomize.py")
 #: Descriptors below it are those of a process, above are copies on their way to it.
@@ -122,11 +129,12 @@ def ran(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subproce
 def popen(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
     """Start a command: as a fork, if its program is ``hostcore`` or this interpreter.
 
-    :param command: Of the interpreter's options, ``-P`` may come before ``-m``, ``-c`` or the script, and no other.
+    With options of the interpreter that a fork could not have any more, it is a new process all the same.
+
     :param options: Of ``subprocess.Popen``.
     """
     words = [os.fspath(word) for word in command]
-    is_known = words[0] in (COMMAND, sys.executable)
+    is_known = words[0] == COMMAND or (words[0] == sys.executable and _can_be_fork(words[1:]))
     if sys.platform != "linux" or not is_known or not _is_like_here(options.get("env") or os.environ):
         return subprocess.Popen(words, **options)
     return _ForkOfServer(words, **options)
@@ -147,6 +155,14 @@ def run(
             process.kill()
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def _can_be_fork(arguments: Sequence[str]) -> bool:
+    """Whether of the interpreter's options only ``-u`` and then ``-P`` come before ``-m``, ``-c`` or the script."""
+    for option in ("-u", "-P"):
+        if arguments and arguments[0] == option:
+            arguments = arguments[1:]
+    return bool(arguments) and (arguments[0] in ("-c", "-m") or not arguments[0].startswith("-"))
 
 
 def _is_like_here(environment: Mapping[str, str]) -> bool:
@@ -365,11 +381,19 @@ def _serve(listener: socket.socket) -> Callable[[], object]:
 def _become_command(question: Mapping[str, Any], descriptors: list[int]) -> Callable[[], object]:
     signal.set_wakeup_fd(-1)
     _become(question, descriptors)
-    program, *arguments = question["command"]
-    if set(arguments) & set(WITH_WORKER) and not {"-h", "--help", "--in-process"} & set(arguments):
-        be_worker = _keep_spare_workers()
-        if be_worker is not None:
-            return be_worker
+    return _act_as(question["command"])
+
+
+def _act_as(command: list[str]) -> Callable[[], object]:
+    """What a process does that has become a command."""
+    program, *arguments = command
+    be_spare = None
+    if AGENT in arguments:
+        be_spare = _keep_spare_ranks()
+    elif set(arguments) & set(WITH_WORKER) and not {"-h", "--help", "--in-process"} & set(arguments):
+        be_spare = _keep_spare_workers()
+    if be_spare is not None:
+        return be_spare
     if program != COMMAND:
         return _program(arguments)
     from hostcore.cli import main
@@ -380,6 +404,7 @@ def _become_command(question: Mapping[str, Any], descriptors: list[int]) -> Call
 
 def _program(arguments: list[str]) -> Callable[[], None]:
     """What an interpreter does that gets these arguments."""
+    arguments = arguments[1:] if arguments[0] == "-u" else arguments
     has_folder = arguments[0] != "-P"
     what, *rest = arguments if has_folder else arguments[1:]
     if what == "-m":
@@ -420,21 +445,23 @@ def _become(question: Mapping[str, Any], descriptors: list[int]) -> None:
     os.environ.clear()
     os.environ.update(question["env"])
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = sys.__stdout__ = _output(1, "strict")
-    sys.stderr = sys.__stderr__ = _output(2, "backslashreplace")
+    is_buffered = question["command"][1:2] != ["-u"] and not os.environ.get("PYTHONUNBUFFERED")
+    sys.stdout = sys.__stdout__ = _output(1, "strict", is_buffered=is_buffered)
+    sys.stderr = sys.__stderr__ = _output(2, "backslashreplace", is_buffered=is_buffered)
     time.tzset()
     random.seed()
     importlib.import_module("numpy").random.seed()
     if threads := question["env"].get("OMP_NUM_THREADS"):
         importlib.import_module("torch").set_num_threads(int(threads))
+    sys.dont_write_bytecode = bool(question["env"].get("PYTHONDONTWRITEBYTECODE"))
     sys.argv = list(question["command"])
     sys.path[:] = [*filter(None, question["env"].get("PYTHONPATH", "").split(os.pathsep)), *_PATH]
     importlib.invalidate_caches()
 
 
-def _output(descriptor: int, errors: str) -> io.TextIOWrapper:
+def _output(descriptor: int, errors: str, *, is_buffered: bool) -> io.TextIOWrapper:
     raw = open(descriptor, "wb", buffering=0, closefd=False)  # noqa: SIM115
-    if os.environ.get("PYTHONUNBUFFERED"):
+    if not is_buffered:
         return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, write_through=True)  # type: ignore[arg-type]
     line_wise = raw.isatty() or descriptor == 2
     return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors=errors, line_buffering=line_wise)
@@ -449,30 +476,61 @@ def _keep_spare_workers() -> Callable[[], object] | None:
 
     :return: In such a fork: what it is to do. None: this is the command, whose workers they will be.
     """
-    from hostcore.supervisor.workers import spawn
+    from hostcore.supervisor.workers import early, spawn
 
+    found = _fork_spares(lambda command: command[:4] == [sys.executable, "-P", "-m", "hostcore.worker"])
+    if isinstance(found, _InSpare):
+        return found.act
+    for module in (early, spawn):
+        module.subprocess = SimpleNamespace(Popen=found, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    return None
+
+
+def _keep_spare_ranks() -> Callable[[], object] | None:
+    """Fork processes that become the first ranks of this agent of torchrun; see ``_keep_spare_workers``."""
+    from torch.distributed.elastic.multiprocessing.subprocess_handler import subprocess_handler
+
+    found = _fork_spares(lambda command: command[0] in (COMMAND, sys.executable))
+    if isinstance(found, _InSpare):
+        return found.act
+    subprocess_handler.Popen = found
+    return None
+
+
+class _InSpare:
+    """This process is a spare one, and knows now what it is to do."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        self.act = act
+
+
+def _fork_spares(is_known: Callable[[list[str]], bool]) -> _InSpare | Callable[..., subprocess.Popen[Any]]:
+    """Fork spare processes.
+
+    :return: In such a fork: what it is to do. Else what starts processes: a spare one becomes a command that is known.
+    """
     spare: list[tuple[int, socket.socket]] = []
-    for _ in range(SPARE_WORKERS):
+    for _ in range(SPARE_PROCESSES):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
             for line in (ours, *(line for _, line in spare)):
                 line.close()
-            return _wait_to_be_worker(theirs)
+            return _InSpare(_wait_to_be_needed(theirs))
         theirs.close()
         spare.append((pid, ours))
 
-    def popen(command: list[str], **options: Any) -> subprocess.Popen[Any]:
-        if spare and command[:4] == [sys.executable, "-P", "-m", "hostcore.worker"] and _is_like_here(options["env"]):
+    def popen(args: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        command = list(args)
+        if spare and is_known(command) and _is_like_here(options["env"]):
             with suppress(ConnectionError):  # it was killed
-                return _SpareWorker(*spare.pop(0), command, **options)
+                return _SpareProcess(*spare.pop(0), command, **options)
         return subprocess.Popen(command, **options)
 
-    spawn.subprocess = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
-    return None
+    return popen
 
 
-class _SpareWorker(subprocess.Popen):  # type: ignore[type-arg]
+class _SpareProcess(subprocess.Popen):  # type: ignore[type-arg]
     """The fork that was kept for this, and is a child like every other."""
 
     def __init__(self, pid: int, line: socket.socket, command: list[str], **options: Any) -> None:
@@ -483,15 +541,17 @@ class _SpareWorker(subprocess.Popen):  # type: ignore[type-arg]
         asked = _asked(self, given)
         pid, line = self._kept
         say = {
-            "command": list(self.args)[3:],  # type: ignore[arg-type]
+            "command": list(self.args),
             "cwd": str(Path.cwd()),
             "env": dict(asked["env"]),
             "new_session": asked["start_new_session"],
             "passed": list(asked["pass_fds"]),
         }
+        streams = [asked["p2cread"], asked["c2pwrite"], asked["errwrite"]]
+        streams = [standard if stream == -1 else stream for standard, stream in enumerate(streams)]
         with line:
             try:
-                _send(line, say, [asked["p2cread"], asked["c2pwrite"], asked["errwrite"], *asked["pass_fds"]])
+                _send(line, say, [*streams, *asked["pass_fds"]])
                 line.recv(1)  # it has its session
             finally:
                 self._close_pipe_fds(*(asked[name] for name in _PIPES))  # type: ignore[attr-defined]
@@ -499,7 +559,7 @@ class _SpareWorker(subprocess.Popen):  # type: ignore[type-arg]
         self._child_created = True
 
 
-def _wait_to_be_worker(line: socket.socket) -> Callable[[], object]:
+def _wait_to_be_needed(line: socket.socket) -> Callable[[], object]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's is for the command
     asked = _receive(line)
     if asked is None:  # the command has come to its end without
@@ -510,7 +570,7 @@ def _wait_to_be_worker(line: socket.socket) -> Callable[[], object]:
     _become(question, descriptors)
     os.write(told, b"!")
     os.close(told)
-    return importlib.import_module("hostcore.worker.__main__").main
+    return _act_as(question["command"])
 
 
 def _end(act: Callable[[], object]) -> NoReturn:

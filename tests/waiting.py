@@ -5,15 +5,20 @@ from collections.abc import Callable
 from typing import Any
 
 
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 120) -> Any:
+def wait_until(
+    condition: Callable[[], Any], what: str, *, seconds: float = 300, found: Callable[[], str] | None = None
+) -> Any:
     """Wait for a condition; how long it takes proves nothing, but it must not take for ever.
 
+    :param seconds: With four runs on two cores, two nodes of Ray have taken more than 120 seconds to begin.
+    :param found: Tells at the end what there was instead.
     :return: What the condition returned, which is true.
     :raises AssertionError: It names ``what`` was waited for.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         time.sleep(0.02)
-    raise AssertionError(f"waited {seconds} s in vain for: {what}")
+    instead = f"; there is:\n{found()}" if found else ""
+    raise AssertionError(f"waited {seconds} s in vain for: {what}{instead}")

@@ -28,12 +28,14 @@ from hostcore_hookspecs.events import (
 )
 
 
-def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:
+def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # noqa: PLR0912 - one for each event
     """What people should read about an event; None for one that only moves the progress on.
 
     :param best: The metrics of a validation that are to be marked as the best so far.
     """
     match event.payload:
+        case Metrics() | Progress():  # most of all events
+            return None
         case RunSubmitted(devices=devices) if len(devices) > 1:
             return format_devices(devices)
         case RunResumed(path=path):

@@ -43,7 +43,7 @@ class RunProgress:
             self._points.append((event.time_ms, self.step))
         elif isinstance(payload, Validation):
             self.validated = _shown_metric(payload.metrics, loss="val/loss") or self.validated
-        elif isinstance(payload, Metrics | Progress):
+        elif isinstance(payload, (Metrics, Progress)):
             self._points.append((event.time_ms, self.step))
             if payload.samples_per_second is not None:
                 self.samples_per_second = payload.samples_per_second

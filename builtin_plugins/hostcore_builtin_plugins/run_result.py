@@ -68,10 +68,11 @@ def result_of(run_dir: str, earlier: int | None) -> LaunchStatus | None:
     return LaunchStatus(status=status, message=str(message), exit_code=ended.get("exit_code"))
 
 
-def read_log(file: Path, since: str) -> LogChunk:
+def read_log(file: Path, since: str, *, whole_lines: bool = False) -> LogChunk:
     """A piece of a file that grows.
 
     :param since: A byte offset; empty for the beginning.
+    :param whole_lines: Whether it ends with a line, unless it has none.
     :raises FatalError: If ``since`` is none.
     """
     if since and not (since.isascii() and since.isdecimal()):
@@ -81,6 +82,8 @@ def read_log(file: Path, since: str) -> LogChunk:
         with _opened(file) as log:
             log.seek(offset)
             data = log.read(_CHUNK_BYTES)
+        if whole_lines:
+            data = data[: data.rfind(b"\n") + 1] or data
     except FileNotFoundError:
         return LogChunk(text="", next=str(offset))
     decoder = codecs.getincrementaldecoder("utf-8")("replace")

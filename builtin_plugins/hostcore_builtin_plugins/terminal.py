@@ -110,7 +110,7 @@ class _LineView:
             self._show_progress()  # the last step, if it was not shown
         if message:
             self._write(message)
-        if isinstance(event.payload, Metrics | Progress) and self._is_due(event):
+        if isinstance(event.payload, (Metrics, Progress)) and self._is_due(event):
             self._show_progress()
 
     def close(self) -> None:

@@ -11,7 +11,6 @@ from sphinx.application import Sphinx
 
 from hostcore.job.forms import Key, arms, array_of, bare, expected, is_union, object_form
 from hostcore.job.json_values import to_plain
-from hostcore.job.load import not_yet
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import alternatives
 
@@ -47,13 +46,7 @@ def _default(key: Key) -> str | None:
     return f"``{json.dumps(to_plain(default))}``"
 
 
-def _not_yet(key: Key, inside: str | None) -> str:
-    """Why any value but the default is refused in this version; empty if it is not. Found out by trying one."""
-    value = {key.name: [None, None]}
-    return " ".join(f"*Refused for now: {error.message}.*" for error in not_yet({inside: value} if inside else value))
-
-
-def _key(key: Key, inside: str | None) -> Iterator[str]:
+def _key(key: Key) -> Iterator[str]:
     default = _default(key)
     facts = [expected(key.form)]
     if key.required:
@@ -62,16 +55,15 @@ def _key(key: Key, inside: str | None) -> Iterator[str]:
         facts.append(f"default {default}")
     yield f"``{key.name}``"
     help_text = _literals(key.attribute.metadata.get("help", ""))
-    told = f"{help_text} {_not_yet(key, inside)}".strip()
-    yield from indented([f"*{facts[0]}*" + "".join(f" · {fact}" for fact in facts[1:]), "", told])
+    yield from indented([f"*{facts[0]}*" + "".join(f" · {fact}" for fact in facts[1:]), "", help_text])
 
 
-def _keys(cls: type[attrs.AttrsInstance], inside: str | None = None) -> Iterator[str]:
+def _keys(cls: type[attrs.AttrsInstance]) -> Iterator[str]:
     form = object_form(cls)
     if form.shorthand:
         yield from (f"A plain string is short for an object with ``{form.shorthand}`` alone.", "")
     for key in form.keys.values():
-        yield from _key(key, inside)
+        yield from _key(key)
     if form.rest:
         yield from ("All other keys are the settings of the plugin.", "")
 
@@ -90,7 +82,7 @@ def render() -> list[str]:
     lines = [*title("The keys of a job", "-"), *_keys(JobSpec)]
     for cls, keys in _nested(JobSpec).items():
         lines += title(f"Inside {alternatives([f'``{key}``' for key in keys])}", "-")
-        lines += [docstring(cls), "", *_keys(cls, keys[0])]
+        lines += [docstring(cls), "", *_keys(cls)]
     return lines
 
 

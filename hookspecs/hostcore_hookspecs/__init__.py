@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hostcore_hookspecs.job import Job, PluginUse, Resources
     from hostcore_hookspecs.kinds import KINDS, Kind
     from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
-    from hostcore_hookspecs.markers import hookimpl, not_a_hook
+    from hostcore_hookspecs.markers import hookimpl, not_a_hook, when_recorded
     from hostcore_hookspecs.plan import Plan, PluginRef
     from hostcore_hookspecs.policy import Denial, PolicyContext, Principal
     from hostcore_hookspecs.reporter import ReporterContext
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         SampleRequest,
         StopRequest,
     )
-    from hostcore_hookspecs.secret import Secret
-    from hostcore_hookspecs.step import Capabilities, StepControl, StepResult
+    from hostcore_hookspecs.setting_types import ImportPath, Secret
+    from hostcore_hookspecs.step import Capabilities, StepControl, StepResult, TensorFile
     from hostcore_hookspecs.trainer import Trainer
     from hostcore_hookspecs.uploader import Artifact, UploadContext, UploadReceipt
 
@@ -43,15 +43,15 @@ _MODULES = {
     "job": ("Job", "PluginUse", "Resources"),
     "kinds": ("KINDS", "Kind"),
     "launcher": ("LaunchContext", "LaunchHandle", "LaunchPlan", "LaunchStatus", "LogChunk"),
-    "markers": ("hookimpl", "not_a_hook"),
+    "markers": ("hookimpl", "not_a_hook", "when_recorded"),
     "plan": ("Plan", "PluginRef"),
     "policy": ("Denial", "PolicyContext", "Principal"),
     "reporter": ("ReporterContext",),
     "resolver": ("ResolveContext",),
     "run_state": ("Best", "Checkpoint", "GeneratedSample", "MetricPoint", "RunState", "SampleRequest", "StopRequest"),
-    "step": ("Capabilities", "StepControl", "StepResult"),
+    "step": ("Capabilities", "StepControl", "StepResult", "TensorFile"),
     "trainer": ("Trainer",),
-    "secret": ("Secret",),
+    "setting_types": ("ImportPath", "Secret"),
     "uploader": ("Artifact", "UploadContext", "UploadReceipt"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -71,6 +71,7 @@ __all__ = [
     "FatalError",
     "GeneratedSample",
     "HostcoreError",
+    "ImportPath",
     "InvalidData",
     "InvalidSettings",
     "Job",
@@ -97,12 +98,14 @@ __all__ = [
     "StepControl",
     "StepResult",
     "StopRequest",
+    "TensorFile",
     "Trainer",
     "TransientError",
     "UploadContext",
     "UploadReceipt",
     "hookimpl",
     "not_a_hook",
+    "when_recorded",
 ]
 
 if not TYPE_CHECKING:  # a type checker would take every name for a public one

@@ -6,5 +6,5 @@ take away, and changes ``trainer_api_version`` (``v<major>``).
 
 from typing import Final
 
-API_VERSION: Final = "1.0.0"
+API_VERSION: Final = "1.1.0"
 TRAINER_API_VERSION: Final = "v" + API_VERSION.split(".", 1)[0]

@@ -37,6 +37,9 @@ class Host(Protocol):
     def warn(self, message: str) -> None:
         """Record a warning."""
 
+    def record(self, name: str, value: "float | int | torch.Tensor") -> None:
+        """Add to the metrics of the present step."""
+
 
 @attrs.define(kw_only=True, eq=False)
 class StepContext:
@@ -53,6 +56,12 @@ class StepContext:
     local_rank: int = 0
     world_size: int = 1
     run_state: RunState = attrs.field(factory=RunState)
+    #: What the batch at hand is of: ``train``, ``validation`` or ``test``. ``train`` also where there is no batch.
+    split: str = "train"
+    #: The number of the batch at hand on this rank, from 0: in training since the beginning of the epoch, also when the
+    #: run goes on inside of it; else since the beginning of this validation or test. With ``accumulate`` each batch of
+    #: a step counts, and ``train_step`` sees the number of its last one.
+    batch_index: int = 0
     #: ``weights`` and the fetched ``inputs`` of the job: absolute paths, by name.
     model_handles: Mapping[str, Any] = attrs.field(factory=dict)
     #: The training data, opened; None without a data source.
@@ -65,6 +74,9 @@ class StepContext:
     #: The run directory, absolute: a callback's own files go into a folder there named like the callback, written by
     #: rank 0. Empty in a context made by hand.
     run_dir: str = ""
+    #: False in a validation or test for a batch that this rank repeats, so that all ranks have as many. What its step
+    #: returns does not count, and a trainer that adds up predictions for ``evaluation_metrics`` leaves it out.
+    batch_counts: bool = True
     _host: Host | None = None
 
     def is_canceled(self) -> bool:
@@ -119,6 +131,21 @@ class StepContext:
             warnings.warn(message, stacklevel=2)
         else:
             self._host.warn(message)
+
+    def record(self, name: str, value: "float | int | torch.Tensor") -> None:
+        """Add a metric to those that ``train_step`` returns for the present step.
+
+        For callbacks, in ``on_batch_begin`` and ``on_batch_end``, around ``prepare_batch`` and ``train_step``, and in
+        what these call, such as a hook of the optimizer; on the loop's thread. What holds for a metric of a step holds
+        for it: a tensor is not read before a step whose metrics are recorded, other steps leave no trace, and several
+        ranks record their weighted mean. A name that the step has already fails the run, with both who report it.
+
+        :param name: ``loss`` is recorded as ``train/loss``, ``lr`` as ``train/lr``.
+        :param value: A number, or a tensor with one element.
+        :raises HostcoreError: Outside of a step, where there is none that it could belong to.
+        :raises RuntimeError: When the context is not part of a run.
+        """
+        self._of_run("record").record(name, value)
 
     def _of_run(self, method: str) -> Host:
         if self._host is None:

@@ -53,7 +53,7 @@ class Dataset(Protocol):
 
 @attrs.frozen(kw_only=True)
 class DataContext:
-    """What a data source is told about the run."""
+    """What a data source, and a trainer that brings its data, is told about the run."""
 
     seed: int = 0
     rank: int = 0
@@ -70,7 +70,8 @@ def open_dataset(dataset: Mapping[str, Any], ctx: DataContext) -> Dataset:
 
     Settings of the source's own arrive in its constructor (``settings``), if it declares ``Settings``.
 
-    :param dataset: The job's ``dataset`` (or ``validation``, ``test``) as given; paths are absolute.
+    :param dataset: The job's ``dataset`` (or ``validation``, ``test``) as given, by it or by its trainer; paths are
+        absolute.
     :param ctx: About the run.
     :raises InvalidData: When the data is missing or is not what the settings say.
     """

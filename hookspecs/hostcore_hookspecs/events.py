@@ -249,6 +249,14 @@ NAMES: Final[Mapping[type[Payload], str]] = MappingProxyType({cls: name for name
 ENDS: Final = frozenset({"run_succeeded", "run_failed", "run_cancelled", "run_preempted"})
 
 
+def fields_of(payload: Payload) -> dict[str, Any]:
+    """The fields of a payload as plain JSON. What the values hold is not copied."""
+    fields = {field.name: getattr(payload, field.name) for field in payload.__attrs_attrs__}
+    if isinstance(payload, RunFailed):
+        fields["error"] = attrs.asdict(payload.error)
+    return fields
+
+
 @attrs.frozen(kw_only=True)
 class Event:
     """One event of a run."""
@@ -272,7 +280,7 @@ class Event:
         return NAMES[type(self.payload)]
 
     def as_dict(self) -> dict[str, Any]:
-        """The event as one flat JSON object: a line of ``events.jsonl``."""
+        """The event as one flat JSON object, a line of ``events.jsonl``. What its values hold is not copied."""
         return {
             "schema": SCHEMA,
             "seq": self.seq,
@@ -283,5 +291,5 @@ class Event:
             "event": self.name,
             "step": self.step,
             "epoch": self.epoch,
-            **attrs.asdict(self.payload),
+            **fields_of(self.payload),
         }

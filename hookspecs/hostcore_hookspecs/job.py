@@ -88,6 +88,9 @@ class Job:
     annotations: Mapping[str, str] = attrs.field(factory=_empty)
     #: What the launcher asks its engine for.
     resources: Resources = attrs.field(factory=Resources)
+    #: What the job's own environment is made of: ``requirements``, ``lock``, ``python``, ``interpreter``, ``used_by``.
+    #: None: it runs in that of the host.
+    environment: Mapping[str, Any] | None = None
     #: Where the run is mirrored to.
     checkpoint_base_uri: str | None = None
     #: What copies the run elsewhere, the one that ``checkpoint_base_uri`` stands for included.

@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 
 import attrs
 
-from hostcore_hookspecs.markers import PROJECT_NAME
-
 #: The entry-point group of commands: name -> a ``click.Command``, which ``hostcore NAME`` calls. Its module imports
 #: what the command needs when it runs, since ``hostcore --help`` imports the modules of all commands.
 COMMANDS_GROUP: Final = "hostcore.commands"
@@ -17,9 +15,11 @@ COMMANDS_GROUP: Final = "hostcore.commands"
 #: The entry-point group of run clients: URL scheme -> a class, made with the URL that ``--server SCHEME://…`` gives.
 RUN_CLIENTS_GROUP: Final = "hostcore.run_clients"
 
-Room = Literal["worker", "supervisor"]
+#: The entry-point group of what builds environments for workers: name -> a subclass of
+#: ``hostcore.supervisor.environment.EnvironmentBuilder``, made without arguments.
+ENVIRONMENTS_GROUP: Final = "hostcore.environments"
 
-_MARK = f"{PROJECT_NAME}_spec"
+Room = Literal["worker", "supervisor"]
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +52,10 @@ class Kind:
     @property
     def hooks(self) -> tuple[str, ...]:
         """The names of all its hooks, in the order of the specification."""
-        return tuple(name for name, value in vars(self.specification).items() if hasattr(value, _MARK))
+        from hostcore_hookspecs.markers import PROJECT_NAME
+
+        mark = f"{PROJECT_NAME}_spec"
+        return tuple(name for name, value in vars(self.specification).items() if hasattr(value, mark))
 
     @property
     def label(self) -> str:

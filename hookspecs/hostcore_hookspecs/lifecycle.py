@@ -103,7 +103,8 @@ def on_validation_begin(run_state: RunState, ctx: StepContext) -> None:
 def on_validation_end(metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
     """Called after a validation.
 
-    :param metrics: The weighted means over the validation data, by recorded name (``val/loss``).
+    :param metrics: The weighted means over the validation data, and what the trainer's ``evaluation_metrics`` returned
+        on the first rank; by recorded name (``val/loss``).
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
     """
@@ -122,7 +123,8 @@ def on_test_begin(run_state: RunState, ctx: StepContext) -> None:
 def on_test_end(metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
     """Called after the test.
 
-    :param metrics: The weighted means over the test data, by recorded name (``test/loss``).
+    :param metrics: The weighted means over the test data, and what the trainer's ``evaluation_metrics`` returned on the
+        first rank; by recorded name (``test/loss``).
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
     """

@@ -14,6 +14,7 @@ hookspec = pluggy.HookspecMarker(PROJECT_NAME)
 hookimpl = pluggy.HookimplMarker(PROJECT_NAME)
 
 NOT_A_HOOK: Final = "hostcore_not_a_hook"
+WHEN_RECORDED: Final = "hostcore_when_recorded"
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -26,3 +27,20 @@ def not_a_hook(method: _F) -> _F:
     """
     setattr(method, NOT_A_HOOK, True)
     return method
+
+
+def when_recorded(wrapper: _F) -> _F:
+    """Wrap ``train_step`` only where the host records metrics: every ``metric_every`` steps, and at the last.
+
+    At all other steps the wrapper is not called and costs nothing. For one that adds to the metrics of a step::
+
+        @hookimpl(wrapper=True)
+        @when_recorded
+        def train_step(self):
+            result = yield
+            return attrs.evolve(result, metrics={**result.metrics, "room/degrees": self.degrees()})
+
+    A job whose ``metric_every`` is 0 never calls it.
+    """
+    setattr(wrapper, WHEN_RECORDED, True)
+    return wrapper

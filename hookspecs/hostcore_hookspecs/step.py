@@ -1,12 +1,18 @@
-"""What a step returns, and what a trainer declares that it can do."""
+"""The values of trainers: what a step returns, where a state is stored, and what a trainer declares that it can do."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+_SUFFIX: Final = ".safetensors"
+#: What safetensors itself keeps under a name among the tensors.
+_RESERVED: Final = "__metadata__"
 
 
 @attrs.frozen(kw_only=True)
@@ -19,9 +25,10 @@ class StepControl:
     backoff_seconds: float | None = None
 
 
-@attrs.frozen(kw_only=True, eq=False)
+# Not frozen: attrs sets each field of a frozen object by a call, which would double what one costs at every step.
+@attrs.define(kw_only=True, eq=False)
 class StepResult:
-    """What one step reports.
+    """What one step reports. To be read, not changed: a wrapper around a step returns another one.
 
     An object of another class with the attributes ``metrics`` and, if it likes, ``debug``, ``control`` and ``weight``
     is accepted as well.
@@ -50,3 +57,63 @@ class Capabilities:
     precisions: tuple[str, ...] = ("fp32",)
     #: May run on several ranks.
     distributed: bool = False
+
+
+def _below_trainer(_file: "TensorFile", _attribute: "attrs.Attribute[str]", path: str) -> None:
+    parts = PurePosixPath(path).parts
+    if path != "/".join(parts) or ".." in parts or not re.fullmatch(rf"[^/\0][^\0]*{re.escape(_SUFFIX)}", path):
+        raise ValueError(
+            f"{path!r} is no name of a tensor file: it is a plain path below trainer/ that ends with {_SUFFIX},"
+            " such as model.safetensors"
+        )
+
+
+def _named(_file: "TensorFile", _attribute: "attrs.Attribute[Any]", tensors: "Mapping[str, Tensor]") -> None:
+    for name in tensors:
+        if not isinstance(name, str) or name == _RESERVED:
+            raise ValueError(f"{name!r} cannot be the name of a tensor in a safetensors file")
+
+
+def _texts(_file: "TensorFile", _attribute: "attrs.Attribute[Any]", metadata: Mapping[str, str]) -> None:
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise ValueError(f"the metadata of a safetensors file are texts, and {key!r} is {value!r}")
+
+
+@attrs.frozen(eq=False)
+class TensorFile(Mapping[str, "Tensor"]):
+    """Tensors of a state that a checkpoint stores in ``trainer/<path>`` under their own names.
+
+    ::
+
+        def state_dict(self, state):
+            weights = TensorFile("model.safetensors", state["model"].state_dict())
+            return {"model": weights, "optimizer": state["optimizer"].state_dict()}
+
+    The host copies them between two steps and writes them in the background, as it does with all of the state; what
+    else the program needs, such as ``config.json``, ``save_checkpoint`` writes beside it. So
+    ``from_pretrained("<checkpoint>/trainer")`` reads what the run itself resumes from, and it is stored once.
+    ``load_state_dict`` gets a plain dictionary of the same names and tensors. A callback's ``callback_state`` may
+    have such files, too: averaged weights, for instance.
+
+    A tensor that is there under two names, as tied weights are, is stored under the first; ``load_state_dict`` gets
+    both. Only whole tensors can be placed: of one that is spread over ranks, ``full_tensor()``.
+
+    :param path: Below ``trainer/`` of the checkpoint, with ``/``; it ends with ``.safetensors``.
+    :param tensors: By name; not copied before the checkpoint is made.
+    :param metadata: Texts for the header of the file, beside ``{"format": "pt"}``, which is always there.
+    :raises ValueError: When the path, a name or the metadata cannot be stored.
+    """
+
+    path: str = attrs.field(validator=_below_trainer)
+    tensors: "Mapping[str, Tensor]" = attrs.field(validator=_named, repr=False)
+    metadata: Mapping[str, str] = attrs.field(factory=dict, validator=_texts)
+
+    def __getitem__(self, name: str) -> "Tensor":
+        return self.tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)

@@ -1,4 +1,4 @@
-"""The trainer contract: six required methods and seven optional ones.
+"""The trainer contract: six required methods and nine optional ones.
 
 A trainer is a plain class without markers or base class; its methods may take any subset of the arguments below, by
 name. Callbacks may wrap them: ``@hookimpl(wrapper=True)``. All ranks call every method at the same step.
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.data_source import DataContext
 from hostcore_hookspecs.markers import hookspec
 from hostcore_hookspecs.run_state import SampleRequest
 from hostcore_hookspecs.step import StepResult
@@ -15,13 +16,29 @@ from hostcore_hookspecs.step import StepResult
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    from torch import Tensor
 
 REQUIRED = ("setup", "configure", "prepare_batch", "train_step", "state_dict", "load_state_dict")
 
 
 @hookspec(firstresult=True)
+def data_sections(hyperparams: Any, ctx: DataContext) -> Mapping[str, Mapping[str, Any]] | None:
+    """Called once at start-up, on every rank, before the data is opened and before :func:`setup`: the data it brings.
+
+    For a trainer that knows its data already, as a ``DataModule`` does, so that a job need not name it again. Also
+    called when a job is only checked, and before an evaluation: it should be quick, and depend on its arguments alone.
+
+    :param hyperparams: As ``ctx.hyperparams``: an instance of ``Hyperparams``, or the job's own mapping.
+    :param ctx: About the run: seed, ranks and ``cache_dir``. Its ``split`` says nothing.
+    :return: The sections ``dataset``, ``validation`` and ``test``, any of them, as a job would have them: plain JSON.
+        Equal on all ranks. A section that the job has wins, as a whole, and so do its ``mock_batches`` over
+        ``dataset``. A ``source`` may be an import path. None for none.
+    """
+
+
+@hookspec(firstresult=True)
 def setup(ctx: StepContext) -> None:
-    """Called once, before anything else, on every rank.
+    """Called once, before anything else but :func:`data_sections`, on every rank.
 
     The place for downloads, tokenizers and statistics of the data.
 
@@ -41,6 +58,9 @@ def configure(ctx: StepContext) -> Any:
 @hookspec(firstresult=True)
 def prepare_batch(raw_batch: "pa.RecordBatch | Any", state: Any, ctx: StepContext) -> Any:
     """Called for every batch, on the loop's thread: turn rows into what :func:`train_step` takes.
+
+    Batches of a validation or a test come here too; ``ctx.split`` says what this one is of, ``ctx.batch_index`` its
+    number.
 
     :param raw_batch: ``job.batch_size`` rows, with the columns of the job's ``dataset.columns``. An element of the
         job's ``mock_batches``, or None, for a job without data.
@@ -68,7 +88,8 @@ def state_dict(state: Any) -> dict[str, object]:
 
     :param state: What :func:`configure` returned.
     :return: A dictionary of tensors, numbers, strings, bytes, NumPy arrays, None, and lists, tuples and dictionaries of
-        these. Model, optimizer and scheduler; the host itself stores the random states and the place in the data.
+        these. Model, optimizer and scheduler; the host itself stores the random states and the place in the data. A
+        :class:`~hostcore_hookspecs.TensorFile` says in which file its tensors are stored.
     """
 
 
@@ -133,6 +154,21 @@ def test_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
 
 
 @hookspec(firstresult=True)
+def evaluation_metrics(state: Any, ctx: StepContext) -> "Mapping[str, float | int | Tensor] | None":
+    """Called once after the last batch of every validation and test, without gradients.
+
+    For metrics that are no mean over batches, such as F1 or AUROC: :func:`validate_step` and :func:`test_step` add up
+    what they need (where ``ctx.batch_counts``), and this method computes them and begins anew. All ranks call it, so it
+    may contain collectives. It is not called for an evaluation that a request to stop has ended early.
+
+    :param state: What :func:`configure` returned.
+    :param ctx: The context of this attempt.
+    :return: Scalars or zero-dimensional tensors, by name, or None for none. What the first rank returns is recorded
+        beside the weighted means, on all ranks alike; a name that is among these is an error.
+    """
+
+
+@hookspec(firstresult=True)
 def generate_sample(
     state: Any, step: int, request: SampleRequest, output_dir: str, ctx: StepContext
 ) -> Mapping[str, object] | None:
@@ -161,6 +197,7 @@ def transform_batch(raw_batch: "pa.RecordBatch", rng: "np.random.Generator", ctx
         position in it.
     :param ctx: ``job``, ``hyperparams``, ranks and ``model_handles`` of this attempt. No optimizer, dataset or
         precision; ``device`` is ``"cpu"``, ``run_state`` stays at its beginning, and ``request_stop`` raises.
+        ``split`` and ``batch_index`` are those of this batch, in whichever process.
     :return: What :func:`prepare_batch` gets as its ``raw_batch``: arrays, tensors on the CPU, record batches, plain
         values, or anything else that can be pickled.
     """

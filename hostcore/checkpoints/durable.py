@@ -13,6 +13,8 @@ from typing import Final
 
 #: Large enough that a thread which writes seldom has to ask the training loop for the interpreter.
 _CHUNK_BYTES: Final = 16 << 20
+#: What a file must leave free on its disk, for the log and the result of the run, which is worth more than it.
+_SPARE_BYTES: Final = 64 << 10
 
 
 def fsync_file(path: Path) -> None:
@@ -60,6 +62,18 @@ def make_hidden_folder(path: Path) -> None:
     :raises FileExistsError: When the name is taken.
     """
     os.mkdir(path)  # noqa: PTH102
+
+
+def require_room(folder: Path, size: int) -> None:
+    """See that a file fits, as far as the file system tells: one that does not would fill the disk until it is removed.
+
+    :param size: In bytes.
+    :raises OSError: When it does not (``ENOSPC``).
+    """
+    told = os.statvfs(folder)
+    free = (told.f_bfree if os.geteuid() == 0 else told.f_bavail) * told.f_frsize
+    if told.f_blocks and free < size + _SPARE_BYTES:  # some network file systems tell nothing
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
 
 
 def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> None:

@@ -13,11 +13,14 @@ from hostcore.checkpoints.errors import CheckpointError, UnstorableState
 from hostcore.checkpoints.layout import Entry
 from hostcore.checkpoints.sharded import is_sharded, sharded_node
 from hostcore.checkpoints.tree import TAG, Json, TreePath, to_base64
+from hostcore_hookspecs.step import TensorFile
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
 FORMAT: Final = "hostcore.state/1"
+#: The folder of a checkpoint that holds the trainer's own files.
+TRAINER_FOLDER: Final = "trainer"
 
 #: What safetensors calls the dtypes. By name: not every torch has them all.
 _SAFETENSORS_NAMES: Final[Mapping[torch.dtype, str]] = {
@@ -42,6 +45,8 @@ class Leaf:
 
     entry: Entry
     source: torch.Tensor | np.ndarray[Any, Any]
+    #: Of the file that it goes into, as :attr:`Encoded.files` has it; empty: the state's own.
+    file: str = ""
 
     @property
     def on_cuda(self) -> bool:
@@ -71,8 +76,10 @@ class Encoded:
 
     #: The content of its JSON file.
     document: bytes
-    #: What is to be copied into its safetensors file.
+    #: What is to be copied into its safetensors files.
     leaves: Sequence[Leaf]
+    #: Files that hold a part of the tensors, by their paths in the checkpoint, with their metadata.
+    files: Mapping[str, Mapping[str, str]]
     #: Tensors that are spread over ranks, by key: the same keys on all ranks that have the same state.
     sharded: "Mapping[str, DTensor]"
 
@@ -84,7 +91,8 @@ def encode_state(value: object) -> Encoded:
     """
     encoder = _LeafEncoder()
     document = orjson.dumps({"format": FORMAT, **tree.encode(value, encoder)})
-    return Encoded(document=document, leaves=list(encoder.leaves.values()), sharded=encoder.sharded)
+    leaves = [*encoder.leaves.values(), *encoder.placed]
+    return Encoded(document=document, leaves=leaves, files=encoder.files, sharded=encoder.sharded)
 
 
 def encode_whole(value: object) -> Encoded:
@@ -103,12 +111,13 @@ def encode_whole(value: object) -> Encoded:
 
 
 def tensors_by_key(value: object) -> dict[str, torch.Tensor]:
-    """All tensors of a tree of values, by the keys that they are stored under.
+    """All tensors in the own files of a state, by the keys that they are stored under.
 
     :raises UnstorableState: As :func:`encode_state` does.
     """
     encoded = encode_state(value)
-    plain = {leaf.entry.key: leaf.source for leaf in encoded.leaves if isinstance(leaf.source, torch.Tensor)}
+    own = [leaf for leaf in encoded.leaves if not leaf.file]
+    plain = {leaf.entry.key: leaf.source for leaf in own if isinstance(leaf.source, torch.Tensor)}
     return {**plain, **encoded.sharded}
 
 
@@ -129,10 +138,10 @@ def allocate(size: int, *, pinned: bool) -> torch.Tensor:
         ) from error
 
 
-def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Mapping[str, int]) -> None:
+def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Sequence[int]) -> None:
     """Copy all leaves into memory, to their places; complete when this returns."""
-    for leaf in leaves:
-        leaf.copy_to(memory, begins[leaf.entry.key])
+    for leaf, begin in zip(leaves, begins, strict=True):
+        leaf.copy_to(memory, begin)
     for device in {leaf.source.device for leaf in leaves if leaf.on_cuda}:
         torch.cuda.synchronize(device)
 
@@ -142,16 +151,21 @@ class _LeafEncoder:
     """Encodes tensors, arrays and their kin, and collects what goes into the safetensors file."""
 
     leaves: dict[str, Leaf] = attrs.field(factory=dict)  # by key
+    #: Those of files of their own, and the metadata of these.
+    placed: list[Leaf] = attrs.field(factory=list)
+    files: dict[str, Mapping[str, str]] = attrs.field(factory=dict)
     sharded: "dict[str, DTensor]" = attrs.field(factory=dict)  # by key
-    #: Keys by view; the tree keeps the tensors alive meanwhile, so addresses stay theirs.
-    _views: dict[object, str] = attrs.field(factory=dict)
+    #: Nodes by view; the tree keeps the tensors alive meanwhile, so addresses stay theirs.
+    _views: dict[object, dict[str, Json]] = attrs.field(factory=dict)
 
     def encode(self, value: object, place: TreePath) -> dict[str, Json] | None:
         """See ``tree.LeafEncoder``."""
         if is_sharded(value):
             return self._sharded(value, place)
         if isinstance(value, torch.Tensor):
-            return {TAG: "tensor", "key": self._tensor(value, place)}
+            return self._tensor(value, place)
+        if isinstance(value, TensorFile):
+            return self._tensor_file(value, place)
         if type(value) is np.ndarray:
             return self._array(value, place)
         return self.encode_key(value, place)
@@ -168,7 +182,24 @@ class _LeafEncoder:
             return {TAG: "torch.Size", "items": list(value)}
         return None
 
-    def _tensor(self, tensor: torch.Tensor, place: TreePath) -> str:
+    def _tensor_file(self, file: TensorFile, place: TreePath) -> dict[str, Json]:
+        path = f"{TRAINER_FOLDER}/{file.path}"
+        if path in self.files:
+            raise UnstorableState(place.pointer, f"a second file that is called {path}", hint="Give it another name.")
+        self.files[path] = file.metadata
+        nodes: dict[str, Json] = {}
+        for name, tensor in file.items():
+            within = TreePath(place, name)
+            if is_sharded(tensor):
+                hint = "Place what its .full_tensor() returns, or leave it in state_dict without a TensorFile."
+                raise UnstorableState(within.pointer, "a tensor that is spread over ranks, in a TensorFile", hint=hint)
+            if not isinstance(tensor, torch.Tensor):
+                what = f"of class {type(tensor).__module__}.{type(tensor).__qualname__}, in a TensorFile"
+                raise UnstorableState(within.pointer, what, hint="A TensorFile holds tensors and nothing else.")
+            nodes[name] = self._tensor(tensor, within, file=path, name=name)
+        return {TAG: "tensors", "items": nodes}
+
+    def _tensor(self, tensor: torch.Tensor, place: TreePath, *, file: str = "", name: str = "") -> dict[str, Json]:
         if what := _unstorable(tensor):
             raise UnstorableState(place.pointer, what, hint="Store a plain, dense copy of it, or leave it out.")
         view: object = (
@@ -177,17 +208,28 @@ class _LeafEncoder:
         )  # fmt: skip
         if tensor.numel() == 0:  # no memory to tell it by
             view = id(tensor)
-        if view not in self._views:
+        known = self._views.get(view)
+        if known is None or (file and known.get("file") != file):  # a file has all that it names, for its readers
             dtype, shape = _SAFETENSORS_NAMES[tensor.dtype], list(tensor.shape)
             if dtype == "F4":  # torch counts pairs
                 shape[-1] *= 2
-            self._views[view] = self._add(tensor, place, dtype=dtype, shape=shape, alignment=tensor.element_size())
+            key = name if file else self._unused(place)
+            entry = Entry(key=key, dtype=dtype, shape=shape, alignment=tensor.element_size(), size=tensor.nbytes)
+            leaf = Leaf(entry=entry, source=tensor, file=file)
+            if file:
+                self.placed.append(leaf)
+                self._views[view] = {TAG: "tensor", "key": key, "file": file}
+            else:
+                self.leaves[key] = leaf
+                self._views[view] = {TAG: "tensor", "key": key}
         return self._views[view]
 
     def _array(self, array: np.ndarray[Any, Any], place: TreePath) -> dict[str, Json] | None:
         if array.dtype.kind not in "biufcmMSU" or array.dtype.char in "gG":  # long doubles differ between machines
             return None
-        key = self._add(array, place, dtype="U8", shape=[array.nbytes], alignment=1)
+        key = self._unused(place)
+        entry = Entry(key=key, dtype="U8", shape=[array.nbytes], alignment=1, size=array.nbytes)
+        self.leaves[key] = Leaf(entry=entry, source=array)
         return {TAG: "numpy.array", "dtype": array.dtype.str, "shape": list(array.shape), "key": key}
 
     def _sharded(self, tensor: Any, place: TreePath) -> dict[str, Json]:
@@ -197,11 +239,6 @@ class _LeafEncoder:
         node = sharded_node(tensor, key, place)
         self.sharded[key] = tensor
         return node
-
-    def _add(self, source: torch.Tensor | np.ndarray[Any, Any], place: TreePath, **stored: Any) -> str:
-        key = self._unused(place)
-        self.leaves[key] = Leaf(entry=Entry(key=key, size=source.nbytes, **stored), source=source)
-        return key
 
     def _unused(self, place: TreePath) -> str:
         # 1 and "1" are different keys of a dictionary, and the same in a pointer.

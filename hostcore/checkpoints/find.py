@@ -1,6 +1,8 @@
 """Finding checkpoints, and telling whole ones from damaged ones."""
 
 import hashlib
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,8 @@ from hostcore.events.regular_file import open_regular
 
 #: Of a commit record, in bytes: what is longer is none.
 _MOST: Final = 64 << 20
+#: Inode, size and time of change: another version of a record is another file.
+_FileIdentity = tuple[int, int, int]
 
 
 @attrs.frozen(kw_only=True)
@@ -95,7 +99,7 @@ def newest(directory: Path) -> Search:
     :param directory: A run's ``checkpoints`` folder; may be missing.
     """
     skipped: list[Skipped] = []
-    for step in sorted(_steps(directory), reverse=True):
+    for step in reversed(steps_in(directory)):
         record_path = directory.absolute() / record_name(step)
         try:
             found = _load(record_path, step)
@@ -114,24 +118,66 @@ def committed(directory: Path) -> list[CommitRecord]:
 
     :param directory: A run's ``checkpoints`` folder; may be missing.
     """
-    records: list[CommitRecord] = []
-    for step in sorted(_steps(directory)):
+    return CommittedRecords(directory).look()
+
+
+class CommittedRecords:
+    """The records of all checkpoints whose folder is there. Each is read once, for as long as its file is the same.
+
+    For who looks after each save: it reads what is new, however many there are.
+
+    :param directory: A run's ``checkpoints`` folder; may be missing.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        #: By step: which file it was, and what it said.
+        self._known: dict[int, tuple[_FileIdentity, CommitRecord]] = {}
+
+    def look(self) -> list[CommitRecord]:
+        """The records as they are now, oldest first, without reading the checkpoints.
+
+        What is not a record is left out; :func:`newest` says why.
+        """
+        found: dict[int, tuple[_FileIdentity, CommitRecord]] = {}
+        for step, identity in sorted(self._entries().items()):
+            known = self._known.get(step)
+            if known is not None and known[0] == identity:
+                found[step] = known
+                continue
+            try:
+                found[step] = identity, _load(self._directory / record_name(step), step).record
+            except CheckpointError:
+                continue
+        self._known = found
+        return [record for _, record in found.values()]
+
+    def _entries(self) -> dict[int, _FileIdentity]:
+        """The steps that have a record and a folder, and which file the record is."""
+        records: dict[int, _FileIdentity] = {}
+        folders: set[int] = set()
         try:
-            found = _load(directory / record_name(step), step)
-        except CheckpointError:
-            continue
-        if found.folder.is_dir():
-            records.append(found.record)
-    return records
+            with os.scandir(self._directory) as entries:
+                for entry in entries:
+                    if (step := step_of_record(entry.name)) is not None:
+                        with suppress(FileNotFoundError):  # removed in this moment
+                            status = entry.stat(follow_symlinks=False)
+                            records[step] = status.st_ino, status.st_size, status.st_mtime_ns
+                    elif (step := step_of_folder(entry.name)) is not None and entry.is_dir():
+                        folders.add(step)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        return {step: identity for step, identity in records.items() if step in folders}
 
 
-def _steps(directory: Path) -> set[int]:
-    """The steps that have a record or a folder."""
-    if not directory.is_dir():
-        return set()
-    steps = {step_of_record(path.name) for path in directory.iterdir()}
-    steps |= {step_of_folder(path.name) for path in directory.iterdir()}
-    return {step for step in steps if step is not None}
+def steps_in(directory: Path) -> list[int]:
+    """The steps that have a record or a folder, oldest first.
+
+    :param directory: A run's ``checkpoints`` folder; may be missing.
+    """
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    found = {step_of_record(name) for name in names} | {step_of_folder(name) for name in names}
+    return sorted(step for step in found if step is not None)
 
 
 def _load(path: Path, step: int) -> Found:

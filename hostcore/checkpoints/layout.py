@@ -11,7 +11,7 @@ import attrs
 import orjson
 
 #: Of the largest item; the data begin at a multiple of it.
-_ALIGNMENT: Final = 8
+ALIGNMENT: Final = 8
 
 
 @attrs.frozen(kw_only=True)
@@ -41,9 +41,12 @@ class Layout:
     size: int
 
 
-def lay_out(entries: Iterable[Entry]) -> Layout:
-    """Find a place for every tensor: those with the largest items first, so that all are aligned without a gap."""
-    fields: dict[str, object] = {"__metadata__": {"format": "pt"}}
+def lay_out(entries: Iterable[Entry], metadata: Mapping[str, str]) -> Layout:
+    """Find a place for every tensor: those with the largest items first, so that all are aligned without a gap.
+
+    :param metadata: For the header, beside the format.
+    """
+    fields: dict[str, object] = {"__metadata__": {"format": "pt", **metadata}}
     begins: dict[str, int] = {}
     end = 0
     for entry in sorted(entries, key=lambda entry: -entry.alignment):
@@ -51,5 +54,5 @@ def lay_out(entries: Iterable[Entry]) -> Layout:
         begins[entry.key] = begin
         fields[entry.key] = {"dtype": entry.dtype, "shape": entry.shape, "data_offsets": [begin, end]}
     text = orjson.dumps(fields)
-    text += b" " * (-len(text) % _ALIGNMENT)
+    text += b" " * (-len(text) % ALIGNMENT)
     return Layout(header=len(text).to_bytes(8, "little") + text, begins=begins, size=end)

@@ -1,6 +1,6 @@
 """Removing the checkpoints that are not to be kept."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from hostcore.checkpoints import durable
@@ -10,7 +10,9 @@ from hostcore.checkpoints.names import Claim
 from hostcore.checkpoints.record import CommitRecord
 
 
-def prune(directory: Path, *, keep: int, protect: Collection[int]) -> list[int]:
+def prune(
+    directory: Path, *, keep: int, protect: Collection[int], records: Sequence[CommitRecord] | None = None
+) -> list[int]:
     """Remove old checkpoints: first the record, so that a half-removed one is none, then the folder.
 
     Nothing is removed before a newer checkpoint has been verified, and nothing that has no commit record of ours.
@@ -18,12 +20,13 @@ def prune(directory: Path, *, keep: int, protect: Collection[int]) -> list[int]:
     :param directory: The run's ``checkpoints`` folder; may be missing.
     :param keep: How many of the newest to keep.
     :param protect: Steps to keep besides them: the best and the final one.
+    :param records: Those of all checkpoints, oldest first, for callers that have just looked; else they are read.
     :return: The steps that were removed, oldest first.
     :raises OSError: When a checkpoint cannot be removed; it does not count as one any more.
     """
     if keep < 0:
         raise ValueError(f"keep must not be negative: {keep}")
-    records = committed(directory)
+    records = committed(directory) if records is None else records
     unwanted = [record for record in records[: max(len(records) - keep, 0)] if record.step not in protect]
     if not unwanted:
         return []
@@ -34,7 +37,7 @@ def prune(directory: Path, *, keep: int, protect: Collection[int]) -> list[int]:
     return [record.step for record in removable]
 
 
-def _newest_verified(directory: Path, records: list[CommitRecord], *, above: int) -> int | None:
+def _newest_verified(directory: Path, records: Sequence[CommitRecord], *, above: int) -> int | None:
     for record in reversed(records):
         if record.step <= above:
             break

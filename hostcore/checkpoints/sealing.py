@@ -15,16 +15,19 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.record import CommittedFile
 
 
-def write_sealed(path: Path, parts: Sequence[bytes | memoryview]) -> CommittedFile:
-    """Write a file directly in a checkpoint's folder, on the disk when this returns.
+def write_sealed(folder: Path, name: str, parts: Sequence[bytes | memoryview]) -> CommittedFile:
+    """Write a file below a checkpoint's folder, on the disk when this returns.
 
+    :param name: Its path in the folder, with ``/``.
     :param parts: Its content, in pieces.
     :raises OSError: When the file system refuses.
     """
+    size = sum(len(part) for part in parts)
+    durable.require_room(folder, size)
     with _hashing() as thread:
         digest = thread.submit(_sha256, parts)
-        durable.write_file(path, parts)
-        return CommittedFile(path=path.name, size=sum(len(part) for part in parts), sha256=digest.result())
+        durable.write_file(folder / name, parts)
+        return CommittedFile(path=name, size=size, sha256=digest.result())
 
 
 def seal(folder: Path, sealed: Iterable[CommittedFile]) -> tuple[CommittedFile, ...]:

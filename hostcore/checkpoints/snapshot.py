@@ -1,14 +1,17 @@
 """Copies of training states, taken while the loop waits and written while it goes on."""
 
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import attrs
 
-from hostcore.checkpoints.encoding import Encoded, allocate, copy_leaves, encode_whole
-from hostcore.checkpoints.errors import writing
-from hostcore.checkpoints.layout import Layout, lay_out
+from hostcore.checkpoints import durable
+from hostcore.checkpoints.encoding import Encoded, Leaf, allocate, copy_leaves, encode_whole
+from hostcore.checkpoints.errors import CheckpointError, writing
+from hostcore.checkpoints.layout import ALIGNMENT, Layout, lay_out
 from hostcore.checkpoints.record import CommittedFile
 from hostcore.checkpoints.sealing import write_sealed
 
@@ -43,12 +46,13 @@ class StateBuffer:
         :raises CheckpointError: When there is no memory for it.
         """
         leaves = encoded.leaves
-        layout = lay_out(leaf.entry for leaf in leaves)
+        files = _places(encoded)
+        size = max((file.end for file in files.values()), default=0)
         with self._lock:
             self._current = None
-            memory = self._reserve(layout.size, pinned=any(leaf.on_cuda for leaf in leaves))
-            copy_leaves(leaves, memory, layout.begins)
-            self._current = StateSnapshot(document=encoded.document, layout=layout if leaves else None, buffer=self)
+            memory = self._reserve(size, pinned=any(leaf.on_cuda for leaf in leaves))
+            copy_leaves(leaves, memory, [files[leaf.file].place_of(leaf) for leaf in leaves])
+            self._current = StateSnapshot(document=encoded.document, files=files, buffer=self)
             return self._current
 
     def _reserve(self, size: int, *, pinned: bool) -> "torch.Tensor":
@@ -60,12 +64,43 @@ class StateBuffer:
             memory = self._memory = allocate(room, pinned=pinned)
         return memory
 
-    def _write(self, snapshot: "StateSnapshot", path: Path, layout: Layout) -> CommittedFile:
+    def _write(self, snapshot: "StateSnapshot", folder: Path, name: str, file: "_Part") -> CommittedFile:
         with self._lock:
             if self._current is not snapshot:
                 raise RuntimeError("the memory of this snapshot holds a newer one")
             assert self._memory is not None
-            return write_sealed(path, [layout.header, self._memory.numpy().data[: layout.size]])
+            return write_sealed(folder, name, [file.layout.header, self._memory.numpy().data[file.begin : file.end]])
+
+
+@attrs.frozen(eq=False)
+class _Part:
+    """One safetensors file in the memory of a buffer."""
+
+    layout: Layout
+    #: In the memory, in bytes.
+    begin: int
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.layout.size
+
+    def place_of(self, leaf: Leaf) -> int:
+        """Where a tensor of the file goes in the memory."""
+        return self.begin + self.layout.begins[leaf.entry.key]
+
+
+def _places(encoded: Encoded) -> Mapping[str, _Part]:
+    """A place in the memory for each file, by what the leaves call it; the state's own first, if there is one."""
+    by_file: dict[str, list[Leaf]] = {file: [] for file in encoded.files}
+    for leaf in encoded.leaves:
+        by_file.setdefault(leaf.file, []).append(leaf)
+    places: dict[str, _Part] = {}
+    end = 0
+    for file in sorted(by_file):
+        layout = lay_out((leaf.entry for leaf in by_file[file]), encoded.files.get(file, {}))
+        places[file] = _Part(layout, begin=end + -end % ALIGNMENT)
+        end = places[file].end
+    return places
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -73,23 +108,37 @@ class StateSnapshot:
     """A state as it was; valid until its buffer takes the next."""
 
     _document: bytes
-    #: None: there are no tensors.
-    _layout: Layout | None
+    _files: Mapping[str, _Part]
     _buffer: StateBuffer
 
     def write(self, folder: Path, name: str) -> tuple[CommittedFile, ...]:
-        """Write ``<name>.json`` and, if there are tensors or arrays, ``<name>.safetensors``. They are on the disk then.
+        """Write ``<name>.json``, ``<name>.safetensors`` if there are tensors or arrays, and the files that hold others.
+
+        They are on the disk then.
 
         :param folder: The folder of a :class:`~hostcore.checkpoints.commit.Draft`, whose ``commit`` takes what is
             returned as ``sealed``.
-        :raises CheckpointError: When the file system refuses.
+        :raises CheckpointError: When the file system refuses, or a file of tensors is there already.
         """
-        path = folder / f"{name}.json"
-        with writing(f"the state {name!r}", path):
-            files = [write_sealed(path, [self._document])]
-            if self._layout is not None:
-                files.append(self._buffer._write(self, path.with_suffix(".safetensors"), self._layout))
-        return tuple(files)
+        with writing(f"the state {name!r}", folder / f"{name}.json"):
+            written = [write_sealed(folder, f"{name}.json", [self._document])]
+            for file, part in self._files.items():
+                if file:
+                    _make_way(folder / file)
+                written.append(self._buffer._write(self, folder, file or f"{name}.safetensors", part))
+        return tuple(written)
+
+
+def _make_way(path: Path) -> None:
+    """Make the folder of a file that the trainer has named."""
+    if os.path.lexists(path):
+        raise CheckpointError(
+            f"{path.name} is there already, where a TensorFile of that name is to be written",
+            code="checkpoint.content",
+            file=str(path),
+            hint="save_checkpoint has written it, or a callback has a file of the same name: give one of them another.",
+        )
+    durable.make_folder(path.parent)
 
 
 def write_state(folder: Path, name: str, value: object) -> tuple[CommittedFile, ...]:

@@ -3,6 +3,8 @@
 No pickle: reading a state never runs code. The tree's own values are described in ``tree``; here are the leaves::
 
     {"$": "tensor", "key": "/model/weight"}                                a tensor of the safetensors file
+    {"$": "tensor", "key": "weight", "file": "trainer/model.safetensors"}  one of another file of the checkpoint
+    {"$": "tensors", "items": {"weight": {"$": "tensor", ...}, ...}}       what a ``TensorFile`` held
     {"$": "numpy.array", "dtype": "<f4", "shape": [2, 3], "key": "/x"}     its bytes, as a uint8 tensor
     {"$": "numpy.scalar", "dtype": "<f8", "base64": "..."}
     {"$": "numpy.str", "base64": "..."}       {"$": "numpy.bytes", "base64": "..."}
@@ -68,7 +70,7 @@ def read_state(folder: Path, name: str, *, device: torch.device | str = "cpu", l
 
 
 class _LeafDecoder:
-    """Decodes what :class:`_LeafEncoder` encoded; a context manager that closes the safetensors file."""
+    """Decodes what :class:`_LeafEncoder` encoded; a context manager that closes the safetensors files."""
 
     def __init__(
         self, path: Path, device: torch.device, present: Mapping[str, torch.Tensor], shards: ShardReader
@@ -78,8 +80,9 @@ class _LeafDecoder:
         self._present = present
         self._shards = shards
         self._stack = ExitStack()
-        self._file: Any = None
-        self._tensors: dict[str, torch.Tensor] = {}
+        #: Open ones, by what the nodes call them; empty: the state's own.
+        self._files: dict[str, Any] = {}
+        self._tensors: dict[tuple[str, str], torch.Tensor] = {}
 
     def __enter__(self) -> "_LeafDecoder":
         return self
@@ -91,11 +94,13 @@ class _LeafDecoder:
         """See ``tree.DecodeLeaf``."""
         match node[TAG]:
             case "tensor":
-                return self._shared(node["key"])
+                return self._shared(node.get("file", ""), node["key"])
+            case "tensors":
+                return {name: self._shared(one.get("file", ""), one["key"]) for name, one in node["items"].items()}
             case "tensor.sharded":
                 return self._shards.tensor(node, _torch_dtype(node["dtype"]))
             case "numpy.array":
-                content = self._read(node["key"]).numpy().tobytes()
+                content = self._read("", node["key"]).numpy().tobytes()
                 return np.frombuffer(bytearray(content), dtype=_numpy_dtype(node)).reshape(node["shape"])
             case "numpy.scalar":
                 return np.frombuffer(from_base64(node["base64"]), dtype=_numpy_dtype(node))[0]
@@ -111,17 +116,18 @@ class _LeafDecoder:
                 return torch.Size(node["items"])
         raise ValueError(f"{node[TAG]!r} is not a kind of value")
 
-    def _shared(self, key: str) -> torch.Tensor:
-        if key not in self._tensors:
+    def _shared(self, file: str, key: str) -> torch.Tensor:
+        if (file, key) not in self._tensors:
             # A copy: what safetensors returns is the mapped file, which would keep a removed checkpoint on the disk.
-            whole = self._read(key).to(self._device, copy=True)
-            self._tensors[key] = spread_like(whole, self._present.get(key))
-        return self._tensors[key]
+            whole = self._read(file, key).to(self._device, copy=True)
+            self._tensors[file, key] = whole if file else spread_like(whole, self._present.get(key))
+        return self._tensors[file, key]
 
-    def _read(self, key: str) -> torch.Tensor:
-        if self._file is None:
-            self._file = self._stack.enter_context(safetensors.safe_open(self._path, framework="pt"))
-        tensor = self._file.get_tensor(key)
+    def _read(self, file: str, key: str) -> torch.Tensor:
+        if file not in self._files:
+            path = self._path.parent / file if file else self._path
+            self._files[file] = self._stack.enter_context(safetensors.safe_open(path, framework="pt"))
+        tensor = self._files[file].get_tensor(key)
         assert isinstance(tensor, torch.Tensor)
         return tensor
 

@@ -98,7 +98,7 @@ def _own(name: str) -> click.Command | None:
 def _installed(ctx: click.Context) -> "Mapping[str, Sequence[Extension]]":
     """What is registered as a command, by name: more than one, if distributions share a name.
 
-    What is installed is looked up once for a command line, which takes most of the time of ``hostcore --help``.
+    What is installed is looked up once for a command line.
     """
     from hostcore.plugins.discover import discover
     from hostcore_hookspecs.kinds import COMMANDS_GROUP

@@ -4,39 +4,47 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hostcore.cli.job_options import JobOptions
-from hostcore.cli.run_client import CheckpointLine, InstalledPlugins, RunList, RunLog, RunView, Validation
-from hostcore.runs.attempts import newest_attempt
-from hostcore.runs.directory import RunDirectory, runs_dir
-from hostcore.runs.find import find_run
-from hostcore.runs.following import follow, is_over, wait
-from hostcore.runs.output import RankOutput, require_attempt, require_rank
-from hostcore.runs.result import RunResult
-from hostcore.runs.summary import RunSummary, list_runs, summarize
+from hostcore.cli.run_client import (
+    CheckpointLine,
+    InstalledPlugins,
+    RunClient,
+    RunHandle,
+    RunList,
+    RunLog,
+    RunView,
+    Validation,
+)
 
 if TYPE_CHECKING:
+    from hostcore.cli.job_options import JobOptions
     from hostcore.plugins.discover import Discovered
+    from hostcore.runs.directory import RunDirectory
+    from hostcore.runs.result import RunResult
+    from hostcore.runs.summary import RunSummary
     from hostcore.supervisor.cancelling import Cancellation
     from hostcore.supervisor.plan import RunPlan
     from hostcore.supervisor.run_status import RunStatus
 
 
-class FolderRuns:
-    """A :class:`~hostcore.cli.run_client.RunClient`.
+class FolderRuns(RunClient):
+    """The client of a folder.
 
-    :param runs: The folder of all runs; absolute.
+    :param runs: Of all runs; absolute.
     """
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
 
-    def plugins(self) -> InstalledPlugins:
-        """The plugins that are installed here."""
+    def plugins(self, found: "Discovered | None" = None) -> InstalledPlugins:
+        """The plugins that are installed here.
+
+        :param found: Those, if they were found already.
+        """
         from hostcore.plugins.discover import discover
         from hostcore.plugins.listing import plugins_document, shipped_reports
 
-        found = discover()
-        shipped = shipped_reports(found.refs)
+        found = found or discover()
+        shipped = shipped_reports(found.refs, found)
         return InstalledPlugins(
             document=plugins_document(found, shipped),
             plugins=[(ref, shipped.by_plugin.get(ref)) for ref in found.refs],
@@ -46,6 +54,8 @@ class FolderRuns:
 
     def list(self, *, statuses: Sequence[str], trainer: str | None, limit: int | None) -> RunList:
         """The runs of the folder, newest first."""
+        from hostcore.runs.summary import list_runs
+
         found, broken = list_runs(self._runs)
         wanted = [run for run in found if (not statuses or run.status in statuses) and run.is_of(trainer)]
         return RunList(
@@ -56,9 +66,11 @@ class FolderRuns:
 
     def find(self, name: str) -> "FolderRun":
         """The run that a name means, which may be its directory as well."""
+        from hostcore.runs.find import find_run
+
         return FolderRun(find_run(name, self._runs))
 
-    def validate(self, job: Path, options: JobOptions) -> Validation:
+    def validate(self, job: Path, options: "JobOptions") -> Validation:
         """Check a job file for a run in the folder."""
         from hostcore.cli.output import tell_aside
         from hostcore.cli.planning import plan_of
@@ -104,7 +116,7 @@ def _warnings(found: "Discovered") -> list[str]:
     return warnings
 
 
-def _outcome(plan: "RunPlan", finished: RunResult | None, mirrored: str) -> str:
+def _outcome(plan: "RunPlan", finished: "RunResult | None", mirrored: str) -> str:
     if mirrored:
         return f"is brought here from {mirrored}, and goes on in {plan.directory.path}"
     if finished:
@@ -114,13 +126,13 @@ def _outcome(plan: "RunPlan", finished: RunResult | None, mirrored: str) -> str:
     return f"new, in {plan.directory.path}"
 
 
-class FolderRun:
-    """A :class:`~hostcore.cli.run_client.RunHandle`."""
+class FolderRun(RunHandle):
+    """A run of the folder."""
 
-    def __init__(self, directory: RunDirectory) -> None:
-        self._directory = directory
+    def __init__(self, directory: "RunDirectory") -> None:
         from hostcore.runs.history import History
 
+        self._directory = directory
         self._history = History(directory)
 
     @property
@@ -129,11 +141,15 @@ class FolderRun:
         return self._directory.run_id
 
     def is_over(self) -> bool:
-        """Whether it has ended, or is lost."""
+        """Whether it has ended, or is lost, by its directory or its launcher."""
+        from hostcore.runs.following import is_over
+
         return is_over(self._directory)
 
     def wait(self) -> None:
         """Wait for the next look."""
+        from hostcore.runs.following import wait
+
         wait()
 
     def view(self) -> RunView:
@@ -157,22 +173,26 @@ class FolderRun:
 
     def output(self, *, attempt: int | None, rank: int | None) -> RunLog:
         """What a rank printed."""
+        from hostcore.runs.output import RankOutput
+
         self._require(attempt, rank)
         output = RankOutput(self._directory, rank or 0, only=attempt)
         return _FolderLog(self._directory, output.read, output.rest, attempt=attempt)
 
     def _require(self, attempt: int | None, rank: int | None) -> None:
+        from hostcore.runs.output import require_attempt, require_rank
+
         _refresh(self._directory)
         require_attempt(self._directory, attempt)
         require_rank(self._directory, attempt, rank)
 
-    def cancel(self, *, reason: str, force: bool, wait: bool, watch: Callable[[RunSummary], None]) -> "Cancellation":
+    def cancel(self, *, reason: str, force: bool, wait: bool, watch: "Callable[[RunSummary], None]") -> "Cancellation":
         """Ask its supervisor to end, or end it if it has none."""
         from hostcore.supervisor.cancelling import cancel
 
         return cancel(self._directory, reason=reason, force=force, wait=wait, watch=watch)
 
-    def places(self, result: RunResult) -> Sequence[tuple[str, str]]:
+    def places(self, result: "RunResult") -> Sequence[tuple[str, str]]:
         """Files that it has left, and how to go on with it."""
         from hostcore.cli.report import places_in
 
@@ -180,6 +200,8 @@ class FolderRun:
 
 
 def _view_of(status: "RunStatus") -> RunView:
+    from hostcore.runs.directory import runs_dir
+
     directory = status.directory
     elsewhere = directory.path.parent != runs_dir()
     return RunView(
@@ -213,7 +235,7 @@ def _view_of(status: "RunStatus") -> RunView:
     )
 
 
-def _refresh(directory: RunDirectory) -> None:
+def _refresh(directory: "RunDirectory") -> None:
     """Bring what there is of a run that goes on elsewhere, now and then."""
     if directory.launch.exists():
         from hostcore.supervisor.remote.watching import refresh_far
@@ -230,7 +252,7 @@ class _FolderLog:
 
     def __init__(
         self,
-        directory: RunDirectory,
+        directory: "RunDirectory",
         read: Callable[[], Iterator[bytes]],
         rest: Callable[[], bytes] = lambda: b"",
         *,
@@ -244,9 +266,14 @@ class _FolderLog:
 
     def follow(self) -> Iterator[bytes]:
         """What is added until the run, or the attempt, is over."""
+        from hostcore.runs.following import follow, wait
+
         return follow(self.history, is_over=self._is_over, wait=wait)
 
     def _is_over(self) -> bool:
+        from hostcore.runs.attempts import newest_attempt
+        from hostcore.runs.following import is_over
+
         begun_again = self._attempt is not None and newest_attempt(self._directory.attempts) > self._attempt
         over = begun_again or is_over(self._directory)
         _refresh(self._directory)  # after the end was seen: all of it is read then
@@ -258,6 +285,8 @@ class _FolderLog:
 
     def lost_because(self) -> str:
         """The last sign of life of its supervisor."""
+        from hostcore.runs.attempts import newest_attempt
+        from hostcore.runs.summary import summarize
         from hostcore.supervisor.run_status import last_sign
 
         if self._attempt not in (None, newest_attempt(self._directory.attempts)):

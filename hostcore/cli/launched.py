@@ -9,6 +9,7 @@ import attrs
 from hostcore.cli.folder_runs import FolderRun
 from hostcore.cli.output import OutputEcho, tell_aside
 from hostcore.cli.report import name_of
+from hostcore.cli.run_client import SubmittedRun
 from hostcore.cli.watching import Screen, WatchSignals
 from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import now_ms
@@ -21,7 +22,7 @@ from hostcore.runs.summary import summarize, unrecorded
 from hostcore.supervisor.cancelling import cancel
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.remote.watching import refresh
+from hostcore.supervisor.remote.watching import refresh_ended
 from hostcore.supervisor.run_status import last_sign
 from hostcore.supervisor.submit import Submission
 from hostcore_hookspecs.errors import HostcoreError, TransientError
@@ -32,8 +33,8 @@ _TICK_SECONDS: Final = 0.2
 _POLL_SECONDS: Final = 2.0
 
 
-class LaunchedRun(FolderRun):
-    """A :class:`~hostcore.cli.run_client.SubmittedRun` of this machine.
+class LaunchedRun(FolderRun, SubmittedRun):
+    """A run that a launcher of this machine has taken.
 
     :param submitted: What the submission of the plan came to.
     """
@@ -82,7 +83,7 @@ class _Watch:
             while not self._is_over_afar():
                 self._rest()
             self._printed.end()
-            refresh(self._plan.spec, self._directory, at_once=True)
+            refresh_ended(self._plan.spec, self._directory)
             return self._result()
         screen = Screen(
             self._plan.spec,

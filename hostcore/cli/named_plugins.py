@@ -1,45 +1,93 @@
-"""Plugins that a command line names: without their kind, as a person knows them."""
+"""Plugins that a command line names: without their kind, as a person knows them, and where it says to look for them."""
 
-import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hostcore.plugins.describe import Description, Question, describe
-from hostcore.plugins.discover import canonical, discover
+import click
+
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 
+if TYPE_CHECKING:
+    from hostcore.plugins.describe import Description
+    from hostcore.plugins.discover import Discovered
+    from hostcore.supervisor.environment import JobEnvironment
 
-def describe_named(names: Sequence[str]) -> list[Description]:
-    """Import plugins in a process of their own, and describe them.
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def environment_option(command: F) -> F:
+    """Give a command a job file as ``environment``: trainers, data sources and callbacks are those of the job's."""
+    option = click.option(
+        "--environment",
+        type=click.Path(path_type=Path),
+        metavar="JOB",
+        help="Look for trainers, data sources and callbacks in the environment of this job file, built if needed.",
+    )
+    return option(command)
+
+
+def environment_named(job: Path | None) -> "JobEnvironment":
+    """The environment of a job file, which is built if that is needed; that of this process without one.
+
+    :raises HostcoreError: What is wrong with the job, or its environment.
+    """
+    from hostcore.cli.output import tell_aside
+    from hostcore.job.load import load_job
+    from hostcore.plugins.discover import discover
+    from hostcore.runs.directory import RunDirectory, runs_dir
+    from hostcore.supervisor.environment import JobEnvironment, environment_of
+
+    if job is None:
+        return JobEnvironment(discovered=discover())
+    spec = load_job(job)
+    directory = RunDirectory(runs_dir() / spec.run_id)
+    return environment_of(spec, discover(), lock=directory.read_lock(), tell=tell_aside)
+
+
+def describe_named(names: Sequence[str], environment: "JobEnvironment") -> "list[Description]":
+    """Import plugins in processes of their own, and describe them.
 
     :param names: ``name``, ``distribution/name``, or ``module:symbol`` for a trainer in the working directory.
     :raises HostcoreError: When a name is unknown.
     """
-    questions = [
-        Question(kind=ref.kind, name=f"{ref.dist}/{ref.name}" if ref.dist else ref.name)
-        for name in names
-        for ref in _installed_as(name)
-    ]
-    return describe(questions, job_dir=Path.cwd())
+    from hostcore.plugins.describe import Question, describe
+
+    asked: dict[str, dict[PluginRef, Question]] = {}
+    refs = [ref for name in names for ref in installed_as(name, environment.discovered)]
+    for ref in refs:
+        name = f"{ref.dist}/{ref.name}" if ref.dist else ref.name
+        asked.setdefault(environment.python_of(ref.kind), {})[ref] = Question(kind=ref.kind, name=name)
+    told: dict[PluginRef, Description] = {}
+    for python, questions in asked.items():
+        answers = describe(list(questions.values()), job_dir=Path.cwd(), python=python)
+        told |= zip(questions, answers, strict=True)
+    return [told[ref] for ref in refs]
 
 
-def _installed_as(name: str) -> list[PluginRef]:
-    """All plugins of a name; of several kinds, if it is taken more than once."""
+def installed_as(name: str, found: "Discovered") -> list[PluginRef]:
+    """All plugins of a name; of several kinds, if it is taken more than once.
+
+    :raises HostcoreError: When there is none.
+    """
+    from hostcore.plugins.discover import canonical
+
     if ":" in name:
         return [PluginRef(kind="trainer", name=name, value=name)]
-    refs = discover().refs
     distribution, _, plain = name.rpartition("/")
-    found = [
+    refs = [
         ref
-        for ref in refs
+        for ref in found.refs
         if ref.name == plain and (not distribution or canonical(ref.dist or "") == canonical(distribution))
     ]
-    if not found:
-        near = difflib.get_close_matches(plain, {ref.name for ref in refs}, n=3)
+    if not refs:
+        import difflib
+
+        near = difflib.get_close_matches(plain, {ref.name for ref in found.refs}, n=3)
         raise HostcoreError(
             f"no plugin {name!r} is installed",
             code="plugin.unknown",
             hint=f"did you mean {' or '.join(near)}?" if near else "`hostcore plugins` shows what is installed",
         )
-    return found
+    return refs

@@ -6,8 +6,8 @@ plugin, a file or a server: its control characters are shown, so that it cannot 
 
 import codecs
 import functools
+import os
 import re
-import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
@@ -18,7 +18,6 @@ import click
 from hostcore import scrubbing
 from hostcore.cli.redacting_stream import scrub_streams
 from hostcore.errors import all_errors, described
-from hostcore.events.strict_json import dump
 from hostcore.report.wording import in_columns
 from hostcore.scrubbing import scrub
 from hostcore_builtin_plugins.control_characters import OutputFilter, visible
@@ -43,7 +42,7 @@ _REFUSAL = "policy.denied"
 
 
 #: Begins a colour of the host's own until it is printed; random, so that no text of others can hold it.
-_OWN: Final = f"\x1b{secrets.token_hex(8)}["
+_OWN: Final = f"\x1b{os.urandom(8).hex()}["
 #: Characters that JSON may hold as they are, and a terminal obeys or reorders text for.
 _IN_JSON: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -120,6 +119,8 @@ def _write(text: str, *, err: bool = False) -> None:
 
 def print_json(document: object) -> None:
     """Print one JSON document on standard output."""
+    from hostcore.events.strict_json import dump
+
     echo_json(dump(document, indent=True))
 
 
@@ -186,7 +187,12 @@ def reports_errors(command: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Aligned columns as lines for :func:`echo`; the head comes first."""
+    first, *lines = in_columns(head, rows)
+    return [style(first, bold=True), *lines]
+
+
 def print_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print aligned columns on standard output."""
-    first, *lines = in_columns(head, rows)
-    echo("\n".join([style(first, bold=True), *lines]))
+    echo("\n".join(table(head, rows)))

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from hostcore.cli.output import echo, style, warn
 from hostcore.cli.run_client import Validation
+from hostcore.job.data import with_sections
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.report.wording import named_values
 from hostcore_builtin_plugins.progress import format_devices
@@ -16,6 +17,9 @@ PRINTED: Final = frozenset(
         *("warnings", "deprecated"),
     }
 )
+
+
+_BROUGHT: Final = ", as the trainer brings them"
 
 
 def print_validation(found: Validation) -> None:
@@ -33,6 +37,8 @@ def print_validation(found: Validation) -> None:
 
 def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     lines = [_devices(checked["devices"], spec.precision)]
+    brought = checked.get("brought", {})
+    spec = with_sections(spec, brought)
     for plugin in checked["plugins"]:
         lines.append((plugin["kind"].replace("_", " "), named(plugin)))
     lines += serving
@@ -42,10 +48,15 @@ def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[st
         lines.append(
             (
                 "data",
-                f"{checked['num_rows']:,} rows in {shards}, {order}, batches of {spec.dataset.batch_size:,}",
+                f"{checked['num_rows']:,} rows in {shards}, {order}, batches of {spec.dataset.batch_size:,}"
+                f"{_BROUGHT if 'dataset' in brought else ''}",
             )
         )
         lines.append(("columns", ", ".join(checked["data"]["columns"])))
+    for split in ("validation", "test"):
+        if split in brought:
+            size = getattr(spec, split).batch_size
+            lines.append((split, f"{checked[f'{split}_rows']:,} rows, batches of {size:,}{_BROUGHT}"))
     if left_out := spec.rows_left_out(checked["num_rows"]):
         lines.append(("left out", _left_out(left_out, spec)))
     if checked["feed_bytes"]:

@@ -9,6 +9,7 @@ import click
 
 from hostcore.checkpoints.find import load_record
 from hostcore.cli.job_options import JobOptions
+from hostcore.cli.output import tell_aside
 from hostcore.errors import all_errors
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
@@ -37,7 +38,7 @@ def planned(source: Path | Mapping[str, Any], options: JobOptions, **where: Any)
     :param where: For :func:`make_plan`.
     :raises HostcoreError: Everything that is wrong with the job; what an option has brought names it.
     """
-    return make_plan(source, **_overriding(options), profile=options.profile, **where)
+    return make_plan(source, **_overriding(options), profile=options.profile, tell=tell_aside, **where)
 
 
 def job_of(job: Path, options: JobOptions) -> JobSpec:

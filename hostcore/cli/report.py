@@ -10,6 +10,7 @@ from hostcore.report.wording import best_of, by_phase, figure, named_values, war
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
+from hostcore_hookspecs.errors import RunError
 
 _COLORS = {"succeeded": "green", "failed": "red"}
 
@@ -74,22 +75,21 @@ def name_of(directory: RunDirectory) -> str:
     return path if "/" in path else f"./{path}"  # without a slash it would be an id
 
 
-def go_on(directory: RunDirectory) -> tuple[str, str]:
-    """The line with the command that continues a run."""
-    return "to go on", shlex.join(["hostcore", "resume", name_of(directory)])
-
-
 def _print_error(result: RunResult) -> None:
     error = result.error
     assert error is not None
     if error.traceback:
         echo(scrub(error.traceback.rstrip("\n")), err=True)
-    where = [f"in {error.plugin}"] if error.plugin else []
-    where += [f"on rank {error.rank}"] if error.rank else []
-    told = f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
-    echo(f"{style('error:', fg='red', bold=True)} {scrub(told)}", err=True)
+    echo(f"{style('error:', fg='red', bold=True)} {scrub(in_words(error))}", err=True)
     if error.hint:
         echo(f"    hint: {scrub(error.hint)}", err=True)
+
+
+def in_words(error: RunError) -> str:
+    """Why a run has failed, through which plugin and on which rank."""
+    where = [f"in {error.plugin}"] if error.plugin else []
+    where += [f"on rank {error.rank}"] if error.rank else []
+    return f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
 
 
 def _facts(result: RunResult) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def places_in(directory: RunDirectory, result: RunResult) -> list[tuple[str, str
     if directory.record.exists():
         lines.append(("everything", str(directory.path)))
     if result.status != "succeeded" and result.final_checkpoint:
-        lines.append(go_on(directory))
+        lines.append(("to go on", shlex.join(["hostcore", "resume", name_of(directory)])))
     return lines
 
 

@@ -146,13 +146,13 @@ class RunHandle(Protocol):
         """Its id."""
 
     def is_over(self) -> bool:
-        """Whether nothing will happen to it any more unless it is started again."""
+        """Whether nothing will happen to it any more unless it is started again. Every call looks anew."""
 
     def wait(self) -> None:
-        """Wait until it is worth another look."""
+        """Wait until it is worth another look; only :meth:`is_over` looks."""
 
     def view(self) -> RunView:
-        """How it is doing."""
+        """How it is doing: as :meth:`is_over` has seen it last, or newer."""
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """The lines of ``events.jsonl``.

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from hostcore.cli.output import shown, style
+from hostcore.cli.report import in_words
 from hostcore.cli.run_client import RunHandle, RunView
 from hostcore.events.bounds import bounded
 from hostcore.events.times import moment
@@ -81,9 +82,7 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
 
 
 def _error(error: RunError) -> Iterator[tuple[str, str]]:
-    where = [f"in {error.plugin}"] if error.plugin else []
-    where += [f"on rank {error.rank}"] if error.rank else []
-    yield "error", f"{error.type}: {error.message}" + (f" ({', '.join(where)})" if where else "")
+    yield "error", in_words(error)
     if error.hint:
         yield "hint", error.hint
     if error.traceback:

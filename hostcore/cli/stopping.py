@@ -38,14 +38,6 @@ def stoppable_at_once(interrupts: Interrupts, *, as_json: bool, so_that: str = _
     finally:
         for number, handler in noted.items():
             signal.signal(number, handler)
-    leave_if_asked(interrupts, as_json=as_json, so_that=so_that)
-
-
-def leave_if_asked(interrupts: Interrupts, *, as_json: bool, so_that: str = _NOT_BEGUN) -> None:
-    """End the command if a signal has asked for it. To be called before a run is opened.
-
-    :raises SystemExit: See :func:`stoppable_at_once`.
-    """
     asked = interrupts.first
     if asked is None:
         return

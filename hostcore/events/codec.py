@@ -11,9 +11,10 @@ import orjson
 from hostcore.events.bounds import MOST_NAME, MOST_TEXT, bounded_record
 from hostcore.events.strict_json import dump
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.events import NAMES, PAYLOADS, SCHEMA, Event, Payload
+from hostcore_hookspecs.events import NAMES, PAYLOADS, SCHEMA, Event, Payload, fields_of
 
 _converter = cattrs.Converter()
+_converter.register_structure_hook(float | None, lambda value, _: None if value is None else float(value))
 #: What every line says, whatever its payload.
 _ENVELOPE: Final = frozenset({"schema", "event", *(field.name for field in attrs.fields(Event))}) - {"payload"}
 
@@ -27,7 +28,7 @@ class CorruptLog(HostcoreError):
 def encode_payload(payload: Payload, *, time_ms: int, step: int | None, epoch: int | None) -> bytes:
     """A line of a rank log: an event without the envelope that the supervisor adds."""
     return _line(
-        {"time_ms": time_ms, "event": NAMES[type(payload)], "step": step, "epoch": epoch, **attrs.asdict(payload)}
+        {"time_ms": time_ms, "event": NAMES[type(payload)], "step": step, "epoch": epoch, **fields_of(payload)}
     )
 
 
@@ -106,5 +107,7 @@ def unknown_text(line: Mapping[str, Any]) -> str:
 
 def finite(metrics: Mapping[str, float]) -> tuple[dict[str, float | None], tuple[str, ...]]:
     """Metrics as strict JSON: null for what is not finite, and the names of these."""
+    if all(map(math.isfinite, metrics.values())):
+        return dict(metrics), ()
     nonfinite = tuple(name for name, value in metrics.items() if not math.isfinite(value))
     return {name: None if name in nonfinite else value for name, value in metrics.items()}, nonfinite

@@ -1,22 +1,27 @@
 """Rank logs become one log: the supervisor numbers the events of all ranks and adds its own."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 import orjson
 
-from hostcore.events.codec import CorruptLog, decode_payload, encode_event, parse_line
+from hostcore.events.codec import CorruptLog, decode_event, decode_payload, encode_event, parse_line
+from hostcore.events.folder_sync import sync_folder
 from hostcore.events.reader import GrowingLog, read_events
-from hostcore.events.writer import append_line, now_ms, sync_folder
+from hostcore.events.writer import append_lines, now_ms
+from hostcore.scrubbing import HIDDEN
 from hostcore_hookspecs.events import ENDS, Event, Payload
+
+_HIDDEN: Final = HIDDEN.encode()
 
 Source = tuple[int, int]
 """A rank and an attempt: together they name a rank log."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Entry:
     """An event before the supervisor has numbered it."""
 
@@ -28,6 +33,17 @@ class Entry:
     time_ms: int | None = None
     #: Rank, attempt and offset in the rank's log; None for the supervisor's own events.
     src: tuple[int, int, int] | None = None
+
+
+@attrs.define
+class Line:
+    """One line of the log."""
+
+    #: None if the line is no event.
+    event: Event | None
+    #: Where it begins and ends, in bytes.
+    begin: int
+    end: int
 
 
 class EventLog:
@@ -65,8 +81,30 @@ class EventLog:
 
     def append(self, entry: Entry) -> Event:
         """Number an event and write it."""
+        [line] = self.extend([entry])
+        assert line.event is not None
+        return line.event
+
+    def extend(self, entries: Sequence[Entry]) -> list[Line]:
+        """Number events and write them, all of them or none.
+
+        :raises OSError: When they cannot be written, for instance because the disk is full.
+        """
+        numbered = [self._numbered(seq, entry) for seq, entry in enumerate(entries, self.last_seq + 1)]
+        texts = b"".join(text for _, text in numbered)
+        append_lines(self._descriptor, texts)
+        self.last_seq += len(numbered)
+        begin = os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(texts)
+        lines = []
+        for event, text in numbered:
+            lines.append(Line(event, begin, begin := begin + len(text)))
+            self._note(event)
+        return lines
+
+    def _numbered(self, seq: int, entry: Entry) -> tuple[Event, bytes]:
+        """An event as its line says it, and the line."""
         event = Event(
-            seq=self.last_seq + 1,
+            seq=seq,
             time_ms=self._clock() if entry.time_ms is None else entry.time_ms,
             run_id=self.run_id,
             attempt=entry.src[1] if entry.src else self.attempt,
@@ -75,10 +113,9 @@ class EventLog:
             epoch=entry.epoch,
             payload=entry.payload,
         )
-        append_line(self._descriptor, encode_event(event))
-        self.last_seq = event.seq
-        self._note(event)
-        return event
+        text = encode_event(event)
+        # What a rank has written was encoded before, and comes back as it is, unless a secret is hidden only now.
+        return (event if entry.src and _HIDDEN not in text else decode_event(text)), text
 
     def _note(self, event: Event) -> None:
         if event.src:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hostcore.events.codec import encode_payload
+from hostcore.events.folder_sync import sync_folder
 from hostcore_hookspecs.events import Payload
 
 
@@ -16,27 +17,15 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def append_line(descriptor: int, line: bytes) -> None:
-    """Append a whole line with one system call, so that readers never see two lines mixed.
+def append_lines(descriptor: int, lines: bytes) -> None:
+    """Append whole lines with one system call, so that readers never see two lines mixed.
 
-    :raises OSError: When the disk is full. If a part of the line still fitted, it is taken back.
+    :raises OSError: When the disk is full. If a part of them still fitted, it is taken back.
     """
-    written = os.write(descriptor, line)
-    if written != len(line):
+    written = os.write(descriptor, lines)
+    if written != len(lines):
         os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot, and need not
-            raise
-    finally:
-        os.close(descriptor)
 
 
 class RankLog:
@@ -56,7 +45,7 @@ class RankLog:
         """
         line = encode_payload(payload, time_ms=self._clock(), step=step, epoch=epoch)
         with self._lock:  # a line that did not fit is taken back, and must be the last one
-            append_line(self._descriptor, line)
+            append_lines(self._descriptor, line)
 
     def sync(self) -> None:
         """Wait until everything written is on the disk."""

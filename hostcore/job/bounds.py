@@ -39,10 +39,10 @@ def bounds_of(metadata: Iterable[Any]) -> tuple[Bound, ...]:
     """The bounds among the metadata of an annotation, groups such as ``Interval`` and ``Len`` taken apart."""
     bounds: list[Bound] = []
     for item in metadata:
-        if isinstance(item, at.GroupedMetadata):
-            bounds.extend(bounds_of(item))
-        elif isinstance(item, at.BaseMetadata | Pattern):
+        if isinstance(item, at.BaseMetadata | Pattern):
             bounds.append(item)
+        elif isinstance(item, at.GroupedMetadata):  # a protocol: slow to ask
+            bounds.extend(bounds_of(item))
     return tuple(bounds)
 
 

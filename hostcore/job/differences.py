@@ -54,6 +54,7 @@ def _identity(spec: JobSpec) -> dict[str, Any]:
         "mock_batches": spec.mock_batches,
         "seed": spec.seed,
         "precision": spec.precision,
+        "environment": spec.environment,
         "callbacks": [attrs.evolve(callback, use=callback.use.removeprefix(BUILTIN)) for callback in spec.callbacks],
         "global_batch_size": spec.rows_per_step,
     }

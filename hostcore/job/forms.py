@@ -1,5 +1,6 @@
 """The form of a JSON value, read from an attrs class or an annotation, and how messages name it."""
 
+import functools
 import types
 import typing
 from collections import abc
@@ -11,10 +12,12 @@ from typing import Annotated, Any, Literal, NewType, Union
 import attrs
 
 from hostcore.job.bounds import Bound, bounds_of, in_words
+from hostcore.job.names import IMPORT_PATH
+from hostcore.job.objects import asked_of, is_import_path
 from hostcore.job.secrets import SecretText
 from hostcore.job.wording import alternatives, found
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.secret import Secret
+from hostcore_hookspecs.setting_types import Secret
 
 #: The JSON type of scalar annotations.
 _SCALARS: Mapping[Any, str] = {
@@ -75,6 +78,7 @@ class ObjectForm:
     shorthand: str | None = None
 
 
+@functools.lru_cache(maxsize=256)
 def object_form(cls: type[attrs.AttrsInstance]) -> ObjectForm:
     """Read the form of an attrs class.
 
@@ -196,6 +200,8 @@ def json_types(form: Any) -> frozenset[str]:
         return frozenset(json_type_of(value) for value in values)
     if form is Secret:
         return frozenset({"object"})
+    if is_import_path(form):
+        return frozenset({"string"})
     if form in _SCALARS:
         return frozenset({_SCALARS[form]})
     if array_of(form):
@@ -230,6 +236,8 @@ def expected(form: Any) -> str:
         noun = "a path"
     elif form is Secret:
         noun = 'a reference to a secret, such as {"$secret": "env:NAME"}'
+    elif is_import_path(form):
+        noun = f"{IMPORT_PATH.what} of {asked_of(form).noun}"
     elif form in _SCALARS:
         noun = _NOUNS[_SCALARS[form]]
     elif (array := array_of(form)) is not None:

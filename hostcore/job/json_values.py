@@ -13,6 +13,7 @@ import attrs
 from hostcore.job.pointers import Problems
 from hostcore.job.wording import found
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.setting_types import ImportPath
 
 #: Objects and lists inside each other.
 MAX_DEPTH = 64
@@ -103,7 +104,7 @@ def to_plain(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, Path):
+    if isinstance(value, Path | ImportPath):
         return str(value)
     if isinstance(value, Mapping):
         return {key: to_plain(item) for key, item in value.items()}

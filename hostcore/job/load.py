@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
@@ -16,7 +16,7 @@ from hostcore.job.json_values import checked
 from hostcore.job.layers import Layered, mark
 from hostcore.job.names import make_run_id
 from hostcore.job.paths import SOURCE_PATHS, with_absolute_paths
-from hostcore.job.pointers import Problems, tokens
+from hostcore.job.pointers import Problems, at_or_below, tokens
 from hostcore.job.rules import check_global_batch
 from hostcore.job.secrets import with_absolute_files, wrong_references
 from hostcore.job.sections import dataset_keys
@@ -27,8 +27,6 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: Every override is called ``--set KEY``.
 _NO_NAMES: Mapping[str, str] = MappingProxyType({})
-#: The keys, and the feature of each as the subject of a sentence.
-LATER: Final = {"environment": "an isolated environment is"}
 _OF_DATA = 'settings of the data are under "dataset"'
 _OF_ANY = 'settings of the trainer are under "hyperparams", those of the data under "dataset"'
 
@@ -76,7 +74,8 @@ def load_job(
             job = job.with_profile(profile)
         job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
         spec = attrs.evolve(_spec(job.document), job_dir=folder, origins=job.origins, world_size=world_size)
-        check_global_batch(spec)
+        if spec.has_data:
+            check_global_batch(spec)
     except HostcoreError as error:
         point_to_sections(all_errors(error))
         mark(all_errors(error), job.origins)
@@ -113,7 +112,6 @@ def _spec(document: Mapping[str, Any]) -> JobSpec:
         spec = structure(JobSpec, document)
     except Errors as error:
         problems.extend(_apart_from(wrong, error.errors))
-    problems.extend(_apart_from(problems.errors, not_yet(document)))
     problems.extend(wrong)
     problems.check()
     assert spec is not None
@@ -123,25 +121,11 @@ def _spec(document: Mapping[str, Any]) -> JobSpec:
 def _apart_from(others: Iterable[HostcoreError], errors: Iterable[HostcoreError]) -> list[HostcoreError]:
     """The errors about places that others say nothing about."""
     told = [error.pointer or "" for error in others]
-    return [error for error in errors if not any(_overlap(error.pointer or "", place) for place in told)]
 
+    def is_told(pointer: str) -> bool:
+        return any(at_or_below(pointer, place) or at_or_below(place, pointer) for place in told)
 
-def _overlap(one: str, other: str) -> bool:
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
-
-
-def not_yet(document: Mapping[str, Any]) -> list[HostcoreError]:
-    """Everything that a job asks for and that this version does not do; wrong types may be among it."""
-    return [
-        HostcoreError(
-            f"{feature} not there yet in this version of hostcore",
-            code="job.not_yet",
-            pointer=f"/{key}",
-            hint="remove the key",
-        )
-        for key, feature in LATER.items()
-        if document.get(key) is not None
-    ]
+    return [error for error in errors if not is_told(error.pointer or "")]
 
 
 def point_to_sections(errors: Iterable[HostcoreError]) -> None:

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from hostcore.job.bounds import Pattern
+from hostcore_hookspecs.setting_types import DOTTED
 
 _NAME = r"[a-z0-9][a-z0-9._-]*"
 _DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-_DOTTED = r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*"
 
 
 def _import_path(text: str) -> str | None:
@@ -33,12 +33,15 @@ def _cuda(text: str) -> str:
 PluginName = Annotated[
     str,
     Pattern(
-        rf"({_DISTRIBUTION}/)?{_NAME}|{_DOTTED}:({_DOTTED})?",
+        rf"({_DISTRIBUTION}/)?{_NAME}|{DOTTED}:({DOTTED})?",
         'the name of a plugin: "name" (lower-case letters, digits, ".", "_", "-"), "distribution/name" '
         'or an import path "module:symbol"',
         _import_path,
     ),
 ]
+
+#: Of an object: a plugin may also be guessed from its module alone.
+IMPORT_PATH: Final = Pattern(rf"{DOTTED}:{DOTTED}", 'an import path "module:symbol"', _import_path)
 
 RunId = Annotated[
     str,

@@ -47,6 +47,7 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
         _change(changed, "resume_from_checkpoint", fix)
     if isinstance(changed.get("inputs"), Mapping):
         changed["inputs"] = {name: _input(value, base_dir) for name, value in changed["inputs"].items()}
+    _change(changed, "environment", lambda environment: _fixed(environment, ("interpreter", "lock"), fix))
     if isinstance(changed.get("samples"), list):
         changed["samples"] = [_fixed(sample, ("source_image",), fix) for sample in changed["samples"]]
     return changed

@@ -1,4 +1,7 @@
-"""What must hold between the keys of a job."""
+"""What must hold between the keys of a job, as far as it is known before its trainer is asked for data.
+
+What depends on the data that there is in the end: :func:`hostcore.job.data.check_data`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -55,33 +58,26 @@ def _version_rules(spec: "JobSpec") -> list[HostcoreError]:
 
 def _data_rules(spec: "JobSpec") -> list[HostcoreError]:
     if spec.dataset is not None and spec.mock_batches is not None:
-        return [_conflict("/mock_batches", '"dataset" and "mock_batches" are both given', "remove one of them")]
-    if spec.dataset is not None or spec.mock_batches is not None:
-        return []
-    errors = []
-    if not spec.max_steps:
-        hint = 'give "max_steps", or data: "dataset" or "mock_batches"'
-        errors.append(_conflict("/max_steps", 'a job without data needs "max_steps"', hint))
-    if spec.epochs is not None:
-        errors.append(_conflict("/epochs", '"epochs" is given, but there is no data to go through', 'use "max_steps"'))
-    return errors
+        return [conflict("/mock_batches", '"dataset" and "mock_batches" are both given', "remove one of them")]
+    return []
 
 
 def _device_rules(spec: "JobSpec") -> list[HostcoreError]:
     errors = []
     if spec.devices is not None and spec.device != "auto":
-        errors.append(_conflict("/devices", '"device" and "devices" are both given', "remove one of them"))
+        errors.append(conflict("/devices", '"device" and "devices" are both given', "remove one of them"))
     listed = spec.devices if isinstance(spec.devices, tuple) else ()
     if len(listed) > 1 and any(one.startswith("auto") for one in listed):
         hint = f'name all devices, or write "auto:{len(listed)}"'
-        errors.append(_conflict("/devices", '"auto" leaves all devices to the host; it cannot be in a list', hint))
+        errors.append(conflict("/devices", '"auto" leaves all devices to the host; it cannot be in a list', hint))
     return errors
 
 
 def check_global_batch(spec: "JobSpec") -> None:
     """Check that batches, ranks and micro-batches make up the global batch that the job asks for.
 
-    Apart from the other rules, because an engine may have started the ranks: then they are known last.
+    Apart from the other rules, because an engine may have started the ranks, and the trainer may bring the data: then
+    ranks and batches are known last.
 
     :raises HostcoreError: When they do not.
     """
@@ -92,11 +88,11 @@ def check_global_batch(spec: "JobSpec") -> None:
     if spec.accumulate is not None:
         made = f"{each}, {spec.accumulate} a step, are {spec.rows_per_step:,} rows"
         message = f'"global_batch_size" is {asked:,}, but {made}'
-        raise _conflict("/global_batch_size", message, 'remove "accumulate" to have it derived, or change one of them')
+        raise conflict("/global_batch_size", message, 'remove "accumulate" to have it derived, or change one of them')
     rows = spec.batch_size * spec.ranks
     near = sorted({max(asked // rows, 1) * rows, (asked // rows + 1) * rows})
     hint = f"{' or '.join(f'{one:,}' for one in near)} would do"
-    raise _conflict("/global_batch_size", f"{each} cannot make up a global batch of {asked:,} rows", hint)
+    raise conflict("/global_batch_size", f"{each} cannot make up a global batch of {asked:,} rows", hint)
 
 
 def _evaluation_rules(spec: "JobSpec") -> list[HostcoreError]:
@@ -105,12 +101,7 @@ def _evaluation_rules(spec: "JobSpec") -> list[HostcoreError]:
         data = getattr(spec, split)
         if data is not None and data.shuffle:
             message = f"the {split} data is read once, in file order"
-            errors.append(_conflict(f"/{split}/shuffle", message, 'remove "shuffle"'))
-    if spec.validate_every and spec.validation is None:
-        hint = 'give "validation" in the form of "dataset", or remove "validate_every"'
-        errors.append(_conflict("/validate_every", '"validate_every" is given, but no "validation" data', hint))
-    if spec.validate_every == "epoch" and spec.dataset is None and spec.mock_batches is None:
-        errors.append(_conflict("/validate_every", "without data there are no epochs", "give a number of steps"))
+            errors.append(conflict(f"/{split}/shuffle", message, 'remove "shuffle"'))
     return errors
 
 
@@ -118,8 +109,9 @@ def _input_rules(spec: "JobSpec") -> list[HostcoreError]:
     if spec.weights is None or "weights" not in spec.inputs:
         return []
     message = 'the trainer would find both "weights" and an input of that name in ctx.model_handles["weights"]'
-    return [_conflict("/inputs/weights", message, "give the input another name, or remove one of them")]
+    return [conflict("/inputs/weights", message, "give the input another name, or remove one of them")]
 
 
-def _conflict(pointer: str, message: str, hint: str) -> HostcoreError:
+def conflict(pointer: str, message: str, hint: str) -> HostcoreError:
+    """The error of keys of a job that do not go together."""
     return HostcoreError(message, code="job.conflict", pointer=pointer, hint=hint)

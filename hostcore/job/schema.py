@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -22,9 +22,11 @@ from hostcore.job.forms import (
     qualified_name,
 )
 from hostcore.job.json_values import to_plain
+from hostcore.job.names import IMPORT_PATH
+from hostcore.job.objects import asked_of, is_import_path
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec
-from hostcore_hookspecs.secret import Secret
+from hostcore_hookspecs.setting_types import Secret
 
 #: What stands for a secret.
 REFERENCE = {
@@ -34,6 +36,8 @@ REFERENCE = {
     "additionalProperties": False,
 }
 
+#: The format of what names an object. No reference to a secret may stand for it.
+_IMPORT_PATH: Final = "python-import-path"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 __all__ = ["job_schema", "json_schema"]
 #: The key of the job that uses a kind, and whether it is a list.
@@ -86,7 +90,7 @@ def _property(key: Key, definitions: dict[str, Any]) -> dict[str, Any]:
     elif not key.required and (default := _default(key)) is not attrs.NOTHING:
         schema["default"] = default
     if words:
-        schema["description"] = " ".join(words)
+        schema["description"] = " ".join([*words, *([schema["description"]] if "description" in schema else [])])
     return schema
 
 
@@ -116,6 +120,10 @@ def _schema(form: Any, definitions: dict[str, Any]) -> dict[str, Any]:
         schema |= {} if names == {"type": "string"} else {"propertyNames": names}
     elif form is Secret:
         schema = {**REFERENCE}
+    elif is_import_path(form):
+        noun = asked_of(form).noun
+        schema = {"type": "string", "format": _IMPORT_PATH, "description": f"The import path of {noun}: module:symbol."}
+        bounds = (IMPORT_PATH, *bounds)
     elif isinstance(form, type) and attrs.has(form):
         schema = _reference(form, definitions)
     elif len(kinds) == 1:
@@ -163,7 +171,9 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
             dataset.setdefault("allOf", []).append(_source_rule(name, own or {}, list(dataset["properties"])))
         else:
             key, is_list = _COMPONENTS[kind]
-            rule = {"allOf": [_plain_name_rule(name, own or {}), _component_rule(name, own or {})]}
+            # A plain name gives no settings, which is wrong if some are required.
+            plain_name = {"if": {"type": "string", **_named(name)}, "then": not (own or {}).get("required")}
+            rule = {"allOf": [plain_name, _component_rule(name, own or {})]}
             schema["allOf"].append({"properties": {key: {"items": rule} if is_list else rule}})
     return schema
 
@@ -176,7 +186,8 @@ def _named(name: str) -> dict[str, Any]:
 
 
 def _trainer_rule(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    then: dict[str, Any] = {"properties": {"hyperparams": _without_frame(own)}}
+    settings = {key: value for key, value in own.items() if key not in ("$schema", "$defs", "title")}
+    then: dict[str, Any] = {"properties": {"hyperparams": settings}}
     if own.get("required"):
         then["required"] = ["hyperparams"]
     return {"if": {"properties": {"trainer": _named(name)}, "required": ["trainer"]}, "then": then}
@@ -195,11 +206,6 @@ def _component_rule(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
     return {"if": chosen, "then": _with_own_keys(own, ["use"])}
 
 
-def _plain_name_rule(name: str, own: Mapping[str, Any]) -> dict[str, Any]:
-    """A plain name gives no settings, which is wrong if some are required."""
-    return {"if": {"type": "string", **_named(name)}, "then": not own.get("required")}
-
-
 def _with_own_keys(own: Mapping[str, Any], host_keys: list[str]) -> dict[str, Any]:
     keys = {key: value for key, value in own.get("properties", {}).items() if key not in host_keys}
     required = [key for key in own.get("required", []) if key not in host_keys]
@@ -212,7 +218,7 @@ def _with_own_keys(own: Mapping[str, Any], host_keys: list[str]) -> dict[str, An
 
 def _with_secrets(own: Any) -> Any:
     """A schema in which a reference to a secret may stand for every string."""
-    if not isinstance(own, Mapping) or REFERENCE.items() <= own.items():
+    if not isinstance(own, Mapping) or REFERENCE.items() <= own.items() or own.get("format") == _IMPORT_PATH:
         return own
     if own.get("type") == "string":
         told = {key: own[key] for key in ("description", "default") if key in own}
@@ -225,7 +231,3 @@ def _with_secrets(own: Any) -> Any:
     for key in {"properties", "$defs"} & own.keys():
         changed[key] = {name: _with_secrets(one) for name, one in own[key].items()}
     return changed
-
-
-def _without_frame(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in own.items() if key not in ("$schema", "$defs", "title")}

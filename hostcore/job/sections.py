@@ -1,7 +1,7 @@
 """The objects inside a job file."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import attrs
 from annotated_types import Ge, Gt, MinLen
@@ -119,10 +119,58 @@ class DatasetSpec:
 
 @attrs.frozen(kw_only=True)
 class EnvironmentSpec:
-    """An isolated environment for the worker."""
+    """An environment of the job's own: built from requirements or a lock, or one that exists."""
 
-    requirements: tuple[Text, ...] = attrs.field(default=(), metadata={"help": "Requirements, as pip takes them."})
-    python: Text | None = attrs.field(default=None, metadata={"help": "The version of Python: `3.12`."})
+    requirements: tuple[Text, ...] = attrs.field(
+        default=(),
+        metadata={"help": "What to install, as pip takes it: `my-trainer>=2`. For a worker, hostcore itself is added."},
+    )
+    lock: Text | None = attrs.field(
+        default=None,
+        metadata={"help": "A `pylock.toml` (PEP 751) or `uv.lock` to install from, in place of `requirements`."},
+    )
+    python: Text | None = attrs.field(
+        default=None,
+        metadata={"help": "The version of Python to build it with: `3.12`.", "default": "that of hostcore"},
+    )
+    interpreter: Text | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "The Python of an environment that exists; for a worker, it has hostcore. Nothing is written there."
+        },
+    )
+    used_by: Literal["worker", "programs"] = attrs.field(
+        default="worker",
+        metadata={
+            "help": "`worker`: it runs there, with the trainer, the data source and callbacks. `programs`: those that "
+            "it starts do, as the trainer `process` does; `python` is then the one of the environment."
+        },
+    )
+
+    @requirements.validator
+    def _no_options(self, _attribute: "attrs.Attribute[Sequence[str]]", requirements: Sequence[str]) -> None:
+        for index, requirement in enumerate(requirements):
+            if requirement.lstrip().startswith("-") or "\n" in requirement:
+                raise HostcoreError(
+                    f"{requirement!r} is an option, and no requirement",
+                    code="value.invalid",
+                    pointer=f"/requirements/{index}",
+                    hint="options are uv's: set UV_DEFAULT_INDEX, UV_INDEX, UV_FIND_LINKS, UV_CONSTRAINT",
+                )
+
+    @interpreter.validator
+    def _in_one_way(self, _attribute: "attrs.Attribute[str | None]", interpreter: str | None) -> None:
+        given = [key for key in ("requirements", "lock", "interpreter") if getattr(self, key)]
+        if len(given) != 1:
+            told = f"has {' and '.join(given)}" if given else "has neither requirements, lock nor interpreter"
+            raise HostcoreError(f"the environment {told}", code="value.invalid", hint="give one of the three")
+        if interpreter and self.python:
+            raise HostcoreError(
+                "the interpreter has its own version of Python",
+                code="value.invalid",
+                pointer="/python",
+                hint="remove the key",
+            )
 
 
 @attrs.frozen(kw_only=True)

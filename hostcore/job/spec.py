@@ -56,9 +56,16 @@ class JobSpec:
     hyperparams: Mapping[str, Any] = attrs.field(
         factory=dict, metadata={"help": "The trainer's own settings; strict if it declares `Hyperparams`."}
     )
-    dataset: DatasetSpec | None = attrs.field(default=None, metadata={"help": "The data to train on."})
-    validation: DatasetSpec | None = attrs.field(default=None, metadata={"help": "The data to validate on."})
-    test: DatasetSpec | None = attrs.field(default=None, metadata={"help": "The data to test on, at the end."})
+    dataset: DatasetSpec | None = attrs.field(
+        default=None, metadata={"help": "The data to train on.", "default": "what the trainer brings, if it does"}
+    )
+    validation: DatasetSpec | None = attrs.field(
+        default=None, metadata={"help": "The data to validate on.", "default": "what the trainer brings, if it does"}
+    )
+    test: DatasetSpec | None = attrs.field(
+        default=None,
+        metadata={"help": "The data to test on, at the end.", "default": "what the trainer brings, if it does"},
+    )
     mock_batches: Annotated[tuple[Any, ...], MinLen(1)] | None = attrs.field(
         default=None,
         metadata={"help": "A list of batches in place of `dataset`, each for `prepare_batch` as it is."},
@@ -144,6 +151,13 @@ class JobSpec:
     policies: tuple[ComponentUse, ...] = attrs.field(
         default=(), metadata={"help": "Who may refuse the job, besides the operator's policies."}
     )
+    import_paths: bool = attrs.field(
+        default=True,
+        metadata={
+            "help": "Whether import paths, of plugins or in their settings, may name code. A service that does not "
+            "allow them has `false` in its jobs."
+        },
+    )
     launcher: ComponentUse = attrs.field(
         default=ComponentUse(use=f"{BUILTIN}local"), metadata={"help": "Where the run is started."}
     )
@@ -225,6 +239,11 @@ class JobSpec:
         if len(listed) == 1 and listed[0].startswith("auto:"):
             return ("auto",) * int(listed[0].removeprefix("auto:"))
         return listed
+
+    @property
+    def has_data(self) -> bool:
+        """Whether it names data to train on, or has it in itself. If not, its trainer may bring some."""
+        return self.dataset is not None or self.mock_batches is not None
 
     @property
     def batch_size(self) -> int:
@@ -311,6 +330,7 @@ def job_view(spec: JobSpec) -> Job:
         labels=spec.labels,
         annotations=spec.annotations,
         resources=Resources(**attrs.asdict(spec.resources)) if spec.resources else Resources(),
+        environment=to_plain(spec.environment) if spec.environment else None,
         checkpoint_base_uri=spec.checkpoint_base_uri,
         uploaders=tuple(PluginUse(name=one.use, settings=one.settings) for one in spec.uploaders),
         samples=spec.samples,

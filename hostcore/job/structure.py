@@ -8,7 +8,7 @@ Settings that a plugin refuses (:class:`InvalidSettings`) travel the same way.
 import json
 import math
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar, cast
 
@@ -32,16 +32,20 @@ from hostcore.job.forms import (
     object_form,
     qualified_name,
 )
+from hostcore.job.names import IMPORT_PATH
+from hostcore.job.objects import is_import_path
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import Problems, moved
 from hostcore.job.secrets import SecretText, without_marks
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.secret import Secret
+from hostcore_hookspecs.setting_types import ImportPath, Secret
 
 __all__ = ["Pattern", "structure"]
 
 T = TypeVar("T")
+#: Looks at what a path names; the second argument is the annotation.
+CheckObject = Callable[[ImportPath[Any], Any], None]
 
 #: What YAML 1.1 and Python call true and false, in lower case.
 _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
@@ -52,8 +56,18 @@ _LARGEST_INTEGER = 2**63 - 1
 _NO_PLACE_FOR_SECRETS: Final = "put it into an environment variable or a file: a job is no place for a secret"
 
 
+def unchecked(path: ImportPath[Any], form: Any) -> None:
+    """Import nothing: what a path names is not looked at."""
+
+
 def structure(
-    cls: type[T], value: Any, *, pointer: str = "", base_dir: Path | None = None, elsewhere: Collection[str] = ()
+    cls: type[T],
+    value: Any,
+    *,
+    pointer: str = "",
+    base_dir: Path | None = None,
+    elsewhere: Collection[str] = (),
+    check_object: CheckObject = unchecked,
 ) -> T:
     """Make an instance of an attrs class from plain JSON.
 
@@ -65,10 +79,11 @@ def structure(
     :param pointer: Where the value is in the job; errors say so.
     :param base_dir: Where relative ``Path`` values start. None: they stay as they are.
     :param elsewhere: Keys of the same object that others read; suggested for a mistyped key.
+    :param check_object: Called for every ``ImportPath``; what it raises has no pointer yet.
     :raises Errors: With everything that is wrong, in the order of the document.
     """
     try:
-        return cast("T", _Structurer(base_dir, value, elsewhere).structure(value, cls))
+        return cast("T", _Structurer(base_dir, value, elsewhere, check_object).structure(value, cls))
     except HostcoreError as error:
         raise Errors(moved(error, pointer)) from error.__cause__
 
@@ -93,11 +108,11 @@ def _takes_secret(form: Any) -> bool:
 class _Structurer:
     """The hooks, and what they need to know beside the value and its annotation."""
 
-    def __init__(self, base_dir: Path | None, root: Any, elsewhere: Collection[str]) -> None:
+    def __init__(self, base_dir: Path | None, root: Any, elsewhere: Collection[str], check_object: CheckObject) -> None:
         self._base_dir = base_dir
         self._root = root
         self._elsewhere = elsewhere
-        self._forms: dict[type, ObjectForm] = {}
+        self._check_object = check_object
         # Our hooks gather errors themselves, with pointers.
         self._converter = Converter(detailed_validation=False)
         for applies, hook in (  # the last one that applies is taken
@@ -110,6 +125,7 @@ class _Structurer:
             (is_union, self._union),
             (lambda form: form in (bool, None, type(None)), self._scalar),
             (lambda form: form is Secret, self._secret),
+            (is_import_path, self._import_path),
         ):
             self._converter.register_structure_hook_func(applies, hook)
         # These cattrs dispatches by class, before it asks any of the above.
@@ -130,7 +146,8 @@ class _Structurer:
             f"{qualified_name(form)} cannot be written in JSON",
             code="settings.class",
             pointer="",
-            hint="settings may be numbers, strings, booleans, paths, enumerations, lists, mappings and attrs classes",
+            hint="settings may be numbers, strings, booleans, paths, enumerations, lists, mappings, attrs classes, "
+            "Secret and ImportPath",
         )
 
     def _annotated(self, value: Any, form: Any) -> Any:
@@ -171,6 +188,16 @@ class _Structurer:
         if isinstance(value, SecretText):
             return Secret(str(value))
         raise _Mismatch(form, value)
+
+    def _import_path(self, value: Any, form: Any) -> ImportPath[Any]:
+        if type(value) is not str:  # nor a secret: what code runs is for all to see
+            raise _Mismatch(form, value)
+        if not IMPORT_PATH.accepts(value):
+            meant = IMPORT_PATH.suggestion(value)
+            raise _Mismatch(form, value, code="value.range", hint=did_you_mean([meant] if meant else []))
+        path: ImportPath[Any] = ImportPath(value)
+        self._check_object(path, form)
+        return path
 
     def _choice(self, value: Any, form: Any) -> Any:
         if isinstance(value, SecretText):
@@ -227,7 +254,8 @@ class _Structurer:
         inside = [
             error
             for arm, error in zip(forms, problems, strict=True)
-            if kind in ("array", "object") and kind in json_types(arm)
+            if (kind in ("array", "object") and kind in json_types(arm))
+            or (is_import_path(bare(arm)[0]) and not isinstance(error, _Mismatch))  # of the right form
         ]
         if inside:  # only one arm can be meant, or the one with the fewest errors probably is
             raise min(inside, key=lambda error: len(all_errors(error)))
@@ -236,9 +264,7 @@ class _Structurer:
         raise _Mismatch(form, value, code="value.range" if out_of_range else None, hint=hint or _rewrite(form, value))
 
     def _object(self, value: Any, cls: type[attrs.AttrsInstance]) -> Any:
-        if cls not in self._forms:
-            self._forms[cls] = object_form(cls)
-        form = self._forms[cls]
+        form = object_form(cls)
         if form.shorthand is not None and isinstance(value, str):
             return self._shorthand(value, cls, form)
         if not isinstance(value, Mapping):

@@ -51,6 +51,15 @@ def calling(components: "Sequence[Component]") -> "Component | None":
     return None
 
 
+def author_of(frame: FrameType, components: "Sequence[Component]") -> "Component | None":
+    """The component whose code a frame runs, or has run; None if it is of none, or of several."""
+    for belongs in (_is_method, _is_in_module, _is_in_package):
+        fitting = [component for component in components if belongs(frame, component)]
+        if fitting:
+            return fitting[0] if len(fitting) == 1 else None
+    return None
+
+
 def plugin_traceback(error: BaseException, component: "Component") -> str:
     """The exception's traceback as text, without the host's frames in front of the component's first one."""
     package = _top_level(component)

@@ -2,22 +2,26 @@
 
 import inspect
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.implementations import implementations
-from hostcore.plugins.importing import from_exception, import_plugin
+from hostcore.plugins.importing import check_object, guarded, import_plugin
 from hostcore.plugins.resolve import Selected
 from hostcore.plugins.signatures import Implementation
 from hostcore_hookspecs.errors import HostcoreError, InvalidSettings
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.plan import PluginRef
+from hostcore_hookspecs.setting_types import ImportPath
 from hostcore_hookspecs.step import Capabilities
+
+if TYPE_CHECKING:
+    from hostcore.job.structure import CheckObject
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 
@@ -44,19 +48,26 @@ class Component:
         return tuple(found.hook for found in self.implementations if not found.wrapper)
 
 
-def load_component(selected: Selected, *, job_dir: Path) -> Component:
+def load_component(
+    selected: Selected, *, job_dir: Path, check_objects: bool = True, import_paths: bool = True
+) -> Component:
     """Import a plugin and make a component of it.
 
     :param job_dir: The job file's folder: import paths are looked up there, relative paths in settings start there.
+    :param check_objects: Whether to import the objects that its settings name.
+    :param import_paths: Whether it and its settings may name code by import path.
     :raises PluginError: It cannot be imported or constructed; what it raised is the cause and in ``traceback``.
     :raises InvalidSettings: Raised by its constructor; the pointer is one of the job.
     :raises Errors: Several at once: its secrets, its settings, or everything that is wrong with its methods.
     """
     ref, kind = selected.ref, KINDS[selected.ref.kind]
+    if ref.dist is None and not import_paths:
+        raise _import_path_refused(ref.value, selected.named_at)
     symbol = import_plugin(ref, job_dir=job_dir, pointer=selected.named_at)
     owner = component_class(symbol, ref, pointer=selected.named_at)
     capabilities = declared_capabilities(owner, ref, pointer=selected.named_at)
-    settings = _structured(owner, selected, job_dir=job_dir)  # with its secrets; `selected` has the references
+    objects = _objects(ref, job_dir=job_dir, check_objects=check_objects, import_paths=import_paths)
+    settings = _structured(owner, selected, job_dir=job_dir, check_object=objects)  # with its secrets
     instance = construct(owner, settings, selected) if symbol is owner else symbol
     return Component(
         ref=ref,
@@ -141,7 +152,39 @@ def declared_capabilities(owner: type, ref: PluginRef, *, pointer: str | None = 
     )
 
 
-def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
+def _refuse_object(path: ImportPath[Any], form: Any) -> None:  # noqa: ARG001 - as it is called
+    raise HostcoreError(
+        f"{path} is code of the job's, which a plugin of this kind cannot be given: it runs outside the worker",
+        code="settings.class",
+        pointer="",
+        hint="settings of trainers, data sources and callbacks may be of type ImportPath",
+    )
+
+
+def _import_path_refused(path: str, pointer: str | None) -> HostcoreError:
+    return HostcoreError(
+        f"{path} is an import path, and `import_paths` of the job is false",
+        code="job.import_paths",
+        pointer=pointer,
+        hint="a service decides this for its jobs: use a plugin that is installed, or ask its operator",
+    )
+
+
+def _objects(ref: PluginRef, *, job_dir: Path, check_objects: bool, import_paths: bool) -> "CheckObject":
+    """What is done about an import path in a plugin's settings."""
+    from hostcore.job.structure import unchecked
+
+    def refuse(path: ImportPath[Any], _form: Any) -> None:
+        raise _import_path_refused(str(path), "")
+
+    if KINDS[ref.kind].room != "worker":
+        return _refuse_object
+    if not import_paths:
+        return refuse
+    return partial(check_object, job_dir=job_dir) if check_objects else unchecked
+
+
+def _structured(owner: type, selected: Selected, *, job_dir: Path, check_object: "CheckObject") -> Any:
     from hostcore.job.secrets import resolve_secrets, without_marks
 
     declared = settings_class(owner, selected.ref, pointer=selected.named_at)
@@ -152,7 +195,14 @@ def _structured(owner: type, selected: Selected, *, job_dir: Path) -> Any:
 
         # A mistyped key of a dataset may be one of the host's own.
         elsewhere = dataset_keys() if selected.ref.kind == "data_source" else ()
-        return structure(declared, settings, pointer=selected.pointer, base_dir=job_dir, elsewhere=elsewhere)
+        return structure(
+            declared,
+            settings,
+            pointer=selected.pointer,
+            base_dir=job_dir,
+            elsewhere=elsewhere,
+            check_object=check_object,
+        )
     if selected.settings and selected.ref.kind != "trainer":
         label = KINDS[selected.ref.kind].label
         misnamed = attrs.has(inspect.getattr_static(owner, "Hyperparams", object))
@@ -178,7 +228,8 @@ def construct(owner: type, settings: Any, selected: Selected) -> Any:
         passes = {"settings": settings}
     _check_constructor(owner, passes, selected)
     try:
-        return owner(**passes)
+        with guarded("constructed", ref, code="plugin.construct", pointer=selected.named_at):
+            return owner(**passes)
     except InvalidSettings as error:
         inner = error.pointer or ""
         raise InvalidSettings(
@@ -187,12 +238,6 @@ def construct(owner: type, settings: Any, selected: Selected) -> Any:
     except HostcoreError as error:
         error.pointer, error.plugin = error.pointer or selected.named_at, error.plugin or ref.provenance
         raise
-    except BaseException as error:
-        if is_by_signal(error):
-            raise
-        raise from_exception(
-            "constructed", error, code="plugin.construct", ref=ref, pointer=selected.named_at
-        ) from error
 
 
 def _check_constructor(owner: type, passes: Mapping[str, Any], selected: Selected) -> None:

@@ -8,21 +8,20 @@ https://packaging.python.org/en/latest/specifications/entry-points/
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from email.parser import HeaderParser
-from importlib import metadata
-from typing import Any, Final
+from typing import Final
 
 import attrs
 
 from hostcore.plugins.extensions import Extension
-from hostcore_hookspecs.kinds import COMMANDS_GROUP, KINDS, RUN_CLIENTS_GROUP
+from hostcore.plugins.installed import Installed, installed
+from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, KINDS, RUN_CLIENTS_GROUP
 from hostcore_hookspecs.plan import PluginRef
 
 _VALUE = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<symbol>\w+(\.\w+)*)(\s*\[[^\]]*\])?")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KIND_BY_GROUP = {kind.group: kind.name for kind in KINDS.values()}
-#: Groups whose entry points extend the command line, and no job names.
-_COMMAND_LINE: Final = (COMMANDS_GROUP, RUN_CLIENTS_GROUP)
+#: Groups whose entry points extend the host, and no job names.
+_EXTENSIONS: Final = (COMMANDS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP)
 _GROUP_PREFIX = "hostcore."
 #: The distribution whose commands no other may replace.
 _HOST: Final = "hostcore"
@@ -86,6 +85,12 @@ class Discovered:
     #: By group, name and distribution.
     extensions: tuple[Extension, ...] = ()
     broken: tuple[BrokenDistribution, ...] = ()
+    #: Where the plugins of the worker's room were looked for, if that is another environment; None: here, as all.
+    worker_path: tuple[str, ...] | None = None
+
+    def path_of(self, ref: PluginRef) -> tuple[str, ...] | None:
+        """Where the distribution of a plugin is installed; None: here."""
+        return self.worker_path if KINDS[ref.kind].room == "worker" else None
 
     def extensions_of(self, group: str) -> Mapping[str, Sequence[Extension]]:
         """The extensions of a group by name: more than one, if distributions share a name."""
@@ -123,7 +128,7 @@ def discover(path: Sequence[str] | None = None) -> Discovered:
     for distribution in _distributions(path, broken):
         stem = "?"
         try:
-            stem = _stem(distribution)
+            stem = distribution.stem()
             if canonical(stem) in seen:
                 continue
             seen.add(canonical(stem))
@@ -147,8 +152,8 @@ def discover(path: Sequence[str] | None = None) -> Discovered:
     )
 
 
-def _distributions(path: Sequence[str] | None, broken: list[BrokenDistribution]) -> Iterator[metadata.Distribution]:
-    found = iter(metadata.distributions() if path is None else metadata.distributions(path=list(path)))
+def _distributions(path: Sequence[str] | None, broken: list[BrokenDistribution]) -> Iterator[Installed]:
+    found = installed(path)
     while True:
         try:
             distribution = next(found)
@@ -160,56 +165,25 @@ def _distributions(path: Sequence[str] | None, broken: list[BrokenDistribution])
         yield distribution
 
 
-def _info_folder(distribution: metadata.Distribution) -> Any:
-    """The ``.dist-info`` or ``.egg-info`` folder; None for distributions that are not files.
-
-    The attribute is private, but only the folder's name tells the distribution without parsing METADATA, which for
-    60 distributions would take longer than everything else that ``hostcore --help`` does.
-    """
-    return getattr(distribution, "_path", None)
-
-
-def _stem(distribution: metadata.Distribution) -> str:
-    info = _info_folder(distribution)
-    if info is None:
-        return distribution.metadata["Name"]
-    # my_package-1.0.dist-info, my_package-1.0-py3.11.egg-info, my_package.egg-info
-    return str(info.name).removesuffix(".dist-info").removesuffix(".egg-info").partition("-")[0]
-
-
-def _read(distribution: metadata.Distribution, file: str) -> str | None:
-    """A metadata file; None if there is none.
-
-    ``Distribution.read_text`` answers None for a file without permission as well, which would hide a plugin silently.
-    """
-    info = _info_folder(distribution)
-    if info is None:
-        return distribution.read_text(file)
-    try:
-        return str((info / file).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, KeyError):
-        return None
-
-
-def _hostcore_entry_points(distribution: metadata.Distribution) -> list[tuple[str, str, str]]:
-    text = _read(distribution, "entry_points.txt")
+def _hostcore_entry_points(distribution: Installed) -> list[tuple[str, str, str]]:
+    text = distribution.read("entry_points.txt")
     return [found for found in entry_points(text) if found[0].startswith(_GROUP_PREFIX)] if text else []
 
 
 def _read_entry_points(
-    distribution: metadata.Distribution, stem: str, broken: list[BrokenDistribution]
+    distribution: Installed, stem: str, broken: list[BrokenDistribution]
 ) -> Iterator[PluginRef | Extension]:
     found = _hostcore_entry_points(distribution)
     if not found:
         return
     if stem.startswith("~"):
         raise ValueError("the remains of an interrupted pip run; delete this folder")
-    name, version = _name_and_version(distribution)
+    name, version = name_and_version(distribution)
     for group, entry, value in found:
         problem = _problem(group, entry, value)
         if problem:
             broken.append(_broken(distribution, name, ValueError(problem)))
-        elif group in _COMMAND_LINE:
+        elif group in _EXTENSIONS:
             yield Extension(group=group, name=entry, value=value, dist=name, version=version)
         else:
             yield PluginRef(kind=_KIND_BY_GROUP[group], name=entry, value=value, dist=name, version=version)
@@ -217,7 +191,7 @@ def _read_entry_points(
 
 def _problem(group: str, entry: str, value: str) -> str | None:
     """What is wrong with an entry point; None if it can be used."""
-    groups = (*_KIND_BY_GROUP, *_COMMAND_LINE)
+    groups = (*_KIND_BY_GROUP, *_EXTENSIONS)
     if group not in groups:
         return f"hostcore has no entry-point group {group!r}; it has {', '.join(groups)}"
     if not _NAME.fullmatch(entry):
@@ -227,19 +201,32 @@ def _problem(group: str, entry: str, value: str) -> str | None:
     return None
 
 
-def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
-    text = _read(distribution, "METADATA") or _read(distribution, "PKG-INFO")
+def name_and_version(distribution: Installed) -> tuple[str, str]:
+    """As its metadata has them.
+
+    :raises ValueError: When it has not.
+    """
+    text = distribution.read("METADATA") or distribution.read("PKG-INFO")
     if not text:
         raise ValueError("METADATA is missing or empty; reinstall the distribution")
-    headers = HeaderParser().parsestr(text.partition("\n\n")[0])
-    name, version = headers["Name"], headers["Version"]
+    headers = text.partition("\n\n")[0].splitlines()  # what follows is a description, often a long one
+    name, version = _header(headers, "name"), _header(headers, "version")
     if not name or not version:
         raise ValueError(f"METADATA has no {'Version' if name else 'Name'}; reinstall the distribution")
     return name, version
 
 
-def _broken(distribution: metadata.Distribution, name: str, error: Exception) -> BrokenDistribution:
-    return BrokenDistribution(distribution=name, path=str(_info_folder(distribution) or "?"), error=_told(error))
+def _header(headers: Sequence[str], name: str) -> str | None:
+    """The first header of a name, which is in small letters; None if there is none."""
+    for line in headers:
+        key, _, value = line.partition(":")
+        if key.lower() == name:
+            return value.strip()
+    return None
+
+
+def _broken(distribution: Installed, name: str, error: Exception) -> BrokenDistribution:
+    return BrokenDistribution(distribution=name, path=distribution.path, error=_told(error))
 
 
 def _taken(extension: Extension) -> BrokenDistribution:

@@ -1,6 +1,6 @@
-"""Entry points that extend the command line: commands, and clients of services. No job names them.
+"""Entry points that extend the host: commands, clients of services, builders of environments. No job names them.
 
-Their modules are imported by every ``hostcore --help``, so this one imports nothing heavy.
+The modules of commands are imported by every ``hostcore --help``, so this one imports nothing heavy.
 """
 
 import functools
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True, order=True)
 class Extension:
-    """An entry point that extends the command line."""
+    """An entry point that extends the host."""
 
-    #: ``hostcore.commands`` or ``hostcore.run_clients``.
+    #: ``hostcore.commands``, ``hostcore.run_clients`` or ``hostcore.environments``.
     group: str
     name: str
     dist: str

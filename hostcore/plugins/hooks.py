@@ -113,7 +113,11 @@ class Hooks:
             self._manager.add_hookspecs(kind.specification)
         self._arguments = {hook: kind.arguments(hook) for hook, kind in self._kind_of.items()}
         self._defaults = {hook: kind.defaults(hook) for hook, kind in self._kind_of.items()}
+        #: Hooks with wrappers; and those of them that are wrapped also where no metrics are recorded.
         self._wrapped: set[str] = set()
+        self._wrapped_always: set[str] = set()
+        #: The wrappers that are marked ``@when_recorded``.
+        self._when_recorded: list[_Holder] = []
         #: By the identity of a component: its plain implementations.
         self._holders: dict[int, _Holder] = {}
         # pluggy calls the last registered first.
@@ -123,20 +127,30 @@ class Hooks:
     def _register(self, component: Component) -> None:
         if component.kind not in self._kind_of.values():
             raise ValueError(f"{component.use} is a {component.kind.label}, whose hooks are not here")
-        plain, wrappers = _Holder(), _Holder()
+        plain, wrappers, when_recorded = _Holder(), _Holder(), _Holder()
         for found in component.implementations:
             if found.hook not in self._kind_of:
                 continue  # callback_state: called on the component itself
             if found.wrapper:
                 self._wrapped.add(found.hook)
-                wrappers.add(found.attribute, _for_pluggy(found), hook=found.hook, wrapper=True)
+                if not found.when_recorded:
+                    self._wrapped_always.add(found.hook)
+                holder = when_recorded if found.when_recorded else wrappers
+                holder.add(found.attribute, _for_pluggy(found), hook=found.hook, wrapper=True)
             else:
                 plain.add(found.hook, _for_pluggy(found), hook=found.hook, wrapper=False)
         self._manager.register(plain, name=f"{component.use} ({id(component)})")
         self._manager.register(wrappers, name=f"{component.use} ({id(component)}), wrappers")
+        if when_recorded.options:
+            self._manager.register(when_recorded, name=f"{component.use} ({id(component)}), when recorded")
+            self._when_recorded.append(when_recorded)
         self._holders[id(component)] = plain
 
-    def bind(self, hook: str, of: Component | None = None) -> Call | None:
+    def is_wrapped_when_recorded(self, hook: str) -> bool:
+        """Whether some of its wrappers are marked ``@when_recorded``."""
+        return any(hook in holder.options for holder in self._when_recorded)
+
+    def bind(self, hook: str, of: Component | None = None, *, recorded: bool = True) -> Call | None:
         """A callable for a hook that takes all its documented arguments by position; None if there is nothing to call.
 
         Without a wrapper: one method is called directly (the bound method itself if it takes the documented arguments
@@ -145,10 +159,11 @@ class Hooks:
         :param of: Call the implementation of this component alone, inside all wrappers, and return what it returns;
             None for a component that lacks the method. Without it, call all components; the result counts for hooks
             that stop at the first (``select_device``) only.
+        :param recorded: False: without the wrappers that are marked ``@when_recorded``. With ``of`` only.
         :raises KeyError: There is no such hook in this room.
         """
         if of is not None:
-            return self._bind_one(hook, of)
+            return self._bind_one(hook, of, recorded=recorded)
         arguments = self._arguments[hook]
         if hook in self._wrapped:
             return by_keyword(getattr(self._manager.hook, hook), arguments, arguments, self._defaults[hook])
@@ -158,17 +173,18 @@ class Hooks:
             return calls[0] if calls else None
         return _first_result(calls) if self._stops_at_first(hook) else _all(calls)
 
-    def _bind_one(self, hook: str, component: Component) -> Call | None:
+    def _bind_one(self, hook: str, component: Component, *, recorded: bool) -> Call | None:
         implementation = _implementation(component, hook)
         if hook in component.kind.own_methods:
             return _direct(implementation, implementation.arguments, {}) if implementation else None
         arguments, defaults = self._arguments[hook], self._defaults[hook]
         if implementation is None:
             return None
-        if hook not in self._wrapped:
+        if hook not in (self._wrapped if recorded else self._wrapped_always):
             return _direct(implementation, arguments, defaults)
         mine = self._holders[id(component)]
         others = [holder for holder in self._holders.values() if holder is not mine and hook in holder.options]
+        others += [] if recorded else [holder for holder in self._when_recorded if hook in holder.options]
         return by_keyword(self._manager.subset_hook_caller(hook, others), arguments, arguments, defaults)
 
     def _stops_at_first(self, hook: str) -> bool:

@@ -22,7 +22,7 @@ from hostcore.plugins.signatures import Implementation, SignatureError, read_met
 from hostcore_hookspecs.deprecated import Deprecation, removed_arguments, removed_hook
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
-from hostcore_hookspecs.markers import NOT_A_HOOK, PROJECT_NAME
+from hostcore_hookspecs.markers import NOT_A_HOOK, PROJECT_NAME, WHEN_RECORDED
 from hostcore_hookspecs.plan import PluginRef
 
 #: Methods that the host calls on a callback itself.
@@ -86,6 +86,8 @@ def implementations(
         elif not name.startswith("_") and _is_method_of_module(owner, name, attribute):
             meant = _check_unmarked(name, reader.kind, declared, reader.refuse)
             reader.attempted.update([meant] if meant else [])
+        if marks.get(WHEN_RECORDED):
+            _read_when_recorded(reader, name)
     _check_once(reader)
     _check_required(reader)
     if reader.errors:
@@ -163,6 +165,19 @@ def _read_marked(reader: _Reader, name: str, attribute: object, options: Mapping
         )
         return
     _read(reader, name, attribute, hook=hook, kind=kind, wrapper=wrapper)
+
+
+def _read_when_recorded(reader: _Reader, name: str) -> None:
+    for place, found in enumerate(reader.found):
+        if found.attribute == name and found.wrapper and found.hook == "train_step":
+            reader.found[place] = attrs.evolve(found, when_recorded=True)
+            return
+    if not any(name in error.message for error in reader.errors):
+        reader.refuse(
+            "plugin.when_recorded",
+            f"{name} is marked @when_recorded, but is no wrapper around train_step",
+            "Remove the marker: only train_step is called at steps whose metrics are recorded and at others.",
+        )
 
 
 def _manager_of(kind: Kind) -> tuple[Kind, ...]:

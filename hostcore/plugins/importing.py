@@ -1,4 +1,4 @@
-"""Importing what a plugin's ``module:symbol`` names: guarded, since it runs a plugin's code."""
+"""Importing what ``module:symbol`` names, a plugin or an object of its settings: guarded, since it runs their code."""
 
 import ast
 import importlib
@@ -6,17 +6,22 @@ import inspect
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
+import attrs
+
 from hostcore.interruption import is_by_signal
+from hostcore.job.objects import asked_of
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
 from hostcore.plugins.requirements import check_contract_version
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.plan import PluginRef
+from hostcore_hookspecs.setting_types import ImportPath
 
 FORMER: Final = "gen_worker"
 #: Module and name here, by the name there. What is not listed has no counterpart.
@@ -38,6 +43,33 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 _USUAL: Final = (ast.alias("StepContext"), ast.alias("StepResult"))
 
 
+@attrs.frozen(kw_only=True)
+class _Wanted:
+    """What is to be imported, and what errors say of it."""
+
+    #: ``module:symbol``.
+    value: str
+    #: As the subject of a sentence.
+    name: str
+    #: What the codes of errors begin with.
+    what: str = "plugin"
+    #: None: it is looked up in the job file's folder, too.
+    dist: str | None = None
+    #: The plugin with distribution and version; None for an object of the user's.
+    provenance: str | None = None
+    #: Where the job names it.
+    pointer: str | None = None
+
+    @classmethod
+    def plugin(cls, ref: PluginRef, pointer: str | None) -> "_Wanted":
+        return cls(value=ref.value, name=named(ref), dist=ref.dist, provenance=ref.provenance, pointer=pointer)
+
+    @property
+    def package(self) -> str:
+        """The top-level package or module."""
+        return self.value.partition(":")[0].partition(".")[0]
+
+
 def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) -> object:
     """The object that a plugin's entry point or import path names.
 
@@ -46,25 +78,52 @@ def import_plugin(ref: PluginRef, *, job_dir: Path, pointer: str | None = None) 
     :raises PluginError: ``plugin.contract_version``, ``plugin.import`` (with its traceback), ``plugin.symbol``.
     """
     check_contract_version(ref, pointer=pointer)
+    wanted = _Wanted.plugin(ref, pointer)
     module_name, _, symbol = ref.value.partition("[")[0].strip().partition(":")
-    if ref.dist is None:
-        folder = str(job_dir.resolve())
-        if folder not in sys.path:
-            sys.path.append(folder)
-    module = _import(module_name, ref, job_dir=job_dir, pointer=pointer)
-    if not symbol:
-        return _guess(module, ref, pointer=pointer)
-    found: Any = module
-    for part in symbol.split("."):
-        try:
-            found = getattr(found, part)
-        except BaseException as error:
-            if is_by_signal(error):
-                raise
-            if not isinstance(error, AttributeError):  # a module's own __getattr__, as lazy packages have it
-                raise from_exception("imported", error, code="plugin.import", ref=ref, pointer=pointer) from error
-            raise _no_symbol(module, symbol, ref, pointer=pointer) from None
-    return found
+    module = _import(module_name, wanted, job_dir=job_dir)
+    return _symbol(module, symbol, wanted) if symbol else _guess(module, ref, pointer=pointer)
+
+
+def check_object(path: ImportPath[Any], form: Any, *, job_dir: Path) -> None:
+    """Import what a setting names, and see that it is what the setting asks for.
+
+    :param form: The setting's annotation.
+    :param job_dir: The job file's folder; the path is looked up there too, after everything installed.
+    :raises PluginError: ``object.import`` (with its traceback), ``object.symbol``, ``object.kind``; without a pointer.
+    """
+    asked = asked_of(form)
+    wanted = _Wanted(value=path.path, name=path.path, what="object", pointer="")
+    module_name, _, symbol = path.path.partition(":")
+    module = _import(module_name, wanted, job_dir=job_dir)
+    found = _symbol(module, symbol, wanted)
+    if not asked.accepts(found):
+        raise PluginError(
+            f"{path} is {_kind_of(found)}; expected {asked.noun}", code="object.kind", pointer="", file=module.__file__
+        )
+
+
+def _kind_of(found: object) -> str:
+    if inspect.isclass(found):
+        return f"the class {found.__module__}.{found.__qualname__}"
+    if inspect.ismodule(found):
+        return "a module"
+    return "a function" if inspect.isroutine(found) else f"an instance of {type(found).__qualname__}"
+
+
+@contextmanager
+def guarded(done: str, ref: PluginRef, *, code: str, pointer: str | None) -> Iterator[None]:
+    """While it is entered, what a plugin raises becomes a :class:`PluginError`; its own errors of the contract pass.
+
+    :param done: As :func:`from_exception` takes it.
+    """
+    try:
+        yield
+    except HostcoreError:
+        raise
+    except BaseException as error:
+        if is_by_signal(error):
+            raise
+        raise from_exception(done, error, code=code, ref=ref, pointer=pointer) from error
 
 
 def from_exception(
@@ -74,60 +133,84 @@ def from_exception(
 
     :param done: What could not be done: ``imported``, ``constructed``.
     """
-    own = in_package(ref.value.partition(":")[0].partition(".")[0])
+    return _failed(done, error, _Wanted.plugin(ref, pointer), code=code, hint=hint)
+
+
+def _failed(
+    done: str, error: BaseException, wanted: _Wanted, *, code: str | None = None, hint: str | None = None
+) -> PluginError:
+    own = in_package(wanted.package)
     where = place(error, own)
     at = f" ({where[0]}:{where[1]})" if where else ""
     return PluginError(
-        f"{named(ref)} could not be {done}: {one_line(error)}{at}",
-        code=code,
-        pointer=pointer,
+        f"{wanted.name} could not be {done}: {one_line(error)}{at}",
+        code=code or f"{wanted.what}.import",
+        pointer=wanted.pointer,
         file=where[0] if where else None,
         hint=hint,
-        plugin=ref.provenance,
+        plugin=wanted.provenance,
         traceback=traceback_from(error, own),
     )
 
 
-def _import(module: str, ref: PluginRef, *, job_dir: Path, pointer: str | None) -> ModuleType:
+def _import(module: str, wanted: _Wanted, *, job_dir: Path) -> ModuleType:
+    if wanted.dist is None:
+        folder = str(job_dir.resolve())
+        if folder not in sys.path:
+            sys.path.append(folder)
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(error.name + ".")):
-            raise _no_module(error.name, ref, job_dir=job_dir, pointer=pointer) from None
+            raise _no_module(error.name, wanted, job_dir=job_dir) from None
         hint = import_to_write(error) or f"It needs the module {error.name!r}, which is not installed here."
-        raise from_exception("imported", error, code="plugin.import", ref=ref, pointer=pointer, hint=hint) from error
+        raise _failed("imported", error, wanted, hint=hint) from error
     except HostcoreError as error:
-        raise from_exception(
-            "imported", error, code="plugin.import", ref=ref, pointer=pointer, hint=error.hint
-        ) from error
+        raise _failed("imported", error, wanted, hint=error.hint) from error
     except BaseException as error:  # SystemExit too: a script without a main guard must not end the host
         if is_by_signal(error):
             raise
-        raise from_exception("imported", error, code="plugin.import", ref=ref, pointer=pointer) from error
+        raise _failed("imported", error, wanted) from error
 
 
-def _no_module(missing: str, ref: PluginRef, *, job_dir: Path, pointer: str | None) -> PluginError:
-    if ref.dist is None:
+def _symbol(module: ModuleType, symbol: str, wanted: _Wanted) -> object:
+    found: Any = module
+    for part in symbol.split("."):
+        try:
+            found = getattr(found, part)
+        except BaseException as error:
+            if is_by_signal(error):
+                raise
+            if not isinstance(error, AttributeError):  # a module's own __getattr__, as lazy packages have it
+                raise _failed("imported", error, wanted) from error
+            raise _no_symbol(module, symbol, wanted) from None
+    return found
+
+
+def _no_module(missing: str, wanted: _Wanted, *, job_dir: Path) -> PluginError:
+    if wanted.dist is None:
         folder = job_dir.resolve()
-        message = f"{named(ref)}: there is no module {missing!r}, neither installed nor in {folder}"
+        message = f"{wanted.name}: there is no module {missing!r}, neither installed nor in {folder}"
         hint = f"Put {missing.partition('.')[0]}.py beside the job file, or install the package that has it."
     else:
-        message = f"{named(ref)}: its module {missing!r} does not exist"
-        hint = f"The installation is incomplete: pip install --force-reinstall {ref.dist}"
-    return PluginError(message, code="plugin.import", pointer=pointer, hint=hint, plugin=ref.provenance)
+        message = f"{wanted.name}: its module {missing!r} does not exist"
+        hint = f"The installation is incomplete: pip install --force-reinstall {wanted.dist}"
+    return PluginError(
+        message, code=f"{wanted.what}.import", pointer=wanted.pointer, hint=hint, plugin=wanted.provenance
+    )
 
 
-def _no_symbol(module: ModuleType, symbol: str, ref: PluginRef, *, pointer: str | None) -> PluginError:
+def _no_symbol(module: ModuleType, symbol: str, wanted: _Wanted) -> PluginError:
     import difflib
 
     public = [name for name in vars(module) if not name.startswith("_")]
     near = difflib.get_close_matches(symbol, public, n=1)
     return PluginError(
-        f"{named(ref)}: {module.__name__} has no {symbol!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
-        code="plugin.symbol",
-        pointer=pointer,
+        f"{wanted.name}: {module.__name__} has no {symbol!r}" + (f"; did you mean {near[0]!r}?" if near else ""),
+        code=f"{wanted.what}.symbol",
+        pointer=wanted.pointer,
         file=module.__file__,
-        plugin=ref.provenance,
+        plugin=wanted.provenance,
     )
 
 

@@ -7,13 +7,12 @@ from typing import Any
 import attrs
 
 from hostcore.events.bounds import bounded
-from hostcore.interruption import is_by_signal
 from hostcore.job.sections import ComponentUse
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import from_exception
+from hostcore.plugins.importing import guarded
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan, LaunchStatus, LogChunk
@@ -81,14 +80,11 @@ class Launcher:
         assert call is not None  # a launcher without a required method is not loaded
         ref = self._component.ref
         try:
-            return call(*arguments)
+            with guarded(done, ref, code="plugin.launcher", pointer="/launcher"):
+                return call(*arguments)
         except HostcoreError as error:
             error.plugin = error.plugin or ref.provenance
             raise
-        except BaseException as error:
-            if is_by_signal(error):
-                raise
-            raise from_exception(done, error, code="plugin.launcher", ref=ref, pointer="/launcher") from error
 
 
 def launcher_of(spec: JobSpec, discovered: Discovered) -> Launcher:

@@ -10,6 +10,7 @@ import functools
 import importlib.util
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,15 +83,18 @@ class ShippedReports:
     problems: Sequence[str]
 
 
-def shipped_reports(refs: Sequence[PluginRef]) -> ShippedReports:
-    """Look for the reports of installed plugins; imports none, and fails for none."""
+def shipped_reports(refs: Sequence[PluginRef], found: Discovered) -> ShippedReports:
+    """Look for the reports of installed plugins; imports none, and fails for none.
+
+    :param found: What is installed, the plugins among it.
+    """
     reports: dict[PluginRef, ShippedReport] = {}
     problems: dict[str, None] = {}
     read = functools.cache(_reports_of)
     for ref in refs:
         package = ref.value.partition(":")[0].partition(".")[0]
         try:
-            for report in read(package):
+            for report in read(package, found.path_of(ref)):
                 if _is_about(report, ref):
                     reports[ref] = report
         except Exception as error:  # noqa: BLE001 - a third-party finder or file: its error is data
@@ -105,19 +109,20 @@ def _is_about(report: ShippedReport, ref: PluginRef) -> bool:
     return of and (report.kind, report.name) == (ref.kind, ref.name)
 
 
-def _reports_of(package: str) -> tuple[ShippedReport, ...]:
+def _reports_of(package: str, path: Sequence[str] | None) -> tuple[ShippedReport, ...]:
     """The reports in a top-level package; none in a namespace package, a single module, or one that is not there.
 
+    :param path: The folders that it is installed in; None: where this process imports from.
     :raises MalformedReport: The file is not a report.
     :raises OSError: The file cannot be read.
     """
     # The name of the top level only: to find a submodule, Python would import its parents.
-    spec = importlib.util.find_spec(package)
+    spec = importlib.util.find_spec(package) if path is None else PathFinder.find_spec(package, path)
     if spec is None or spec.origin is None or not spec.submodule_search_locations:
         return ()
-    path = Path(spec.submodule_search_locations[0], FILE_NAME)
+    file = Path(spec.submodule_search_locations[0], FILE_NAME)
     try:
-        content = path.read_bytes()
+        content = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):  # also of a package in an archive
         return ()
     try:
@@ -125,7 +130,7 @@ def _reports_of(package: str) -> tuple[ShippedReport, ...]:
         documents = document["reports"] if isinstance(document, dict) and "reports" in document else [document]
         return tuple(_report(one) for one in _list(documents, "reports"))
     except ValueError as error:
-        raise MalformedReport(f"{error} ({path})") from error
+        raise MalformedReport(f"{error} ({file})") from error
 
 
 def _report(document: object) -> ShippedReport:
@@ -204,7 +209,7 @@ def plugins_document(found: Discovered, shipped: ShippedReports | None = None) -
 
     :param shipped: The conformance reports of the plugins; they are looked for if not given.
     """
-    shipped = shipped or shipped_reports(found.refs)
+    shipped = shipped or shipped_reports(found.refs, found)
     conflicting = found.conflicts
     plugins = [
         {

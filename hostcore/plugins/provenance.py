@@ -3,13 +3,14 @@
 import hashlib
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Sequence
 from importlib import metadata
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 import attrs
 
+from hostcore.plugins.installed import distribution_on
 from hostcore_hookspecs.plan import PluginRef
 
 
@@ -27,25 +28,27 @@ class Provenance:
     sha256: str | None
 
 
-def provenance(ref: PluginRef, *, job_dir: Path | None = None) -> Provenance:
+def provenance(ref: PluginRef, *, job_dir: Path | None = None, path: Sequence[str] | None = None) -> Provenance:
     """Where a plugin came from.
 
     :param job_dir: The job file's folder, where import paths are looked up as well.
+    :param path: The folders that it is installed in, if that is another environment.
     """
-    record = _record(ref.dist) if ref.dist is not None else None
+    record = _record(ref.dist, path) if ref.dist is not None else None
     if record is not None:
         sha256: str | None = hashlib.sha256(record).hexdigest()
     else:
-        sha256 = _of_sources(ref.value.partition(":")[0].partition(".")[0], job_dir if ref.dist is None else None)
+        package = ref.value.partition(":")[0].partition(".")[0]
+        sha256 = _of_sources(package, job_dir if ref.dist is None else None, path)
     return Provenance(
         kind=ref.kind, name=ref.name, value=ref.value, distribution=ref.dist, version=ref.version, sha256=sha256
     )
 
 
-def _record(distribution: str) -> bytes | None:
+def _record(distribution: str, path: Sequence[str] | None) -> bytes | None:
     """The RECORD of a regular installation; None for an editable one, whose RECORD does not know the code."""
     try:
-        found = metadata.distribution(distribution)
+        found = distribution_on(path, distribution)
     except metadata.PackageNotFoundError:
         return None
     try:
@@ -62,8 +65,8 @@ def _record(distribution: str) -> bytes | None:
     return text.encode() if info is None else bytes((info / "RECORD").read_bytes())
 
 
-def _of_sources(package: str, job_dir: Path | None) -> str | None:
-    spec = _spec(package, job_dir)
+def _of_sources(package: str, job_dir: Path | None, path: Sequence[str] | None) -> str | None:
+    spec = _spec(package, job_dir, path)
     if spec is None:
         return None
     folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
@@ -75,30 +78,24 @@ def _of_sources(package: str, job_dir: Path | None) -> str | None:
             _add(digest, files[0], root)
             return digest.hexdigest()
         for folder in folders:
-            for file in _python_files(folder):
-                _add(digest, file, folder)
+            for file in sorted(folder.rglob("*.py")):
+                parts = file.relative_to(folder).parts
+                if not any(part.startswith(".") or part == "__pycache__" for part in parts):
+                    _add(digest, file, folder)
     except OSError:  # in an archive, built in, or gone
         return None
     return digest.hexdigest()
 
 
-def _spec(package: str, job_dir: Path | None) -> ModuleSpec | None:
+def _spec(package: str, job_dir: Path | None, path: Sequence[str] | None) -> ModuleSpec | None:
     try:
         # The name of the top level only: to find a submodule, Python would import its parents.
-        spec = importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(package) if path is None else PathFinder.find_spec(package, path)
     except (ImportError, ValueError):
         spec = None
     if spec is None and job_dir is not None:
         spec = PathFinder.find_spec(package, [str(job_dir)])
     return spec
-
-
-def _python_files(folder: Path) -> Iterator[Path]:
-    return iter(sorted(file for file in folder.rglob("*.py") if not _hidden(file.relative_to(folder))))
-
-
-def _hidden(relative: Path) -> bool:
-    return any(part.startswith(".") or part == "__pycache__" for part in relative.parts)
 
 
 def _add(digest: "hashlib._Hash", file: Path, root: Path) -> None:

@@ -15,7 +15,10 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("command", "check"): "conformance",
         ("command", "new"): "conformance",
+        ("command", "environments"): "environments",
         ("command", "serve"): "service",
+        ("environment", "uv"): "environments",
+        ("data_source", "indices"): "lightning",
         ("run client", "http"): "service",
         ("run client", "https"): "service",
         ("launcher", "kubernetes-pytorchjob"): "kubernetes",
@@ -28,6 +31,10 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("reporter", "redis-streams"): "redis",
         ("reporter", "tensorboard"): "tensorboard",
         ("reporter", "webhook"): "webhook",
+        ("trainer", "hf"): "transformers",
+        ("trainer", "lightning"): "lightning",
+        ("trainer", "meta"): "transformers",
+        ("trainer", "transformers"): "transformers",
         ("uploader", "mlflow-artifacts"): "mlflow",
     }
 )
@@ -56,7 +63,7 @@ def how_to_install(kind: str, name: str) -> str | None:
 def current_distribution(distribution: str, kind: str, name: str) -> str:
     """The distribution that has a plugin today, for one that had it when a run was recorded."""
     moved = canonical(distribution) == _BUILTINS and (kind, name) in EXTRAS
-    return _MOVED_TO[kind] if moved else distribution
+    return _MOVED_TO.get(kind, distribution) if moved else distribution
 
 
 def recorded_distribution(distribution: str, kind: str, name: str) -> str:

@@ -1,10 +1,10 @@
 """Whether a plugin was made for the contract that is installed. Checked before anything of it is imported."""
 
-from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
 from hostcore.plugins.discover import Discovered, canonical
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import distribution_on
 from hostcore_hookspecs.api_version import API_VERSION
 from hostcore_hookspecs.plan import PluginRef
 
@@ -18,14 +18,15 @@ CONTRACT = "hostcore-hookspecs"
 _FROM: Final = (">=", ">", "~=", "==")
 
 
-def contract_requirements(distribution: str) -> "tuple[Requirement, ...]":
+def contract_requirements(distribution: str, path: "Sequence[str] | None" = None) -> "tuple[Requirement, ...]":
     """What a distribution requires of the contract, here: extras and markers that do not apply are left out.
 
+    :param path: The folders that it is installed in; ``sys.path`` if None.
     :raises packaging.requirements.InvalidRequirement: When such a line cannot be read.
     """
     from packaging.requirements import Requirement
 
-    lines = metadata.distribution(distribution).requires or []
+    lines = distribution_on(path, distribution).requires or []
     # Other requirements are not ours to judge, so their lines are not even parsed.
     ours = (Requirement(line) for line in lines if canonical(line).startswith(CONTRACT))
     return tuple(
@@ -36,9 +37,10 @@ def contract_requirements(distribution: str) -> "tuple[Requirement, ...]":
     )
 
 
-def check_contract_version(ref: PluginRef, *, pointer: str | None = None) -> None:
+def check_contract_version(ref: PluginRef, *, pointer: str | None = None, path: "Sequence[str] | None" = None) -> None:
     """Refuse a plugin whose distribution does not admit the installed contract.
 
+    :param path: See :func:`contract_requirements`.
     :raises PluginError: ``plugin.contract_version``.
     """
     from packaging.requirements import InvalidRequirement
@@ -48,7 +50,7 @@ def check_contract_version(ref: PluginRef, *, pointer: str | None = None) -> Non
     try:
         unmet = [
             requirement
-            for requirement in contract_requirements(ref.dist)
+            for requirement in contract_requirements(ref.dist, path)
             if not requirement.specifier.contains(API_VERSION, prereleases=True)
         ]
     except InvalidRequirement as error:
@@ -87,10 +89,10 @@ def undeclared(discovered: Discovered) -> tuple[str, ...]:
 
     They work today and may break without a warning when the contract changes.
     """
-    names = dict.fromkeys(ref.dist for ref in discovered.refs if ref.dist is not None)
-    return tuple(name for name in names if not _declares(name))
+    places = {ref.dist: discovered.path_of(ref) for ref in discovered.refs if ref.dist is not None}
+    return tuple(name for name, path in places.items() if not _declares(name, path))
 
 
-def _declares(distribution: str) -> bool:
-    lines = metadata.distribution(distribution).requires or []
+def _declares(distribution: str, path: "Sequence[str] | None") -> bool:
+    lines = distribution_on(path, distribution).requires or []
     return any(canonical(line).startswith(CONTRACT) for line in lines)

@@ -6,13 +6,12 @@ from typing import Any
 
 import attrs
 
-from hostcore.errors import Errors, all_errors
+from hostcore.errors import for_each
 from hostcore.job.names import as_import_path
 from hostcore.plugins.discover import BrokenDistribution, Discovered, canonical, import_path
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.published import current_distribution, how_to_install
 from hostcore.plugins.requirements import check_contract_version
-from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Room
 from hostcore_hookspecs.plan import PluginRef
 
@@ -79,26 +78,21 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
     return matches[0]
 
 
-def select(spec: Any, discovered: Discovered) -> tuple[Selected, ...]:
+def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tuple[Selected, ...]:
     """Everything a job names, in the order trainer, data sources, callbacks, reporters, …, launcher.
 
     :param spec: A ``JobSpec``.
+    :param room: Those of one room alone: the others may be installed elsewhere.
     :raises Errors: All names that cannot be resolved, and all plugins made for another version of the contract.
     """
-    selected: list[Selected] = []
-    errors: list[HostcoreError] = []
-    for kind, name, settings, pointer, named_at, use in _named_by(spec):
-        try:
-            ref = resolve(name, kind, discovered, pointer=named_at)
-            check_contract_version(ref, pointer=named_at)
-        except HostcoreError as error:
-            errors.extend(all_errors(error))
-        else:
-            label = use.format(ref.name)
-            selected.append(Selected(ref=ref, settings=settings, pointer=pointer, use=label, named_at=named_at))
-    if errors:
-        raise Errors(errors)
-    return tuple(selected)
+
+    def selected(use: tuple[str, str, Mapping[str, Any], str, str, str]) -> Selected:
+        kind, name, settings, pointer, named_at, label = use
+        ref = resolve(name, kind, discovered, pointer=named_at)
+        check_contract_version(ref, pointer=named_at, path=discovered.path_of(ref))
+        return Selected(ref=ref, settings=settings, pointer=pointer, use=label.format(ref.name), named_at=named_at)
+
+    return tuple(for_each([use for use in _named_by(spec) if room in (None, KINDS[use[0]].room)], selected))
 
 
 def _named_by(spec: Any) -> Iterator[tuple[str, str, Mapping[str, Any], str, str, str]]:
@@ -201,15 +195,12 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
 
 def _elsewhere(name: str, kind: str, discovered: Discovered) -> list[str]:
     """That the name exists, as something else."""
+    others = [(ref, KINDS[ref.kind].label) for ref in discovered.refs if ref.name == name and ref.kind != kind]
     return [
-        f"{ref.provenance} is {_article(KINDS[ref.kind].label)}; those are named under {JOB_KEYS[ref.kind]!r}."
-        for ref in discovered.refs
-        if ref.name == name and ref.kind != kind
+        f"{ref.provenance} is {'an' if label[0] in 'aeiou' else 'a'} {label}; "
+        f"those are named under {JOB_KEYS[ref.kind]!r}."
+        for ref, label in others
     ]
-
-
-def _article(label: str) -> str:
-    return f"{'an' if label[0] in 'aeiou' else 'a'} {label}"
 
 
 def _what_is_broken(broken: Sequence[BrokenDistribution]) -> list[str]:

@@ -39,6 +39,8 @@ class Implementation:
     #: The documented arguments that it takes, in its own order.
     arguments: tuple[str, ...]
     wrapper: bool = False
+    #: A wrapper that is called only where metrics are recorded.
+    when_recorded: bool = False
     #: It takes exactly the documented arguments, in order and by position: the host can call it as it is.
     exact: bool = False
     #: All its arguments can be passed by position and have no defaults: pluggy can call it as it is.

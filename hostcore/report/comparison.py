@@ -54,7 +54,8 @@ class MetricPair:
 
 def job_differences(a: RunRecord, b: RunRecord) -> list[Difference]:
     """The innermost places in which two jobs differ, whatever they mean for a resume."""
-    return list(_leaves("", *({key: value for key, value in one.job.items() if key not in _OWN} for one in (a, b))))
+    one, other = ({key: value for key, value in run.job_with_data.items() if key not in _OWN} for run in (a, b))
+    return list(_leaves("", one, other))
 
 
 def environment_differences(a: RunRecord, b: RunRecord) -> list[Difference]:

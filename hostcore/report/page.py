@@ -255,7 +255,7 @@ def _sections(run_status: RunStatus, record: RunRecord, recording: Recording) ->
     yield _Section("events", "Events", _events(recording, list(_KINDS)))
     yield _Section("plugins", "Plugins", _plugins(run_status.plugins))
     yield _Section("environment", "Environment", list(_flat("", record.environment)))
-    yield _Section("job", "Job", orjson.dumps(record.job, option=orjson.OPT_INDENT_2).decode())
+    yield _Section("job", "Job", orjson.dumps(record.job_with_data, option=orjson.OPT_INDENT_2).decode())
 
 
 def _newest(items: Sequence[T], most: int) -> _Newest[T]:

@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 import orjson
 
-from hostcore.events.writer import sync_folder
+from hostcore.events.folder_sync import sync_folder
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document
 from hostcore.runs.lease import ProcessIdentity
 

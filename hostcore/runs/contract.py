@@ -11,6 +11,8 @@ from hostcore.runs.documents import read_document, write_document
 from hostcore_hookspecs.errors import HostcoreError
 
 CONTRACT_VERSION = "v1"
+#: Evaluate the test data, or else the validation data: only the worker knows what the trainer brings.
+EITHER = "either"
 
 
 class InvalidContract(HostcoreError):
@@ -29,7 +31,8 @@ class WorkerContract:
     trainer_plugin: str
     #: The run record (``config/run.json``), or a plain job file.
     job_spec_path: str
-    #: A place to hand over batches as Arrow IPC, which is not done yet; empty: the worker reads the data itself.
+    #: An Arrow IPC file or stream that another process has written: the training data, in place of those that the job
+    #: names. Empty: the worker reads what the job names.
     arrow_ipc_path: str = ""
     checkpoints_dir: str
     samples_dir: str
@@ -44,18 +47,29 @@ class WorkerContract:
     start_from: str = ""
     #: Whether to refuse to start without a checkpoint.
     must_resume: bool = False
-    #: ``validation`` or ``test``: evaluate ``start_from``, which may be a folder of checkpoints here, and nothing else.
-    #: Empty: train.
+    #: ``validation``, ``test`` or ``either``: evaluate ``start_from``, which may be a folder of checkpoints here, and
+    #: nothing else. Empty: train.
     evaluate: str = ""
     #: The fetched ``inputs`` and ``weights`` of the job: absolute paths by name, for ``ctx.model_handles``.
     inputs: Mapping[str, str] = attrs.field(factory=dict)
     #: What the supervisor calls the GPUs that the worker sees: ``cuda:3`` for its ``cuda:0``. Empty: the same.
     devices: Sequence[str] = ()
+    #: Whether the job is only checked: the worker says what it found, and is ended.
+    only_check: bool = False
+    #: The Python that the worker runs in, absolute; empty: the supervisor's.
+    python: str = ""
+    #: The Python of the programs that the worker starts, absolute: its folder comes first on their PATH. Empty: none.
+    programs_python: str = ""
     #: Where to write down every call of a hook or of the trainer; empty: nowhere.
     trace_path: str = ""
     #: Whether the machine of this rank does not see rank 0's run directory: ``run_dir`` and what lies in it are then of
     #: this machine alone, and what the ranks need of each other's files goes through their process group.
     apart: bool = False
+
+    @property
+    def has_environment(self) -> bool:
+        """Whether the job has an environment of its own, which each machine has in a place of its own."""
+        return bool(self.python or self.programs_python)
 
     def write(self, path: Path) -> None:
         """Write the contract file."""
@@ -79,16 +93,26 @@ class WorkerContract:
                 file=str(path),
                 hint="supervisor and worker must come from compatible versions of hostcore",
             )
-        if found.get("arrow_ipc_path"):
-            raise InvalidContract(
-                "arrow_ipc_path is given, and batches cannot be handed over as Arrow IPC yet",
-                pointer="/arrow_ipc_path",
-                file=str(path),
-                hint="leave it empty: the worker reads the data that the job names",
-            )
         if "run_dir" not in found:
             found |= _around(found.get("events_path"))
         return cls(**{field.name: _value(found, field, path) for field in attrs.fields(cls)})
+
+
+def artifact_folders(directory: RunDirectory, attempt: int) -> tuple[Path, Path]:
+    """Where an attempt wrote its checkpoints and its samples: its environment may have said so.
+
+    What lay in the run directory is looked for there, wherever that is now.
+    """
+    try:
+        contract = WorkerContract.read(directory.contract(attempt, 0))
+    except InvalidContract:  # there is none yet, or it was made by another version
+        return directory.checkpoints, directory.samples
+    folders = (Path(contract.checkpoints_dir), Path(contract.samples_dir))
+    checkpoints, samples = (
+        directory.path / folder.relative_to(contract.run_dir) if folder.is_relative_to(contract.run_dir) else folder
+        for folder in folders
+    )
+    return checkpoints, samples
 
 
 def _around(events_path: Any) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import attrs
 
-from hostcore.events.writer import sync_folder
+from hostcore.events.folder_sync import sync_folder
 
 RUNS_DIR_VARIABLE = "HOSTCORE_RUNS_DIR"
 CACHE_DIR_VARIABLE = "HOSTCORE_CACHE_DIR"
@@ -40,6 +40,15 @@ class RunDirectory:
     def record(self) -> Path:
         """The job as resolved, its plugins and its environment."""
         return self.path / "config" / "run.json"
+
+    @property
+    def lock(self) -> Path:
+        """What the environment of its workers was built from (PEP 751), if the job has one that is built."""
+        return self.path / "config" / "pylock.toml"
+
+    def read_lock(self) -> str | None:
+        """The text of :attr:`lock`; None if there is none."""
+        return self.lock.read_text(errors="replace") if self.lock.is_file() else None
 
     def contract(self, attempt: int, rank: int) -> Path:
         """What a worker was started with."""

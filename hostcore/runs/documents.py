@@ -10,9 +10,9 @@ import attrs
 import orjson
 
 from hostcore.events.bounds import TextCutter
+from hostcore.events.folder_sync import sync_folder
 from hostcore.events.regular_file import open_regular
 from hostcore.events.strict_json import dump
-from hostcore.events.writer import sync_folder
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
@@ -40,11 +40,20 @@ def write_document(path: Path, value: object) -> None:
 
     :raises OSError: When it cannot be written; what was there before is intact.
     """
+    _replace(path, dump(value, indent=True))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by a text in the same way; see :func:`write_document`."""
+    _replace(path, text.encode())
+
+
+def _replace(path: Path, content: bytes) -> None:
     # Of this process, as remove_torn() wants it, and of this thread: a service may write one document in two.
     temporary = path.with_name(f".{path.name}.{threading.get_ident()}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(dump(value, indent=True))
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -58,17 +67,16 @@ def remove_torn(folder: Path) -> None:
     """Remove what writers of documents that were killed have left in a folder; those of living processes stay."""
     for path in folder.glob(".*.json.*.tmp"):
         pid = path.name.split(".")[-2]
-        if pid.isdecimal() and not _lives(int(pid)):
+        if pid.isdecimal() and not lives(int(pid)):
             path.unlink(missing_ok=True)
 
 
-def _lives(pid: int) -> bool:
+def lives(pid: int) -> bool:
+    """Whether there is a process of a number on this machine."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import attrs
 
-from hostcore.runs.documents import construct, read_document, write_document
+from hostcore.runs.documents import construct, lives, read_document, write_document
 
 RENEW_SECONDS = 5.0
 #: A lease of another machine that was not renewed for this long is over.
@@ -27,21 +27,10 @@ def _start_time(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except ProcessLookupError:  # it ended between the opening and the reading
         return None
-    except FileNotFoundError:
-        return None if Path("/proc/self/stat").exists() else _start_time_elsewhere(pid)
+    except FileNotFoundError:  # without /proc there is no start time; whether the process exists has to do
+        return None if Path("/proc/self/stat").exists() or not lives(pid) else 0
     state, *fields = stat.rpartition(")")[2].split()
     return None if state in "ZX" else int(fields[18])
-
-
-def _start_time_elsewhere(pid: int) -> int | None:
-    """Without /proc there is no start time; whether the process exists has to do."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        return 0
-    return 0
 
 
 @attrs.frozen(kw_only=True)

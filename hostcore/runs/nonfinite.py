@@ -48,7 +48,7 @@ class NonfiniteMetrics:
         step, payload = event.step or 0, event.payload
         if isinstance(payload, RunStarted):
             self._go_back(step)
-        elif isinstance(payload, Metrics | Validation | Test):
+        elif isinstance(payload, (Metrics, Validation, Test)):
             for name, value in payload.metrics.items():
                 if value is None:
                     self._add(name, step)

@@ -34,20 +34,30 @@ class RunRecord:
     total_steps: int = 0
     #: Rows of the data that each epoch leaves out, because they do not fill a step.
     rows_left_out: int = 0
+    #: The sections of data that the trainer brings to the job, by name, as the newest attempt has found them; None
+    #: while that is not known.
+    brought: Mapping[str, Any] | None = None
     #: Ranks of the newest attempt; 0 while that is not known.
     world_size: int = 0
 
-    def spec(self, *, world_size: int | None = None) -> "JobSpec":
+    @property
+    def job_with_data(self) -> Mapping[str, Any]:
+        """The job with the data that its trainer brings; plain JSON."""
+        return {**self.job, **(self.brought or {})}
+
+    def spec(self, *, world_size: int | None = None, with_data: bool = False) -> "JobSpec":
         """The job that the run was made for.
 
         :param world_size: Ranks, where they are known. None: those of the newest attempt, or, before the first, what
             the job asks for.
+        :param with_data: With the data that its trainer brings, as far as it is known.
         :raises HostcoreError: When this version of hostcore does not take the job any more.
         """
         from hostcore.job.load import load_job  # half of the time in which `hostcore list` starts
 
         ranks = world_size or self.world_size or None
-        return load_job(self.job, job_dir=Path(self.job_dir), world_size=ranks)
+        job = self.job_with_data if with_data else self.job
+        return load_job(job, job_dir=Path(self.job_dir), world_size=ranks)
 
     def write(self, path: Path) -> None:
         """Write the record."""

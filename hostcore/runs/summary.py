@@ -15,10 +15,10 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore_hookspecs.errors import HostcoreError, RunError
-from hostcore_hookspecs.launcher import LaunchStatus
 
 if TYPE_CHECKING:
     from hostcore.runs.launch import Launch
+    from hostcore_hookspecs.launcher import LaunchStatus
 
 #: An attempt is claimed a moment before its lease is written; for so long its claim stands for the lease.
 _OPENING_MS = 10_000
@@ -93,7 +93,22 @@ def unrecorded(summary: RunSummary, *, told: str, ended_ms: int) -> RunResult:
     )
 
 
-def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> RunSummary:
+def known_record(directory: RunDirectory) -> RunRecord:
+    """The record of a run.
+
+    :raises UnknownRun: When there is none: the folder is no run, or its start was taken back.
+    """
+    try:
+        return RunRecord.read(directory.record)
+    except FileNotFoundError as error:
+        raise UnknownRun(
+            f"there is no run {directory.run_id!r} in {directory.path.parent}",
+            file=str(directory.path),
+            hint="`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR or --runs-dir says where",
+        ) from error
+
+
+def summarize(directory: RunDirectory, *, told: "LaunchStatus | None" = None) -> RunSummary:
     """The summary of a run.
 
     A run is running while its supervisor lives; a run whose supervisor died without a result is lost. Of one that goes
@@ -103,14 +118,7 @@ def summarize(directory: RunDirectory, *, told: LaunchStatus | None = None) -> R
     :raises UnknownRun: When the folder is no run.
     :raises CorruptDocument, UnreadableDocument: When one of its files cannot be read.
     """
-    try:
-        record = RunRecord.read(directory.record)
-    except FileNotFoundError as error:
-        raise UnknownRun(
-            f"there is no run {directory.run_id!r} in {directory.path.parent}",
-            file=str(directory.path),
-            hint="`hostcore list` shows the runs there are; HOSTCORE_RUNS_DIR or --runs-dir says where",
-        ) from error
+    record = known_record(directory)
     if (launch := _far_launch(directory)) is not None:
         return _summary_from_afar(directory, record, launch, told)
     # The lease is removed after the result was written: read the other way round, an end could be missed.
@@ -148,7 +156,7 @@ def _far_launch(directory: RunDirectory) -> "Launch | None":
 
 
 def _summary_from_afar(
-    directory: RunDirectory, record: RunRecord, launch: "Launch", told: LaunchStatus | None
+    directory: RunDirectory, record: RunRecord, launch: "Launch", told: "LaunchStatus | None"
 ) -> RunSummary:
     from hostcore.runs.remote_status import launcher_status, newest_sign
 
@@ -188,7 +196,7 @@ def _is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> b
     return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.is_here and claim.process.runs
 
 
-def _is_awaited(directory: RunDirectory, attempt: int, told: LaunchStatus | None) -> bool:
+def _is_awaited(directory: RunDirectory, attempt: int, told: "LaunchStatus | None") -> bool:
     """Whether an attempt is still to begin: the first, or the next one after an end.
 
     :param told: What its launcher has just said of it; it is asked if not given.

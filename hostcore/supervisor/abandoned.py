@@ -3,14 +3,13 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 from hostcore.events.codec import CorruptLog
 from hostcore.events.merger import RankTail
 from hostcore.events.reader import read_events
 from hostcore.events.writer import now_ms
-from hostcore.runs.contract import WorkerContract
+from hostcore.runs.contract import artifact_folders
 from hostcore.runs.control import request_cancel
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import RENEW_SECONDS, Lease
@@ -102,7 +101,7 @@ def _claimed(directory: RunDirectory, attempt: int) -> Iterator[None]:
 
 def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested_by: str | None) -> RunResult:
     started_ms = now_ms()
-    checkpoints = _checkpoints(directory, attempt)
+    checkpoints, _ = artifact_folders(directory, attempt - 1)
     opening = Opening(directory=directory, attempt=attempt)
     # No reporter gets these events, so that the job, which may be broken, is not needed.
     journal = Journal(opening, Job())
@@ -113,9 +112,3 @@ def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested
     result.write(directory.result)
     directory.lease.unlink(missing_ok=True)
     return result
-
-
-def _checkpoints(directory: RunDirectory, attempt: int) -> Path:
-    """Where the attempt before wrote its checkpoints: its environment may have said so."""
-    contract = directory.contract(attempt - 1, 0)
-    return Path(WorkerContract.read(contract).checkpoints_dir) if contract.exists() else directory.checkpoints

@@ -6,15 +6,14 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hostcore.errors import Errors
+from hostcore.errors import Errors, all_errors
 from hostcore.events.bounds import bounded
-from hostcore.interruption import is_by_signal
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import from_exception
+from hostcore.plugins.importing import guarded
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.supervisor.operator_file import OperatorFile, read_operator_file
 from hostcore.supervisor.plan import RunPlan
@@ -91,7 +90,7 @@ def _load(
                 job_dir=job_dir,
             )
         except HostcoreError as error:
-            for single in error.errors if isinstance(error, Errors) else (error,):
+            for single in all_errors(error):
                 single.file = single.file or (str(file) if file else None)
             raise
 
@@ -122,16 +121,8 @@ def authorize(plan: RunPlan, principal: Principal, *, over_http: bool, policies:
 def _ask(policy: Component, plan: Plan, principal: Principal, context: PolicyContext) -> Denial | None:
     call = Hooks([policy], kinds=("policy",)).bind("authorize_job", of=policy)
     assert call is not None  # a policy without it is not loaded
-    try:
+    with guarded("asked about the job", policy.ref, code="plugin.policy", pointer=None):
         answer = call(plan, principal, context)
-    except HostcoreError:
-        raise
-    except BaseException as error:
-        if is_by_signal(error):
-            raise
-        raise from_exception(
-            "asked about the job", error, code="plugin.policy", ref=policy.ref, pointer=None
-        ) from error
     if answer is None or isinstance(answer, Denial):
         return answer
     raise PluginError(

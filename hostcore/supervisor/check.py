@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostcore.errors import Errors
+from hostcore.job.data import with_brought
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.errors import of_content
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.workers.early import EarlyWorker
 from hostcore.supervisor.workers.session import session_without_run
 from hostcore.supervisor.workers.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError
@@ -21,9 +23,12 @@ class CheckFailed(HostcoreError):
     code = "worker.died"
 
 
-def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[str, Any]:
+def check_job(
+    plan: RunPlan, *, timeout_seconds: float = math.inf, early: EarlyWorker | None = None
+) -> Mapping[str, Any]:
     """Have a worker for each rank check a job: import plugins, structure their settings, open the data, try the device.
 
+    :param early: A worker that was started before.
     :return: What rank 0 found: ``device``, ``total_steps``, ``num_rows``, …; the ``devices`` of all ranks; and the
         ``rows_left_out`` of each epoch.
     :raises Errors: Everything that is wrong with the job, as the first rank says that finds anything.
@@ -31,10 +36,10 @@ def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[st
     """
     spec = plan.spec
     ranks = 1 if spec.runs_elsewhere else spec.ranks
-    start_from = plan.fetched.parent or spec.begins_from or ""
+    start_from = plan.fetched_parent or spec.begins_from or ""
     due = time.monotonic() + timeout_seconds
     with session_without_run(
-        plan, _checked_here(spec), LocalRanks(ranks), ranks=ranks, start_from=start_from
+        plan, _checked_here(spec), LocalRanks(ranks, early=early), ranks=ranks, start_from=start_from, only_check=True
     ) as session:
         while not session.summaries:
             for _, kind, content in session.listen():
@@ -53,9 +58,11 @@ def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[st
                         hint=member.tail()
                         or "look at what its plugins do when they are imported, and at where its data lies",
                     )
-        found, devices = session.summaries[0], [summary["device"] for summary in session.summaries]
+        summaries = session.summaries
+        found, devices = summaries[0], [summary["device"] for summary in summaries]
     if error := shared_device(spec, devices):
         raise Errors([error])
+    spec = with_brought(spec, [summary.get("brought", {}) for summary in summaries])
     return {**found, "devices": devices, "rows_left_out": spec.rows_left_out(found["num_rows"])}
 
 

@@ -3,17 +3,19 @@
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.errors import Errors
+from hostcore.job.data import settled_split, with_split_alone
 from hostcore.job.differences import ABSENT, Difference, in_words
 from hostcore.job.json_values import to_plain
 from hostcore.job.layers import Origins
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.errors import of_content
+from hostcore.runs.contract import EITHER
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.device_leases import hold_devices
@@ -22,14 +24,6 @@ from hostcore.supervisor.ranks.engine import Engine
 from hostcore.supervisor.workers.session import WorkerSession, session_without_run
 from hostcore.supervisor.workers.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError, RunError
-
-SPLITS: Final = ("test", "validation")
-
-
-class NothingToEvaluate(HostcoreError):
-    """The job has no data for it."""
-
-    code = "evaluation.no_data"
 
 
 class OneOfSeveral(HostcoreError):
@@ -81,29 +75,9 @@ class Evaluation:
         return attrs.asdict(self)
 
 
-def chosen_split(spec: JobSpec, asked: str | None) -> str:
-    """The split to evaluate: the one asked for, else the test, else the validation.
-
-    :raises NothingToEvaluate: When the job has no data for it.
-    """
-    given = [split for split in SPLITS if getattr(spec, split) is not None]
-    if asked is None and given:
-        return given[0]
-    if asked in given:
-        return str(asked)
-    if asked is None:
-        message, pointer = 'the job has neither "test" nor "validation" data', "/test"
-    else:
-        message, pointer = f'the job has no "{asked}" data', f"/{asked}"
-    hint = 'give it in the form of "dataset"'
-    if given:
-        hint += f", or evaluate on what it has: --split {given[0]}"
-    raise NothingToEvaluate(message, pointer=pointer, hint=hint)
-
-
 def evaluate(
     plan: RunPlan,
-    split: str,
+    asked: str | None,
     checkpoint: Path,
     *,
     relay: Callable[[bytes], object],
@@ -111,11 +85,11 @@ def evaluate(
 ) -> Evaluation:
     """Have a worker load a checkpoint and evaluate it, on the first of the job's devices.
 
-    :param split: See :func:`chosen_split`.
+    :param asked: ``validation`` or ``test``; None: the test, or else the validation.
     :param checkpoint: A commit record; or a folder of checkpoints, of which the newest that verifies is taken.
     :param relay: Gets what the worker prints.
     :param tell: Gets a line about what people should know.
-    :raises Errors: Everything that is wrong with the job, its data, or the checkpoint.
+    :raises Errors: Everything that is wrong with the job, its data, or the checkpoint; also that it has no such data.
     :raises EvaluationFailed: When a component raises.
     :raises EvaluationDied: When the worker dies.
     :raises OneOfSeveral: When torchrun, or something like it, has started this process as one of several ranks.
@@ -128,6 +102,7 @@ def evaluate(
     record_of_run = _record_beside(checkpoint)
     if record_of_run is not None:
         _refuse_another_trainer(plan, record_of_run)
+    split = settled_split(plan.spec, asked)
     spec = _alone(plan.spec, split)
     with (
         hold_devices(spec) as devices,
@@ -136,7 +111,7 @@ def evaluate(
             spec.to_json(),
             LocalRanks(1, devices),
             start_from=str(checkpoint),
-            evaluate=split,
+            evaluate=asked or split or EITHER,
             devices=devices.names,
         ) as session,
     ):
@@ -147,15 +122,16 @@ def evaluate(
             raise
     for skipped in content.pop("skipped"):
         tell(f"the checkpoint {skipped['path']} was passed over: {skipped['reason']}")
-    return Evaluation(split=split, **content)
+    return Evaluation(**content)
 
 
-def _alone(spec: JobSpec, split: str) -> JobSpec:
-    """The job with what an evaluation needs: one device, one split, and nothing of the steps."""
+def _alone(spec: JobSpec, split: str | None) -> JobSpec:
+    """The job with what an evaluation needs: one device, one split, and nothing of the steps.
+
+    :param split: None: the worker chooses it.
+    """
     return attrs.evolve(
-        spec,
-        validation=spec.validation if split == "validation" else None,
-        test=spec.test if split == "test" else None,
+        with_split_alone(spec, split) if split else spec,
         validate_every=0,
         device=spec.requested_devices[0],
         devices=None,
@@ -164,13 +140,9 @@ def _alone(spec: JobSpec, split: str) -> JobSpec:
         samples=(),
         sample_every=0,
         resume_from_checkpoint="auto",
-        origins=_origins_alone(spec),
+        # Its one device is the first of its devices.
+        origins={place.replace("/devices", "/device"): origin for place, origin in spec.origins.items()},
     )
-
-
-def _origins_alone(spec: JobSpec) -> Origins:
-    """Where the values of the job came from: its one device is the first of its devices."""
-    return {place.replace("/devices", "/device"): origin for place, origin in spec.origins.items()}
 
 
 def _record_beside(checkpoint: Path) -> RunRecord | None:

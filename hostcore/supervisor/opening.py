@@ -9,6 +9,7 @@ import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed, load_record
+from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
 from hostcore.job.differences import in_words, job_differences
 from hostcore.job.spec import JobSpec
@@ -96,7 +97,7 @@ def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
                 file=str(directory.path),
                 hint='"auto" starts a new run where there is none; `hostcore list` shows the runs there are',
             )
-        _require_checkpoint(plan.fetched.parent or plan.spec.begins_from)
+        _require_checkpoint(plan.fetched_parent or plan.spec.begins_from)
         require_writable(plan)
         return None
     recorded = _refuse_foreign(plan, directory)
@@ -155,12 +156,7 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
 
 def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
     with file_errors(directory):
-        try:
-            directory.make()
-        except FileExistsError as error:
-            raise RunConflict(
-                f"the run {directory.run_id!r} was just started by another process", file=str(directory.path)
-            ) from error
+        make_directory(directory)
         opening = Opening(directory=directory, attempt=1, parent=parent)
         try:
             claim(directory, 1)
@@ -168,6 +164,19 @@ def _open_new(directory: RunDirectory, *, parent: str) -> Opening:
             opening.withdraw()
             raise
         return opening
+
+
+def make_directory(directory: RunDirectory) -> None:
+    """Make the directory of a new run.
+
+    :raises RunConflict: When another process was faster.
+    """
+    try:
+        directory.make()
+    except FileExistsError as error:
+        raise RunConflict(
+            f"the run {directory.run_id!r} was just started by another process", file=str(directory.path)
+        ) from error
 
 
 def claim(directory: RunDirectory, attempt: int) -> None:
@@ -241,6 +250,26 @@ def require_same_job(plan: RunPlan, record: RunRecord, *, file: str, where: str 
             hint="choose another run_id, or leave it out to have one made",
         )
     return recorded
+
+
+def require_same_data(spec: JobSpec, record: RunRecord, directory: RunDirectory) -> None:
+    """See that the trainer brings the data that a run was made for.
+
+    :param spec: The job, with what the trainer brings now.
+    :param record: Of the run, as it was before this attempt.
+    :raises Errors: When it brings other data.
+    """
+    if record.brought is None:
+        return
+    recorded = record.spec(world_size=record.world_size or spec.world_size, with_data=True)
+    if different := job_differences(recorded, spec):
+        error = RunConflict(
+            f"the trainer brings other data than the run {spec.run_id!r} was made for: {in_words(different)}",
+            pointer="/trainer",
+            file=str(directory.record),
+            hint="choose another run_id, or leave it out to have one made",
+        )
+        raise Errors([error])
 
 
 def _refuse_running(directory: RunDirectory, *, launched: bool) -> None:

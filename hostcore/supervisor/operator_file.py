@@ -84,6 +84,17 @@ class HttpSettings:
     env: tuple[Text, ...] = attrs.field(
         default=(), metadata={"help": "Patterns of the environment variables that jobs may set."}
     )
+    requirements: tuple[Text, ...] = attrs.field(
+        default=(),
+        metadata={
+            "help": "Patterns of the packages that the `environment` of a job may require, by name; they and what they "
+            "need come from the index that uv is configured with where the job runs."
+        },
+    )
+    interpreters: tuple[Text, ...] = attrs.field(
+        default=(),
+        metadata={"help": "Patterns of the Pythons that the `environment` of a job may name as `interpreter`."},
+    )
     labels: tuple[Text, ...] = attrs.field(
         default=("*",), metadata={"help": "Patterns of the keys that `labels` may have."}
     )
@@ -108,7 +119,11 @@ class HttpSettings:
         },
     )
     import_paths: bool = attrs.field(
-        default=False, metadata={"help": "Whether jobs may name plugins by import path: code of the job's own choice."}
+        default=False,
+        metadata={
+            "help": "Whether jobs may bring code of their own choice: plugins by import path, objects in the settings "
+            "of plugins, and programs with the trainer `process`."
+        },
     )
     requests_per_minute: Annotated[int, Ge(0)] = attrs.field(
         default=600, metadata={"help": "Of one client; 0: no limit."}

@@ -1,13 +1,14 @@
 """The plan of a run: the job and the plugins it selected, before anything has been started or written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostcore.errors import Errors, all_errors
+from hostcore.errors import all_errors, for_each
 from hostcore.job.layers import mark
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
@@ -16,28 +17,23 @@ from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.provenance import Provenance, provenance
 from hostcore.plugins.resolve import Selected, select
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.devices import require_clear_devices
+from hostcore.supervisor.environment import JobEnvironment, environment_of
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.job import Job
+
+if TYPE_CHECKING:
+    from hostcore_hookspecs.kinds import Room
 
 #: The kinds whose components serve a run in this process.
 SERVING: Final = ("reporter", "uploader", "resolver")
 #: Every override is called ``--set KEY``.
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
-
-
-@attrs.frozen(kw_only=True)
-class Fetched:
-    """Where what was brought to this machine for a run lies."""
-
-    #: The job's ``inputs`` and ``weights``: absolute paths by name.
-    inputs: Mapping[str, str] = attrs.field(factory=dict)
-    #: The commit record of the checkpoint that the run begins from, if that lies in a store; empty if not.
-    parent: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -48,6 +44,12 @@ class RunPlan:
     job: Job
     #: What was installed when the plan was made: whatever the job names besides is looked up in the same.
     discovered: Discovered = attrs.field(eq=False, repr=False)
+    #: The Python that the workers run in, absolute; empty: that of this process.
+    python: str = ""
+    #: The Python of the programs that the workers start, absolute; empty: none is known to be theirs.
+    programs_python: str = ""
+    #: What the job's environment was built from, a ``pylock.toml``; None if it was not built for the job.
+    lock: str | None = attrs.field(default=None, repr=False)
     #: The plugins of both rooms, in the order of the job.
     selected: Sequence[Selected]
     reporters: Sequence[Component]
@@ -57,8 +59,11 @@ class RunPlan:
     #: Where checkpoints and generated samples go; usually in the run directory.
     checkpoints_dir: Path
     samples_dir: Path
-    #: What was brought here for the run; nothing before it is to begin.
-    fetched: Fetched = attrs.field(factory=Fetched)
+    #: The job's ``inputs`` and ``weights`` on this machine, absolute paths by name, once they were brought here.
+    inputs: Mapping[str, str] = attrs.field(factory=dict)
+    #: The commit record, on this machine, of the checkpoint that the run begins from, if that lies in a store; empty
+    #: if not, or before it was brought here.
+    fetched_parent: str = ""
     #: The GPUs that the workers get.
     devices: HeldDevices = attrs.field(factory=HeldDevices, eq=False)
     #: Whether the workers write down every call of a hook.
@@ -69,9 +74,23 @@ class RunPlan:
     restarts_left: int = 0
 
     @property
+    def is_built_elsewhere(self) -> bool:
+        """Whether the workers' environment is built where the run is launched: here, its trainer is not known."""
+        environment = self.spec.environment
+        return environment is not None and environment.used_by == "worker" and not self.python
+
+    @property
     def deprecated(self) -> Sequence[str]:
         """The deprecated names that the plugins of this process use, one sentence each; the worker tells of its own."""
         return deprecation_warnings([*self.reporters, *self.uploaders, *self.resolvers])
+
+    def provenance_of(self, one: Selected) -> Provenance:
+        """Where a plugin comes from, as far as this process can tell."""
+        return provenance(one.ref, job_dir=self.spec.job_dir, path=self.discovered.path_of(one.ref))
+
+
+def _silently(_line: str) -> None:
+    """Tell no one."""
 
 
 def make_plan(
@@ -85,7 +104,9 @@ def make_plan(
     job_dir: Path | None = None,
     world_size: int | None = None,
     load: bool = True,
+    submits: bool = False,
     discovered: Discovered | None = None,
+    tell: Callable[[str], object] = _silently,
 ) -> RunPlan:
     """Load a job and find its plugins.
 
@@ -99,8 +120,11 @@ def make_plan(
     :param job_dir: The folder that import paths and relative paths start at; None for the job file's folder, or for a
         mapping the working directory.
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
-    :param load: Whether to load the plugins that serve a run in this process; a plan without them cannot be run here.
+    :param load: Whether to load the plugins that serve a run in this process; a plan without them cannot be run here,
+        and no environment is built for it.
+    :param submits: Whether the run is for the job's launcher to start. An engine's machines build its environment.
     :param discovered: The plugins that are installed; they are looked for if not given.
+    :param tell: Called with a line, now and then, while the job's environment is built.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
     spec = load_job(
@@ -117,7 +141,9 @@ def make_plan(
             extra_reporters=extra_reporters,
             runs=runs or runs_dir(),
             load=load,
+            builds=load and not (submits and spec.runs_elsewhere),
             discovered=discovered or discover(),
+            tell=tell,
         )
     except HostcoreError as error:
         mark(all_errors(error), spec.origins)
@@ -130,22 +156,34 @@ def _planned(
     extra_reporters: Sequence[DeliveryUse],
     runs: Path,
     load: bool,
+    builds: bool,
     discovered: Discovered,
+    tell: Callable[[str], object],
 ) -> RunPlan:
     require_clear_devices(spec)
+    directory = RunDirectory(runs / spec.run_id)
+    room: Room | None = None
+    if builds or spec.environment is None:
+        environment = environment_of(spec, discovered, lock=_recorded_lock(spec, directory), tell=tell)
+    else:
+        environment = JobEnvironment(discovered=discovered)
+        if spec.environment.used_by == "worker":  # the plugins of its room are known where it is built
+            room = "supervisor"
     spec = attrs.evolve(
         spec,
         reporters=_with_extra(_with_terminal(spec), extra_reporters),
         uploaders=mirroring(spec.uploaders, spec.checkpoint_base_uri),
     )
     keep_secrets(spec, spec.job_dir, runs)
-    spec, selected = _without_unwanted(spec, select(spec, discovered))
-    here = load_here(selected if load else (), job_dir=spec.job_dir)
-    directory = RunDirectory(runs / spec.run_id)
+    spec, selected = _without_unwanted(spec, select(spec, environment.discovered, room=room))
+    here = load_here(selected if load else (), job_dir=spec.job_dir, import_paths=spec.import_paths)
     return RunPlan(
         spec=spec,
         job=job_view(spec),
-        discovered=discovered,
+        discovered=environment.discovered,
+        python=environment.python,
+        programs_python=environment.programs_python,
+        lock=environment.lock,
         selected=selected,
         reporters=here["reporter"],
         uploaders=here["uploader"],
@@ -154,6 +192,27 @@ def _planned(
         checkpoints_dir=directory.checkpoints,
         samples_dir=directory.samples,
     )
+
+
+def _recorded_lock(spec: JobSpec, directory: RunDirectory) -> str | None:
+    """What an earlier attempt has installed, here or where the run is to be adopted from; None if there was none."""
+    if spec.environment is None:
+        return None
+    if (recorded := directory.read_lock()) is not None:
+        return recorded
+    is_new = spec.resume_from_checkpoint is False or spec.begins_from is not None or spec.generated_run_id
+    if is_new or spec.checkpoint_base_uri is None or directory.record.exists():
+        return None
+    from hostcore.supervisor.remote.mirror import mirror_of
+    from hostcore.supervisor.remote.store import StoreError
+
+    try:
+        mirror = mirror_of(spec)
+        return mirror.lock() if mirror is not None else None
+    except StoreError as error:
+        if not error.is_outage:
+            raise
+        return None  # adopting the run says what that means for it
 
 
 def _with_terminal(spec: JobSpec) -> tuple[DeliveryUse, ...]:
@@ -190,20 +249,13 @@ def _writes_the_file_of(use: DeliveryUse, other: DeliveryUse) -> bool:
     return same and path is not None and use.settings.get("path") == path
 
 
-def load_here(selected: Sequence[Selected], *, job_dir: Path) -> dict[str, list[Component]]:
+def load_here(selected: Sequence[Selected], *, job_dir: Path, import_paths: bool = True) -> dict[str, list[Component]]:
     """New components of the plugins that serve a run in this process, by kind and in the order of the job.
 
+    :param import_paths: Whether they may be named by import path.
     :raises Errors: Everything that is wrong with any of them.
     """
     remember_secrets([one.settings for one in selected])  # they may be others than they were at the attempt before
-    components: dict[str, list[Component]] = {kind: [] for kind in SERVING}
-    errors: list[HostcoreError] = []
-    for one in selected:
-        if one.ref.kind in SERVING:
-            try:
-                components[one.ref.kind].append(load_component(one, job_dir=job_dir))
-            except HostcoreError as error:
-                errors += all_errors(error)
-    if errors:
-        raise Errors(errors)
-    return components
+    serving = [one for one in selected if one.ref.kind in SERVING]
+    loaded = for_each(serving, partial(load_component, job_dir=job_dir, import_paths=import_paths))
+    return {kind: [one for one in loaded if one.ref.kind == kind] for kind in SERVING}

@@ -11,13 +11,12 @@ from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.events.times import moment
 from hostcore.runs.attempts import read_claim
-from hostcore.runs.contract import InvalidContract, WorkerContract
+from hostcore.runs.contract import artifact_folders
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import AttemptHistory, History
 from hostcore.runs.lease import Lease
-from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult, RunWarning
-from hostcore.runs.summary import RunSummary, summarize
+from hostcore.runs.summary import RunSummary, known_record, summarize
 from hostcore_builtin_plugins.progress import RunProgress
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.launcher import LaunchStatus
@@ -144,7 +143,7 @@ def inspect_run(
         refresh_far(directory)
     summary = summarize(directory, told=told)
     history.read_on()
-    record = RunRecord.read(directory.record)
+    record = known_record(directory)  # a start that fails is taken back at any moment
     result = RunResult.read(directory.result) if summary.ended_ms is not None else None
     progress = RunProgress()
     for event in history.status_events:
@@ -158,7 +157,7 @@ def inspect_run(
         progress=progress,
         metrics={**(result.metrics if result else {}), **history.metrics},
         attempts=history.attempts(running=summary.status == "running"),
-        checkpoints=checkpoints_in(checkpoints or checkpoints_dir(directory, summary.attempt)),
+        checkpoints=checkpoints_in(checkpoints or artifact_folders(directory, summary.attempt)[0]),
         plugins=record.plugins,
         devices=history.devices,
         parent=record.parent,
@@ -166,20 +165,6 @@ def inspect_run(
         # The log of a run that goes on elsewhere may not be here, nor what an earlier hostcore has not written.
         warnings=(result.warnings if result else ()) or history.warnings,
     )
-
-
-def checkpoints_dir(directory: RunDirectory, attempt: int) -> Path:
-    """Where an attempt wrote its checkpoints: its environment may have said so.
-
-    What lay in the run directory is looked for there, wherever that is now.
-    """
-    try:
-        contract = WorkerContract.read(directory.contract(attempt, 0))
-    except InvalidContract:  # there is none yet, or it was made by another version
-        return directory.checkpoints
-    folder = Path(contract.checkpoints_dir)
-    inside = folder.is_relative_to(contract.run_dir)
-    return directory.path / folder.relative_to(contract.run_dir) if inside else folder
 
 
 def checkpoints_in(folder: Path) -> list[CheckpointSeen]:

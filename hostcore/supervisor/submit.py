@@ -16,20 +16,18 @@ from typing import Any
 
 import attrs
 
-from hostcore import __version__
 from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.launching import Launcher, launcher_of
-from hostcore.plugins.provenance import provenance
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.launch import Launch
 from hostcore.runs.orphaned import remove_orphaned
-from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.opening import RunConflict, examine_run
+from hostcore.supervisor.attempt.documents import write_record
+from hostcore.supervisor.opening import examine_run, make_directory
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
 from hostcore_hookspecs.errors import TransientError
@@ -103,7 +101,7 @@ def submit(
         )
         try:
             if cut_short is None:
-                _record(plan, before, total_steps=total_steps)
+                write_record(plan, before.record, started_ms=now_ms(), total_steps=total_steps)
                 launch.write(directory.launch)  # before the launch: the supervisor looks whether it is awaited
             context = launch_context(plan, launch, name=name or _name_of(plan, before), tell=tell)
             tell(launcher.plan(context).summary)
@@ -151,19 +149,6 @@ def _name_of(plan: RunPlan, before: "_Before") -> str:
     return f"{engine_name(plan.spec.run_id)[:58].rstrip('-')}-{secrets.token_hex(2)}"
 
 
-def _record(plan: RunPlan, before: "_Before", *, total_steps: int) -> None:
-    earlier = before.record or {}
-    RunRecord(
-        job=plan.spec.to_json(),
-        job_dir=str(plan.spec.job_dir),
-        plugins=[attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in plan.selected],
-        environment={"hostcore": __version__},
-        parent=earlier.get("parent") or plan.spec.begins_from,
-        submitted_ms=earlier.get("submitted_ms") or now_ms(),
-        total_steps=total_steps,
-    ).write(plan.directory.record)
-
-
 def launch_context(plan: RunPlan, launch: Launch, *, name: str, tell: Callable[[str], None]) -> LaunchContext:
     """What a launcher is told."""
     run_dir, record = str(plan.directory.path), str(plan.directory.record)
@@ -203,12 +188,7 @@ class _Before:
     def of(cls, directory: RunDirectory) -> "_Before":
         """Read what there is; make the directory if there is nothing."""
         if directory.is_free:
-            try:
-                directory.make()
-            except FileExistsError as error:
-                raise RunConflict(
-                    f"the run {directory.run_id!r} was just started by another process", file=str(directory.path)
-                ) from error
+            make_directory(directory)
             return cls(directory=directory, record=None, launch=None)
         launch = read_document(directory.launch) if directory.launch.exists() else None
         return cls(directory=directory, record=read_document(directory.record), launch=launch)

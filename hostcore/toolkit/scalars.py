@@ -20,11 +20,13 @@ def to_float_scalar(value: object) -> float:
             raise ValueError(
                 f"expected one number, got a tensor of shape {tuple(value.shape)}; reduce it, as by .mean()"
             )
-        value = value.detach().item()
+        value = value.item()
     elif isinstance(value, np.ndarray):
         if value.size != 1:
             raise ValueError(f"expected one number, got an array of shape {value.shape}; reduce it, as by .mean()")
         value = value.reshape(())[()]
+    if type(value) is float:  # the usual case: asking whether it is Real costs more than all the rest
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):  # NumPy's numbers are Real, its booleans are not
         raise TypeError(f"expected a number, got {value!r} of class {type(value).__qualname__}")
     return float(value)

@@ -7,15 +7,14 @@ from typing import Final
 import attrs
 
 from hostcore.checkpoints.errors import CheckpointError
-from hostcore.checkpoints.find import Found, load_record, verify
-from hostcore.checkpoints.names import Purpose, claims, record_name, step_of_folder, step_of_record
+from hostcore.checkpoints.find import Found, load_record, steps_in, verify
+from hostcore.checkpoints.names import claims, record_name
 from hostcore.verification.checks import MOST_NAMED, Check, judged
 from hostcore.verification.log_record import LogRecord
 from hostcore_builtin_plugins.progress import format_bytes
 
 #: The code of the error about a folder without a record.
 _UNCOMMITTED: Final = "checkpoint.uncommitted"
-_PURPOSES: Final[tuple[Purpose, ...]] = ("tmp", "old", "pruned")
 
 
 @attrs.frozen(kw_only=True)
@@ -38,7 +37,7 @@ def examine_checkpoints(folder: Path, *, root: Path, running: bool) -> Examined:
     """
     checks: list[Check] = []
     whole: list[Found] = []
-    for step in _steps(folder):
+    for step in steps_in(folder):
         record = folder / record_name(step)
         path = record if record.exists() else record.with_suffix("")
         try:
@@ -58,28 +57,12 @@ def examine_checkpoints(folder: Path, *, root: Path, running: bool) -> Examined:
         whole.append(found)
         told = f"{len(found.record.files)} files, {format_bytes(found.record.size)}, as they were committed"
         checks.append(Check(id="checkpoint.content", status="ok", message=told, path=below(root, found.folder)))
+    broken_off = claims(folder) if folder.is_dir() else []
     if not running:
-        checks += [
-            _leftover(below(root, path), "a commit or a removal that was broken off") for path in _hidden(folder)
-        ]
-    recorded = {step for step in _steps(folder) if (folder / record_name(step)).exists()}
-    aside = {claim.step for claim in claims(folder)} if folder.is_dir() else set()
-    return Examined(checks=checks, whole=whole, steps=recorded | aside)
-
-
-def _steps(folder: Path) -> list[int]:
-    """The steps that have a record or a folder."""
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    found = {step_of_record(name) for name in names} | {step_of_folder(name) for name in names}
-    return sorted(step for step in found if step is not None)
-
-
-def _hidden(folder: Path) -> Iterator[Path]:
-    """What a commit or a removal has left."""
-    for claim in claims(folder) if folder.is_dir() else ():
-        for purpose in _PURPOSES:
-            hidden = (claim.hidden_folder(purpose), claim.hidden_record(purpose))
-            yield from (path for path in hidden if path.exists())
+        hidden = [path for claim in broken_off for path in claim.hidden if path.exists()]
+        checks += [_leftover(below(root, path), "a commit or a removal that was broken off") for path in hidden]
+    recorded = {step for step in steps_in(folder) if (folder / record_name(step)).exists()}
+    return Examined(checks=checks, whole=whole, steps=recorded | {claim.step for claim in broken_off})
 
 
 def _leftover(place: str, what: str) -> Check:

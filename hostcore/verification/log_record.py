@@ -28,7 +28,6 @@ class Saved:
 class Resumed:
     """A ``run_resumed`` event."""
 
-    seq: int
     attempt: int
     #: Finished steps in the checkpoint.
     step: int
@@ -72,6 +71,8 @@ class LogRecord:
     #: Where events were first written: the offsets in the log of each rank and attempt, in order.
     sources: "dict[tuple[int, int], array[int]]" = attrs.field(factory=dict)
     _last_seq: int = 0
+    #: The first end of each attempt that has one.
+    _ended: dict[int, End] = attrs.field(factory=dict)
     _last_step: dict[tuple[int, str], int] = attrs.field(factory=dict)
 
     @classmethod
@@ -100,16 +101,11 @@ class LogRecord:
             rank, of_attempt, offset = event["src"]
             self.sources.setdefault((rank, of_attempt), array("q")).append(offset)
         if name in ENDS:
-            self.ends.append(
-                End(
-                    seq=seq,
-                    attempt=attempt,
-                    status=name.removeprefix("run_"),
-                    step=step,
-                    by_worker=event["src"] is not None,
-                )
-            )
-        elif name != "reporter_failed" and any(end.attempt == attempt for end in self.ends):
+            status = name.removeprefix("run_")
+            end = End(seq=seq, attempt=attempt, status=status, step=step, by_worker=event["src"] is not None)
+            self.ends.append(end)
+            self._ended.setdefault(attempt, end)
+        elif name != "reporter_failed" and attempt in self._ended:
             self.after_end.append(f"attempt {attempt} has ended before its event {seq} ({name})")
         if name in MEASURED:
             self._note_step(attempt, name, step)
@@ -117,7 +113,7 @@ class LogRecord:
             saved = Saved(seq=seq, attempt=attempt, step=step, bytes=event["bytes"], final=event["final"])
             self.saved.append(saved)
         elif name == "run_resumed":
-            self.resumed.append(Resumed(seq=seq, attempt=attempt, step=step, path=event["path"]))
+            self.resumed.append(Resumed(attempt=attempt, step=step, path=event["path"]))
         elif name == "run_started":
             self.started[attempt] = step or 0
 
@@ -130,4 +126,4 @@ class LogRecord:
 
     def end_of(self, attempt: int) -> End | None:
         """The end of an attempt; None if it has none."""
-        return next((end for end in self.ends if end.attempt == attempt), None)
+        return self._ended.get(attempt)

@@ -1,18 +1,21 @@
 """Putting together what an attempt works with: from what start-up prepared to the loop's parts."""
 
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
+import torch
+
 from hostcore.events.writer import RankLog
-from hostcore.job.rules import job_warnings
-from hostcore.plugins.attribution import calling
+from hostcore.plugins.attribution import author_of, calling
 from hostcore.runs.contract import WorkerContract
 from hostcore.worker.checkpoints.capture import CaptureSource
 from hostcore.worker.checkpoints.checkpointer import Checkpointer, stateful
 from hostcore.worker.checkpoints.trainer_state import TrainerCalls
-from hostcore.worker.devices import DTYPES, make_scaler
+from hostcore.worker.devices import dtype_of, make_scaler
 from hostcore.worker.evaluation import Evaluation
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
@@ -28,6 +31,8 @@ from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
 
+#: What the loop calls of the trainer inside a step.
+_OF_A_STEP: Final = ("prepare_batch", "train_step")
 _METHODS: Final = {"validation": "validate_step", "test": "test_step"}
 #: What metric names without a slash begin with.
 _PREFIXES: Final = {"validation": "val", "test": "test"}
@@ -43,7 +48,10 @@ class Assembly:
         self.prepared = prepared
         self.log = log
         self.ranks = ranks
-        self.progress = Progress(prepared.feed.rows_per_step, prepared.total_steps)
+        self.progress = Progress(prepared.feed.rows_per_step, prepared.total_steps, several_ranks=ranks.world_size > 1)
+        #: Held while an event is written that must not come behind the end.
+        self._ending = threading.Lock()
+        self._has_ended = False
         self.meter = Meter(sign_seconds=_sign_seconds(prepared.spec.stall_seconds))
         self._contract = contract
         self._requests = Requests(
@@ -52,20 +60,24 @@ class Assembly:
             asker=self._name_of_asker,
             ranks=ranks,
             emit=self.emit,
+            author_of=self._name_of_author,
+            run_state=self.progress.state,
+            metric_every=prepared.job.metric_every,
         )
         self.stop, self.meeting = convene(stop, ranks, where=lambda: in_words(self.progress.state, self._requests))
+        device = torch.device(prepared.device)
         self.ctx = StepContext(
             job=prepared.job,
             hyperparams=prepared.trainer.settings,
-            device=prepared.device,
-            dtype=DTYPES[prepared.job.precision],
+            device=device,
+            dtype=dtype_of(prepared.job.precision),
             rank=ranks.rank,
             local_rank=ranks.local_rank,
             world_size=ranks.world_size,
             run_state=self.progress.state,
             model_handles=dict(prepared.handles),
             dataset=prepared.dataset,
-            scaler=make_scaler(prepared.job.precision, prepared.device),
+            scaler=make_scaler(prepared.job.precision, device),
             run_dir=contract.run_dir,
             host=self._requests,
         )
@@ -76,6 +88,10 @@ class Assembly:
         component = calling(self.prepared.components)
         return component.ref.provenance if component else "component"
 
+    def _name_of_author(self, frame: FrameType) -> str:
+        component = author_of(frame, self.prepared.components)
+        return component.ref.provenance if component else f"{frame.f_code.co_qualname} ({frame.f_code.co_filename})"
+
     def emit(self, payload: events.Payload, *, step: int | None = None, epoch: int | None = None) -> None:
         """Write an event into the rank's log; of the present step, unless it says another.
 
@@ -83,18 +99,33 @@ class Assembly:
         """
         if self.ranks.rank > 0 and not _is_its_own(payload):
             return
+        if isinstance(payload, _ENDS):
+            self.progress.give_up()
+            with self._ending:
+                self._has_ended = True
+        else:
+            self.progress.settle()  # what was recorded before is written before
         state = self.progress.state
         self.log.write(
             payload, step=state.step if step is None else step, epoch=state.epoch if epoch is None else epoch
         )
 
+    def emit_beside(self, payload: events.Payload, *, step: int, epoch: int) -> None:
+        """The same from another thread, of an earlier step. Nothing is written behind the end."""
+        if self.ranks.rank > 0 and not _is_its_own(payload):
+            return
+        with self._ending:
+            if not self._has_ended:
+                self.log.write(payload, step=step, epoch=epoch)
+
     def of_trainer(self, method: str) -> Any:
         """A method of the trainer, inside all that wraps it; None if it has none."""
-        return self.prepared.hooks.bind(method, of=self.prepared.trainer)
+        bound = self.prepared.hooks.bind(method, of=self.prepared.trainer)
+        return bound if method in _OF_A_STEP else self._requests.outside(bound)
 
     def hook(self, name: str) -> Callable[..., Any]:
         """A lifecycle hook that is not called at every step."""
-        return self.prepared.hooks.bind(name) or nothing
+        return self._requests.outside(self.prepared.hooks.bind(name)) or nothing
 
     def checkpointer(self, state: Any) -> Checkpointer:
         """What saves and restores the run.
@@ -125,7 +156,7 @@ class Assembly:
                 progress=self.progress,
                 nodes=Nodes.of(self.ranks, folder, is_apart=contract.apart),
             ),
-            on_checkpoint_saved=prepared.hooks.bind("on_checkpoint_saved"),
+            on_checkpoint_saved=self._requests.outside(prepared.hooks.bind("on_checkpoint_saved")),
             emit=self.emit,
             sync_log=self.log.sync,
         )
@@ -146,6 +177,7 @@ class Assembly:
             feed=prepared.feed,
             transformer=self._transformer(
                 open_ones,
+                "train",
                 workers=prepared.spec.dataset.workers if prepared.spec.dataset else 0,
                 stride=prepared.feed.rows_per_step // prepared.spec.micro_batches,
                 first=self.ranks.rank,
@@ -161,9 +193,10 @@ class Assembly:
             ranks=self.ranks,
             meeting=self.meeting,
             emit=self.emit,
+            emit_beside=self.emit_beside,
             meter=self.meter,
         )
-        for one in job_warnings(prepared.spec):
+        for one in prepared.job_warnings:
             self.emit(events.Warning(code=one.code, message="; ".join(filter(None, (one.message, one.hint)))))
         return training
 
@@ -171,7 +204,7 @@ class Assembly:
         bind, hook = self.prepared.hooks.bind, self.hook
         return Hooks(
             prepare_batch=self.of_trainer("prepare_batch"),
-            train_step=self.of_trainer("train_step"),
+            train_step=self._train_step(),
             on_train_begin=hook("on_train_begin"),
             on_train_end=hook("on_train_end"),
             on_epoch_begin=hook("on_epoch_begin"),
@@ -185,6 +218,25 @@ class Assembly:
             on_stop_requested=hook("on_stop_requested"),
         )
 
+    def _train_step(self) -> Callable[..., Any]:
+        """That of the trainer. Wrappers that are marked ``@when_recorded`` are around it where metrics are recorded."""
+        recorded, hooks, run_state = self.of_trainer("train_step"), self.prepared.hooks, self.progress.state
+        if not hooks.is_wrapped_when_recorded("train_step"):
+            return recorded  # type: ignore[no-any-return]
+        between = hooks.bind("train_step", of=self.prepared.trainer, recorded=False)
+        assert between is not None
+        every, last = self.prepared.job.metric_every, self.prepared.total_steps
+        if not every:
+            return between
+
+        def train_step(prepared_batch: Any, state: Any, ctx: StepContext) -> Any:
+            step = run_state.step + 1
+            if step % every == 0 or step == last:
+                return recorded(prepared_batch, state, ctx)
+            return between(prepared_batch, state, ctx)
+
+        return train_step
+
     def evaluation(self, split: str, state: Any, open_ones: ExitStack) -> Evaluation | None:
         """What validates (``validation``) or tests (``test``); None without data for it.
 
@@ -195,12 +247,16 @@ class Assembly:
         if feed is None:
             return None
         return Evaluation(
+            split=split,
             prefix=_PREFIXES[split],
             feed=feed,
-            transformer=self._transformer(open_ones, workers=data.workers, stride=data.batch_size, first=0),
-            prepare_batch=self.of_trainer("prepare_batch"),
+            transformer=self._transformer(
+                open_ones, split, workers=data.workers, stride=data.batch_size, first=feed.first_row
+            ),
+            prepare_batch=self._requests.outside(self.of_trainer("prepare_batch")),
             step=self.of_trainer(method),
             method=method,
+            evaluation_metrics=self.of_trainer("evaluation_metrics"),
             state=state,
             ctx=self.ctx,
             ranks=self.ranks,
@@ -231,7 +287,9 @@ class Assembly:
             emit=self.emit,
         )
 
-    def _transformer(self, open_ones: ExitStack, *, workers: int, stride: int, first: int) -> Transformer | None:
+    def _transformer(
+        self, open_ones: ExitStack, split: str, *, workers: int, stride: int, first: int
+    ) -> Transformer | None:
         prepared = self.prepared
         transformer = make_transformer(
             hooks=prepared.hooks,
@@ -239,6 +297,7 @@ class Assembly:
             selected=prepared.selected,
             job_dir=prepared.spec.job_dir,
             ctx=self.ctx,
+            split=split,
             workers=workers,
             stride=stride,
             first=first,

@@ -1,17 +1,15 @@
 """One attempt in the worker: start up, wait for the word, train, and end honestly."""
 
-import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import attrs
+import torch
 
 from hostcore.events.writer import RankLog
 from hostcore.interruption import is_by_signal
-from hostcore.plugins.errors import as_content
-from hostcore.runs.contract import WorkerContract
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
 from hostcore.worker.assembly import Assembly
 from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_error
@@ -19,8 +17,7 @@ from hostcore.worker.lifetime import guarded, live
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.loop import train
 from hostcore.worker.ranks.group import join
-from hostcore.worker.ranks.rank_info import RankInfo
-from hostcore.worker.startup import prepare
+from hostcore.worker.startup import check, report_invalid
 from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import nothing
 from hostcore_hookspecs import events
@@ -40,13 +37,10 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
     :param line: The line to the supervisor.
     :return: The worker's exit code; how the run ended is in its log.
     """
-    try:
-        contract = WorkerContract.read(contract_path)
-        prepared = prepare(contract, RankInfo.of(os.environ))
-    except HostcoreError as error:
-        _report_invalid(line, error)
+    checked = check(contract_path, line)
+    if checked is None:
         return INVALID
-    line.send("ready", prepared.summary())
+    contract, prepared = checked
     if not line.wait_for_go():
         return SUCCEEDED
 
@@ -59,14 +53,14 @@ def run_attempt(contract_path: Path, line: SupervisorLine, stop: StopSwitch) -> 
         line.send("failed", attrs.asdict(failure))
         return FAILED
     try:
-        ranks = join(prepared.rank_info, prepared.device)
+        ranks = join(prepared.rank_info, torch.device(prepared.device))
     except HostcoreError as error:
         line.send("failed", attrs.asdict(run_error(error, prepared, rank=prepared.rank_info.rank)))
         log.close()
         return FAILED
     parts = Assembly(contract, prepared, stop, log, ranks)
     try:
-        return _evaluate(parts, contract.evaluate, line) if contract.evaluate else _train(parts, line, stop)
+        return _evaluate(parts, line) if contract.evaluate else _train(parts, line, stop)
     finally:
         ranks.close()
         log.close()
@@ -83,28 +77,24 @@ def _train(parts: Assembly, line: SupervisorLine, stop: StopSwitch) -> int:
             attempt.interrupted()
             return SUCCEEDED
         if attempt.made_no_step and isinstance(error, INVALID_BEFORE_FIRST_STEP):
-            _report_invalid(line, located(error, parts.prepared))
+            report_invalid(line, located(error, parts.prepared))
             return INVALID
         attempt.fail(error, line)
         return FAILED
     return SUCCEEDED
 
 
-def _evaluate(parts: Assembly, split: str, line: SupervisorLine) -> int:
+def _evaluate(parts: Assembly, line: SupervisorLine) -> int:
     """Evaluate in place of training. There is no run, so the supervisor is told over the line."""
     try:
-        line.send("evaluated", evaluate_alone(parts, split))
+        line.send("evaluated", evaluate_alone(parts))
     except BaseException as error:  # noqa: BLE001 - also SystemExit: the supervisor has to be told
         if isinstance(error, INVALID_BEFORE_FIRST_STEP):
-            _report_invalid(line, located(error, parts.prepared))
+            report_invalid(line, located(error, parts.prepared))
             return INVALID
         line.send("failed", attrs.asdict(run_error(error, parts.prepared, rank=parts.ctx.rank)))
         return FAILED
     return SUCCEEDED
-
-
-def _report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
-    line.send("invalid", as_content(error))
 
 
 class _Attempt:
@@ -143,6 +133,7 @@ class _Attempt:
             try:
                 complete = train(parts.training(state, saver, open_ones), restore_randomness)
             except BaseException as error:
+                parts.progress.give_up()
                 if self.is_forced_by(error):
                     saver.abandon()  # a forced end does not wait
                 else:
@@ -158,6 +149,7 @@ class _Attempt:
 
     def interrupted(self) -> None:
         """A second signal: end at once."""
+        self._parts.progress.give_up()
         for request in self._parts.stop.unheard():
             self._parts.emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))
         first = self._parts.stop.first
@@ -173,14 +165,14 @@ class _Attempt:
             line.send("failed", attrs.asdict(failure))
 
 
-def evaluate_alone(parts: Assembly, split: str) -> dict[str, Any] | None:
+def evaluate_alone(parts: Assembly) -> dict[str, Any] | None:
     """Load the checkpoint that was found, validate or test, and tear down. No other hook of the loop is called.
 
-    :param split: ``validation`` or ``test``.
-    :return: What the supervisor is told: metrics and weight, as the events have them, and the checkpoint they are of.
-        None when the run was asked to stop before the end.
+    :return: What the supervisor is told: the split, metrics and weight, as the events have them, and the checkpoint
+        they are of. None when the run was asked to stop before the end.
     """
     search, ctx, run_state = parts.prepared.resume, parts.ctx, parts.progress.state
+    split = "validation" if parts.prepared.test is None else "test"  # its start-up leaves one of them
     assert search.point is not None
     begin, end = parts.hook(f"on_{split}_begin"), parts.hook(f"on_{split}_end")
 
@@ -202,6 +194,7 @@ def evaluate_alone(parts: Assembly, split: str) -> dict[str, Any] | None:
         return None
     return {
         **content,
+        "split": split,
         "step": run_state.step,
         "run_id": search.point.host["run_id"],
         "checkpoint": str(search.point.found.folder),

@@ -15,27 +15,46 @@ def record(training: Training, result: Any) -> None:
     run_state = training.progress.state
     where = f"train_step at step {run_state.step}"
     metrics = read_metrics(result, where)
+    if training.requests.recorded:
+        metrics = training.requests.with_recorded(metrics)
+    reading = training.meter.read(run_state.step, run_state.samples_seen)
     if training.ranks.world_size > 1:
         weight = read_weight(result, where, rows=training.feed.rows_per_step // training.ranks.world_size)
-        metrics = _over_ranks(training, metrics, weight)
+        _record_means(training, metrics, weight, reading)
+        return
     training.progress.remember(metrics)
+    training.emit(_metrics(metrics, reading))
+
+
+def _metrics(metrics: dict[str, float], reading: dict[str, float]) -> events.Metrics:
     values, nonfinite = finite(metrics)
-    reading = training.meter.read(run_state.step, run_state.samples_seen)
-    training.emit(events.Metrics(metrics=values, nonfinite=nonfinite, **reading))
+    return events.Metrics(metrics=values, nonfinite=nonfinite, **reading)
 
 
-def _over_ranks(training: Training, metrics: dict[str, float], weight: float) -> dict[str, float]:
+def _record_means(training: Training, metrics: dict[str, float], weight: float, reading: dict[str, float]) -> None:
+    """Gather the metrics of all ranks, and write their means, beside the steps that follow.
+
+    Whatever reads them, and whatever is written behind them, waits; see :class:`hostcore.worker.progress.Progress`.
+    """
     own = WeightedMeans()
     own.add(metrics, weight)
-    means, missing = mean_over_ranks(training.ranks.gather(own.totals()))
-    _warn_of_missing(training, missing, "train_step")
-    return means
+    step, epoch = training.progress.state.step, training.progress.state.epoch
+
+    def receive(totals: list[Any]) -> dict[str, float]:
+        means, missing = mean_over_ranks(totals)
+        for event in (*_warning_of_missing(missing, "train_step"), _metrics(means, reading)):
+            training.emit_beside(event, step=step, epoch=epoch)
+        return means
+
+    training.progress.settle()
+    training.progress.expect(training.ranks.gather_beside(own.totals(), receive))
 
 
-def _warn_of_missing(training: Training, missing: list[str], method: str) -> None:
-    if missing:
-        message = f"not all ranks report {', '.join(missing)} in {method}: the mean is over those that do"
-        training.emit(events.Warning(code="metrics.missing", message=message))
+def _warning_of_missing(missing: list[str], method: str) -> list[events.Warning]:
+    if not missing:
+        return []
+    message = f"not all ranks report {', '.join(missing)} in {method}: the mean is over those that do"
+    return [events.Warning(code="metrics.missing", message=message)]
 
 
 def validate(training: Training) -> None:
@@ -79,7 +98,8 @@ def run_test(training: Training) -> bool:
 def _evaluate(training: Training, evaluation: Evaluation, event: Callable[..., events.Payload]) -> Evaluated | None:
     evaluated = evaluation.run()
     if evaluated is not None:
-        _warn_of_missing(training, evaluated.missing, evaluation.method)
+        for warning in _warning_of_missing(evaluated.missing, evaluation.method):
+            training.emit(warning)
         training.progress.remember(evaluated.metrics)
         training.emit(event(**evaluated.content()))
     return evaluated
@@ -88,6 +108,7 @@ def _evaluate(training: Training, evaluation: Evaluation, event: Callable[..., e
 def answer(training: Training) -> None:
     """Do what components have asked for since the last time."""
     requests, progress, saver = training.requests, training.progress, training.saver
+    requests.recorded.clear()  # its step is over
     best = requests.take_best()
     for one in best:
         progress.note_best(one)

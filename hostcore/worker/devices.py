@@ -1,13 +1,47 @@
-"""Devices: what there is, what the job gets, and in which precision it computes. An explicit device never degrades."""
+"""Devices: what there is, what the job gets, and in which precision it computes. An explicit device never degrades.
 
+A job that is only checked may have no other need of torch, which takes seconds to import. So it is imported here when
+there is no other way to know: what the installed torch was built for is read from one of its files.
+"""
+
+import functools
+import importlib.util
+import sys
 from collections.abc import Sequence
-from typing import Final
-
-import torch
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 from hostcore_hookspecs.errors import HostcoreError
 
-DTYPES: Final = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+if TYPE_CHECKING:
+    import torch
+
+#: What torch calls the precisions.
+DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+
+
+@functools.cache
+def torch_version() -> ModuleType | None:
+    """Torch's module ``version``, alone; None if it is not to be found, as where torch is not installed."""
+    found = importlib.util.find_spec("torch")
+    for folder in (found.submodule_search_locations if found else None) or ():
+        spec = importlib.util.spec_from_file_location("hostcore_torch_version", f"{folder}/version.py")
+        if spec is not None and spec.loader is not None:
+            module = importlib.util.module_from_spec(spec)
+            try:
+                spec.loader.exec_module(module)
+            except (OSError, ImportError):
+                return None
+            return module
+    return None
+
+
+def is_for_cpu_alone() -> bool:
+    """Whether the installed torch has nothing but the CPU to compute on. False also where that is not known."""
+    version = torch_version()
+    if version is None or sys.platform == "darwin":  # whose GPU each build can use
+        return False
+    return all(getattr(version, name, "unknown") is None for name in ("cuda", "hip", "xpu"))
 
 
 class DeviceUnavailable(HostcoreError):
@@ -18,23 +52,34 @@ class DeviceUnavailable(HostcoreError):
 
 def available_devices() -> tuple[str, ...]:
     """The devices of this machine, best first: ``cuda:0``, …, ``mps``, ``cpu``."""
+    if "torch" not in sys.modules and is_for_cpu_alone():
+        return ("cpu",)
+    import torch
+
     cuda = tuple(f"cuda:{index}" for index in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
     mps = ("mps",) if torch.backends.mps.is_available() else ()
     return (*cuda, *mps, "cpu")
 
 
-def name_of_device(device: torch.device, held: Sequence[str]) -> str:
+def dtype_of(precision: str) -> "torch.dtype":
+    """The type of numbers of a precision."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, DTYPES[precision])
+    return dtype
+
+
+def name_of_device(device: str, held: Sequence[str]) -> str:
     """What the job calls a device: ``cuda:3`` for this process's ``cuda:0``, if it sees no other.
 
     :param held: The names of those that this process sees; empty: they have the same names here.
     """
-    return held[device.index or 0] if held and device.type == "cuda" else str(device)
+    kind, _, index = device.partition(":")
+    return held[int(index or 0)] if held and kind == "cuda" else device
 
 
-def checked_device(
-    name: str, available: tuple[str, ...], *, held: Sequence[str] = (), pointer: str = "/device"
-) -> torch.device:
-    """A device that is there and computes.
+def checked_device(name: str, available: tuple[str, ...], *, held: Sequence[str] = (), pointer: str = "/device") -> str:
+    """A device that is there and computes, as torch calls it. That the CPU computes is taken for granted.
 
     :param name: As the job says it: ``cpu``, ``mps``, ``cuda`` (the first) or ``cuda:<index>``.
     :param held: See :func:`name_of_device`.
@@ -44,12 +89,17 @@ def checked_device(
     found = f"cuda:{list(held).index(found)}" if found in held else found
     if found not in available:
         hint = f"this machine has: {', '.join(available)}"
+        import torch
+
         if found.startswith("cuda") and torch.version.cuda is None and torch.version.hip is None:
             hint += "; the installed torch is a CPU build"
         raise DeviceUnavailable(f"there is no device {name!r} here", pointer=pointer, hint=hint)
-    device = torch.device(found)
+    if found == "cpu":
+        return found
+    import torch
+
     try:
-        torch.ones(1, device=device).add_(1)
+        torch.ones(1, device=found).add_(1)
     except RuntimeError as error:
         summary = str(error).partition("\n")[0]
         raise DeviceUnavailable(
@@ -57,7 +107,7 @@ def checked_device(
             pointer=pointer,
             hint='set "device": "cpu" to run without it',
         ) from error
-    return device
+    return found
 
 
 class PrecisionUnavailable(HostcoreError):
@@ -66,7 +116,7 @@ class PrecisionUnavailable(HostcoreError):
     code = "precision.unavailable"
 
 
-def check_precision(precision: str, device: torch.device) -> None:
+def check_precision(precision: str, device: str) -> None:
     """Prove that a device computes in a precision.
 
     :raises PrecisionUnavailable: When it does not, or only emulates it.
@@ -74,10 +124,13 @@ def check_precision(precision: str, device: torch.device) -> None:
     if precision == "fp32":
         return
     hint = f'set "precision" to "fp32", or run on another device than {device}'
-    if device.type == "cuda" and precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
+    import torch
+
+    kind = torch.device(device).type
+    if kind == "cuda" and precision == "bf16" and not torch.cuda.is_bf16_supported(including_emulation=False):
         raise PrecisionUnavailable(f"the device {device} has no bf16", pointer="/precision", hint=hint)
     try:
-        with torch.autocast(device.type, dtype=DTYPES[precision]):
+        with torch.autocast(kind, dtype=dtype_of(precision)):
             square = torch.ones(8, 8, device=device, requires_grad=True)
             torch.autograd.grad((square @ square).sum(), square)
     except RuntimeError as error:
@@ -87,6 +140,8 @@ def check_precision(precision: str, device: torch.device) -> None:
         ) from error
 
 
-def make_scaler(precision: str, device: torch.device) -> torch.amp.GradScaler | None:
+def make_scaler(precision: str, device: "torch.device") -> "torch.amp.GradScaler | None":
     """What scales the loss in fp16, whose gradients would be too small otherwise; None for other precisions."""
+    import torch
+
     return torch.amp.GradScaler(device.type) if precision == "fp16" else None

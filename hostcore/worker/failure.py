@@ -40,7 +40,7 @@ def located(error: HostcoreError, prepared: Prepared) -> HostcoreError:
         error.pointer = prepared.pointers[culprit.use] + (error.pointer or "")
     elif prepared.dataset is not None:
         error.pointer = error.pointer or "/dataset"
-    return error
+    return prepared.locate(error)
 
 
 def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunError:

@@ -14,7 +14,7 @@ What is called, in this order::
             every metric_every steps, and after the last: the metrics event
             after the attempt's first step: state_dict  to see that a checkpoint can hold what it returns
             every validate_every steps, and after the last: on_validation_begin,
-                transform_batch, prepare_batch, validate_step for each batch, on_validation_end
+                transform_batch, prepare_batch, validate_step for each batch, evaluation_metrics, on_validation_end
             every sample_every steps: generate_sample, on_sample_saved for each request
             if request_best: state_dict, save_checkpoint
             if request_restore: load_state_dict, load_checkpoint
@@ -25,7 +25,8 @@ What is called, in this order::
         on_stop_requested                               for each request
         a checkpoint: state_dict, save_checkpoint
     on_checkpoint_saved
-    unless the run was interrupted: on_test_begin, transform_batch, prepare_batch, test_step for each batch, on_test_end
+    unless the run was interrupted: on_test_begin,
+        transform_batch, prepare_batch, test_step for each batch, evaluation_metrics, on_test_end
     on_train_end
 
 Hooks without an implementation are not called, and a hook with one plain implementation is that method itself. Between
@@ -37,8 +38,9 @@ from typing import Any
 
 from hostcore.worker.cadence import answer, hear_requests, record, run_test, sample, validate
 from hostcore.worker.metrics import InvalidStepResult
-from hostcore.worker.training import Training
+from hostcore.worker.training import Call, Training
 from hostcore_hookspecs import events
+from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.step import StepResult
 
 
@@ -53,8 +55,10 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     restore_randomness()
     training.meeting.meet()  # who has been asked to stop by now stops all before the first step
     training.meter.start(run_state.step, run_state.samples_seen)
+    training.requests.in_step = True
     while not (hear_requests(training) or run_state.step >= training.total_steps):
         _train_epoch(training)
+    training.requests.in_step = False
     stopped = training.stop.first
     complete = run_state.step >= training.total_steps or (stopped is not None and stopped.status == "succeeded")
     answer(training)
@@ -104,8 +108,9 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         arrived = clock()
         meter.data_wait += arrived - asked
         if accumulates:
-            batch = tuple(prepare_batch(one, state, ctx) for one in raw_batch)
+            batch = tuple(_prepared(raw_batch, prepare_batch, state, ctx))
         else:
+            ctx.batch_index = run_state.batch_in_epoch
             batch = prepare_batch(raw_batch, state, ctx)
         if on_batch_begin is not None:
             on_batch_begin(batch, run_state, ctx)
@@ -145,6 +150,13 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
             if stop.requested:
                 return
         asked = clock()
+
+
+def _prepared(raw_batches: tuple[Any, ...], prepare_batch: Call, state: Any, ctx: StepContext) -> Iterator[Any]:
+    """The prepared batches of a step that accumulates."""
+    first = ctx.run_state.batch_in_epoch * len(raw_batches)
+    for ctx.batch_index, one in enumerate(raw_batches, first):
+        yield prepare_batch(one, state, ctx)
 
 
 def _back_off(training: Training, seconds: float) -> None:

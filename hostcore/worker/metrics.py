@@ -54,6 +54,11 @@ def read_metrics(result: Any, where: str, *, name_of: Callable[[str], str] = tra
             f"{where} returned {type(result).__name__}, which has no mapping `metrics`",
             hint="return hostcore_hookspecs.StepResult(metrics={'loss': loss})",
         )
+    return read_named(metrics, where, name_of=name_of)
+
+
+def read_named(metrics: Mapping[Any, Any], where: str, *, name_of: Callable[[str], str]) -> dict[str, float]:
+    """Metrics under their recorded names; see :func:`read_metrics`."""
     read: dict[str, float] = {}
     for name, value in metrics.items():
         if not isinstance(name, str):
@@ -100,12 +105,21 @@ class WeightedMeans:
     def __init__(self) -> None:
         self._products: dict[str, list[float]] = {}
         self._weights: dict[str, list[float]] = {}
+        #: Of the batches without metrics.
+        self._other_weights: list[float] = []
 
     def add(self, metrics: Mapping[str, float], weight: float) -> None:
         """Count the metrics of one batch."""
         for name, value in metrics.items():
             self._products.setdefault(name, []).append(weight * value if weight else 0.0)
             self._weights.setdefault(name, []).append(weight)
+        if not metrics:
+            self._other_weights.append(weight)
+
+    @property
+    def weight(self) -> float:
+        """What is behind the metric that has most behind it; without any metric, behind all batches."""
+        return max((_sum(weights) for weights in self._weights.values()), default=_sum(self._other_weights))
 
     def totals(self) -> dict[str, tuple[float, float]]:
         """By name, the two sums."""
@@ -191,4 +205,7 @@ class Meter:
 def remember(history: History, metrics: Mapping[str, float], step: int) -> None:
     """Add metrics to the history that callbacks and checkpoints see."""
     for name, value in metrics.items():
-        history.setdefault(name, deque(maxlen=HISTORY_POINTS)).append(MetricPoint(step, value))
+        points = history.get(name)
+        if points is None:
+            points = history[name] = deque(maxlen=HISTORY_POINTS)
+        points.append(MetricPoint(step, value))

@@ -1,8 +1,10 @@
 """The progress of a run: the host advances it, and plugins read it through the frozen :class:`RunState`."""
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -12,23 +14,69 @@ from hostcore.worker.metrics import History, remember
 from hostcore_hookspecs.run_state import Best, Checkpoint, MetricPoint, RunState, StopRequest
 
 _set = object.__setattr__  # the one way into a frozen class
+# For what changes at every step: half the cost.
+_set_step = vars(RunState)["step"].__set__
+_set_batch_in_epoch = vars(RunState)["batch_in_epoch"].__set__
+_set_samples_seen = vars(RunState)["samples_seen"].__set__
+#: How long metrics are waited for when the run ends in an error: another rank may never send its own.
+_LAST_SECONDS: Final = 1.0
+
+
+class LateRunState(RunState):
+    """A run state whose metrics may still be on their way from other ranks: who reads them waits for them."""
+
+    def settle(self) -> None:
+        """Wait for what is on its way: nothing, in a copy. The progress puts its own here."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """See :class:`RunState`."""
+        self.settle()
+        return _METRICS(self)  # type: ignore[no-any-return]
+
+    @metrics.setter
+    def metrics(self, value: Mapping[str, float]) -> None:
+        RunState.metrics.__set__(self, value)  # type: ignore[attr-defined]
+
+    @property
+    def history(self) -> Mapping[str, Sequence[MetricPoint]]:
+        """See :class:`RunState`."""
+        self.settle()
+        return _HISTORY(self)  # type: ignore[no-any-return]
+
+    @history.setter
+    def history(self, value: Mapping[str, Sequence[MetricPoint]]) -> None:
+        RunState.history.__set__(self, value)  # type: ignore[attr-defined]
+
+
+_METRICS, _HISTORY = RunState.metrics.__get__, RunState.history.__get__  # type: ignore[attr-defined]
 
 
 class Progress:
-    """Advances a run state in place; all holders of it see the change."""
+    """Advances a run state in place; all holders of it see the change.
 
-    def __init__(self, rows_per_step: int = 1, total_steps: int = 0) -> None:
+    The metrics of a step may be on their way while the training goes on (:meth:`expect`). Nothing can tell: reading the
+    run state's metrics or history, adding to them, and storing the progress all wait for what is on its way.
+    """
+
+    def __init__(self, rows_per_step: int = 1, total_steps: int = 0, *, several_ranks: bool = False) -> None:
         """Begin at step 0.
 
         :param rows_per_step: Rows of a step over all ranks.
         :param total_steps: The step after which the run is complete; 0: it has none.
+        :param several_ranks: Whether metrics may come late.
         """
         self._rows_per_step = rows_per_step
         self._history: History = {}
         #: The digest of the rows before the stream that is being read.
         self._digest = 0
         self._stream: Stream | None = None
-        self.state = RunState(history=self._history, total_steps=total_steps)
+        #: The step of the metrics that are on their way, and they.
+        self._late: tuple[int, Future[dict[str, float]]] | None = None
+        self._settling = threading.RLock()
+        self.state = (LateRunState if several_ranks else RunState)(history=self._history, total_steps=total_steps)
+        if isinstance(self.state, LateRunState):
+            _set(self.state, "settle", self.settle)
         #: The best value of each metric that a callback watches, by metric.
         self.best: Mapping[str, Best] = {}
 
@@ -39,9 +87,9 @@ class Progress:
         """
         state = self.state
         step = state.step + 1
-        _set(state, "step", step)
-        _set(state, "batch_in_epoch", state.batch_in_epoch + 1)
-        _set(state, "samples_seen", state.samples_seen + self._rows_per_step)
+        _set_step(state, step)
+        _set_batch_in_epoch(state, state.batch_in_epoch + 1)
+        _set_samples_seen(state, state.samples_seen + self._rows_per_step)
         return step
 
     @property
@@ -70,8 +118,40 @@ class Progress:
 
     def remember(self, metrics: Mapping[str, float]) -> None:
         """Make metrics the last ones of their names, and add them to the history."""
+        self.settle()
+        self._remember(metrics, self.state.step)
+
+    def _remember(self, metrics: Mapping[str, float], step: int) -> None:
         _set(self.state, "metrics", {**self.state.metrics, **metrics})
-        remember(self._history, metrics, self.state.step)
+        remember(self._history, metrics, step)
+
+    def expect(self, metrics: "Future[dict[str, float]]") -> None:
+        """Remember metrics of the present step as soon as they are there, or asked for."""
+        self.settle()
+        self._late = (self.state.step, metrics)
+
+    def settle(self) -> None:
+        """Wait for what is on its way.
+
+        :raises RuntimeError: When the other ranks are gone, or whatever else has kept it from coming.
+        """
+        if self._late is None:
+            return
+        with self._settling:  # a thread of a plugin's may ask, too
+            late = self._late
+            if late is None:
+                return
+            try:
+                metrics = late[1].result()
+            finally:
+                self._late = None
+            self._remember(metrics, late[0])
+
+    def give_up(self) -> None:
+        """Wait no more for what is on its way, but for a moment, and not for its errors: the run has one already."""
+        late, self._late = self._late, None
+        if late is not None and wait([late[1]], _LAST_SECONDS).done and late[1].exception() is None:
+            self._remember(late[1].result(), late[0])
 
     def note_stop(self, reason: str, requested_by: str) -> None:
         """Add a request to stop."""
@@ -89,6 +169,7 @@ class Progress:
 
     def stored(self) -> dict[str, Any]:
         """What a checkpoint keeps, as a tree."""
+        self.settle()
         state = self.state
         return {
             "step": state.step,

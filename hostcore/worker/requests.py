@@ -1,11 +1,34 @@
 """The host as components see it through their context: what they ask for is noted, and done at the batch boundary."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any, NamedTuple, TypeVar
 
+from hostcore.worker.metrics import InvalidStepResult, read_named, training_name
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.stop import StopSwitch
 from hostcore_hookspecs import events
-from hostcore_hookspecs.run_state import Best
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.run_state import Best, RunState
+
+#: A call, or None where there is nothing to call.
+C = TypeVar("C", bound=Callable[..., Any] | None)
+
+
+class OutsideOfStep(HostcoreError):
+    """A component records a metric where there is no step that it could belong to."""
+
+    code = "metrics.outside_of_step"
+
+
+class Recorded(NamedTuple):
+    """What a component has recorded at the present step."""
+
+    name: str
+    value: Any
+    #: Of the code that has recorded it. Who that is costs microseconds to find out, and is asked in errors alone.
+    frame: FrameType
 
 
 class Requests:
@@ -14,7 +37,10 @@ class Requests:
     :param switch: Takes this rank's requests to stop.
     :param is_stopping: Whether the ranks have agreed to stop.
     :param asker: Names the component that is running.
+    :param author_of: Names the component whose code a frame has run.
     :param emit: Appends an event to the rank's log.
+    :param run_state: Where the run stands.
+    :param metric_every: The job's.
     """
 
     def __init__(
@@ -25,12 +51,22 @@ class Requests:
         asker: Callable[[], str],
         ranks: Ranks,
         emit: Callable[[events.Payload], None],
+        author_of: Callable[[FrameType], str],
+        run_state: RunState,
+        metric_every: int,
     ) -> None:
         self.is_stopping = is_stopping
         self.any_rank = ranks.any
         self._switch = switch
         self._asker = asker
         self._emit = emit
+        self._author_of = author_of
+        self._run_state = run_state
+        self._metric_every = metric_every
+        #: Whether the loop is at its steps; what it calls between them is bound with :meth:`outside`.
+        self.in_step = False
+        #: Of the present step, in the order of the calls.
+        self.recorded: list[Recorded] = []
         #: Of the present step.
         self.best: list[Best] = []
         #: The step of a checkpoint, why, and who asked.
@@ -55,6 +91,60 @@ class Requests:
         """Ask to go back to a checkpoint. The first who asks counts."""
         self.restore = self.restore or (step, reason, self._asker())
         self.pending = True
+
+    def outside(self, call: C) -> C:
+        """A call of the loop that belongs to no step: what it records is refused."""
+        if call is None:
+            return call
+
+        def call_outside(*arguments: Any) -> Any:
+            was, self.in_step = self.in_step, False
+            try:
+                return call(*arguments)
+            finally:
+                self.in_step = was
+
+        return call_outside  # type: ignore[return-value] # takes what the call takes
+
+    def record(self, name: str, value: Any) -> None:
+        """Keep a metric for the end of the present step, if that can be one whose metrics are recorded.
+
+        :raises OutsideOfStep: There is no such step.
+        """
+        if not self.in_step:
+            raise OutsideOfStep(
+                f"ctx.record({name!r}, …) was called outside of a training step",
+                hint="call it in on_batch_begin or on_batch_end, or around prepare_batch or train_step; the metrics of"
+                " a validation are those that the trainer returns",
+                plugin=self._asker(),
+            )
+        every, last = self._metric_every, self._run_state.total_steps
+        step = self._run_state.step  # the present one is this, or the next: it is counted in the middle
+        if every and ((step + 1) % every <= 1 or last - 1 <= step <= last):
+            self.recorded.append(Recorded(name, value, sys._getframe(2)))
+            self.pending = True
+
+    def with_recorded(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """The metrics of a step, and what components have recorded at it. Reads tensors.
+
+        :param metrics: Of ``train_step``, by recorded name.
+        :raises InvalidStepResult: One of them has a name that another has, or is no number.
+        """
+        together = dict(metrics)
+        for number, one in enumerate(self.recorded):
+            where = f"{self._author_of(one.frame)}, recorded at step {self._run_state.step},"
+            ((name, value),) = read_named({one.name: one.value}, where, name_of=training_name).items()
+            if name in together:
+                others = [other for other in self.recorded[:number] if training_name(other.name) == name]
+                other = self._author_of(others[0].frame) if others else "train_step"
+                raise InvalidStepResult(
+                    f"{self._author_of(one.frame)} records {name!r} at step {self._run_state.step}, which {other}"
+                    " reports already",
+                    hint="give one of them another name, or leave one out: a metric is recorded once",
+                    plugin=self._author_of(one.frame),
+                )
+            together[name] = value
+        return together
 
     def take_best(self) -> list[Best]:
         """The requests for a checkpoint since the last call."""

@@ -1,56 +1,58 @@
 """Start-up: everything that can be known before the run begins is checked here, and only here.
 
-``hostcore run`` starts only a job that came through; ``hostcore validate`` stops here and shows what was found.
+``hostcore run`` starts only a job that came through; ``hostcore validate`` stops here and shows what was found. What
+only checks a job has imported torch only if a plugin or a device of the job needs it.
 """
 
 import math
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
-import torch
 
-from hostcore.errors import Errors, all_errors, described
-from hostcore.interruption import is_by_signal
+from hostcore.errors import described
+from hostcore.job.data import SECTIONS
 from hostcore.job.load import load_job
+from hostcore.job.names import BUILTIN
 from hostcore.job.paths import is_uri
 from hostcore.job.rules import job_warnings
-from hostcore.job.secrets import remember_secrets
+from hostcore.job.sections import DatasetSpec
 from hostcore.job.spec import JobSpec, job_view
-from hostcore.plugins.attribution import attribute
-from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.component import Component
 from hostcore.plugins.deprecations import deprecation_warnings
-from hostcore.plugins.discover import discover
-from hostcore.plugins.errors import named
+from hostcore.plugins.errors import as_content, named
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.importing import from_exception
 from hostcore.plugins.provenance import provenance
-from hostcore.plugins.resolve import Selected, in_room, select
+from hostcore.plugins.resolve import Selected
 from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.runs.result import INVALID, SUCCEEDED
 from hostcore.worker.checkpoints.resuming import Search, find_named, find_resume_point
-from hostcore.worker.devices import available_devices, check_precision, checked_device, name_of_device
+from hostcore.worker.devices import available_devices, check_precision, checked_device, name_of_device, torch_version
 from hostcore.worker.feed.evaluation import EvaluationFeed
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import check_workers
+from hostcore.worker.line import SupervisorLine
+from hostcore.worker.loading import Loading, Sources, say_of_trainer
 from hostcore.worker.ranks.rank_info import RankInfo
-from hostcore.worker.sources import Sources
 from hostcore_hookspecs import HostcoreError, Job
 from hostcore_hookspecs.data_source import Dataset
-
-T = TypeVar("T")
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Prepared:
     """A job that may start: its components made, its data opened, its device proved."""
 
+    #: With the sections of data that the trainer brings.
     spec: JobSpec
+    #: Those, by name, as plain JSON.
+    brought: Mapping[str, Any]
     job: Job
     hooks: Hooks
     trainer: Component
@@ -60,7 +62,8 @@ class Prepared:
     selected: Sequence[Selected]
     #: Where the job has the settings of each component, by its use.
     pointers: Mapping[str, str]
-    device: torch.device
+    #: As torch calls it here.
+    device: str
     #: What the job calls the GPUs that this process sees; empty: the same.
     held: Sequence[str]
     dataset: Dataset | None
@@ -82,6 +85,16 @@ class Prepared:
         """What the job calls the device."""
         return name_of_device(self.device, self.held)
 
+    @property
+    def job_warnings(self) -> Sequence[HostcoreError]:
+        """What the job says, and probably does not mean. What the trainer brings unasked is no mistake of the job's."""
+        return [one for one in job_warnings(self.spec) if (one.pointer or "").removeprefix("/") not in self.brought]
+
+    def locate(self, error: HostcoreError) -> HostcoreError:
+        """An error with a place in the job: about data that the trainer brings, it names the trainer."""
+        say_of_trainer(error, self.brought, self.trainer)
+        return error
+
     def summary(self) -> dict[str, Any]:
         """What the supervisor and the plan tell about it; plain JSON."""
         return {
@@ -95,44 +108,15 @@ class Prepared:
             "validation_rows": self.validation.num_rows if self.validation else 0,
             "test_rows": self.test.num_rows if self.test else 0,
             "data": dict(self.feed.identity()),
+            "brought": dict(self.brought),
             "feed_bytes": self.feed.memory_bytes,
-            "warnings": [*self.feed.warnings(), *map(described, job_warnings(self.spec))],
-            "job_warnings": [one.as_dict() for one in job_warnings(self.spec)],
+            "warnings": [*self.feed.warnings(), *map(described, self.job_warnings)],
+            "job_warnings": [one.as_dict() for one in self.job_warnings],
             "deprecated": list(deprecation_warnings(self.components)),
             "num_shards": len(self.dataset.shards()) if self.dataset else 0,
             "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],
-            "environment": {
-                "python": sys.version.partition(" ")[0],
-                "torch": torch.__version__,
-                "threads": torch.get_num_threads(),
-            },
+            "environment": _environment(),
         }
-
-
-class _Collector:
-    """Runs checks one after the other and keeps their errors, so that all are reported at once."""
-
-    def __init__(self, selected: Sequence[Selected]) -> None:
-        self.errors: list[HostcoreError] = []
-        self._named_at = {one.use: one.named_at for one in selected}
-
-    def check(self, action: Callable[[], T], components: Sequence[Component] = ()) -> T | None:
-        """Do something that may raise: the host's errors, and anything that one of the components raises."""
-        try:
-            return action()
-        except HostcoreError as error:
-            self.errors += all_errors(error)
-        except BaseException as error:
-            culprit = None if is_by_signal(error) else attribute(error, components)
-            if culprit is None:
-                raise
-            pointer = self._named_at[culprit.use]
-            self.errors.append(from_exception("started", error, code="plugin.start", ref=culprit.ref, pointer=pointer))
-        return None
-
-    def raise_errors(self) -> None:
-        if self.errors:
-            raise Errors(self.errors)
 
 
 def read_job(contract: WorkerContract, *, world_size: int) -> JobSpec:
@@ -142,7 +126,15 @@ def read_job(contract: WorkerContract, *, world_size: int) -> JobSpec:
         spec = RunRecord.read(path).spec(world_size=world_size)
     else:
         spec = load_job(path, world_size=world_size)
-    return attrs.evolve(spec, trainer=contract.trainer_plugin)
+    spec = attrs.evolve(spec, trainer=contract.trainer_plugin)
+    return _handed_over(spec, contract.arrow_ipc_path) if contract.arrow_ipc_path else spec
+
+
+def _handed_over(spec: JobSpec, path: str) -> JobSpec:
+    """The job with training data that another process has written; batch size, order and columns are the job's."""
+    handed: dict[str, Any] = {"source": f"{BUILTIN}arrow", "settings": {"paths": [path]}}
+    dataset = attrs.evolve(spec.dataset, **handed) if spec.dataset is not None else DatasetSpec(**handed)
+    return attrs.evolve(spec, dataset=dataset, mock_batches=None)
 
 
 def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
@@ -150,50 +142,42 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
 
     :raises Errors: Everything that is wrong with it.
     """
-    spec = read_job(contract, world_size=rank_info.world_size)
-    remember_secrets(spec.to_json())
+    loaded = Loading(contract, read_job(contract, world_size=rank_info.world_size), rank_info)
+    spec, found, hooks, components = loaded.spec, loaded.found, loaded.hooks, loaded.components
     job = job_view(spec)
-    selected = in_room(select(spec, discover()), "worker")
-    found = _Collector(selected)
     handles = found.check(lambda: _model_handles(contract, spec))
-    loaded = [found.check(lambda one=one: load_component(one, job_dir=spec.job_dir)) for one in selected]  # type: ignore[misc]
-    components = [component for component in loaded if component is not None]
-    trace = Trace() if contract.trace_path else None
-    if trace is not None:
-        components = [trace.of(component) for component in components]
-    hooks = found.check(lambda: Hooks(components))
     select_device = partial(_select_device, spec, job, rank_info=rank_info, held=contract.devices)
     device = found.check(lambda: select_device(hooks), components) if hooks else None
     if device is not None:
         found.check(lambda: check_precision(spec.precision, device))
-    sources = Sources(spec, hooks, components, rank_info) if hooks else None
+    sources = Sources(spec, hooks, components, rank_info) if hooks and loaded.has_valid_data else None
     opened = found.check(sources.training, components) if sources else None
     validation = found.check(lambda: sources.evaluation("validation"), components) if sources else None
     test = found.check(lambda: sources.evaluation("test"), components) if sources else None
-    trainers = [one for one in components if one.ref.kind == "trainer"]
-    for one in trainers:
-        found.errors += missing_capabilities(one, spec)
-        for key in ("dataset", "validation", "test"):
+    if loaded.trainer is not None:
+        found.errors += missing_capabilities(loaded.trainer, spec)
+        for key in SECTIONS:
             data = getattr(spec, key)
-            found.check(lambda one=one, key=key, data=data: check_workers(one, data.workers if data else 0, key=key))  # type: ignore[misc]
+            found.check(partial(check_workers, loaded.trainer, data.workers if data else 0, key=key))
     resume = found.check(lambda: _find_resume_point(contract, spec, opened[1], rank_info)) if opened else None
-    found.raise_errors()
+    loaded.raise_errors()
     assert handles is not None
     assert hooks is not None
     assert device is not None
     assert opened is not None
     assert resume is not None
+    assert loaded.trainer is not None
     dataset, feed = opened
-    (trainer,) = trainers
     return Prepared(
         spec=spec,
+        brought=loaded.brought,
         job=job,
         hooks=hooks,
-        trainer=trainer,
+        trainer=loaded.trainer,
         callbacks=[one for one in components if one.ref.kind == "callback"],
         components=components,
-        selected=selected,
-        pointers={one.use: one.pointer for one in selected},
+        selected=loaded.selected,
+        pointers={one.use: one.pointer for one in loaded.selected},
         device=device,
         held=contract.devices,
         dataset=dataset,
@@ -201,7 +185,7 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
         validation=validation,
         test=test,
         rank_info=rank_info,
-        trace=trace,
+        trace=loaded.trace,
         handles=handles,
         resume=resume,
         total_steps=_total_steps(spec, feed),
@@ -234,10 +218,12 @@ def _model_handles(contract: WorkerContract, spec: JobSpec) -> Mapping[str, str]
     return {**contract.inputs, "weights": spec.weights}
 
 
-def _select_device(spec: JobSpec, job: Job, hooks: Hooks, *, rank_info: RankInfo, held: Sequence[str]) -> torch.device:
-    available = available_devices()
+def _select_device(spec: JobSpec, job: Job, hooks: Hooks, *, rank_info: RankInfo, held: Sequence[str]) -> str:
     devices = spec.requested_devices
     asked = devices[rank_info.local_rank % len(devices)]
+    if asked == "cpu":  # is always there; what else is may be known to torch alone
+        return asked
+    available = available_devices()
     if asked == "cuda" and rank_info.world_size > 1:
         asked = f"cuda:{rank_info.local_rank}"
     if asked != "auto":
@@ -259,6 +245,13 @@ def _total_steps(spec: JobSpec, feed: Feed) -> int:
     if spec.epoch_limit is not None and feed.steps_per_epoch is not None:
         limits.append(spec.epoch_limit * feed.steps_per_epoch)
     return int(min(limits))
+
+
+def _environment() -> dict[str, Any]:
+    """What the job runs with; without the threads of torch, if nothing has imported it."""
+    versions = {"python": sys.version.partition(" ")[0], "torch": getattr(torch_version(), "__version__", None)}
+    torch = sys.modules.get("torch")
+    return versions if torch is None else {**versions, "torch": torch.__version__, "threads": torch.get_num_threads()}
 
 
 def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[HostcoreError]:
@@ -294,3 +287,55 @@ def _missing(trainer: Component, pointer: str, message: str, hint: str) -> Hostc
         hint=hint,
         plugin=trainer.ref.provenance,
     )
+
+
+def needs_training(contract_path: Path) -> bool:
+    """Whether a worker is to do more than to check its job, or to say that it cannot follow its contract."""
+    try:
+        return not WorkerContract.read(contract_path).only_check
+    except HostcoreError:
+        return False
+
+
+def check(contract_path: Path, line: SupervisorLine) -> tuple[WorkerContract, Prepared] | None:
+    """Check a job, and tell the supervisor that it is ready to start, or what is wrong with it.
+
+    :return: None when something is.
+    """
+    try:
+        contract = WorkerContract.read(contract_path)
+        if contract.programs_python:
+            os.environ.update(_with_first(Path(contract.programs_python), os.environ))
+        prepared = prepare(contract, RankInfo.of(os.environ))
+    except HostcoreError as error:
+        report_invalid(line, error)
+        return None
+    line.send("ready", prepared.summary())
+    return contract, prepared
+
+
+def _with_first(python: Path, around: Mapping[str, str]) -> dict[str, str]:
+    """The variables of programs that find a Python, and what is beside it, before any other.
+
+    As when a virtual environment is activated: https://docs.python.org/3/library/venv.html#how-venvs-work.
+
+    :param around: Those of this process.
+    """
+    folder, rest = str(python.parent), around.get("PATH", os.defpath)
+    return {"PATH": f"{folder}{os.pathsep}{rest}", "VIRTUAL_ENV": str(python.parents[1])}
+
+
+def only_check(contract_path: Path, line: SupervisorLine) -> int:
+    """Check a job, and wait to be ended.
+
+    :return: The worker's exit code.
+    """
+    if check(contract_path, line) is None:
+        return INVALID
+    line.wait_for_go()
+    return SUCCEEDED
+
+
+def report_invalid(line: SupervisorLine, error: HostcoreError) -> None:
+    """Tell the supervisor what is wrong with the job."""
+    line.send("invalid", as_content(error))

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import attrs
 
 from hostcore.worker import randomness
+from hostcore.worker.checkpoints.checkpointer import Checkpointer
 from hostcore.worker.evaluation import Evaluation
 from hostcore.worker.feed.feed import Feed
 from hostcore.worker.feed.transform import Transformer
@@ -22,24 +23,6 @@ from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.job import Job
 
 Call = Callable[..., Any]
-
-
-class Saver(Protocol):
-    """Writes checkpoints; see ``hostcore.worker.checkpoints.checkpointer``."""
-
-    has_news: bool
-
-    def rehearse(self) -> None:
-        """See that a checkpoint could hold the present state. Called after the first step."""
-
-    def save(self, *, final: bool) -> None:
-        """Begin a checkpoint of the present state, unless there is one."""
-
-    def finish(self) -> None:
-        """Wait for the checkpoint that is being written, and tell what became of it."""
-
-    def restore_trainer(self, step: int) -> None:
-        """Load the trainer's state, and nothing else, from a checkpoint of the run."""
 
 
 def nothing(*_: Any) -> None:
@@ -84,7 +67,7 @@ class Training:
     first_step: int = attrs.field(
         init=False, default=attrs.Factory(lambda self: self.progress.state.step + 1, takes_self=True)
     )
-    saver: Saver
+    saver: Checkpointer
     #: None: the job has no data for it.
     validation: Evaluation | None = None
     test: Evaluation | None = None
@@ -95,6 +78,8 @@ class Training:
     ranks: Ranks
     meeting: Meeting
     emit: Callable[[events.Payload], None]
+    #: Writes an event of an earlier step, from another thread; not needed by a single rank.
+    emit_beside: Callable[..., None] = nothing
     meter: Meter
 
     @property

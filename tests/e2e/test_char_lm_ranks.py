@@ -1,6 +1,7 @@
 """The example trainer char_lm on two ranks: DDP and FSDP2, against one rank, and on from their checkpoints."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,9 @@ class Workplace:
         }
         path = self.folder / f"{run_id}.json"
         path.write_text(json.dumps(job))
-        ended = ran(["run", path, *options], cwd=self.folder, text=True, timeout=300)
+        # As two ranks have it on two processors; one rank alone would begin two threads, which wait for each other.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        ended = ran(["run", path, *options], cwd=self.folder, env=environment, text=True, timeout=300)
         assert ended.returncode == 0, ended.stderr
         return Run(self.folder / "runs" / run_id)
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import attrs
 import pytest
+from checkout import ROOT
 from fork_server import popen
 
-ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = ROOT / "docs/tutorials"
 EXAMPLES = ROOT / "example_plugins"
 FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)

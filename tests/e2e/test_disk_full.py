@@ -24,7 +24,8 @@ class Trainer:
     def train_step(self, state, ctx):
         state["weights"] += 1
         state["step"] += 1
-        if state["step"] == ctx.hyperparams.get("fill_at"):
+        if state["step"] == ctx.hyperparams.get("fill_at") and not os.path.exists("filled"):
+            open("filled", "x").close()
             while not os.path.exists(ctx.run_dir + "/checkpoints/step-000005.json"):
                 time.sleep(0.01)  # it is written in the background
             fill(os.environ["HOSTCORE_RUNS_DIR"] + "/filler")
@@ -175,6 +176,7 @@ def test_a_disk_that_fills_up_fails_the_run_and_keeps_its_checkpoints(on_disk: A
     assert (first.run / "checkpoints/step-000005.json").is_file()
     assert [event["seq"] for event in first.events] == list(range(1, len(first.events) + 1))
 
+    assert (second.code, second.result["step"]) == (0, 20)
     assert "run_resumed" in [event["event"] for event in second.events]
     assert [event["seq"] for event in second.events] == list(range(1, len(second.events) + 1))
     assert [event["event"] for event in second.events].count("run_submitted") == 2

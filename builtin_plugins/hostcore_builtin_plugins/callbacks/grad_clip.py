@@ -7,8 +7,8 @@ import attrs
 from annotated_types import Gt
 
 from hostcore_builtin_plugins.callbacks.optimizer_hook import OptimizerHook, parameters_with_gradients, refuse_closure
-from hostcore_builtin_plugins.callbacks.step_metrics import is_recorded, with_metrics
-from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, hookimpl
+from hostcore_builtin_plugins.callbacks.step_metrics import with_metrics
+from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, hookimpl, when_recorded
 
 if TYPE_CHECKING:
     import torch
@@ -87,13 +87,14 @@ class GradClip:
         return result
 
     @hookimpl(wrapper=True)
-    def train_step(self, ctx: StepContext) -> Generator[None, Any, Any]:
+    @when_recorded
+    def train_step(self) -> Generator[None, Any, Any]:
         """Add the norm to the metrics that are recorded."""
+        self._norm = None  # an update may be skipped
         result = yield
-        norm, self._norm = self._norm, None
-        if norm is None or not self._settings.report or not is_recorded(ctx):
+        if self._norm is None or not self._settings.report:
             return result
-        return with_metrics(result, {"train/grad_norm": _whole(norm)})
+        return with_metrics(result, {"train/grad_norm": _whole(self._norm)})
 
     def _before_step(self, optimizer: "torch.optim.Optimizer", args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         import torch
@@ -107,13 +108,31 @@ class GradClip:
             torch.nn.utils.clip_grad_value_(parameters, self._settings.max_value)
             return
         assert self._settings.max_norm is not None
-        self._norm = torch.nn.utils.clip_grad_norm_(parameters, self._settings.max_norm, self._norm_type)
+        self._norm = clip_to_norm(parameters, self._settings.max_norm, self._norm_type)
         if self._settings.error_if_nonfinite and not torch.isfinite(_whole(self._norm)):
             raise NonfiniteNorm(
                 f"the norm of the gradients is {float(_whole(self._norm))}, so they cannot be clipped",
                 hint="lower the learning rate, or look for the cause with torch.autograd.set_detect_anomaly(True); "
                 "the callback nonfinite-guard, put before this one, can skip such updates",
             )
+
+
+def clip_to_norm(parameters: "list[torch.Tensor]", max_norm: float, norm_type: float) -> "torch.Tensor":
+    """What ``torch.nn.utils.clip_grad_norm_`` does, bit for bit; in fewer calls where all gradients are of one kind.
+
+    :param parameters: With gradients.
+    :return: The norm before clipping, unread.
+    """
+    import torch
+
+    gradients = [one.grad for one in parameters if one.grad is not None]
+    kinds = {(type(one), one.device, one.dtype, one.layout) for one in gradients}
+    if len(kinds) > 1 or type(gradients[0]) is not torch.Tensor or gradients[0].layout is not torch.strided:
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+    with torch.no_grad():
+        norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, norm_type)), norm_type)
+        torch._foreach_mul_(gradients, torch.clamp(max_norm / (norm + 1e-6), max=1.0))
+    return norm
 
 
 def _unscale(optimizer: "torch.optim.Optimizer", parameters: "list[torch.Tensor]") -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import attrs
 
-from hostcore_builtin_plugins.callbacks.step_metrics import is_recorded, with_metrics
-from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl
+from hostcore_builtin_plugins.callbacks.step_metrics import with_metrics
+from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl, when_recorded
 
 
 class LrMonitor:
@@ -26,7 +26,7 @@ class LrMonitor:
         weight_decay: bool = attrs.field(default=False, metadata={"help": "Also record `train/weight_decay`."})
 
     def __init__(self, *, settings: Settings) -> None:
-        self._settings = settings
+        self._wanted = [setting for setting, wanted in attrs.asdict(settings).items() if wanted]
 
     def on_train_begin(self, ctx: StepContext) -> None:
         """Refuse a trainer whose optimizer is not known.
@@ -39,15 +39,14 @@ class LrMonitor:
                 "the trainer has registered no optimizer, so there is no learning rate to record",
                 hint="call ctx.register_optimizer(optimizer) in its configure, or leave lr-monitor out",
             )
-        for setting, wanted in attrs.asdict(self._settings).items():
-            if wanted and all(_value(group, setting) is None for group in ctx.optimizer.param_groups):
+        for setting in self._wanted:
+            if all(_value(group, setting) is None for group in ctx.optimizer.param_groups):
                 raise InvalidSettings(f"/{setting}", f"{type(ctx.optimizer).__name__} has no {setting}")
 
     @hookimpl(wrapper=True)
+    @when_recorded
     def train_step(self, ctx: StepContext) -> Generator[None, Any, Any]:
         """Read the rates when the optimizer is about to use them."""
-        if not is_recorded(ctx):
-            return (yield)
         read: dict[str, Any] = {}
         optimizer: Any = ctx.optimizer
         register = getattr(optimizer, "register_step_pre_hook", None)  # what is no torch.optim.Optimizer has none
@@ -60,10 +59,9 @@ class LrMonitor:
         return with_metrics(result, read or self._rates(optimizer.param_groups))  # a step may be skipped
 
     def _rates(self, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        keys = ["lr", *(setting for setting, wanted in attrs.asdict(self._settings).items() if wanted)]
         found: dict[str, Any] = {}
         for suffix, group in zip(_suffixes(groups), groups, strict=True):
-            for key in keys:
+            for key in ("lr", *self._wanted):
                 value = _value(group, key)
                 if value is not None:
                     found[f"train/{key}{suffix}"] = value

@@ -3,13 +3,12 @@
 import math
 import time
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 import attrs
 
-from hostcore_builtin_plugins.callbacks.step_metrics import is_recorded, with_metrics
-from hostcore_hookspecs import StepContext, hookimpl
+from hostcore_hookspecs import RunState, StepContext
 
 _STEPS_HELD: Final = 1000
 
@@ -30,9 +29,7 @@ class Clock(Protocol):
 class HostClock:
     """The clock of the process: exact where the device works in step with it."""
 
-    def mark(self) -> float:
-        """Now."""
-        return time.perf_counter()
+    mark = staticmethod(time.perf_counter)
 
     def seconds(self, spans: Sequence[tuple[float, float]]) -> list[float]:
         """See :class:`Clock`."""
@@ -83,36 +80,43 @@ class Throughput:
     def __init__(self, *, settings: Settings) -> None:
         self._unit = settings.unit
         self._clock: Clock = HostClock()
+        self._mark = self._clock.mark
         self._steps: deque[_Step] = deque(maxlen=_STEPS_HELD)
         #: The end of the step before, or of what came between.
         self._begin: Any = None
+        self._metric_every = 0
 
     def on_train_begin(self, ctx: StepContext) -> None:
         """Choose the clock of the device."""
         if str(ctx.device).startswith("cuda"):
             self._clock = CudaClock(ctx.device)
+        self._mark = self._clock.mark
+        self._metric_every = ctx.job.metric_every
 
-    @hookimpl(wrapper=True)
-    def train_step(self, ctx: StepContext) -> Generator[None, Any, Any]:
-        """Mark the end of each step; read and report at a cadence step."""
+    def on_batch_begin(self) -> None:
+        """Mark where the first step begins."""
         if self._begin is None:
-            self._begin = self._clock.mark()
-        result = yield
-        end = self._clock.mark()
+            self._begin = self._mark()
+
+    def on_batch_end(self, result: Any, run_state: RunState, ctx: StepContext) -> None:
+        """Mark the end of each step; at a cadence step, read the marks and report."""
+        end = self._mark()
         self._steps.append((self._begin, end, getattr(result, "weight", None)))
         self._begin = end
-        skipped = getattr(getattr(result, "control", None), "skip_cadence_emit", False)
-        if skipped or not is_recorded(ctx):
-            return result
-        return with_metrics(result, self._report(ctx))
+        every, step = self._metric_every, run_state.step
+        if not every or (step % every and step != run_state.total_steps):
+            return
+        if not getattr(getattr(result, "control", None), "skip_cadence_emit", False):
+            for name, value in self._report(ctx).items():
+                ctx.record(name, value)
 
     def on_validation_end(self) -> None:
         """A validation is no part of a step."""
-        self._begin = self._clock.mark()
+        self._begin = self._mark()
 
     def on_sample_saved(self) -> None:
         """A sample is no part of a step."""
-        self._begin = self._clock.mark()
+        self._begin = self._mark()
 
     def _report(self, ctx: StepContext) -> dict[str, float]:
         job = ctx.job

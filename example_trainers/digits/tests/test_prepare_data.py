@@ -7,12 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from digits.prepare_data import main, prepare
-from sklearn.datasets import load_digits
 
 FILES = ("train.parquet", "validation.parquet", "test.parquet")
 
 
 def test_every_image_of_the_package_is_in_one_file_with_its_label(prepared: Path) -> None:
+    from sklearn.datasets import load_digits  # a second, which other tests need not wait for
+
     pixels, labels = load_digits(return_X_y=True)
     images = {(bytes(image), label) for image, label in zip(pixels.astype("uint8"), labels.tolist(), strict=True)}
     found = [

@@ -1,5 +1,6 @@
 """The first rows of another data source: so that an epoch of any example is a matter of a few steps."""
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,7 +10,7 @@ from annotated_types import Ge
 
 from hostcore.job.load import load_job
 from hostcore.plugins.component import load_component
-from hostcore.plugins.discover import discover
+from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.resolve import Selected, resolve
 
@@ -48,7 +49,7 @@ class Excerpt:
         """Open the other source's dataset."""
         given = self._settings
         selected = Selected(
-            ref=resolve(given.of, "data_source", discover()),
+            ref=resolve(given.of, "data_source", _installed()),
             settings=given.settings,
             pointer="",
             use=f"data_source:{given.of}",
@@ -58,6 +59,12 @@ class Excerpt:
         open_dataset = Hooks([source], kinds=("data_source",)).bind("open_dataset", of=source)
         assert open_dataset is not None
         return Beginning(open_dataset(given.whole, ctx), given.rows)
+
+
+@functools.cache
+def _installed() -> Discovered:
+    """What is installed. A run asks for each of its data, and nothing is installed while the checks are made."""
+    return discover()
 
 
 class Beginning:

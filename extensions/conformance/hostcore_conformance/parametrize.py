@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from hostcore_conformance.asking import open_session
-from hostcore_conformance.check import Check
+from hostcore_conformance.check import Check, with_required
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.session import Session
 
@@ -37,6 +37,11 @@ class BoundCheck:
         """The plugin and what came of the check, as plain JSON; None before it was asked."""
         result = self._session.known(self.check)
         return {"plugin": attrs.asdict(self._session.ref), "result": result.as_dict()} if result else None
+
+    @property
+    def families(self) -> set[str]:
+        """The check, and those that it requires."""
+        return {check.family for check in with_required([self.check], self._session.checks)}
 
     def __call__(self) -> None:
         """Ask. Blocked and inapplicable checks are skipped, known failures are xfailed; a SHOULD is a warning.

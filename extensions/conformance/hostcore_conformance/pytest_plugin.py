@@ -15,6 +15,8 @@ _ATTRIBUTE: Final = "hostcore_conformance"
 _OPTION: Final = "--conformance-report"
 _CERTIFIED: Final = "--conformance-certified"
 _PARTIAL: Final = "--conformance-partial"
+#: Whether the processes that the checks need were told to begin.
+_PREPARED: Final = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,10 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Called by pytest before each test: how strict a check is to be."""
+    """Called by pytest before each test: how strict a check is to be, and before the first, what all of them need."""
     if (bound := _bound(item)) is not None:
         bound.certified = item.config.getoption(_CERTIFIED)
         bound.partial = item.config.getoption(_PARTIAL)
+        # A worker of pytest-xdist makes some of the tests, and does not know which.
+        if _PREPARED not in item.config.stash and not hasattr(item.config, "workerinput"):
+            item.config.stash[_PREPARED] = True
+            _prepare(item.session)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -74,6 +80,15 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(f"hostcore: {report.line}")
     if file := config.getoption(_OPTION):
         write_whole(Path(file), as_json(reports))
+
+
+def _prepare(session: pytest.Session) -> None:
+    """Let what the checks need be imported while the first of them are made: that takes as long as many of them."""
+    from hostcore_conformance.process.fork_server import fork_server, makes_runs
+
+    families = {family for item in session.items if (bound := _bound(item)) is not None for family in bound.families}
+    if makes_runs(families):
+        fork_server().prepare(fresh=makes_runs(families, fresh=True))
 
 
 def _bound(item: pytest.Item) -> Any:

@@ -1,7 +1,7 @@
 """A small real run of the subject, by the real host, in this process."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
@@ -21,6 +21,7 @@ from hostcore.supervisor.remote.bringing import bring_here
 from hostcore_conformance.errors import ConformanceError, NoExample
 from hostcore_conformance.process.settings import process_kept
 from hostcore_conformance.subject import Subject
+from hostcore_hookspecs import hookimpl
 from hostcore_hookspecs.events import Event, RunStarted
 
 #: What every rehearsal decides for itself, unless the check says otherwise.
@@ -34,6 +35,8 @@ _SMALL: Final[Mapping[str, Any]] = {
     "terminal": False,
     "uploaders": [],
 }
+#: See :class:`CompleteJob`.
+_COMPLETE: Final = f"{__name__}:CompleteJob"
 _FRAME: Final = re.compile(r'File "(.+)", line (\d+)')
 #: Libraries that a plugin calls and that raise in its name.
 _NOT_OF_PLUGINS: Final = ("/attr/", "/torch/", "/numpy/", "/pluggy/", "/hostcore/", "/json/")
@@ -117,6 +120,15 @@ class Rehearsal(Recording):
         ) from RunTraceback("\n" + (error.traceback if error is not None else got))
 
 
+class CompleteJob:
+    """A callback for trainers that bring data: the job has it already, and what a check leaves out stays out."""
+
+    @hookimpl(wrapper=True)
+    def data_sections(self) -> Generator[None, Any, None]:
+        """Ask the trainer, as every run does, and take nothing from it."""
+        yield
+
+
 def how_it_ended(result: RunResult) -> str:
     """The end of a run in words, with its error and the plugin's own line that it came from."""
     error, end = result.error, f"{result.status} at step {result.step}"
@@ -150,6 +162,8 @@ def small_job(subject: Subject, **changes: Any) -> dict[str, Any]:
     """
     require_job(subject)
     job = {**subject.job, **_SMALL, **changes}
+    if subject.kind.name == "trainer" and subject.has("data_sections"):
+        job["callbacks"] = [*(job.get("callbacks") or ()), _COMPLETE]
     return {key: value for key, value in job.items() if value is not None}
 
 

@@ -76,7 +76,7 @@ class Session:
         for wanted in only:
             if not any(_named(check, wanted) for check in self.checks):
                 raise self._unknown(wanted)
-        return tuple(check for check in self.checks if not only or any(_named(check, wanted) for wanted in only))
+        return selected(self.checks, only)
 
     def run(self, only: str | Sequence[str] = ()) -> Iterator[CheckResult]:
         """Make checks, one after the other.
@@ -206,6 +206,11 @@ class Session:
             code="conformance.unknown_check",
             hint=hint or f"`hostcore check --list {self.ref.kind.replace('_', '-')}` shows them.",
         )
+
+
+def selected(checks: Iterable[Check], only: Sequence[str]) -> tuple[Check, ...]:
+    """Those of some ids, families or patterns; all if none are given."""
+    return tuple(check for check in checks if not only or any(_named(check, wanted) for wanted in only))
 
 
 def _because(required: Check, found: CheckResult, became: str) -> str:

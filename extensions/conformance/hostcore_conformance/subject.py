@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hostcore.job.data import needed, with_sections
+from hostcore.job.load import load_job
 from hostcore.job.paths import with_absolute_paths
 from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.component import Component, component_class, load_component
@@ -14,8 +16,10 @@ from hostcore.plugins.errors import PluginError, one_line
 from hostcore.plugins.hooks import WORKER_KINDS, Hooks
 from hostcore.plugins.importing import import_plugin
 from hostcore.plugins.resolve import Selected, resolve
+from hostcore.runs.directory import cache_dir
 from hostcore_conformance.errors import NotApplicable
 from hostcore_conformance.example import Example
+from hostcore_hookspecs.data_source import DataContext
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_hookspecs.step import Capabilities
@@ -106,14 +110,22 @@ class Subject:
     def job(self) -> dict[str, Any]:
         """A copy of what matters of the example job: data, hyperparameters, precision; no reporters, no uploaders.
 
-        How long it runs and what it writes is for the check to say. Of a trainer, ``trainer`` is the subject. Empty if
-        the author gave none.
+        How long it runs and what it writes is for the check to say. Of a trainer, ``trainer`` is the subject, and data
+        that it brings is written into the job, where it means the same. Empty if the author gave none.
         """
         given = self._example_job or {}
         job = {key: copy.deepcopy(given[key]) for key in _KEPT_OF_A_JOB if key in given}
         if self.kind.name == "trainer" and job:
             job["trainer"] = self.qualified_name
+            job |= copy.deepcopy(self.shared("data that the trainer brings", lambda: self._brought(job)))
         return job
+
+    def _brought(self, job: Mapping[str, Any]) -> dict[str, Any]:
+        """The sections of data that the trainer brings to a job, with absolute paths."""
+        try:
+            return brought_sections(self, job)
+        except Exception:  # noqa: BLE001 - a check and every run ask again, and say what is wrong
+            return {}
 
     @property
     def _example_job(self) -> Mapping[str, Any] | None:
@@ -201,6 +213,25 @@ class Subject:
             self._shared[key] = make()
         made: _T = self._shared[key]
         return made
+
+
+def brought_sections(
+    subject: Subject, job: Mapping[str, Any], *, component: Component | None = None, rank: int = 0, world_size: int = 1
+) -> dict[str, Any]:
+    """The sections of data that a trainer brings to a job, as the host takes them; empty if it brings none.
+
+    :param component: A new instance if not given.
+    :raises HostcoreError: When they are none; also whatever the trainer raises.
+    """
+    component = component or subject.component()
+    data_sections = subject.calls(component).get("data_sections")
+    if data_sections is None:
+        return {}
+    spec = load_job(job, job_dir=subject.example.folder)
+    context = DataContext(seed=spec.seed, rank=rank, world_size=world_size, cache_dir=str(cache_dir()))
+    sections = needed(spec, data_sections(component.settings, context))
+    complete = with_sections(spec, sections)
+    return {key: getattr(complete, key).to_json() for key in sections}
 
 
 def find_plugin(name: str, kind: str | None = None) -> PluginRef:

@@ -86,6 +86,8 @@ class Admission:
         require_allowed(document, operator.http)
         run_dir = self.settings.runs / str(document["run_id"])
         document = {**document, "launcher": launcher_use(document.get("launcher"), operator)}
+        if not operator.http.import_paths:
+            document["import_paths"] = False  # which settings name objects, their plugins know, in the worker
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
         asked = policies_of(operator, plan) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)
@@ -209,6 +211,8 @@ def _as_asked(job: StoredJob, operator: OperatorFile) -> dict[str, Any]:
     for key in ("dataset", "validation", "test"):
         if (data := asked.get(key)) and "parquet_paths" in data and data.get("source") == f"{BUILTIN}parquet":
             asked[key] = {name: value for name, value in data.items() if name != "source"}
+    if not operator.http.import_paths:
+        asked.pop("import_paths", None)
     # Its settings are the operator's, and so is the choice if the job has made none.
     is_default = plain(job.launcher) == plain(operator.launcher.use)
     return {**asked, "launcher": None if is_default else job.launcher}

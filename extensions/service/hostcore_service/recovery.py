@@ -5,6 +5,7 @@ that was launched only its launcher, which is the operator's, is asked how it go
 """
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -75,8 +76,9 @@ def recover(admission: Admission) -> list[str]:
 
 
 def _directories(runs: Path, known: set[str]) -> Iterator[RunDirectory]:
-    for path in sorted(runs.iterdir()):
-        if path.name not in known and not path.name.startswith(".") and path.is_dir() and not path.is_symlink():
+    for name in sorted(set(os.listdir(runs)) - known):  # noqa: PTH208 - a path of each run is slow to make and to sort
+        path = runs / name
+        if not name.startswith(".") and path.is_dir() and not path.is_symlink():
             yield RunDirectory(path)
 
 

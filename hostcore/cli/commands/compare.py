@@ -1,6 +1,5 @@
 """``hostcore compare``."""
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,11 +8,11 @@ import attrs
 import click
 
 from hostcore.cli.job_options import runs_dir_option
-from hostcore.cli.output import echo, json_option, print_json, reports_errors, style
+from hostcore.cli.output import echo, json_option, print_json, reports_errors, table
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
-    from hostcore.report.comparison import Difference, MetricPair
+    from hostcore.report.comparison import MetricPair
     from hostcore.runs.directory import RunDirectory
     from hostcore.runs.record import RunRecord
     from hostcore.runs.summary import RunSummary
@@ -101,7 +100,8 @@ def _tell(one: _Side, other: _Side) -> None:
         ("PLUGIN", "plugins", plugin_differences(*records)),
         ("ENVIRONMENT", "environments", environment_differences(*records)),
     ):
-        tables.append(_table([head, *sides], map(_row, differences), otherwise=f"the {what} are the same"))
+        rows = [(each.place, _shown(each.a), _shown(each.b)) for each in differences]
+        tables.append(_table([head, *sides], rows, otherwise=f"the {what} are the same"))
     pairs = metric_pairs(one.metrics, other.metrics)
     tables.append(_table(["METRIC", *sides, "DIFFERENCE"], map(_metric_row, pairs), otherwise="there are no metrics"))
     echo("\n\n".join(tables))
@@ -146,6 +146,8 @@ def _curves(one: _Side, other: _Side, metrics: Sequence[str]) -> "dict[str, dict
     known = list({**one.points, **other.points})
     for name in metrics:
         if name not in known:
+            import difflib
+
             near = difflib.get_close_matches(name, known, n=1) or known[:1]
             hint = f"did you mean {near[0]!r}? They have {', '.join(sorted(known))}" if near else "they have no metrics"
             raise HostcoreError(f"neither run has a metric {name!r}", code="metric.unknown", hint=hint)
@@ -181,10 +183,8 @@ def _draw(curves: "dict[str, dict[str, Points]]", picture: Path) -> Path | None:
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, otherwise: str = "") -> str:
     """A table, or what stands for one without rows."""
-    from hostcore.report.wording import in_columns
-
-    lines = in_columns(head, list(rows))
-    return "\n".join([style(lines[0], bold=True), *lines[1:]]) if len(lines) > 1 else otherwise
+    lines = table(head, list(rows))
+    return "\n".join(lines) if len(lines) > 1 else otherwise
 
 
 def _outcome(one: _Side, other: _Side) -> Iterator[Sequence[str]]:
@@ -196,10 +196,6 @@ def _outcome(one: _Side, other: _Side) -> Iterator[Sequence[str]]:
     yield "steps", *(steps_of(side.summary.step, side.summary.max_steps) for side in sides)
     yield "attempts", *(str(side.summary.attempt) for side in sides)
     yield "duration", *(lasting(side.seconds) for side in sides)
-
-
-def _row(difference: "Difference") -> Sequence[str]:
-    return difference.place, _shown(difference.a), _shown(difference.b)
 
 
 def _shown(value: Any) -> str:

@@ -74,23 +74,22 @@ def evaluate_command(
     """
     from hostcore.cli.planning import planned
     from hostcore.cli.stopping import stoppable_at_once
-    from hostcore.supervisor.evaluate import EvaluationFailed, chosen_split, evaluate
+    from hostcore.job.data import settled_split
+    from hostcore.supervisor.evaluate import EvaluationFailed, evaluate
     from hostcore.supervisor.interrupts import Interrupts
-    from hostcore.supervisor.plan import Fetched
     from hostcore.supervisor.remote.inputs import fetch_inputs
 
     with Interrupts() as interrupts, stoppable_at_once(interrupts, as_json=as_json, so_that=_STOPPED):
         with plugins_print_aside(as_json):
             plan = planned(job, options, runs=runs)
-            inputs = fetch_inputs(plan.spec, plan.resolvers, tell_aside)
-            plan = attrs.evolve(plan, fetched=Fetched(inputs=inputs))
-        chosen = chosen_split(plan.spec, split)
+            plan = attrs.evolve(plan, inputs=fetch_inputs(plan.spec, plan.resolvers, tell_aside))
         where = _checkpoint_of(checkpoint, runs)
         if sys.stderr.isatty():
-            echo(f"evaluating the {chosen} data", err=True)  # importing torch takes seconds
+            chosen = split or settled_split(plan.spec, None)
+            echo(f"evaluating the {chosen} data" if chosen else "evaluating", err=True)  # importing torch takes seconds
         printed = OutputEcho(err=True)
         try:
-            found = evaluate(plan, chosen, where, relay=printed.show, tell=warn)
+            found = evaluate(plan, split, where, relay=printed.show, tell=warn)
         except EvaluationFailed as failed:
             printed.end()
             if failed.error.traceback:
@@ -113,15 +112,15 @@ def _checkpoint_of(text: str, runs: Path) -> Path:
     from hostcore.checkpoints.find import load_record, names_checkpoint
     from hostcore.checkpoints.names import record_name, step_of_folder
     from hostcore.runs.attempts import newest_attempt
+    from hostcore.runs.contract import artifact_folders
     from hostcore.runs.find import find_run
-    from hostcore.supervisor.run_status import checkpoints_dir
 
     path = Path(text)
     if names_checkpoint(text) or ("/" in text and step_of_folder(path.name) is not None):
         found = load_record(path.absolute())
         return found.folder.with_name(record_name(found.record.step))
     directory = find_run(text, runs)
-    return checkpoints_dir(directory, newest_attempt(directory.attempts))
+    return artifact_folders(directory, newest_attempt(directory.attempts))[0]
 
 
 def _tell(found: "Evaluation") -> None:

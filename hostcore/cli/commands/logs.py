@@ -85,9 +85,8 @@ class _Printer:
         from hostcore.events.codec import CorruptLog
 
         try:
-            shown = map(self._shown, lines)
-            for text in shown if last is None else deque(shown, maxlen=last):
-                self._print(text)
+            for line in lines if last is None else deque(lines, maxlen=last):
+                self._print(self._shown(line))
                 self.is_empty = False
         except CorruptLog as error:
             if self._log.file:

@@ -3,10 +3,12 @@
 import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hostcore.cli.named_plugins import describe_named, environment_named, environment_option
 from hostcore.cli.output import (
     echo,
     json_option,
@@ -27,32 +29,42 @@ if TYPE_CHECKING:
 
 
 @click.group("plugins", invoke_without_command=True)
+@environment_option
 @server_option
 @json_option
 @click.pass_context
 @reports_errors
-def plugins_command(ctx: click.Context, server: str | None, as_json: bool) -> None:
+def plugins_command(ctx: click.Context, *, environment: Path | None, server: str | None, as_json: bool) -> None:
     """Show what is installed, from which distribution and version; what is broken, and why.
 
     Reads metadata alone: no plugin is imported, so none can fail here.
     """
     if ctx.invoked_subcommand is None:
-        _list(server, as_json)
+        _list(environment, server, as_json=as_json)
+    elif environment:
+        raise click.UsageError(f"--environment comes behind the command: hostcore plugins {ctx.invoked_subcommand} …")
 
 
 @plugins_command.command("list")
+@environment_option
 @server_option
 @json_option
 @reports_errors
-def list_plugins(server: str | None, as_json: bool) -> None:
+def list_plugins(*, environment: Path | None, server: str | None, as_json: bool) -> None:
     """List all plugins. Same as `hostcore plugins`."""
-    _list(server, as_json)
+    _list(environment, server, as_json=as_json)
 
 
-def _list(server: str | None, as_json: bool) -> None:
+def _list(environment: Path | None, server: str | None, *, as_json: bool) -> None:
+    from hostcore.cli.folder_runs import FolderRuns
     from hostcore.runs.directory import runs_dir
 
-    found = run_client(server, runs_dir()).plugins()
+    if environment is None:
+        found = run_client(server, runs_dir()).plugins()
+    elif server:
+        raise click.UsageError("--environment and --server exclude each other: a service builds no environment")
+    else:
+        found = FolderRuns(runs_dir()).plugins(environment_named(environment).discovered)
     if as_json:
         print_json(found.document)
     else:
@@ -72,19 +84,20 @@ def _warn(warnings: Sequence[str]) -> None:
 
 @plugins_command.command("show")
 @click.argument("name")
+@environment_option
 @json_option
 @verbose_option
 @reports_errors
-def show_plugin(name: str, as_json: bool, verbose: bool) -> None:
+def show_plugin(name: str, *, environment: Path | None, as_json: bool, verbose: bool) -> None:
     """Import the plugin NAME in a process of its own, and show its settings, hooks and capabilities.
 
     NAME may be qualified: distribution/name. A plugin that fails to import exits 2 and says why.
     """
-    from hostcore.cli.named_plugins import describe_named
     from hostcore.plugins.listing import conformance_document, shipped_reports
 
-    descriptions = describe_named([name])
-    shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist])
+    place = environment_named(environment)
+    descriptions = describe_named([name], place)
+    shipped = shipped_reports([one.ref for one in descriptions if one.ref and one.ref.dist], place.discovered)
     if as_json:
         documents = [
             {**one.as_dict(), "conformance": conformance_document(one.ref, shipped.by_plugin.get(one.ref))}

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import webbrowser
 from pathlib import Path
 
 import click
@@ -60,8 +59,11 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, ru
         print_json({**told, "bytes": len(page), "events": recording.count, "metrics": len(recording.curves)})
     else:
         echo(f"report of {directory.run_id} ({run_status.summary.status}): {path} ({format_bytes(len(page))})")
-    if show and not webbrowser.open(path.absolute().as_uri()):
-        echo("there is no browser to open it in", err=True)
+    if show:
+        import webbrowser
+
+        if not webbrowser.open(path.absolute().as_uri()):
+            echo("there is no browser to open it in", err=True)
 
 
 def _check(path: Path, *, force: bool) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +16,13 @@ from hostcore.cli.job_options import (
     set_option,
     where_options,
 )
-from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.output import json_option, reports_errors, verbose_option
 from hostcore.cli.server_option import server_option, service_client
+from hostcore.runs.directory import RunDirectory
 from hostcore_hookspecs.errors import HostcoreError
+
+if TYPE_CHECKING:
+    from hostcore.supervisor.plan import RunPlan
 
 
 @click.command("resume", cls=JobCommand, short_help="Go on with a run, or begin a new one from a checkpoint.")
@@ -56,56 +61,53 @@ def resume_command(
     its beginning if it has no checkpoint. CKPT.json is a commit record, such as runs/RUN/checkpoints/step-000200.json:
     the new run has the job of that run and an id of its own (--set run_id=… chooses it). Exits as `hostcore run` does.
     """
-    from hostcore.checkpoints.find import names_checkpoint
-    from hostcore.cli.adopting import ranks_of_engine
-    from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
-    from hostcore.cli.redacting_stream import scrub_descriptors
-    from hostcore.cli.running import carry_out, fail_if_awaited
-    from hostcore.cli.stopping import leave, stoppable_at_once
-    from hostcore.runs.find import find_run
-    from hostcore.scrubbing import when_known
-    from hostcore.supervisor.interrupts import Interrupts
-    from hostcore.supervisor.opening import RunConflict
-    from hostcore.supervisor.ranks.engine import Engine
-
     if run and checkpoint:
         raise click.UsageError("RUN and --checkpoint exclude each other: the one goes on, the other begins a new run")
     named = run or checkpoint
     if not named:
         raise click.UsageError("Missing argument 'RUN|CKPT.json'; --checkpoint CKPT.json gives a checkpoint as well.")
-    begins = bool(checkpoint) or names_checkpoint(named)
-    if server and not launched:  # what was launched runs here, whatever its environment says
-        _resume_at_service(server, named, options, begins=begins, detach=detach, as_json=as_json)
-    if launched:
-        when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
-    with (
-        Interrupts() as interrupts,
-        plugins_print_aside(events.on_standard_output),
-        ranks_of_engine(interrupts, runs=runs, in_process=in_process, detach=detach) as ranks,
-    ):
+    service = None if launched else server  # what was launched runs here, whatever its environment says
+    from hostcore.supervisor.workers.early import EarlyWorker
+
+    built = RunDirectory(runs / named).lock.exists()  # then its worker has another Python
+    with EarlyWorker(is_wanted=not (service or in_process or built)) as early:  # imports torch beside what follows
+        from hostcore.checkpoints.find import names_checkpoint
+        from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
+        from hostcore.cli.redacting_stream import scrub_descriptors
+        from hostcore.cli.running import fail_if_awaited, run_and_leave
+        from hostcore.runs.find import find_run
+        from hostcore.scrubbing import when_known
+        from hostcore.supervisor.opening import RunConflict
+        from hostcore.supervisor.ranks.engine import Engine
+
+        begins = bool(checkpoint) or names_checkpoint(named)
+        if service:
+            _resume_at_service(service, named, options, begins=begins, detach=detach, as_json=as_json)
+        if launched:
+            when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
         alone = launched and Engine.started_alone(os.environ)
-        where = {
-            "world_size": ranks.world_size if ranks else 1 if alone else None,
-            "extra_reporters": events.reporters,
-        }
+
+        def plan(world_size: int | None) -> "RunPlan":
+            where = {
+                "world_size": world_size or (1 if alone else None),
+                "extra_reporters": events.reporters,
+                "submits": not (in_process or launched),
+            }
+            if begins:
+                return plan_from_checkpoint(Path(named), options, runs=runs, **where)
+            return plan_of_run(named, options, runs=runs, **where)
+
         try:
-            with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
-                plan = (
-                    plan_from_checkpoint(Path(named), options, runs=runs, **where)
-                    if begins
-                    else plan_of_run(named, options, runs=runs, **where)
-                )
-            code = carry_out(
+            run_and_leave(
                 plan,
-                interrupts,
-                ranks=ranks,
+                runs=runs,
+                early=early,
                 in_process=in_process,
-                launched=launched,
                 detach=detach,
+                launched=launched,
                 events=events,
                 as_json=as_json,
             )
-            leave(interrupts, code)
         except HostcoreError as error:
             if launched and not isinstance(error, RunConflict):
                 fail_if_awaited(find_run(named, runs), error)

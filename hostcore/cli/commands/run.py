@@ -1,6 +1,7 @@
 """``hostcore run``."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 import click
@@ -15,8 +16,19 @@ from hostcore.cli.job_options import (
     runs_dir_option,
     where_options,
 )
-from hostcore.cli.output import json_option, plugins_print_aside, reports_errors, verbose_option
+from hostcore.cli.output import json_option, reports_errors, verbose_option
 from hostcore.cli.server_option import server_option, service_client
+
+if TYPE_CHECKING:
+    from hostcore.supervisor.plan import RunPlan
+
+
+def _runs_here(job: Path) -> bool:
+    """Whether the job's worker runs in the Python of this command, as far as a look at the file can tell."""
+    try:
+        return job.is_file() and b"environment" not in job.read_bytes()
+    except OSError:
+        return False
 
 
 @click.command("run", cls=JobCommand, short_help="Run a job, watch it, report how it ended.")
@@ -50,29 +62,26 @@ def run_command(
     policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed. With --detach it
     exits 0 as soon as the run is on its way.
     """
-    from hostcore.cli.adopting import ranks_of_engine
-    from hostcore.cli.planning import plan_of
-    from hostcore.cli.running import carry_out
-    from hostcore.cli.stopping import leave, stoppable_at_once
-    from hostcore.cli.submitted import run_at_service
-    from hostcore.supervisor.interrupts import Interrupts
-
     if trace_hooks and (detach or server):
         raise click.UsageError(f"--trace-hooks and {'--detach' if detach else '--server'} exclude each other")
     if server:
+        from hostcore.cli.submitted import run_at_service
+
         client = service_client(server)
         run_at_service(lambda: client.submit(job, options), detach=detach, as_json=as_json)
-    with (
-        Interrupts() as interrupts,
-        plugins_print_aside(events.on_standard_output),
-        ranks_of_engine(interrupts, runs=runs, in_process=in_process, detach=detach) as ranks,
-    ):
+    from hostcore.supervisor.workers.early import EarlyWorker
+
+    with EarlyWorker(is_wanted=not in_process and _runs_here(job)) as early:  # imports torch beside what follows
+        from hostcore.cli.planning import plan_of
+        from hostcore.cli.running import run_and_leave
+
         events = events.about(job, profile=options.profile)
-        with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
-            world_size = ranks.world_size if ranks else None
-            plan = plan_of(job, options, world_size=world_size, runs=runs, extra_reporters=events.reporters)
-            plan = attrs.evolve(plan, trace_hooks=trace_hooks)
-        code = carry_out(
-            plan, interrupts, ranks=ranks, in_process=in_process, detach=detach, events=events, as_json=as_json
+
+        def plan(world_size: int | None) -> "RunPlan":
+            where = {"world_size": world_size, "runs": runs, "extra_reporters": events.reporters}
+            made = plan_of(job, options, submits=not in_process, **where)
+            return attrs.evolve(made, trace_hooks=trace_hooks)
+
+        run_and_leave(
+            plan, runs=runs, early=early, in_process=in_process, detach=detach, events=events, as_json=as_json
         )
-        leave(interrupts, code)

@@ -1,15 +1,19 @@
 """``hostcore schema``."""
 
+from pathlib import Path
+
 import click
 
+from hostcore.cli.named_plugins import describe_named, environment_named, environment_option
 from hostcore.cli.output import print_json, reports_errors
 
 
 @click.command("schema", short_help="Print the JSON Schema of job files.")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--events", is_flag=True, help="Print the schema of the lines of events.jsonl instead.")
+@environment_option
 @reports_errors
-def schema_command(names: tuple[str, ...], events: bool) -> None:
+def schema_command(names: tuple[str, ...], *, events: bool, environment: Path | None) -> None:
     """Print the JSON Schema (2020-12) of job files, with the settings of the plugins NAME… in it.
 
     For editors that complete and check: save it, and name it in the editor's settings.
@@ -25,9 +29,7 @@ def schema_command(names: tuple[str, ...], events: bool) -> None:
     if not names:
         print_json(job_schema({}))
         return
-    from hostcore.cli.named_plugins import describe_named
-
-    descriptions = describe_named(names)
+    descriptions = describe_named(names, environment_named(environment))
     errors = [error for one in descriptions for error in one.errors]
     if errors:
         raise Errors(errors)

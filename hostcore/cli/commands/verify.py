@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hostcore.cli.job_options import runs_dir_option
-from hostcore.cli.output import echo, json_option, print_json, reports_errors, style
+from hostcore.cli.output import echo, json_option, print_json, reports_errors, style, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,9 +62,9 @@ def _examined(directory: "RunDirectory") -> "tuple[RunSummary, list[Check]]":
 
 
 def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check]":
+    from hostcore.runs.contract import artifact_folders
     from hostcore.runs.record import RunRecord
     from hostcore.runs.result import RunResult
-    from hostcore.supervisor.run_status import checkpoints_dir
     from hostcore.verification.checkpoint_checks import check_story, examine_checkpoints
     from hostcore.verification.checks import judged
     from hostcore.verification.log_checks import check_log
@@ -75,7 +75,8 @@ def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check
     # was read is more than it says, never less.
     result = RunResult.read(directory.result)
     log = _log_of(directory)
-    examined = examine_checkpoints(checkpoints_dir(directory, summary.attempt), root=directory.path, running=running)
+    checkpoints, _ = artifact_folders(directory, summary.attempt)
+    examined = examine_checkpoints(checkpoints, root=directory.path, running=running)
     yield from examined.checks
     yield from check_order(examined.whole, root=directory.path)
     if log is None:
@@ -101,11 +102,11 @@ def _log_of(directory: "RunDirectory") -> "LogRecord | None":
 
 def _tell(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
     """Print the checks for people, and what they come to."""
-    from hostcore.report.wording import NOTHING, in_columns
+    from hostcore.report.wording import NOTHING
 
     rows = [(_SHOWN.get(one.status, one.status), one.id, one.path or NOTHING, one.message) for one in checks]
-    head, *lines = in_columns(["", "CHECK", "WHERE", "FOUND"], rows)
-    echo(style(head, bold=True))
+    head, *lines = table(["", "CHECK", "WHERE", "FOUND"], rows)
+    echo(head)
     for check, line in zip(checks, lines, strict=True):
         echo(style(line, fg=_COLORS["failed"]) if check.status == "failed" else line)
     failed = sum(check.status == "failed" for check in checks)

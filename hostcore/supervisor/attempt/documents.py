@@ -11,9 +11,10 @@ from hostcore import __version__
 from hostcore.checkpoints.find import committed
 from hostcore.events.bounds import bounded_error
 from hostcore.events.writer import now_ms
-from hostcore.plugins.provenance import provenance
+from hostcore.job.data import with_sections
 from hostcore.plugins.resolve import in_room
 from hostcore.runs.contract import WorkerContract
+from hostcore.runs.documents import write_text
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore.supervisor.attempt.ending import STATUS, End
@@ -23,30 +24,48 @@ from hostcore.supervisor.plan import RunPlan
 from hostcore_hookspecs import events
 
 
-def write_record(plan: RunPlan, opening: Opening, *, started_ms: int, summary: Mapping[str, Any] | None = None) -> None:
+def write_record(
+    plan: RunPlan,
+    before: Mapping[str, Any] | None,
+    *,
+    started_ms: int,
+    world_size: int = 0,
+    total_steps: int = 0,
+    summary: Mapping[str, Any] | None = None,
+) -> None:
     """Write the run's record.
 
+    :param before: The run's record before this attempt; None for a new run.
+    :param world_size: Ranks; 0 while that is not known.
+    :param total_steps: As a check of the job has found; 0 if it was not checked, or cannot tell.
     :param summary: What the worker has found out about the job; None before it has.
     """
     found: Mapping[str, Any] = summary or {}
-    before: Mapping[str, Any] = opening.record_before or {}
+    before = before or {}
+    brought, rows_left_out = before.get("brought"), before.get("rows_left_out", 0)
+    if summary:
+        brought = summary.get("brought", {})
+        rows_left_out = with_sections(plan.spec, brought).rows_left_out(summary["num_rows"])
     RunRecord(
         job=plan.spec.to_json(),
         job_dir=str(plan.spec.job_dir),
         plugins=_plugins(plan, found.get("plugins")),
         environment={"hostcore": __version__, **found.get("environment", {})},
-        parent=opening.parent or None,
+        parent=before.get("parent") or plan.spec.begins_from,
         submitted_ms=before.get("submitted_ms") or started_ms,
-        total_steps=found.get("total_steps") or before.get("total_steps") or 0,
-        rows_left_out=plan.spec.rows_left_out(found["num_rows"]) if found else before.get("rows_left_out", 0),
-        world_size=plan.spec.ranks,
-    ).write(opening.directory.record)
+        total_steps=found.get("total_steps") or total_steps or before.get("total_steps") or 0,
+        rows_left_out=rows_left_out,
+        brought=brought,
+        world_size=world_size,
+    ).write(plan.directory.record)
+    if plan.lock is not None:
+        write_text(plan.directory.lock, plan.lock)
 
 
 def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:
     """The plugins of both rooms; those of the worker as it found them, once it has."""
     known = plan.selected if of_worker is None else in_room(plan.selected, "supervisor")
-    return [*(of_worker or ()), *(attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in known)]
+    return [*(of_worker or ()), *(attrs.asdict(plan.provenance_of(one)) for one in known)]
 
 
 def write_contracts(plan: RunPlan, opening: Opening) -> None:
@@ -62,9 +81,11 @@ def write_contracts(plan: RunPlan, opening: Opening) -> None:
             run_dir=str(directory.path),
             attempt=attempt,
             attempts_dir=str(directory.attempts),
-            start_from=plan.fetched.parent or opening.parent,
-            inputs=plan.fetched.inputs,
+            start_from=plan.fetched_parent or opening.parent,
+            inputs=plan.inputs,
             devices=plan.devices.names,
+            python=plan.python,
+            programs_python=plan.programs_python,
             must_resume=plan.spec.resume_from_checkpoint is True,
             trace_path=str(directory.rank_hooks(attempt, rank)) if plan.trace_hooks else "",
         ).write(directory.contract(attempt, rank))

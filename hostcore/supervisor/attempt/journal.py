@@ -1,7 +1,7 @@
 """The journal of one attempt: the workers' events merged with the supervisor's, announced, and remembered."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
@@ -20,9 +20,16 @@ from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.reporter import ReporterContext
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from hostcore.supervisor.attempt.serving import Serving
     from hostcore_hookspecs.events import Event
+
+
+#: So many events are written at once.
+_MOST_TOGETHER: Final = 256
+#: So many rank logs are looked at each time, at the most: ten times a second.
+RANKS_AT_ONCE: Final = 64
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -34,24 +41,11 @@ class Listener:
     report_event: Callable[["Event"], object]
 
 
-class Readers(Protocol):
-    """Who reads the log while it grows, each at its own pace: see :mod:`hostcore.supervisor.attempt.serving`."""
-
-    def start(self, ctx: ReporterContext) -> None:
-        """The log is open, and the attempt's first event not written yet."""
-
-    def hear(self, event: "Event") -> None:
-        """An event was written."""
-
-    def news(self) -> list[events.Payload]:
-        """What they have to say, since the last call."""
-
-
 class Journal:
     """Writes ``events.jsonl``, and knows what was written: where the run stands, and how the ranks say it ended.
 
     :param listeners: Told of every event while it is written. One that raises gets nothing more; the others go on.
-    :param readers: The listeners that read the log in their own time.
+    :param readers: Those who read the log while it grows, each at its own pace.
     :param ranks: How many there are.
     :param may_write: Called before every write; raises when the log is another attempt's.
     """
@@ -62,13 +56,14 @@ class Journal:
         job: Job,
         listeners: Sequence[Listener] = (),
         *,
-        readers: Readers | None = None,
+        readers: "Serving | None" = None,
         ranks: int = 1,
         may_write: Callable[[], object] = lambda: None,
     ) -> None:
         self._may_write = may_write
         self._opening = opening
-        self._job = job
+        #: As those who read the log see it.
+        self.job = job
         self._listeners = list(listeners)
         self._readers = readers
         self._log: EventLog | None = None
@@ -76,6 +71,8 @@ class Journal:
             RankTail(opening.directory.rank_events(opening.attempt, rank), rank=rank, attempt=opening.attempt)
             for rank in range(ranks)
         ]
+        #: How many looks at ranks other than the first there were, where they take turns.
+        self._looked_at = 0
         before = RunResult.read(opening.directory.result)
         #: Finished steps, as far as events told of them; to begin with, where the attempt before ended.
         self.step = before.step if before else 0
@@ -123,7 +120,7 @@ class Journal:
         context = ReporterContext(
             run_id=log.run_id,
             attempt=log.attempt,
-            job=self._job,
+            job=self.job,
             run_dir=str(self._opening.directory.path),
             last_seq=log.last_seq,
         )
@@ -153,28 +150,47 @@ class Journal:
                 assert decided is not None, "all of them stand in a log"
                 self.write(ends[decided])
 
-    def write(self, entry: Entry) -> None:
-        """Number an event, write it, and announce it."""
+    def write(self, *entries: Entry) -> None:
+        """Number events, write them at once, and announce them."""
         assert self._log is not None
         self._may_write()  # this process may have been stopped for long, also in the middle of a merge
-        event = self._log.append(entry)
-        if isinstance(entry.payload, events.CheckpointSaved):
+        lines = self._log.extend(entries)
+        if any(isinstance(entry.payload, events.CheckpointSaved) for entry in entries):
             self._log.sync()
         if self._readers is not None:
-            self._readers.hear(event)
-        self._tell(event)
+            self._readers.hear(lines)
+        if self._listeners:
+            for line in lines:
+                assert line.event is not None
+                self._tell(line.event)
 
     def note(self, payload: events.Payload) -> None:
         """Write an event of the supervisor's own, at the step where the run stands."""
         self.write(self._own(payload))
 
-    def merge(self) -> None:
-        """Move the workers' new events into the log."""
-        for tail in self._tails:
-            for entry in tail.read():
-                self._remember(entry, tail.rank)
-                if not is_end(entry):
-                    self.write(entry)
+    def merge(self, *, at_once: Collection[int] | None = ()) -> None:
+        """Move the workers' new events into the log.
+
+        Of many ranks, some are looked at each time, in turns, and always the first, which tells of the training: a look
+        opens a log, and that asks the server of a shared file system.
+
+        :param at_once: The ranks to look at now in any case; None: all.
+        """
+        for tail in map(self._tails.__getitem__, self._due(at_once)):
+            for entries in _together(tail.read()):
+                for entry in entries:
+                    self._remember(entry, tail.rank)
+                if new := [entry for entry in entries if not is_end(entry)]:
+                    self.write(*new)
+
+    def _due(self, at_once: Collection[int] | None) -> Sequence[int]:
+        """The ranks to look at now, in order."""
+        ranks = len(self._tails)
+        if at_once is None or ranks <= RANKS_AT_ONCE:
+            return range(ranks)
+        in_turn = {1 + (self._looked_at + number) % (ranks - 1) for number in range(RANKS_AT_ONCE - 1)}
+        self._looked_at += RANKS_AT_ONCE - 1
+        return sorted({0, *in_turn, *at_once})
 
     def note_news(self) -> None:
         """Write down what became of reporters and uploads."""
@@ -191,7 +207,7 @@ class Journal:
         for event in history:
             self.step = self.step if event.step is None else event.step
             self.epoch = self.epoch if event.epoch is None else event.epoch
-            if isinstance(event.payload, events.Metrics | events.Validation | events.Test):
+            if isinstance(event.payload, (events.Metrics, events.Validation, events.Test)):
                 self.metrics = {**self.metrics, **event.payload.metrics}
 
     def end(self, payload: events.Payload, *, said_by: int | None = None) -> None:
@@ -230,7 +246,7 @@ class Journal:
         if entry.step is not None:
             self._stand_at(entry.step)
         self.epoch = self.epoch if entry.epoch is None else entry.epoch
-        if isinstance(entry.payload, events.Metrics | events.Validation | events.Test):
+        if isinstance(entry.payload, (events.Metrics, events.Validation, events.Test)):
             self.metrics = {**self.metrics, **entry.payload.metrics}
         elif isinstance(entry.payload, events.RunResumed):
             self.checkpoint_step = entry.step
@@ -258,3 +274,18 @@ class Journal:
             return
         for failure in failures:
             self.note(failure)
+
+
+def _together(entries: "Iterable[Entry]") -> "Iterator[list[Entry]]":
+    """Some of the entries at a time. What was read before one that cannot be read comes, too."""
+    found: list[Entry] = []
+    try:
+        for entry in entries:
+            found.append(entry)
+            if len(found) == _MOST_TOGETHER:
+                yield found
+                found = []
+    except CorruptLog:
+        yield found
+        raise
+    yield found

@@ -14,6 +14,7 @@ from typing import Final
 
 import attrs
 
+from hostcore.events.merger import Line
 from hostcore.runs.result import NOT_DELIVERED, Left
 from hostcore.supervisor.attempt.ending import End
 from hostcore.supervisor.delivery.reporters import Reporters, Undelivered, pending
@@ -24,7 +25,6 @@ from hostcore.supervisor.opening import Opening
 from hostcore.supervisor.plan import RunPlan
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError
-from hostcore_hookspecs.events import Event
 from hostcore_hookspecs.reporter import ReporterContext
 
 _TICK_SECONDS: Final = 0.02
@@ -99,10 +99,12 @@ class Serving:
         self._deliveries.start(ctx)
         self._uploads.start()
 
-    def hear(self, event: Event) -> None:
-        """An event was written to the log. Never waits."""
-        self._deliveries.announce()
-        self._uploads.hear(event)
+    def hear(self, lines: Sequence[Line]) -> None:
+        """Events were written to the log. Never waits."""
+        self._deliveries.announce(lines)
+        for line in lines:
+            assert line.event is not None
+            self._uploads.hear(line.event)
 
     def news(self) -> list[events.Payload]:
         """What the log should have of them, since the last call. Nothing any more behind the terminal event."""

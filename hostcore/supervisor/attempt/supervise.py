@@ -22,8 +22,12 @@ import attrs
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
 from hostcore.events.writer import now_ms
+from hostcore.job.data import with_brought
+from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.errors import of_content
 from hostcore.runs.control import read_cancel
+from hostcore.runs.documents import construct
+from hostcore.runs.record import RunRecord
 from hostcore.runs.result import Left, RunResult
 from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
 from hostcore.supervisor.attempt.ending import End
@@ -36,7 +40,7 @@ from hostcore.supervisor.attempt.stopping import LEAVE_SECONDS, Limits, Stopping
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.doctor.quick import quick_warnings
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.opening import Opening
+from hostcore.supervisor.opening import Opening, require_same_data
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.workers.session import TICK_SECONDS, Member, WorkerSession
@@ -141,7 +145,7 @@ class _Attempt:
         """Start the workers and watch them to their end."""
         attempt, ranks = self._opening.attempt, range(self._plan.spec.ranks)
         self._doubts = list(quick_warnings(self._plan))
-        write_record(self._plan, self._opening, started_ms=self._started_ms)
+        self._write_record()
         write_contracts(self._plan, self._opening)
         if self._is_stopped_within(self._restart.wait_seconds if self._restart else 0.0):
             return self._end()
@@ -150,8 +154,12 @@ class _Attempt:
         self.workers.start(spawn, files)
         self._watch()
         self._lease_guard.require_held()
-        self._journal.merge()
+        self._journal.merge(at_once=None)
         return self._end()
+
+    def _write_record(self, summary: Mapping[str, Any] | None = None) -> None:
+        before, ranks = self._opening.record_before, self._plan.spec.ranks
+        write_record(self._plan, before, started_ms=self._started_ms, world_size=ranks, summary=summary)
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, holding the run; whether a request comes meanwhile not to start it at all."""
@@ -176,7 +184,8 @@ class _Attempt:
             for member, kind, content in self.workers.listen(TICK_SECONDS):
                 self._hear(member, kind, content)
             self._keep_on()
-            self._journal.merge()
+            ended = [member.rank for member in self.workers.members if member.ended_ms is not None]
+            self._journal.merge(at_once=ended)
             if self._outcome.is_complete:
                 self._stopping.see_off(self.workers, seconds=LEAVE_SECONDS)
             elif len(self.workers.members) > 1 and self._outcome.has_failed:
@@ -226,9 +235,14 @@ class _Attempt:
             return
         if not self._plan.restarts_left:  # the next attempt may choose another one of them
             self._plan.devices.keep(devices)
-        write_record(self._plan, self._opening, started_ms=self._started_ms, summary=summary)
+        try:
+            spec = self._with_brought([one.get("brought", {}) for one in summaries])
+        except Errors as errors:
+            self._refuse(0, errors)
+            return
+        self._write_record(summary)
+        job = self._journal.job = job_view(spec)
         self._journal.open()
-        job = self._plan.job
         submitted = events.RunSubmitted(
             trainer=job.trainer,
             max_steps=job.max_steps,
@@ -250,6 +264,16 @@ class _Attempt:
             self._journal.note(events.Warning(code="plugin.deprecated", message=message))
         self.submitted = True
         self.workers.send("go", {})
+
+    def _with_brought(self, by_rank: Sequence[Mapping[str, Any]]) -> JobSpec:
+        """The job with the data that its trainer brings.
+
+        :raises Errors: When it is not what all ranks go on with, or not what the run was made for.
+        """
+        spec, before = with_brought(self._plan.spec, by_rank), self._opening.record_before
+        if before is not None:
+            require_same_data(spec, construct(RunRecord, before, file=self._directory.record), self._directory)
+        return spec
 
     def _end(self) -> RunResult:
         """Write the end, with the time that those who read it need: plot, terminal event, result, no lease any more."""

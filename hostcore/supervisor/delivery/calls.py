@@ -176,6 +176,8 @@ class Breaker:
         In an outage a single caller is admitted, as the probe; the others wait for its result, or, should it hang, for
         another interval.
         """
+        if self._began is None:  # the usual case, without the lock
+            return 0.0
         with self._lock:
             if self._began is None:
                 return 0.0
@@ -208,7 +210,7 @@ class Breaker:
 
         :return: Whether an outage ends with it.
         """
-        if self._began is None:  # the usual case, without the lock
+        if self._began is None:
             return False
         with self._lock:
             ends = self._began is not None

@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import attrs
 import orjson
 
 from hostcore.events.codec import CorruptLog, decode_event
+from hostcore.events.merger import Line
 from hostcore.events.strict_json import dump
 from hostcore.events.writer import now_ms
 from hostcore_hookspecs.events import Event
@@ -20,18 +22,8 @@ _CHUNK_BYTES: Final = 64 * 1024
 _KEPT_EVENTS: Final = 1024
 
 
-@attrs.frozen
-class Line:
-    """One line of the log."""
-
-    #: None if the line is no event.
-    event: Event | None
-    #: The offset behind it.
-    end: int
-
-
 class LogView:
-    """Reads the log for several threads. The writer does not know of it, and holds none of its locks.
+    """Reads the log for several threads. The writer holds none of its locks.
 
     :param path: The log; it may not exist yet.
     """
@@ -39,7 +31,12 @@ class LogView:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
+        #: By where they begin.
         self._recent: OrderedDict[int, Line] = OrderedDict()
+        #: What the writer has written, and no reader has taken yet; the oldest are dropped, and read from the disk.
+        self._written: deque[Line] = deque(maxlen=_KEPT_EVENTS)
+        #: Where the log ends, in bytes; None: not known.
+        self._end: int | None = None
 
     @property
     def size(self) -> int:
@@ -49,13 +46,23 @@ class LogView:
         except FileNotFoundError:
             return 0
 
+    def note(self, lines: Sequence[Line]) -> None:
+        """Lines were written, which need not be read and decoded again. Never waits.
+
+        :param lines: The newest, behind which there is nothing; empty if that is not known.
+        """
+        self._written.extend(lines)
+        self._end = lines[-1].end if lines else None
+
     def after(self, offset: int) -> list[Line]:
         """Some of the lines that begin at an offset; none if there is no whole one yet.
 
         :raises OSError: When the log cannot be read.
         """
         with self._lock:
-            if offset not in self._recent:
+            while self._written:
+                self._keep(self._written.popleft())
+            if offset not in self._recent and (self._end is None or offset < self._end):
                 self._read(offset)
             found: list[Line] = []
             while (line := self._recent.get(offset)) is not None:
@@ -104,9 +111,12 @@ class LogView:
             length *= 2
         for line in chunk[: chunk.rindex(b"\n")].split(b"\n"):
             end = offset + len(line) + 1
-            self._recent[offset] = Line(_event_of(line), end)
+            self._keep(Line(_event_of(line), offset, end))
             offset = end
-        while len(self._recent) > _KEPT_EVENTS:
+
+    def _keep(self, line: Line) -> None:
+        self._recent[line.begin] = line
+        if len(self._recent) > _KEPT_EVENTS:
             self._recent.popitem(last=False)
 
 

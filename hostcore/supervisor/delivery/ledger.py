@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from hostcore.events.strict_json import dump
-from hostcore.events.writer import append_line, now_ms
+from hostcore.events.writer import append_lines, now_ms
 from hostcore.supervisor.delivery.subscription import Destination
 from hostcore.supervisor.delivery.units import Unit, UnitFile
 from hostcore_hookspecs.errors import HostcoreError
@@ -106,7 +106,7 @@ class Ledger:
             if self._descriptor < 0:
                 return
             self._arrived[to.key, file.relative_path] = file.sha256
-            append_line(self._descriptor, dump(line))
+            append_lines(self._descriptor, dump(line))
 
     def sync(self) -> None:
         """Bring what was written to the disk.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.errors import Errors, all_errors
+from hostcore.errors import all_errors, for_each
 from hostcore.job.layers import Layered, mark
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
@@ -22,7 +22,7 @@ from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.requirements import check_contract_version
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.runs.attempts import newest_attempt
-from hostcore.runs.contract import InvalidContract, WorkerContract
+from hostcore.runs.contract import artifact_folders
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
@@ -92,7 +92,7 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
     :param settings: ``key=value``, applied last.
     :raises HostcoreError: When there is no such reporter, or its settings are wrong.
     """
-    spec = RunRecord.read(directory.record).spec()
+    spec = RunRecord.read(directory.record).spec(with_data=True)
     discovered = discover()
     names = unique_names([use.use.rpartition("/")[2] for use in spec.reporters])
     position = _position(spec, names, name, discovered)
@@ -143,7 +143,7 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
     :raises HostcoreError: When the run has none, or none of such a name, or one cannot be loaded.
     """
     try:
-        spec = RunRecord.read(directory.record).spec()
+        spec = RunRecord.read(directory.record).spec(with_data=True)
         base_uri = spec.checkpoint_base_uri
         own = _uploaders(mirroring(spec.uploaders, base_uri), spec.job_dir, base_uri=base_uri)
     except HostcoreError as error:
@@ -152,7 +152,7 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
                 one.file = one.file or str(directory.record)
             raise
         # What the run's own uploaders lack is their business; that they cannot be loaded must not keep this one.
-        spec, own = RunRecord.read(directory.record).spec(), []
+        spec, own = RunRecord.read(directory.record).spec(with_data=True), []
     if to is not None:
         base_uri = to
         destinations = _uploaders([DeliveryUse(use=FSSPEC)], spec.job_dir, base_uri=to)
@@ -181,17 +181,12 @@ def _wanted(directory: RunDirectory, own: Sequence[Destination], names: Sequence
 
 def _uploaders(uses: Sequence[DeliveryUse], job_dir: Path, *, base_uri: str | None) -> list[Destination]:
     discovered = discover()
-    components: list[Component] = []
-    errors: list[HostcoreError] = []
-    for position, use in enumerate(uses):
-        at = f"/uploaders/{position}"
-        try:
-            components.append(_loaded(_resolved(use.use, "uploader", discovered, at), use.settings, at, job_dir))
-        except HostcoreError as error:
-            errors += all_errors(error)
-    if errors:
-        raise Errors(errors)
-    return destinations_of(components, uses, base_uri=base_uri)
+
+    def loaded(position: int) -> Component:
+        use, at = uses[position], f"/uploaders/{position}"
+        return _loaded(_resolved(use.use, "uploader", discovered, at), use.settings, at, job_dir)
+
+    return destinations_of(for_each(range(len(uses)), loaded), uses, base_uri=base_uri)
 
 
 def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRef:
@@ -321,7 +316,7 @@ def uploads_of(directory: RunDirectory, chosen: ChosenUploaders, *, limits: Uplo
     """
     attempt = newest_attempt(directory.attempts)
     Ledger(directory.uploads, attempt=attempt).close()
-    checkpoints, samples = _folders_elsewhere(directory, attempt)
+    checkpoints, samples = artifact_folders(directory, attempt)
     return Uploads(
         chosen.destinations,
         directory,
@@ -336,17 +331,6 @@ def uploads_of(directory: RunDirectory, chosen: ChosenUploaders, *, limits: Uplo
         owed=chosen.owed,
         limits=limits,
     )
-
-
-def _folders_elsewhere(directory: RunDirectory, attempt: int) -> tuple[Path | None, Path | None]:
-    """Where an attempt wrote checkpoints and samples, if not below the run directory."""
-    try:
-        contract = WorkerContract.read(directory.contract(attempt, 0))
-    except InvalidContract:  # there is none yet, or it was made by another version
-        return None, None
-    folders = (Path(contract.checkpoints_dir), Path(contract.samples_dir))
-    checkpoints, samples = (None if folder.is_relative_to(contract.run_dir) else folder for folder in folders)
-    return checkpoints, samples
 
 
 def upload_until(uploads: Uploads, stop: Callable[[Pending], bool], *, give_up_seconds: float) -> bool:

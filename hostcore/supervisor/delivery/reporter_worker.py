@@ -6,17 +6,20 @@ The order of events is the order of the log: an event that fails is tried until 
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
+from hostcore.events.merger import Line
 from hostcore.plugins.errors import one_line
 from hostcore.supervisor.delivery.calls import ONCE, Breaker, Call, Timeouts, call_with_retries, lower_priority
-from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, Line, LogView
+from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
 from hostcore.supervisor.delivery.subscription import ReporterSubscription
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import FatalError, HostcoreError
 from hostcore_hookspecs.reporter import ReporterContext
+
+T = TypeVar("T")
 
 #: In an outage the thread looks that often whether it should try at once, or no more.
 _LOOK_SECONDS: Final = 0.25
@@ -163,7 +166,7 @@ class ReporterWorker:
 
     def _serve(self) -> None:
         lower_priority()
-        if self._timed("a call of an earlier attempt", self._acquire_turn)():
+        if self._timed("a call of an earlier attempt", self._acquire_turn):
             self._serve_in_turn()
         self._over.set()
 
@@ -245,7 +248,7 @@ class ReporterWorker:
             # The probe of an outage is a single call; before it, a few retries may keep it from being one.
             quick = ONCE if self._breaker.is_open else self._timeouts.quick
             try:
-                call_with_retries(self._timed(method, call), *arguments, limits=quick)
+                call_with_retries(self._timed, method, call, *arguments, limits=quick)
             except FatalError as error:
                 self._give_up(error)
             except BaseException as error:  # noqa: BLE001 - whatever a reporter raises, the run and the others go on
@@ -259,23 +262,19 @@ class ReporterWorker:
 
     def _call_once(self, method: str, call: Callable[..., object]) -> None:
         try:
-            self._timed(method, call)()
+            self._timed(method, call)
         except BaseException as error:  # noqa: BLE001 - as above
             if not self.has_given_up:
                 self._note_failure(error)
 
-    def _timed(self, method: str, call: Callable[..., object]) -> Callable[..., object]:
-        """The same call, watched for a hang while it goes on."""
-
-        def watched(*arguments: Any) -> object:
-            self._call = Call(method=method, since=self._clock(), limit=self._timeouts.hang_seconds)
-            try:
-                return call(*arguments)
-            finally:
-                with self._lock:
-                    self._call = None
-
-        return watched
+    def _timed(self, method: str, call: Callable[..., T], *arguments: Any) -> T:
+        """Call, watched for a hang while it goes on."""
+        self._call = Call(method=method, since=self._clock(), limit=self._timeouts.hang_seconds)
+        try:
+            return call(*arguments)
+        finally:
+            with self._lock:
+                self._call = None
 
     def _give_up(self, error: BaseException) -> None:
         """Call nothing any more, but ``close``."""

@@ -7,6 +7,7 @@ from typing import Final
 
 import attrs
 
+from hostcore.events.merger import Line
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
 from hostcore.supervisor.delivery.reporter_worker import ReporterTimeouts, ReporterWorker
@@ -66,8 +67,12 @@ class Reporters:
         for worker in self._workers:
             worker.start()
 
-    def announce(self) -> None:
-        """The log has grown. Never waits."""
+    def announce(self, lines: Sequence[Line] = ()) -> None:
+        """The log has grown. Never waits.
+
+        :param lines: The newest; empty if they are not known.
+        """
+        self._log.note(lines)
         for worker in self._workers:
             worker.announce()
 

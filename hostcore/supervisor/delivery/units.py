@@ -311,9 +311,9 @@ class Inventory:
     def beginning(self, attempt: int) -> Iterator[Unit]:
         """That an attempt has begun, and with what job."""
         yield from self._documents(self.directory.attempts, f"{attempt}.json", kind="config", turn=Turn.FIRST)
-        yield from self._documents(
-            self.directory.record.parent, self.directory.record.name, kind="config", turn=Turn.FIRST
-        )
+        # The record last: who finds it in a mirror has found the run.
+        for path in (self.directory.lock, self.directory.record):
+            yield from self._documents(path.parent, path.name, kind="config", turn=Turn.FIRST)
 
     def growing_logs(self) -> Iterator[Unit]:
         """What happened so far: the event log, and what the ranks printed."""
@@ -342,7 +342,8 @@ class Inventory:
     def ending(self) -> Iterator[Unit]:
         """All documents of a run that has ended; how it has ended comes last."""
         yield from self._documents(self.directory.attempts, "*.json", kind="config")
-        yield from self._documents(self.directory.record.parent, "*.json", kind="config")
+        for pattern in (self.directory.lock.name, "*.json"):
+            yield from self._documents(self.directory.record.parent, pattern, kind="config")
         yield from self.plots()
         yield from self._documents(self.directory.logs, "*", kind="log")
         yield from self._documents(self.directory.path, self.directory.result.name, kind="result", turn=Turn.LAST)

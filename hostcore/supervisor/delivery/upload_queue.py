@@ -68,19 +68,39 @@ class Task:
 
 
 class UploadQueue:
-    """The tasks of one destination that are not done, in their order."""
+    """The tasks of one destination that are not done, in their order. Thousands may wait for the end of an outage."""
 
     def __init__(self) -> None:
-        self.tasks: list[Task] = []
+        self._turns: dict[Turn, dict[Unit, Task]] = {turn: {} for turn in Turn}
+
+    def __iter__(self) -> Iterator[Task]:
+        for tasks in self._turns.values():
+            yield from tasks.values()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._turns.values()))
+
+    def __contains__(self, task: Task) -> bool:
+        return self.find(task.unit) is task
 
     def add(self, task: Task) -> None:
         """Put a task behind those of the same turn."""
-        position = sum(other.unit.turn <= task.unit.turn for other in self.tasks)
-        self.tasks.insert(position, task)
+        self._turns[task.unit.turn][task.unit] = task
 
     def find(self, unit: Unit) -> Task | None:
         """The task of a unit; None if it is done or was never added."""
-        return next((task for task in self.tasks if task.unit is unit), None)
+        return self._turns[unit.turn].get(unit)
+
+    def remove(self, task: Task) -> None:
+        """Take a task out, which is there."""
+        del self._turns[task.unit.turn][task.unit]
+
+    def clear(self) -> list[Task]:
+        """Take all out."""
+        tasks = list(self)
+        for of_turn in self._turns.values():
+            of_turn.clear()
+        return tasks
 
     def candidates(self) -> Iterator[tuple[Task, UnitFile]]:
         """All files that may be copied now, those that should come first first.
@@ -88,9 +108,9 @@ class UploadQueue:
         What comes first is waited for until it has arrived or has failed: an outage of its own must not keep the rest.
         """
         first_is_missing = log_is_missing = False
-        for task in self.tasks:
+        for task in self:
             turn = task.unit.turn
-            if (turn > Turn.FIRST and first_is_missing) or (turn is Turn.LAST and task is not self.tasks[0]):
+            if (turn > Turn.FIRST and first_is_missing) or (turn is Turn.LAST and task is not next(iter(self))):
                 return
             for file in task.ready:
                 if file is not task.seal or not log_is_missing:
@@ -105,7 +125,7 @@ class UploadQueue:
         :param busy: Paths that are being copied: never two at once to one name.
         :param probing: Whether it is the one try of an outage: then any file, and the one that has waited longest.
         """
-        found = [(task, file) for task, file in self.candidates() if file.relative_path not in busy]
+        found = (one for one in self.candidates() if one[1].relative_path not in busy)
         if probing:
             return min(found, key=lambda one: one[0].not_before.get(one[1].relative_path, 0.0), default=None)
         return next((one for one in found if one[0].not_before.get(one[1].relative_path, 0.0) <= now), None)

@@ -44,8 +44,8 @@ class UploadScheduler:
         self._owed = owed
         self._clock = clock
         self._ledger: Ledger | None = None
-        #: What was handed out and has not arrived everywhere, in the order in which it came up.
-        self._units: dict[tuple[str, str], Unit] = {}
+        #: What was handed out and has not arrived everywhere, by name, in the order in which it came up.
+        self._units: dict[str, Unit] = {}
         #: What was given up for the limits' sake, and is not taken up again.
         self._given_up: set[tuple[str, str]] = set()
         self._newest_saved = (0, 0)
@@ -67,8 +67,8 @@ class UploadScheduler:
         self._ledger = ledger
         recovered = list(self._spool.recover())
         self._offer_all(self._inventory.beginning(attempt))
-        waiting = {unit.name: unit for unit in recovered if unit.kind == "checkpoint"}
-        committed = [unit for unit in self._inventory.committed() if not _is_same(unit, waiting.get(unit.name))]
+        waiting = {unit.key for unit in recovered if unit.kind == "checkpoint"}
+        committed = [unit for unit in self._inventory.committed() if unit.key not in waiting]
         self._offer_all(sorted([*recovered, *committed], key=_saved))
         self._offer_all(self._inventory.generated())
 
@@ -104,7 +104,9 @@ class UploadScheduler:
         :raises OSError: When it cannot be read.
         """
         unit = unit.hashed()
-        known = self._units.get(unit.key)
+        known = self._units.get(unit.name)
+        if known is not None and known.key != unit.key:
+            known = None  # an older one
         if known is not None or unit.key in self._given_up:
             if unit.spooled and (known is None or known.spooled != unit.spooled):
                 self._spool.drop(unit)
@@ -136,17 +138,16 @@ class UploadScheduler:
         return unit
 
     def _hand_out(self, unit: Unit) -> None:
-        for older in list(self._units.values()):
-            if older.name == unit.name:  # a step that was written again, a log that has grown
-                for uploader in self._uploaders:
-                    uploader.remove(older)
-                self._spool.drop(older)
-                del self._units[older.key]
+        older = self._units.pop(unit.name, None)
+        if older is not None:  # a step that was written again, a log that has grown
+            for uploader in self._uploaders:
+                uploader.remove(older)
+            self._spool.drop(older)
         if unit.kind == "checkpoint":
             self._newest_saved = max(self._newest_saved, _saved(unit))
             if any(uploader.lacks(unit) for uploader in self._uploaders):
                 self._copy_logs()
-        self._units[unit.key] = unit
+        self._units[unit.name] = unit
         for uploader in self._uploaders:
             uploader.add(unit)
 
@@ -154,10 +155,13 @@ class UploadScheduler:
         """Have the logs as they are now uploaded before the checkpoint that comes next, unless that was done lately."""
         now = self._clock()
         if self._logs_copied is not None and now - self._logs_copied < self._limits.log_seconds:
+            return  # before they are looked at: a thousand ranks have as many
+        size = self._inventory.log_bytes()
+        if self._logs_copied is not None and now - self._logs_copied < self._limits.live_of(size):
             return
         self._logs_copied = now
         self._event_log_copied = (now, self._inventory.event_log_bytes())
-        if not self._spool.has_room_for(self._inventory.log_bytes()):
+        if not self._spool.has_room_for(size):
             self._warn_once("spool.full", "the disk has no room for a copy of the logs: they are uploaded at the end")
             return
         self._offer_all(self._inventory.growing_logs())
@@ -176,7 +180,7 @@ class UploadScheduler:
 
         What an uploader has given up stays there, for the next attempt; a document need not.
         """
-        if self._units.get(unit.key) is not unit:
+        if self._units.get(unit.name) is not unit:
             return
         if any(uploader.has(unit) for uploader in self._uploaders):
             return
@@ -188,7 +192,7 @@ class UploadScheduler:
         if lacked:
             self._given_up.add(unit.key)
         self._spool.drop(unit)
-        del self._units[unit.key]
+        del self._units[unit.name]
 
     def look(self) -> None:
         """Look at calls that hang and at the event log, and hold the spool to its limits."""
@@ -203,22 +207,24 @@ class UploadScheduler:
                 if now - unit.waits_since > self._spool_seconds:
                     self._give_up(unit, f"it has waited for more than spool_seconds ({self._spool_seconds:g} s)")
         if self._spool_bytes:
-            self._shrink([unit for unit in older if unit.key in self._units])
+            self._shrink([unit for unit in older if self._units.get(unit.name) is unit])
 
     def _shrink(self, older: list[Unit]) -> None:
-        held = {key: bytes_held(unit) for key, unit in self._units.items()}
+        held = {name: bytes_held(unit) for name, unit in self._units.items()}
+        left = sum(held.values())
         # Those that are on their way last: else, of checkpoints that come faster than they go, none would ever arrive.
         under_way = {
             unit.version for unit in older if any(uploader.is_transferring(unit) for uploader in self._uploaders)
         }
         for unit in sorted(older, key=lambda unit: unit.version in under_way):
-            if sum(held.values()) <= self._spool_bytes:
+            if left <= self._spool_bytes:
                 return
-            if held.pop(unit.key):
+            left -= held[unit.name]
+            if held[unit.name]:
                 self._give_up(unit, f"more than spool_bytes ({self._spool_bytes}) wait, and newer ones go first")
 
     def _give_up(self, unit: Unit, why: str) -> None:
-        del self._units[unit.key]
+        del self._units[unit.name]
         self._given_up.add(unit.key)
         for uploader in self._uploaders:
             uploader.remove(unit, f"given up: {why}")
@@ -245,7 +251,3 @@ class UploadScheduler:
 def _saved(unit: Unit) -> tuple[int, int]:
     """The order of checkpoints: of two that the clock of the file system cannot tell apart, the later step is newer."""
     return unit.saved_ns, unit.step or 0
-
-
-def _is_same(unit: Unit, other: Unit | None) -> bool:
-    return other is not None and unit.version == other.version

@@ -39,7 +39,7 @@ class UploadLimits(Timeouts):
     #: Uploads at once, and calls that may hang beside them; of each uploader.
     at_once: int = 4
     lost: int = 4
-    #: The least time between two snapshots of the logs that grow.
+    #: The least time between two snapshots of the logs that grow; more if they are long.
     log_seconds: float = 300.0
     #: The event log alone is copied so often while it grows, less often if it is long: it is copied as a whole.
     live_seconds: float = 60.0
@@ -57,9 +57,9 @@ class UploadLimits(Timeouts):
         return self.hang_seconds + size / self.bytes_per_second
 
     def live_of(self, size: int) -> float:
-        """The least time between two copies of the event log, in seconds.
+        """The least time between two copies of the event log, or of all logs, in seconds.
 
-        :param size: Of the log, in bytes.
+        :param size: Of the log, or of all together, in bytes.
         """
         return max(self.live_seconds, size / self.live_bytes_per_second)
 
@@ -216,7 +216,7 @@ class UploadWorkers:
         with self._changed:
             task = self._queue.find(unit)
             if task is not None:
-                self._queue.tasks.remove(task)
+                self._queue.remove(task)
                 if why is not None:
                     self._give_up(task, why)
             self._changed.notify_all()
@@ -254,7 +254,7 @@ class UploadWorkers:
         with self._changed:
             self._finishing = last
             self._outages.breaker.hurry()
-            for task in self._queue.tasks:
+            for task in self._queue:
                 task.not_before.clear()
             self._changed.notify_all()
 
@@ -270,7 +270,7 @@ class UploadWorkers:
     def is_idle(self) -> bool:
         """Whether everything that was added has arrived or was given up; and, once no more comes, it is closed."""
         with self._changed:
-            if self._queue.tasks:
+            if self._queue:
                 return False
             return self._closed or not self._finishing or not self._opened
 
@@ -278,13 +278,20 @@ class UploadWorkers:
     def is_complete(self) -> bool:
         """Whether everything that was added has arrived."""
         with self._changed:
-            return not self._queue.tasks and not self._counters.given_up and self._unusable is None
+            return not self._queue and not self._counters.given_up and self._unusable is None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether nothing of what is left gets through. Asked again and again while a run waits for its end."""
+        with self._changed:
+            is_left = bool(self._queue) or any(call.item is not None and not call.lost for call in self._calls)
+            return not is_left or self._outages.breaker.outage_seconds > 0
 
     @property
     def backlog(self) -> Backlog:
         """What was done and what is left."""
         with self._changed:
-            counters, tasks = self._counters, self._queue.tasks
+            counters, tasks = self._counters, list(self._queue)
             left = [file for task in tasks for file in task.remaining]
             busy = [call.item[1] for call in self._calls if call.item is not None and not call.lost]
             return Backlog(
@@ -362,7 +369,7 @@ class UploadWorkers:
         going = [call for call in self._calls if not call.lost]
         if not self._opened:
             return (None, None) if self._calls else self._admitted("open", None)
-        if self._abandoned or (self._finishing and not self._queue.tasks):
+        if self._abandoned or (self._finishing and not self._queue):
             return (None if going else self._new_call("close", None)), None
         busy = {call.item[1].relative_path for call in going if call.item is not None}
         now = self._clock()
@@ -409,7 +416,7 @@ class UploadWorkers:
                 if not call.lost:
                     self._note_failure(call, error)
             else:
-                self._outages.note_success(self._queue.tasks)
+                self._outages.note_success(self._queue)
                 if call.item is None or receipt is None:
                     self._opened = True
                 else:
@@ -436,8 +443,8 @@ class UploadWorkers:
         else:
             return  # another call was made for it meanwhile
         self._counters.count(task, file, receipt)
-        if task.is_done and task in self._queue.tasks:
-            self._queue.tasks.remove(task)
+        if task.is_done and task in self._queue:
+            self._queue.remove(task)
             self._counters.complete(task)
             self._when_done(task.unit)
 
@@ -450,7 +457,7 @@ class UploadWorkers:
                 self._outages.note_useless(error, f"{call.method}: {_in_words(error)}")
             return
         task, file = call.item
-        if task not in self._queue.tasks:  # removed meanwhile
+        if task not in self._queue:  # removed meanwhile
             task.busy -= 1
             return
         why = error.message if isinstance(error, _Gone) else f"{file.relative_path}: {_in_words(error)}"
@@ -458,7 +465,7 @@ class UploadWorkers:
             task.put_back(file, until=0.0)
         elif is_fatal:
             task.busy -= 1
-            self._queue.tasks.remove(task)
+            self._queue.remove(task)
             self._give_up(task, why)
         else:
             self._outages.put_back(call, task, file, error, why)
@@ -483,7 +490,7 @@ class UploadWorkers:
             return
         call.lost = True
         self._start_thread()
-        if task in self._queue.tasks:
+        if task in self._queue:
             self._outages.put_back(call, task, file, error, f"{file.relative_path}: {why}")
         self._changed.notify_all()
 
@@ -496,8 +503,7 @@ class UploadWorkers:
         """Copy nothing in this attempt, and tell it once."""
         self._unusable = why
         self._counters.report("", f"{why}; nothing is uploaded in this attempt", will_retry=False)
-        tasks, self._queue.tasks = self._queue.tasks, []
-        for task in tasks:
+        for task in self._queue.clear():
             self._counters.given_up[task.unit.name] = why
             self._when_done(task.unit)
 

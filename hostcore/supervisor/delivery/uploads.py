@@ -126,7 +126,7 @@ class Uploads:
     def hear(self, event: Event) -> None:
         """Take in an event that was written to the log: link what it tells of into the spool. Does no I/O but that."""
         payload = event.payload
-        if self._is_over or not isinstance(payload, events.CheckpointSaved | events.SampleSaved):
+        if self._is_over or not isinstance(payload, (events.CheckpointSaved, events.SampleSaved)):
             return
         if event.src is not None and event.src[1] != self._attempt:
             return  # of an earlier attempt, whose supervisor died before it could read this: see scan
@@ -193,8 +193,7 @@ class Uploads:
 
     def is_stuck(self) -> bool:
         """Whether nothing gets done: the scheduler is idle, and each uploader that has work left is in an outage."""
-        waiting = [uploader.backlog for uploader in self._uploaders]
-        return not self._is_at_work and all(one.outage_seconds for one in waiting if one.files)
+        return not self._is_at_work and all(uploader.is_stuck for uploader in self._uploaders)
 
     def missing(self) -> list[str]:
         """The labels of required uploaders that have not copied everything."""

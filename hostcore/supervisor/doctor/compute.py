@@ -2,10 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from hostcore.probe import Answer, Probe
+from hostcore.probe import Answer
 from hostcore.supervisor.device_leases import DeviceLeasesUnusable, device_holders
 from hostcore.supervisor.doctor.finding import Finding, Status, size
 
@@ -15,21 +15,6 @@ _FREE_SHARE: Final = 0.5
 _HIDING: Final = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 #: Of the end of the standard error of a probe that failed.
 _OUTPUT_LINES: Final = 10
-
-
-def machine_probe() -> Probe:
-    """Ask about torch, the CPU, and what accelerators there are."""
-    return Probe("hostcore.worker.probe.machine")
-
-
-def device_probe(device: str) -> Probe:
-    """Ask an accelerator to multiply."""
-    return Probe("hostcore.worker.probe.device", [device])
-
-
-def accelerators_of(machine: Answer) -> Sequence[Mapping[str, Any]]:
-    """The accelerators that torch can use; the first is ``cuda:0`` or ``mps``."""
-    return machine.last("accelerators") or ()
 
 
 def machine_findings(machine: Answer) -> Iterator[Finding]:
@@ -126,7 +111,8 @@ def device_finding(device: Mapping[str, Any], answer: Answer) -> Finding:
         )
     if answer.trouble and name != "cpu":
         finding = f"it does not compute: {answer.trouble}"
-        return _broken(f"device.{name}", answer, finding, _free_or_hide(name), details)
+        remedy = f"see whether others hold {name} (nvidia-smi); leave it out with CUDA_VISIBLE_DEVICES, or replace it"
+        return _broken(f"device.{name}", answer, finding, remedy, details)
     finding = "; ".join(_told(precision, one) for precision, one in products.items())
     status: Status = "ok"
     hint = None
@@ -164,7 +150,3 @@ def _reinstall(machine: Answer) -> str:
         return f"see whether {file or sys.prefix} is on a file server that is slow; --timeout waits longer"
     where = f" (it is imported from {file})" if file else ""
     return f"reinstall torch{where}: python -m pip install --force-reinstall torch"
-
-
-def _free_or_hide(name: str) -> str:
-    return f"see whether others hold {name} (nvidia-smi); leave it out with CUDA_VISIBLE_DEVICES, or replace it"

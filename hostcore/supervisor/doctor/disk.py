@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hostcore.probe import Answer, Probe
+from hostcore.probe import Answer
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.supervisor.doctor.finding import Finding, Status, size
 
@@ -17,11 +17,6 @@ _NETWORK: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "afs", "9p", "glusterfs", "virtiofs"}
 )
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-
-
-def disk_probe(folder: Path) -> Probe:
-    """Ask how writing to a folder goes."""
-    return Probe("hostcore.supervisor.doctor.disk_probe", [str(folder)])
 
 
 def disk_findings(answer: Answer, folder: Path) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """What was looked at on a machine, and what was found."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import attrs
@@ -30,11 +30,6 @@ class Finding:
     def as_dict(self) -> dict[str, Any]:
         """The finding as plain JSON."""
         return attrs.asdict(self, filter=lambda field, _: field.metadata.get("told", True))
-
-
-def is_ok(findings: Iterable[Finding]) -> bool:
-    """Whether nothing failed."""
-    return all(one.status != "failed" for one in findings)
 
 
 def size(count: float) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.requirements import CONTRACT, check_contract_version, undeclared
 from hostcore.supervisor.doctor.finding import Finding
@@ -17,13 +17,6 @@ from hostcore_hookspecs.api_version import API_VERSION
 _OWN: Final = "hostcore"
 _BUILTIN: Final = "hostcore-builtin-plugins"
 _MOST_NAMED: Final = 3
-
-
-def installed_findings() -> Iterator[Finding]:
-    """All of them."""
-    yield python_finding()
-    yield requirements_finding()
-    yield plugins_finding(discover())
 
 
 def python_finding() -> Finding:

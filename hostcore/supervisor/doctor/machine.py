@@ -6,18 +6,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from hostcore.probe import Answer
-from hostcore.supervisor.doctor.compute import (
-    accelerators_of,
-    device_finding,
-    device_probe,
-    held_findings,
-    machine_findings,
-    machine_probe,
-)
-from hostcore.supervisor.doctor.disk import disk_findings, disk_probe
+from hostcore.plugins.discover import discover
+from hostcore.probe import Answer, Probe
+from hostcore.supervisor.doctor.compute import device_finding, held_findings, machine_findings
+from hostcore.supervisor.doctor.disk import disk_findings
 from hostcore.supervisor.doctor.finding import Finding
-from hostcore.supervisor.doctor.installed import installed_findings
+from hostcore.supervisor.doctor.installed import plugins_finding, python_finding, requirements_finding
 from hostcore.supervisor.doctor.ranks import adding_up
 from hostcore.supervisor.doctor.settings import settings_finding
 from hostcore.supervisor.doctor.system import system_findings
@@ -33,8 +27,11 @@ def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding
     :param timeout_seconds: For each of what may hang: the disk, torch, the devices together, the ranks together.
     """
     with ExitStack() as stack:
-        disk, machine = (stack.enter_context(probe) for probe in (disk_probe(folder), machine_probe()))
-        yield from installed_findings()
+        disk = stack.enter_context(Probe("hostcore.supervisor.doctor.disk_probe", [str(folder)]))
+        machine = stack.enter_context(Probe("hostcore.worker.probe.machine"))
+        yield python_finding()
+        yield requirements_finding()
+        yield plugins_finding(discover())
         yield settings_finding(os.environ)
         yield from system_findings()
         yield from disk_findings(disk.answer(timeout_seconds), folder)
@@ -46,9 +43,9 @@ def examine_machine(folder: Path, *, timeout_seconds: float) -> Iterator[Finding
 
 def _together(machine: Answer, timeout_seconds: float) -> Iterator[Finding]:
     """The accelerators, then ranks on them and on the CPU; nothing of it if torch does not work."""
-    torch, found = machine.last("torch"), accelerators_of(machine)
+    torch, found = machine.last("torch"), machine.last("accelerators") or ()
     with ExitStack() as stack:
-        probes = [(one, stack.enter_context(device_probe(one["name"]))) for one in found]
+        probes = [(one, stack.enter_context(Probe("hostcore.worker.probe.device", [one["name"]]))) for one in found]
         for one, probe in probes:
             yield device_finding(one, probe.answer(timeout_seconds))
     if torch is None or not torch["distributed"]:

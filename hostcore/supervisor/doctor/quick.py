@@ -83,5 +83,5 @@ def _size_of_newest(plan: RunPlan) -> int:
     """Of the checkpoint that the run goes on from, which the next one resembles; 0: it is not known yet."""
     if records := committed(plan.checkpoints_dir):
         return records[-1].size
-    parent = plan.fetched.parent or plan.spec.begins_from
+    parent = plan.fetched_parent or plan.spec.begins_from
     return load_record(Path(parent)).record.size if parent else 0

@@ -10,12 +10,12 @@ from hostcore.supervisor.device_leases import DEVICES_DIR_VARIABLE
 from hostcore.supervisor.doctor.finding import Finding
 from hostcore.supervisor.ranks.engine import (
     ADMISSION_VARIABLE,
+    MASTER_SOCKET_VARIABLE,
     START_VARIABLE,
     SUPERVISOR_VARIABLE,
     Engine,
     InvalidRanks,
 )
-from hostcore.supervisor.workers.spawn import MASTER_SOCKET_VARIABLE
 
 #: Those that hostcore reads or sets.
 OWN: Final = frozenset(
@@ -27,7 +27,6 @@ OWN: Final = frozenset(
         DEVICES_DIR_VARIABLE,
         "HOSTCORE_SERVER",
         RUNS_DIR_VARIABLE,
-        ADMISSION_VARIABLE,
         MASTER_SOCKET_VARIABLE,
         START_VARIABLE,
         SUPERVISOR_VARIABLE,

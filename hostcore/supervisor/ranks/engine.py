@@ -15,11 +15,25 @@ SUPERVISOR_VARIABLE: Final = "HOSTCORE_SUPERVISOR"
 START_VARIABLE: Final = "HOSTCORE_START"
 #: A secret that all ranks of a launch share, so that they can meet without a folder that all of them see.
 ADMISSION_VARIABLE: Final = "HOSTCORE_RANKS_SECRET"
+#: What torchrun sets for each rank. Of several ranks each has all of them, a single rank has none: libraries such as
+#: accelerate take one of them for the promise that there is a process group to join.
+RANK_VARIABLES: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+#: Where rank 0 finds the number of the listening socket that it has inherited.
+MASTER_SOCKET_VARIABLE: Final = "HOSTCORE_MASTER_FD"
 #: Characters; a shorter secret could be guessed.
 _SHORTEST_SECRET: Final = 16
 #: How many ports behind the engine's own rank 0 may listen at, for ranks that share a secret.
 _PORTS: Final = 8
 _LOOPBACK: Final = re.compile(r"localhost|127\.[0-9.]+|::1")
+
+
+def without_ranks(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the ranks that something around it has."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith("TORCHELASTIC_") and name not in (MASTER_SOCKET_VARIABLE, *RANK_VARIABLES)
+    }
 
 
 class InvalidRanks(HostcoreError):

@@ -9,16 +9,15 @@ sends to rank 0 what the worker writes: see :mod:`hostcore.supervisor.ranks.rank
 
 import secrets
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostcore.background import in_background
 from hostcore.events.codec import CorruptLog, encode_payload
 from hostcore.events.merger import Entry, RankTail
 from hostcore.job.secrets import remember_secrets
@@ -27,11 +26,13 @@ from hostcore.plugins.errors import as_content
 from hostcore.plugins.resolve import select
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, INVALID
 from hostcore.supervisor.abandoned import ORPHAN_SECONDS
 from hostcore.supervisor.attempt.ending import is_end
+from hostcore.supervisor.environment import job_python
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import load_here
 from hostcore.supervisor.ranks.engine import ADMISSION_VARIABLE, Engine
@@ -48,10 +49,12 @@ from hostcore.supervisor.ranks.rendezvous import (
 from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
 from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
-from hostcore.supervisor.writable import unwritable
+from hostcore.supervisor.writable import file_errors, unwritable
 from hostcore_hookspecs.errors import HostcoreError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 Tell = Callable[[str], object]
 
 _CONNECT_SECONDS: Final = 5.0
@@ -226,12 +229,9 @@ class _RankAgent:
         """Do what rank 0 says."""
         if kind == "start" and self._folder is not None:
             folder = self._folder  # fetching the inputs may take long, and rank 0 may cancel the start meanwhile
-            self._preparing = _in_background(lambda: self._prepare(folder, **content))
+            self._preparing = in_background(lambda: self._prepare(folder, **content), "bringing the inputs")
         elif kind == "start":
-            contract, output = Path(content["contract"]), Path(content["output"])
-            self._contract = WorkerContract.read(contract)
-            remember_secrets(read_document(Path(self._contract.job_spec_path)))
-            self._workers.start(self._spawn, [(contract, output)])
+            self._start_here(Path(content["contract"]), Path(content["output"]))
         elif kind == "took":
             if self._sender is not None:
                 self._sender.took()
@@ -243,12 +243,31 @@ class _RankAgent:
         else:
             self._workers.send(kind, content)
 
+    def _start_here(self, path: Path, output: Path) -> None:
+        """Start the worker of a rank that sees the run directory; one of an environment, once that is here, too."""
+        told = self._contract = WorkerContract.read(path)
+        remember_secrets(read_document(Path(told.job_spec_path)))
+        if not told.has_environment:
+            self._workers.start(self._spawn, [(path, output)])
+            return
+
+        def prepare() -> tuple[WorkerContract, Path, Path]:
+            directory = RunDirectory(Path(told.run_dir))
+            with file_errors(directory):
+                here = _with_python(told, directory.read_lock(), self._tell)
+                if here != told:
+                    here.write(path)
+                return here, path, output
+
+        self._preparing = in_background(prepare, "building the environment")
+
     def _prepare(
-        self, folder: NodeFolder, contract: Mapping[str, Any], record: Mapping[str, Any]
+        self, folder: NodeFolder, contract: Mapping[str, Any], record: Mapping[str, Any], lock: str | None
     ) -> tuple[WorkerContract, Path, Path]:
         """Make the worker's folder, and bring what the job needs to this machine."""
         remember_secrets(record)
         local, path, output = folder.prepare(contract, record, rank=self._engine.rank)
+        local = _with_python(local, lock, self._tell)
         local = attrs.evolve(local, inputs=_inputs(Path(local.job_spec_path), self._tell))
         local.write(path)
         return local, path, output
@@ -261,12 +280,14 @@ class _RankAgent:
         try:
             self._contract, contract, output = prepared.result()
         except (HostcoreError, OSError) as error:
-            assert self._folder is not None
-            told = unwritable(self._folder.path, error) if isinstance(error, OSError) else error
-            self._line.send("invalid", as_content(told))
+            if isinstance(error, OSError):
+                assert self._folder is not None
+                error = unwritable(self._folder.path, error)
+            self._line.send("invalid", as_content(error))
             self._tell_exit(WorkerExit(INVALID))
             return
-        self._sender = Sender(files_of(self._contract, output), self._line.send)
+        if self._folder is not None:
+            self._sender = Sender(files_of(self._contract, output), self._line.send)
         self._workers.start(self._spawn, [(contract, output)])
 
     def _spawn(self, rank: int, contract: Path, output: Path) -> WorkerProcess:  # noqa: ARG002 - it is the only one here
@@ -317,6 +338,26 @@ class _RankAgent:
             list(self._workers.listen())
 
 
+def _with_python(contract: WorkerContract, lock: str | None, tell: Tell) -> WorkerContract:
+    """What a contract is to say on this machine, where the job's environment is in another place.
+
+    :param contract: As rank 0 has written it; the run's record is here.
+    :param lock: What rank 0's environment was built from, and so is the one here; None for an interpreter.
+    :raises HostcoreError: When there is no such interpreter here, or the environment cannot be built.
+    """
+    spec = RunRecord.read(Path(contract.job_spec_path)).spec()
+    if spec.environment is None:
+        return contract
+    try:
+        python, _ = job_python(spec.environment, discover(), lock=lock, job_dir=spec.job_dir, tell=tell)
+    except HostcoreError as error:
+        error.message = f"on {socket.gethostname()}: {error.message}"
+        raise
+    if spec.environment.used_by == "programs":
+        return attrs.evolve(contract, programs_python=python.executable)
+    return attrs.evolve(contract, python=python.executable)
+
+
 def _inputs(record: Path, tell: Tell) -> dict[str, str]:
     """Bring the inputs and weights of a job to this machine, as rank 0 has brought them to its own.
 
@@ -326,19 +367,5 @@ def _inputs(record: Path, tell: Tell) -> dict[str, str]:
     spec = RunRecord.read(record).spec()
     if not spec.inputs and not spec.weights:
         return {}
-    resolvers = [one for one in select(spec, discover()) if one.ref.kind == "resolver"]
+    resolvers = [one for one in select(spec, discover(), room="supervisor") if one.ref.kind == "resolver"]
     return fetch_inputs(spec, load_here(resolvers, job_dir=spec.job_dir)["resolver"], tell)
-
-
-def _in_background(action: Callable[[], T]) -> Future[T]:
-    """Do something in a thread that this process does not wait for when it ends."""
-    future: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(action())
-        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="bringing the inputs").start()
-    return future

@@ -28,21 +28,27 @@ import hmac
 import json
 import os
 import re
+import resource
 import secrets
-import select
+import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
+from hostcore.background import in_background
 from hostcore.job.paths import is_object_store
 from hostcore.job.spec import JobSpec
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document
 from hostcore.runs.result import FAILED, INVALID
 from hostcore.supervisor.interrupts import Asked, Interrupts
@@ -65,6 +71,8 @@ LONGEST_HELLO: Final = 4096
 #: How long another rank may take to kill its worker.
 _KILL_SECONDS: Final = 10.0
 _TICK_SECONDS: Final = 0.1
+#: Files that a supervisor has open besides its lines to the ranks, at the most.
+_OWN_FILES: Final = 512
 #: The file by which a rank shows that it sees the folder of the runs.
 _PROBE: Final = re.compile(r"[0-9a-f]{32}\.probe")
 
@@ -153,6 +161,24 @@ def _listen_at(port: int, *, on_loopback: bool) -> socket.socket:
     return socket.create_server(("", port), backlog=128)
 
 
+def _readable(watched: "Sequence[socket.socket | _Line]", seconds: float) -> "list[socket.socket | _Line]":
+    """Those that something can be read from, once there is one. Unlike ``select``, for any number of open files."""
+    with selectors.PollSelector() as selector:
+        for one in watched:
+            selector.register(one, selectors.EVENT_READ, one)
+        return [key.data for key, _ in selector.select(seconds)]
+
+
+def _allow_files(ranks: int) -> None:
+    """Raise this process's limit on open files, as far as it may be raised: each rank has a line."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = ranks + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with suppress(OSError, ValueError):  # where it may not be raised, a machine refuses the rank that is too many
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
 class Rendezvous:
     """The ranks of an engine's start, as rank 0 sees them. To be entered before anything else is done.
 
@@ -174,19 +200,20 @@ class Rendezvous:
         self._start = secrets.token_hex(8)
         self._token = secrets.token_hex(16)
         self._listening: socket.socket | None = None
-
-    @property
-    def world_size(self) -> int:
-        """How many there are."""
-        return self.engine.world_size
+        #: Admits those who come, until it has all ranks or none is listened for any more.
+        self._admitting: Future[None] | None = None
+        self._stopped = threading.Event()
 
     def __enter__(self) -> "Rendezvous":
+        _allow_files(self.engine.world_size)
         ports = self.engine.ports if self.engine.secret else []
         # Who shares a secret comes from another machine, whatever this one is called here.
         on_loopback = self.engine.is_local if not ports else self.engine.world_size == self.engine.local_world_size
         self._listening = _listen(ports, on_loopback=on_loopback)
         port = self._listening.getsockname()[1]
         RankZeroAddress(host=socket.gethostname(), port=port, token=self._token).write(self._file)
+        # Beside what rank 0 does before it waits for them: an environment may take longer to build than ranks look.
+        self._admitting = in_background(partial(self._admit_all, self._listening), "admitting ranks")
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, _: object) -> None:
@@ -225,25 +252,33 @@ class Rendezvous:
 
     def _wait_for_all(self, seconds: float, *, unless: Callable[[], bool] = lambda: False) -> None:
         due = time.monotonic() + seconds
-        while self._listening is not None and not unless():
-            watched: list[socket.socket | _Line] = [self._listening, *self._unproven]
-            ready = select.select(watched, [], [], _TICK_SECONDS)[0]
-            for line in [one for one in self._unproven if one in ready]:
-                self._admit(line)
-            if self._listening in ready:
-                self._challenge(self._listening.accept()[0])
-            for line in [one for one, (_, until) in self._unproven.items() if time.monotonic() >= until]:
-                self._reject(line)
-            missing = [rank for rank in range(1, self.engine.world_size) if rank not in self._lines]
-            if not missing:
+        while self._admitting is not None and self._listening is not None and not unless():
+            wait([self._admitting], min(_TICK_SECONDS, max(0.0, due - time.monotonic())))
+            if self._admitting.done():
+                self._admitting.result()
                 self._stop_listening()
             elif time.monotonic() >= due:
                 raise RanksMissing(
-                    f"rank {', '.join(map(str, missing))} did not come within {seconds:g} s",
+                    f"rank {', '.join(map(str, self._missing))} did not come within {seconds:g} s",
                     file=str(self._file),
                     hint="HOSTCORE_RUNS_DIR must name the same folder for all ranks, on all machines; or all of them "
                     f"need the same {ADMISSION_VARIABLE}, and reach rank 0 at MASTER_ADDR",
                 )
+
+    @property
+    def _missing(self) -> list[int]:
+        return [rank for rank in range(1, self.engine.world_size) if rank not in self._lines]
+
+    def _admit_all(self, listening: socket.socket) -> None:
+        """Admit the ranks that come. In a thread of its own; until that has ended, all who come belong to it."""
+        while self._missing and not self._stopped.is_set():
+            ready = _readable([listening, *self._unproven], _TICK_SECONDS)
+            for line in [one for one in self._unproven if one in ready]:
+                self._admit(line)
+            if listening in ready:
+                self._challenge(listening.accept()[0])
+            for line in [one for one, (_, until) in self._unproven.items() if time.monotonic() >= until]:
+                self._reject(line)
 
     def _challenge(self, connection: socket.socket) -> None:
         """Ask one who has connected for a proof; it is not waited for."""
@@ -288,6 +323,9 @@ class Rendezvous:
         return isinstance(probe, str) and bool(_PROBE.fullmatch(probe)) and (self._file.parent / probe).exists()
 
     def _stop_listening(self) -> None:
+        self._stopped.set()
+        if self._admitting is not None:
+            wait([self._admitting])
         for connection in list(self._unproven):
             self._reject(connection)
         if self._listening is not None:
@@ -308,7 +346,11 @@ class Rendezvous:
         if rank in self._without_folder:
             written = WorkerContract.read(contract)
             line.received = Received(files_of(written, output))
-            told = {"contract": attrs.asdict(written), "record": read_document(Path(written.job_spec_path))}
+            told = {
+                "contract": attrs.asdict(written),
+                "record": read_document(Path(written.job_spec_path)),
+                "lock": RunDirectory(Path(written.run_dir)).read_lock() if written.has_environment else None,
+            }
         line.send("start", told)
         return _WorkerElsewhere(line)
 

@@ -19,12 +19,13 @@ from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
 from hostcore.runs.attempts import newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.documents import lives
 from hostcore.runs.orphaned import is_orphaned, remove_orphaned
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.opening import RunConflict, require_same_job
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.remote.checkpoints import bring_newest
-from hostcore.supervisor.remote.mirror import Mirror, mirror_of
+from hostcore.supervisor.remote.mirror import LOCK, Mirror, mirror_of
 from hostcore.supervisor.remote.store import Location, StoreError
 from hostcore.supervisor.writable import file_errors
 
@@ -145,15 +146,12 @@ def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell) -> None:
     try:
         runs.mkdir(parents=True, exist_ok=True)
         temporary = outer / plan.spec.run_id
-        fetch_run(mirror, temporary, plan.checkpoints_dir if _is_elsewhere(plan) else None, tell)
+        is_elsewhere = plan.checkpoints_dir != plan.directory.checkpoints
+        fetch_run(mirror, temporary, plan.checkpoints_dir if is_elsewhere else None, tell)
         remove_orphaned(plan.directory)
         _move_into_place(temporary, place)
     finally:
         shutil.rmtree(outer, ignore_errors=True)
-
-
-def _is_elsewhere(plan: RunPlan) -> bool:
-    return plan.checkpoints_dir != plan.directory.checkpoints
 
 
 def _move_into_place(temporary: Path, path: Path) -> None:
@@ -171,7 +169,7 @@ def _remove_leftovers(runs: Path, run_id: str) -> None:
     prefix = f".adopting-{run_id}-{socket.gethostname()}-"
     for left in runs.glob(f"{prefix}*"):
         pid = left.name.removeprefix(prefix)  # no number: of another machine, whose name begins like this one's
-        if pid.isdecimal() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if pid.isdecimal() and not lives(int(pid)):
             shutil.rmtree(left, ignore_errors=True)
 
 
@@ -185,11 +183,11 @@ def fetch_run(mirror: Mirror, target: Path, checkpoints: Path | None, tell: Tell
     directory = RunDirectory(target)
     directory.make()
     attempts = mirror.attempts()
-    for name in ("config/run.json", *(f"attempts/{number}.json" for number in attempts), "result.json"):
+    for name in (LOCK, "config/run.json", *(f"attempts/{number}.json" for number in attempts), "result.json"):
         content = mirror.place.below(name).read()
         if content is not None:
             write_file(target / name, [content])
-        elif name != "result.json":  # it was there a moment ago
+        elif name not in (LOCK, "result.json"):  # it was there a moment ago
             raise StoreError(f"{mirror.uri}/{name} is gone", code="store.missing", file=mirror.uri)
     _bring_log(mirror.place.below("logs/events.jsonl"), directory.events)
     _tell_of_end(directory, max(attempts, default=0), tell)

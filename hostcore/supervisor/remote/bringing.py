@@ -11,7 +11,7 @@ import attrs
 
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.opening import examine_run
-from hostcore.supervisor.plan import Fetched, RunPlan
+from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.remote.adopting import adopt_from_mirror
 from hostcore.supervisor.remote.checkpoints import fetch_parent
 from hostcore.supervisor.remote.inputs import examine_inputs, fetch_inputs
@@ -30,12 +30,11 @@ def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> tuple[Ru
     """
     require_places(plan.spec)
     adopt_from_mirror(plan, tell)
-    plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
+    plan = attrs.evolve(plan, fetched_parent=fetch_parent(plan, tell))
     finished = examine_run(plan, launched=launched)
     if finished is not None:
         return plan, finished  # its inputs are not needed
-    inputs = fetch_inputs(plan.spec, plan.resolvers, tell)
-    return attrs.evolve(plan, fetched=attrs.evolve(plan.fetched, inputs=inputs)), None
+    return attrs.evolve(plan, inputs=fetch_inputs(plan.spec, plan.resolvers, tell)), None
 
 
 def examine_surroundings(plan: RunPlan, tell: Tell) -> RunPlan:
@@ -46,6 +45,6 @@ def examine_surroundings(plan: RunPlan, tell: Tell) -> RunPlan:
     :raises HostcoreError: What is wrong with the inputs, or with the checkpoint.
     """
     require_places(plan.spec)
-    plan = attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, tell)))
+    plan = attrs.evolve(plan, fetched_parent=fetch_parent(plan, tell))
     examine_inputs(plan.spec, plan.resolvers)
     return plan

@@ -1,13 +1,13 @@
 """The inputs and weights of a job: resolved to paths and URIs, and brought to this machine."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
 
-from hostcore.errors import Errors, all_errors
+from hostcore.errors import Errors, for_each
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
 from hostcore.job.layers import mark
@@ -70,19 +70,8 @@ def sources(spec: JobSpec, resolvers: Sequence[Component]) -> list[Source]:
     if not spec.inputs and spec.weights is None:
         return []
     asked = _Resolvers(spec, resolvers)
-    found: list[Source] = []
-    errors: list[HostcoreError] = []
-    if spec.weights is not None:
-        found.append(Source(name="weights", pointer="/weights", location=spec.weights))
-    for name, one in spec.inputs.items():
-        try:
-            found.append(_source(name, one, asked))
-        except HostcoreError as error:
-            errors += all_errors(error)
-    if errors:
-        mark(errors, spec.origins)
-        raise Errors(errors)
-    return found
+    weights = [Source(name="weights", pointer="/weights", location=spec.weights)] if spec.weights is not None else []
+    return [*weights, *_each(spec.inputs.items(), lambda one: _source(*one, asked), spec)]
 
 
 def _source(name: str, one: InputSpec, resolvers: "_Resolvers") -> Source:
@@ -130,7 +119,7 @@ class _Resolvers:
                 pointer=pointer,
                 hint="a resolver returns a URI, an absolute path, or None",
             )
-        if is_uri(ref) or Path(ref).is_absolute() or self._lies_beside_the_job(ref):
+        if is_uri(ref) or Path(ref).is_absolute() or Path(absolute(ref, self.job_dir)).exists():
             return ref
         raise UnresolvedInput(
             f"no resolver knows where {ref!r} is",
@@ -138,9 +127,6 @@ class _Resolvers:
             hint=(f"asked were: {self._names()}; " if self._components else 'the job lists no "resolvers"; ')
             + "what is not a reference is an absolute path, a path that begins with ./, or a URI",
         )
-
-    def _lies_beside_the_job(self, ref: str) -> bool:
-        return Path(absolute(ref, self.job_dir)).exists()
 
     def _answer(self, ref: str, context: ResolveContext, pointer: str) -> object:
         if self._resolve is None:
@@ -163,11 +149,7 @@ class _Resolvers:
             ) from error
 
     def _names(self) -> str:
-        return ", ".join(_labels(self._components))
-
-
-def _labels(components: Sequence[Component]) -> Iterator[str]:
-    return (one.ref.provenance for one in components)
+        return ", ".join(one.ref.provenance for one in self._components)
 
 
 class InputMissing(HostcoreError):
@@ -211,18 +193,12 @@ def examine_inputs(spec: JobSpec, resolvers: Sequence[Component]) -> None:
 
 
 def _each(items: Iterable[A], act: Callable[[A], B], spec: JobSpec) -> list[B]:
-    """What comes of each item; all errors at once."""
-    done: list[B] = []
-    errors: list[HostcoreError] = []
-    for item in items:
-        try:
-            done.append(act(item))
-        except HostcoreError as error:
-            errors += all_errors(error)
-    if errors:
-        mark(errors, spec.origins)
-        raise Errors(errors)
-    return done
+    """What comes of each item; all errors at once, each with the option that is to blame."""
+    try:
+        return for_each(items, act)
+    except Errors as found:
+        mark(found.errors, spec.origins)
+        raise
 
 
 def _found(one: Source, tell: Tell) -> tuple[Source, Path] | _Absent:

@@ -18,6 +18,8 @@ from hostcore.supervisor.delivery.subscription import prefix_of
 from hostcore.supervisor.remote.store import Location, StoreError
 
 BASE = "/checkpoint_base_uri"
+#: What the environment of a run was built from; not there if it has none of its own.
+LOCK = "config/pylock.toml"
 
 
 def storage_options(spec: JobSpec) -> Mapping[str, Any]:
@@ -85,6 +87,14 @@ class Mirror:
         """
         content = self.place.below("config/run.json").read()
         return None if content is None else record_of(content, f"{self.uri}/config/run.json")
+
+    def lock(self) -> str | None:
+        """What the environment of the run was built from; None if it has none of its own, or there is no run here.
+
+        :raises StoreError: When the store cannot be asked.
+        """
+        content = self.place.below(LOCK).read()
+        return None if content is None else content.decode(errors="replace")
 
     def attempts(self) -> list[int]:
         """The attempts that were begun, oldest first."""

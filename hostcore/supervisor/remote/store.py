@@ -3,9 +3,8 @@
 import errno
 import hashlib
 import importlib.util
-import queue
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
+from hostcore.background import in_background
 from hostcore.job.paths import is_uri
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -179,22 +179,11 @@ class Location:
 
 def _answered(call: Callable[[], T], seconds: float) -> T:
     """Call something that may hang, in a thread that is left to itself then."""
-    answers: queue.SimpleQueue[tuple[T | None, BaseException | None]] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answers.put((call(), None))
-        except BaseException as error:  # noqa: BLE001 - raised below, in the thread that has asked
-            answers.put((None, error))
-
-    threading.Thread(target=ask, name="hostcore store", daemon=True).start()
-    try:
-        answer, error = answers.get(timeout=seconds)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {seconds:g} seconds") from None
-    if error is not None:
-        raise error
-    return answer  # type: ignore[return-value]
+    answer = in_background(call, "hostcore store")
+    wait([answer], seconds)
+    if not answer.done():
+        raise TimeoutError(f"no answer within {seconds:g} seconds")
+    return answer.result()
 
 
 def _last(path: str, uri: str) -> str:

@@ -1,4 +1,9 @@
-"""Bringing files here: several at once, checked, on the disk when it returns, and nothing of them if it fails."""
+"""Bringing files here: several at once, checked, on the disk when it returns, and nothing of them if it fails.
+
+A transfer is stalled when its store gives nothing for ``STALL_SECONDS``. Progress is a byte that the file system
+reports, or a file that grows on the disk: ``file://`` and ``sftp://`` copy without a report. While this machine hashes
+a file or syncs it, no store is waited for, and the time does not count.
+"""
 
 import hashlib
 import queue
@@ -27,7 +32,7 @@ if TYPE_CHECKING:
 
 _THREADS: Final = 8
 _TRIES: Final = 3
-#: A transfer of which no byte arrives for so long will not be finished.
+#: A transfer without progress for so long will not be finished.
 STALL_SECONDS: Final = 120.0
 _TICK_SECONDS: Final = 0.2
 #: How long the other threads may take to stop when one has failed.
@@ -102,8 +107,10 @@ def bring(
 
     :param label: What the progress bar says; there is one on a terminal.
     :param pointer: Where the job names them.
+    :param stall_seconds: Without progress; see the module.
     :return: The SHA-256 of each, in the order of ``wanted``.
     :raises WrongContent: When one has another size or checksum than it should.
+    :raises Stalled: When nothing arrives any more.
     :raises StoreError: When one cannot be read, or there is no room.
     """
     if not wanted:
@@ -114,8 +121,6 @@ def bring(
     with shown_progress(label, sum(one.size or 0 for one in wanted) or None) as show:
         try:
             transfer.run(threads, show, stall_seconds)
-        except Stalled:
-            raise  # there is no waiting for threads that hang
         except Exception:
             transfer.cancelled.set()
             transfer.join()
@@ -156,6 +161,10 @@ class _Transfer:
         self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._moved = 0
+        #: The files that the store is asked for now.
+        self._arriving: set[Path] = set()
+        #: How many threads hash a file, or sync it.
+        self._at_disk = 0
         self._threads: list[threading.Thread] = []
         self.cancelled = threading.Event()
         self.digests: dict[int, str] = {}
@@ -166,20 +175,27 @@ class _Transfer:
             thread = threading.Thread(target=self._work, name=f"hostcore fetch {number + 1}", daemon=True)
             thread.start()
             self._threads.append(thread)
-        moved, moved_at = -1, time.monotonic()
+        seen: object = None
+        seen_at = time.monotonic()
         while self._count:
             try:
                 error = self._news.get(timeout=_TICK_SECONDS)
             except queue.Empty:
-                if moved == self._moved and time.monotonic() - moved_at > stall_seconds:
-                    raise self._stalled(stall_seconds) from None
+                pass
             else:
                 if error is not None:
                     raise error
                 self._count -= 1
-            if moved != self._moved:
-                moved, moved_at = self._moved, time.monotonic()
+            now, progress = time.monotonic(), self._progress()
+            if self._at_disk or progress != seen:
+                seen, seen_at = progress, now
+            elif now - seen_at > stall_seconds:
+                raise self._stalled(stall_seconds)
             show(self._moved)
+
+    def _progress(self) -> object:
+        """Another value whenever something has arrived."""
+        return self._moved, self._count, [_size(path) for path in sorted(self._arriving.copy())]
 
     def join(self) -> None:
         """Wait a moment for the threads, which would make anew what the caller is about to remove."""
@@ -198,7 +214,7 @@ class _Transfer:
             self._moved += count
 
     def _stalled(self, seconds: float) -> Stalled:
-        message = f"no byte has arrived for {seconds:g} seconds"
+        message = f"nothing has arrived for {seconds:g} seconds"
         hint = "look whether the store is up, and whether this machine gets there; then try again"
         waiting = next(one.uri for number, one in enumerate(self._wanted) if number not in self.digests)
         return Stalled(message, pointer=self._pointer, file=waiting, hint=hint)
@@ -222,9 +238,9 @@ class _Transfer:
         for tried in range(1, _TRIES + 1):
             counter = _Counter(self)
             try:
-                self._filesystem.get_file(one.source, str(one.target), callback=counter)
-                counter.settle(one.target.stat().st_size)
-                digest = _checked(one, self._pointer)
+                self._receive(one, counter)
+                with self._disk_work():
+                    digest = _checked(one, self._pointer)
             except Exception as error:
                 self.move(-counter.counted)
                 tries = 2 if isinstance(error, WrongContent) else _TRIES
@@ -233,9 +249,36 @@ class _Transfer:
                 if self.cancelled.wait(PAUSE_SECONDS * tried):
                     raise
             else:
-                fsync_file(one.target)
+                with self._disk_work():
+                    fsync_file(one.target)
                 return digest
         raise AssertionError("the last try has returned or raised")
+
+    def _receive(self, one: Wanted, counter: "_Counter") -> None:
+        self._arriving.add(one.target)
+        try:
+            self._filesystem.get_file(one.source, str(one.target), callback=counter)
+        finally:
+            self._arriving.remove(one.target)
+        counter.settle(one.target.stat().st_size)
+
+    @contextmanager
+    def _disk_work(self) -> Iterator[None]:
+        """While it is entered, the time does not count: no store is waited for."""
+        with self._lock:
+            self._at_disk += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_disk -= 1
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0  # not begun
 
 
 def _checked(one: Wanted, pointer: str | None) -> str:

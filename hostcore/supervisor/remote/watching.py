@@ -1,14 +1,15 @@
 """A run that goes on where its directory is not seen: what its mirror says of it, brought here again and again.
 
 What comes is only ever added: attempts, events of higher numbers than are here, the result of a later attempt. A
-reader of the event log here reads on as if it were written here.
+reader of the event log here reads on as if it were written here. The result comes after the last event, unless no more
+events can come: of a log that is larger than what is copied.
 """
 
 import fcntl
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -119,7 +120,23 @@ def refresh_far(directory: RunDirectory) -> None:
         return
     record, result = RunRecord.read(directory.record), RunResult.read(directory.result)
     is_new = has_ended(directory, launch) and (result is None or result.attempt < launch.attempt)
-    refresh(record.spec(), directory, at_once=is_new)
+    if is_new:
+        refresh_ended(record.spec(), directory)
+    else:
+        refresh(record.spec(), directory)
+
+
+def refresh_ended(spec: JobSpec, directory: RunDirectory) -> bool:
+    """Refresh a run that has ended, until everything that its mirror has is here, or no more of its events arrive.
+
+    :return: Whether everything is here.
+    """
+    while True:
+        before = _size(directory.events)
+        if refresh(spec, directory, at_once=True):
+            return True
+        if _size(directory.events) == before:
+            return False
 
 
 def refresh(spec: JobSpec, directory: RunDirectory, *, at_once: bool = False) -> bool:
@@ -197,21 +214,32 @@ def _noted(directory: RunDirectory) -> Iterator[_Notes | None]:
 
 def _bring(mirror: Mirror, directory: RunDirectory, notes: _Notes) -> bool:
     """Whether everything is here."""
-    complete = True
-    for name, take in (
-        ("config/run.json", _take_record),
-        ("logs/events.jsonl", _take_events),
-        ("result.json", _take_result),  # the last: with it, the run has ended
-    ):
-        file = mirror.place.below(name).file()
-        if file is not None and not notes.has(name, file):
-            if take(mirror.place.below(name), file, directory):
-                notes.note(name, file)
-            else:
-                complete = False
-        if name == "config/run.json":
-            _take_claims(mirror, directory)
-    return complete
+
+    def take(name: str, file: RemoteFile | None, act: Callable[[Location, RemoteFile, RunDirectory], bool]) -> bool:
+        if file is None or notes.has(name, file):
+            return True
+        if not act(mirror.place.below(name), file, directory):
+            return False
+        notes.note(name, file)
+        return True
+
+    # Looked for first, taken last: the log of a mirror is whole when its result is there, and so is the copy then.
+    result = mirror.place.below("result.json").file()
+    complete = take("config/run.json", mirror.place.below("config/run.json").file(), _take_record)
+    _take_claims(mirror, directory)
+    before = _size(directory.events)
+    if not take("logs/events.jsonl", mirror.place.below("logs/events.jsonl").file(), _take_events):
+        complete = False
+        if _size(directory.events) > before:
+            return False
+    return take("result.json", result, _take_result) and complete
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _take_record(place: Location, file: RemoteFile, directory: RunDirectory) -> bool:
@@ -253,7 +281,7 @@ def _take_events(place: Location, file: RemoteFile, directory: RunDirectory) -> 
 
 def _take_result(place: Location, file: RemoteFile, directory: RunDirectory) -> bool:
     content = _small(place, file)
-    if content is None:
+    if content is None or place.file() != file:  # that of a later attempt, whose events were not asked for
         return False
     arrived = directory.result.with_name(".result.arrived.json")
     arrived.write_bytes(content)

@@ -190,7 +190,9 @@ def session_without_run(
             samples_dir=str(place / "samples"),
             events_path=str(place / "events.jsonl"),
             run_dir=folder,
-            inputs=plan.fetched.inputs,
+            inputs=plan.inputs,
+            python=plan.python,
+            programs_python=plan.programs_python,
             **contract,
         ).write(file)
         session = WorkerSession()

@@ -8,24 +8,21 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import attrs
 
 from hostcore import scrubbing
 from hostcore.interruption import signal_name
 from hostcore.runs.channel import Channel
+from hostcore.runs.contract import InvalidContract, WorkerContract
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.supervisor.device_leases import HeldDevices
-from hostcore.supervisor.ranks.engine import SUPERVISOR_VARIABLE, threads_for
+from hostcore.supervisor.ranks.engine import MASTER_SOCKET_VARIABLE, RANK_VARIABLES, threads_for, without_ranks
 from hostcore.supervisor.workers.control_group import oom_kills
+from hostcore.supervisor.workers.early import EarlyWorker, worker_environment
 from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
 from hostcore_hookspecs.errors import HostcoreError
-
-#: Where rank 0 finds the number of the listening socket that it has inherited.
-MASTER_SOCKET_VARIABLE: Final = "HOSTCORE_MASTER_FD"
-#: What torchrun sets for each rank. Of several ranks each has all of them, a single rank has none: libraries such as
-#: accelerate take one of them for the promise that there is a process group to join.
-RANK_VARIABLES: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class WorkerNotStarted(HostcoreError):
@@ -99,18 +96,22 @@ class LocalRanks:
 
     :param ranks: How many there will be.
     :param devices: The GPUs that they get, all of them the same.
+    :param early: A worker that was started before; of several ranks, none can be it.
     """
 
-    def __init__(self, ranks: int, devices: HeldDevices | None = None) -> None:
+    def __init__(self, ranks: int, devices: HeldDevices | None = None, early: EarlyWorker | None = None) -> None:
         self._ranks = ranks
         self._devices = devices or HeldDevices()
+        self._early = early
+        if early is not None and ranks > 1:
+            early.close()
         self._port = self._meeting = 0
 
     def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
         """See :class:`Spawn`."""
         leases = self._devices.inherited
         if rank > 0 or self._ranks == 1:
-            return WorkerProcess(contract, output, self.environment(rank), inherited=leases)
+            return WorkerProcess(contract, output, self.environment(rank), inherited=leases, early=self._early)
         with self.listening() as meeting:
             environment = self.environment(0)
             return WorkerProcess(contract, output, environment, inherited=[meeting.fileno(), *leases])
@@ -127,11 +128,7 @@ class LocalRanks:
 
         Of several, rank 0 comes first, while this listens.
         """
-        around = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("TORCHELASTIC_") and name not in (MASTER_SOCKET_VARIABLE, *RANK_VARIABLES)
-        }
+        around = without_ranks(os.environ)
         around |= self._devices.environment
         if self._ranks == 1:
             return around
@@ -145,32 +142,50 @@ class LocalRanks:
 class WorkerProcess:
     """A worker in a process and a session of its own, so that a Ctrl-C in the terminal does not reach it.
 
+    It runs in the Python that its contract names.
+
     :param environment: All of it.
     :param inherited: File descriptors that it is to have, too.
+    :param early: A process that was started before and may become this worker, if that is to run in the same Python.
     """
 
     def __init__(
-        self, contract: Path, output: Path, environment: Mapping[str, str], *, inherited: Sequence[int] = ()
+        self,
+        contract: Path,
+        output: Path,
+        environment: Mapping[str, str],
+        *,
+        inherited: Sequence[int] = (),
+        early: EarlyWorker | None = None,
     ) -> None:
         self.channel, theirs = Channel.pair()
         self._oom_kills = oom_kills()
         self._scrubbed: ScrubbedOutput | None = None
-        command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
+        python = _python_of(contract)
+        if early is not None and python != sys.executable:
+            early.close()
+        self._output, self._early = output, early
+        whole = worker_environment(environment)
         with ExitStack() as opened:
             opened.callback(theirs.close)
             log = self._open(output, opened)
+            taken = early.take(contract, [theirs.fileno(), log, *inherited], whole) if early else None
+            if taken is not None:
+                self._process = taken
+                return
+            self._early = None
             try:
                 self._process = subprocess.Popen(
-                    command,
+                    [python, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**environment, "PYTHONUNBUFFERED": "1", SUPERVISOR_VARIABLE: str(os.getpid())},
+                    env=whole,
                     pass_fds=[theirs.fileno(), *inherited],
                     start_new_session=True,
                 )
             except OSError as error:
-                raise WorkerNotStarted(f"the worker cannot be started: {error}", file=sys.executable) from error
+                raise WorkerNotStarted(f"the worker cannot be started: {error}", file=python) from error
 
     def _open(self, output: Path, opened: ExitStack) -> int:
         """What the worker writes to: the file; while secrets are known, a process that hides them before it."""
@@ -194,6 +209,10 @@ class WorkerProcess:
         return self._exit(self._process.wait())
 
     def _exit(self, code: int) -> WorkerExit:
+        early, self._early = self._early, None
+        if early is not None and (unheard := early.unheard()):
+            with self._output.open("ab") as log:  # it died before it heard where to write
+                log.write(scrubbing.scrub(unheard.decode(errors="replace")).encode())
         if self._scrubbed is not None:
             scrubbed, self._scrubbed = self._scrubbed, None
             scrubbed.settle()
@@ -212,3 +231,11 @@ class WorkerProcess:
     def close(self) -> None:
         """Close the line to it."""
         self.channel.close()
+
+
+def _python_of(contract: Path) -> str:
+    """The Python that a worker is to run in. What is wrong with its contract is the worker's to say."""
+    try:
+        return WorkerContract.read(contract).python or sys.executable
+    except (InvalidContract, CorruptDocument, UnreadableDocument):
+        return sys.executable

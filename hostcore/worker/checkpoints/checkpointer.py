@@ -12,14 +12,17 @@ each machine has written is brought to the first rank's before it commits, and a
 
 import errno
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, Protocol
 
 import attrs
 
+from hostcore.background import in_background
 from hostcore.checkpoints.commit import Draft
+from hostcore.checkpoints.encoding import TRAINER_FOLDER
 from hostcore.checkpoints.errors import CheckpointError
-from hostcore.checkpoints.find import committed, verify
+from hostcore.checkpoints.find import CommittedRecords, committed, verify
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
@@ -27,10 +30,9 @@ from hostcore.checkpoints.state import read_state
 from hostcore.plugins.component import Component
 from hostcore.runs.attempts import newest_attempt
 from hostcore.worker import randomness
-from hostcore.worker.checkpoints.background_write import BackgroundWrite, Written
 from hostcore.worker.checkpoints.capture import Capture, Captured, CaptureSource
 from hostcore.worker.checkpoints.resuming import Search, random_states, restore
-from hostcore.worker.checkpoints.trainer_state import OWN, STATE
+from hostcore.worker.checkpoints.trainer_state import STATE
 from hostcore.worker.ranks.outcome import DistributedError, on_all, on_first
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
@@ -57,6 +59,16 @@ class Emit(Protocol):
         """Append an event; of the present step, unless it says another."""
 
 
+@attrs.frozen(kw_only=True)
+class _InFlight:
+    """A checkpoint that a thread writes: the loop waits for the copy of its state, and the thread for the disk."""
+
+    step: int
+    final: bool
+    #: Of the commit; None on the ranks that do not commit.
+    record: Future[CommitRecord | None]
+
+
 @attrs.define(kw_only=True, eq=False)
 class Checkpointer:
     """Saves and restores one run."""
@@ -78,8 +90,12 @@ class Checkpointer:
     has_news: bool = False
     #: The same, as this rank alone knows; see :class:`hostcore.worker.ranks.meeting.News`.
     news_here: bool = False
+    #: How many writes have been reported.
+    acted: int = 0
     _capture: Capture = attrs.field(init=False)
-    _in_flight: BackgroundWrite | None = None
+    #: Looked at after each save.
+    _records: CommittedRecords = attrs.field(init=False)
+    _in_flight: _InFlight | None = None
     _abandoned: bool = False
     #: What kept the event of a checkpoint from being written.
     _log_error: OSError | None = None
@@ -88,6 +104,7 @@ class Checkpointer:
 
     def __attrs_post_init__(self) -> None:
         self._capture = Capture(self.source)
+        self._records = CommittedRecords(self.folder)
 
     def rehearse(self) -> None:
         """See that a checkpoint could hold the present state. Copies and writes nothing.
@@ -116,7 +133,7 @@ class Checkpointer:
         self.finish()
         begun: list[Draft] = []
         folder: Path | None = None
-        own = [OWN] if self.source.trainer.save_checkpoint is not None else []
+        own = [TRAINER_FOLDER] if self.source.trainer.save_checkpoint is not None else []
         try:
             folder = Path(on_first(self.source.ranks, lambda: self._begin(begun)))
             folder = self.source.nodes.prepare(folder, own)
@@ -132,17 +149,17 @@ class Checkpointer:
         written_to = folder
         epoch = run_state.epoch  # by now: the thread comes to it later
         group = self.source.ranks.for_writing if captured.shards is not None else None
-        self._in_flight = BackgroundWrite(
-            lambda: self._write(begun[0] if begun else None, written_to, captured, group, epoch=epoch, final=final),
-            step=run_state.step,
-            final=final,
-            when_ended=self._note_news,
-        )
 
-    def _note_news(self) -> None:
-        self.news_here = self.source.commits
-        if self.source.ranks.world_size == 1:
-            self.has_news = True
+        def write() -> CommitRecord | None:
+            try:
+                return self._write(begun[0] if begun else None, written_to, captured, group, epoch=epoch, final=final)
+            finally:
+                self.news_here = self.source.commits
+                if self.source.ranks.world_size == 1:
+                    self.has_news = True
+
+        record = in_background(write, f"checkpoint of step {run_state.step}")
+        self._in_flight = _InFlight(step=run_state.step, final=final, record=record)
 
     def finish(self) -> None:
         """Wait for the write in flight, if there is one, and tell how it ended.
@@ -153,8 +170,10 @@ class Checkpointer:
         """
         if self._in_flight is None:
             return
-        written, self._in_flight = self._in_flight.wait(), None
+        written, self._in_flight = self._in_flight, None
+        wait([written.record])
         self.has_news = self.news_here = False
+        self.acted += 1
         try:
             saved, existing = on_all(self.source.ranks, lambda: self._outcome(written))[0]
         except BaseException as error:  # noqa: BLE001 - raised again, unless it is the disk's
@@ -172,19 +191,17 @@ class Checkpointer:
         if self.source.ranks.world_size == 1:
             self.finish()
         elif self._in_flight is not None:
-            written, self._in_flight = self._in_flight.wait(), None
-            if written.error is not None:
-                raise written.error
+            written, self._in_flight = self._in_flight, None
+            written.record.result()
 
     def abandon(self) -> None:
         """Let nothing more be committed: the run is over, and does not wait."""
         self._abandoned = True
 
-    def _outcome(self, written: Written) -> tuple[Checkpoint, tuple[Checkpoint, ...]] | Any:
+    def _outcome(self, written: _InFlight) -> tuple[Checkpoint, tuple[Checkpoint, ...]] | Any:
         """The checkpoint that was written and all that there are, as the first rank tells the others."""
-        if written.error is not None:
-            raise written.error
-        return (self._describe(written.record), self._existing()) if written.record is not None else None
+        record = written.record.result()
+        return (self._describe(record), self._existing()) if record is not None else None
 
     def _note_failure(self, error: BaseException, *, step: int, final: bool) -> None:
         """Go on without a checkpoint, if that is possible; on all ranks alike."""
@@ -201,7 +218,7 @@ class Checkpointer:
             raise CheckpointError("the run directory was removed", code="run.gone", file=self.source.ctx.run_dir)
         begun.append(Draft.begin(self.folder, step=self.source.progress.state.step, attempt=self.attempt))
         if self.source.trainer.save_checkpoint is not None:
-            (begun[0].folder / OWN).mkdir()
+            (begun[0].folder / TRAINER_FOLDER).mkdir()
         return str(begun[0].folder)
 
     def _write(
@@ -224,7 +241,8 @@ class Checkpointer:
         record = draft.commit(epoch=epoch, final=final, sealed=sealed, may_commit=self._refuse_if_superseded)
         try:
             best = {one.metric: one.value for one in self.source.progress.best.values() if one.step == record.step}
-            payload = events.CheckpointSaved(path=self._shown(record), bytes=record.size, final=record.final, best=best)
+            path = f"{self.folder.name}/{record.folder_name}"  # below the run directory, where the folder usually lies
+            payload = events.CheckpointSaved(path=path, bytes=record.size, final=record.final, best=best)
             self.emit(payload, step=record.step, epoch=record.epoch)  # here: the loop may be in a long step
             self._prune(record)
         except OSError as error:  # of the log; the checkpoint is there
@@ -240,9 +258,10 @@ class Checkpointer:
 
     def _prune(self, newest: CommitRecord) -> None:
         try:
-            final = {record.step for record in committed(self.folder) if record.final}
+            records = self._records.look()
+            final = {record.step for record in records if record.final}
             best = {one.step for one in self.source.progress.best.values()}
-            prune(self.folder, keep=self.keep, protect={newest.step, *final, *best})
+            prune(self.folder, keep=self.keep, protect={newest.step, *final, *best}, records=records)
         except OSError as error:
             reason = f"an old checkpoint could not be removed: {error}"
             warning = events.Warning(code="checkpoint.not_removed", message=reason)
@@ -313,10 +332,6 @@ class Checkpointer:
             bytes=record.size,
             final=record.final,
         )
-
-    def _shown(self, record: CommitRecord) -> str:
-        """The checkpoint below the run directory, which is where its folder usually lies."""
-        return f"{self.folder.name}/{record.folder_name}"
 
 
 def _is_the_disks(error: BaseException) -> bool:

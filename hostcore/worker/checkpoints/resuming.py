@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -10,13 +10,13 @@ from hostcore.checkpoints.errors import CheckpointError, writing
 from hostcore.checkpoints.find import Found, Skipped, committed, load_record, newest, verify
 from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.names import step_of_folder
-from hostcore.checkpoints.state import read_state
 from hostcore.runs.contract import WorkerContract
-from hostcore.worker import randomness
-from hostcore.worker.checkpoints.capture import CaptureSource
 from hostcore.worker.feed.feed import Feed, check_identity
 from hostcore.worker.ranks.outcome import on_first
 from hostcore_hookspecs import events
+
+if TYPE_CHECKING:
+    from hostcore.worker.checkpoints.capture import CaptureSource
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +67,7 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
                 hint='"auto" starts it again from the beginning',
             )
         return Search(point=None, skipped=search.skipped)
-    host = read_state(found.folder, "host")
+    host = _state(found.folder, "host")
     assert isinstance(host, Mapping)
     check_identity(host["data"], feed, checkpoint=str(found.folder))
     return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped)
@@ -92,7 +92,7 @@ def find_named(path: Path) -> Search:
     else:
         found = load_record(path)
         verify(found.folder.parent, found.record)
-    host = read_state(found.folder, "host")
+    host = _state(found.folder, "host")
     assert isinstance(host, Mapping)
     return Search(point=ResumePoint(found=found, host=host), skipped=skipped)
 
@@ -101,7 +101,7 @@ def _refuse_foreign(folder: Path, run_id: str) -> None:
     """Neither continue nor remove the checkpoints of another run, in a folder that was chosen outside the job."""
     for record in reversed(committed(folder)):
         try:
-            host = read_state(folder / record.folder_name, "host")
+            host = _state(folder / record.folder_name, "host")
         except CheckpointError:
             continue  # damaged: an older one tells
         assert isinstance(host, Mapping)
@@ -114,7 +114,7 @@ def _refuse_foreign(folder: Path, run_id: str) -> None:
         return
 
 
-def restore(source: CaptureSource, search: Search, *, emit: Callable[[events.Payload], None]) -> Path | None:
+def restore(source: "CaptureSource", search: Search, *, emit: Callable[[events.Payload], None]) -> Path | None:
     """Restore all components from the checkpoint that the first rank has found. A collective.
 
     :return: Its folder; None when there is none, and the run begins at step 0.
@@ -126,7 +126,7 @@ def restore(source: CaptureSource, search: Search, *, emit: Callable[[events.Pay
             emit(events.Warning(code="checkpoint.none", message=lost))
         return None
     folder = source.nodes.bring(Path(found))
-    host: Mapping[str, Any] = search.point.host if search.point else read_state(folder, "host")
+    host: Mapping[str, Any] = search.point.host if search.point else _state(folder, "host")
     source.trainer.load(source.state, folder, host, source.ctx)
     for use, callback in source.callbacks.items():
         if use in host["callbacks"]:
@@ -136,16 +136,20 @@ def restore(source: CaptureSource, search: Search, *, emit: Callable[[events.Pay
     return folder
 
 
-def random_states(source: CaptureSource, folder: Path, *, emit: Callable[[events.Payload], None]) -> Callable[[], None]:
+def random_states(
+    source: "CaptureSource", folder: Path, *, emit: Callable[[events.Payload], None]
+) -> Callable[[], None]:
     """What restores the random states of this rank, or makes new ones on another number of ranks.
 
     :param folder: Of the checkpoint that was restored.
     """
-    host: Any = read_state(folder, "host")
+    from hostcore.worker import randomness
+
+    host: Any = _state(folder, "host")
     seed, step, rank = source.ctx.job.seed, source.progress.state.step, source.ranks.rank
     before, now = host.get("world_size", 1), source.ranks.world_size
     if before == now:
-        states: Any = read_state(folder, f"rank-{rank}")
+        states: Any = _state(folder, f"rank-{rank}")
         return lambda: randomness.restore(states["random"])
     message = (
         f"the checkpoint of step {step} was written on {before} rank(s), and the run goes on with {now}: the data "
@@ -153,3 +157,10 @@ def random_states(source: CaptureSource, folder: Path, *, emit: Callable[[events
     )
     emit(events.Warning(code="resume.ranks", message=message))
     return lambda: randomness.derive(seed, step, rank)
+
+
+def _state(folder: Path, name: str) -> Any:
+    """A part of a checkpoint's state. Reading one needs torch; finding out that there is none does not."""
+    from hostcore.checkpoints.state import read_state
+
+    return read_state(folder, name)

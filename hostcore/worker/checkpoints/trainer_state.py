@@ -8,7 +8,7 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from hostcore.checkpoints.encoding import Encoded, encode_state
+from hostcore.checkpoints.encoding import TRAINER_FOLDER, Encoded, encode_state
 from hostcore.checkpoints.errors import UnstorableState
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
@@ -19,9 +19,8 @@ from hostcore_hookspecs.errors import HostcoreError
 
 Call = Callable[..., Any]
 
-#: The name of the state's files, and of the folder that ``save_checkpoint`` writes into.
+#: The name of the state's files.
 STATE: Final = "state"
-OWN: Final = "trainer"
 _PLAIN: Final = (
     "return names and numbers that are to be kept with the checkpoint, or None; tensors belong into state_dict"
 )
@@ -71,7 +70,7 @@ class TrainerCalls:
         """
         if self.save_checkpoint is None:
             return None
-        info = self.save_checkpoint(state, ctx.run_state.step, str(folder / OWN), final, ctx)
+        info = self.save_checkpoint(state, ctx.run_state.step, str(folder / TRAINER_FOLDER), final, ctx)
         return None if info is None else _plain(info)
 
     def load(self, state: Any, folder: Path, host: Mapping[str, Any], ctx: StepContext) -> None:
@@ -84,8 +83,8 @@ class TrainerCalls:
         spread = ctx.world_size > 1 or shards_folder(folder, STATE).is_dir()
         payload = read_state(folder, STATE, like=self.state_dict(state) if spread else None)
         self.load_state_dict(state, payload, ctx)
-        if self.load_checkpoint is not None and (folder / OWN).is_dir():
-            self.load_checkpoint(state, str(folder / OWN), payload, ctx)
+        if self.load_checkpoint is not None and (folder / TRAINER_FOLDER).is_dir():
+            self.load_checkpoint(state, str(folder / TRAINER_FOLDER), payload, ctx)
         if ctx.scaler is not None and host["scaler"] is not None:
             ctx.scaler.load_state_dict(host["scaler"])
 

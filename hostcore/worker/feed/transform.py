@@ -31,7 +31,8 @@ class Transformer(Protocol):
         It ends early, without an exception, when the run is to stop while it waits. An exception of the stream or of
         ``transform_batch`` is raised when the batch's turn comes, not before.
 
-        :param batches: This rank's, from the cursor to the end of its epoch. Captured on the caller's thread.
+        :param batches: This rank's, from the cursor to the end of its epoch. Captured on the caller's
+            thread.
         """
 
     def close(self) -> None:
@@ -71,6 +72,7 @@ def make_transformer(
     selected: Sequence[Selected],
     job_dir: Path,
     ctx: StepContext,
+    split: str,
     workers: int,
     stride: int,
     first: int,
@@ -84,12 +86,13 @@ def make_transformer(
     :param selected: The uses that the components were made of.
     :param job_dir: The folder that import paths are searched in.
     :param ctx: The attempt's; ``transform_batch`` gets one of its own.
+    :param split: ``train``, ``validation`` or ``test``.
     :param stride: From the first row of one of this rank's batches to that of the next.
     :param first: From the cursor's row to the first of this rank's.
     :param stopping: Whether the run is to stop.
     """
     trainer = next(one for one in components if one.ref.kind == "trainer")
-    surroundings = Surroundings.of(ctx)
+    surroundings = Surroundings.of(ctx, split)
     call = bound(hooks, trainer, surroundings)
     if call is None:
         return None
@@ -118,8 +121,8 @@ class _OnTheLoop:
 
     def apply(self, batches: Iterator[Any], cursor: Cursor) -> Iterator[Any]:
         positions = count(cursor.rows + self._first, self._stride)
-        for batch in batches:
-            yield self._call(batch, cursor.epoch, next(positions))
+        for index, batch in enumerate(batches, cursor.rows // self._stride):
+            yield self._call(batch, cursor.epoch, next(positions), index)
 
     def close(self) -> None:
         """There is nothing to end."""

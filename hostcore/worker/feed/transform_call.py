@@ -47,16 +47,19 @@ class Surroundings:
     """What the context of ``transform_batch`` has of the run's own."""
 
     job: Job
+    #: ``train``, ``validation`` or ``test``.
+    split: str
     rank: int
     local_rank: int
     world_size: int
     model_handles: Mapping[str, Any]
 
     @classmethod
-    def of(cls, ctx: StepContext) -> "Surroundings":
+    def of(cls, ctx: StepContext, split: str) -> "Surroundings":
         """Those of an attempt."""
         return cls(
             job=ctx.job,
+            split=split,
             rank=ctx.rank,
             local_rank=ctx.local_rank,
             world_size=ctx.world_size,
@@ -80,6 +83,7 @@ class TransformCall:
         self._calls = 0
         self._ctx = StepContext(
             job=surroundings.job,
+            split=surroundings.split,
             hyperparams=hyperparams,
             device="cpu",
             rank=surroundings.rank,
@@ -89,13 +93,15 @@ class TransformCall:
             host=_NoHost(),
         )
 
-    def __call__(self, raw_batch: Any, epoch: int, position: int) -> Any:
+    def __call__(self, raw_batch: Any, epoch: int, position: int, index: int) -> Any:
         """What ``transform_batch`` returns for a batch.
 
         :param position: Of its first row, in the order of the epoch.
+        :param index: For ``ctx.batch_index``.
         :raises GlobalGenerator: When the second call has drawn from a global generator.
         """
         rng = generator(self._seed, epoch, position)
+        self._ctx.batch_index = index
         self._calls += 1
         if self._calls == 2:
             # Not the first: what is made once, such as a model, may draw; the loop keeps that from the training.
@@ -135,7 +141,7 @@ class Assignment:
         :raises PluginError: See :func:`load_component`.
         """
         for one in self.selected:
-            components.append(load_component(one, job_dir=self.job_dir))
+            components.append(load_component(one, job_dir=self.job_dir, check_objects=False))
         trainer = next(one for one in components if one.ref.kind == "trainer")
         call = bound(Hooks(components), trainer, self.surroundings)
         assert call is not None
@@ -174,6 +180,10 @@ class _NoHost:
     def warn(self, message: str) -> None:
         """It becomes a Python warning, in the worker's output."""
         warnings.warn(message, stacklevel=3)
+
+    def record(self, name: str, value: Any) -> None:  # noqa: ARG002
+        """Refuse."""
+        raise _ahead("record")
 
     def request_stop(self, reason: str) -> None:  # noqa: ARG002
         """Refuse."""

@@ -51,6 +51,7 @@ class _Task:
     batch: Any
     epoch: int
     position: int
+    index: int
     result: "Future[Any]" = attrs.field(factory=Future)
 
 
@@ -80,7 +81,7 @@ class TransformPool:
 
     def apply(self, batches: Iterator[Any], cursor: Cursor) -> Iterator[Any]:
         """What ``transform_batch`` returns for each batch; see :class:`hostcore.worker.feed.transform.Transformer`."""
-        positions = count(cursor.rows + self._first, self._stride)
+        positions, indices = count(cursor.rows + self._first, self._stride), count(cursor.rows // self._stride)
         ahead: deque[Future[Any]] = deque()
         try:
             while True:
@@ -88,7 +89,7 @@ class TransformPool:
                 while len(ahead) < self._limit and not (ahead and ahead[0].done() and len(ahead) > self._limit // 2):
                     if (batch := _next(batches)) is _END:
                         break
-                    ahead.append(self._submit(batch, cursor.epoch, next(positions)))
+                    ahead.append(self._submit(batch, cursor.epoch, next(positions), next(indices)))
                 if not ahead or not self._wait_for(ahead[0]):
                     return
                 yield ahead.popleft().result()
@@ -96,10 +97,10 @@ class TransformPool:
             for result in ahead:
                 result.cancel()
 
-    def _submit(self, batch: Any, epoch: int, position: int) -> "Future[Any]":
+    def _submit(self, batch: Any, epoch: int, position: int, index: int) -> "Future[Any]":
         if isinstance(batch, _Broken):
             return batch.result
-        task = _Task(batch, epoch, position)
+        task = _Task(batch, epoch, position, index)
         self._tasks.put(task)
         return task.result
 
@@ -184,7 +185,7 @@ class _Child:
 
     def _transform(self, task: _Task) -> Any:
         try:
-            self._line.send((task.epoch, task.position, encode(task.batch)))
+            self._line.send((task.epoch, task.position, task.index, encode(task.batch)))
             answer = self._line.receive()
         except (EOFError, OSError):
             raise self._died(f"on the batch from row {task.position:,} of epoch {task.epoch} on") from None

@@ -86,9 +86,9 @@ def _serve(line: "Line") -> None:
         return
     line.send(None)
     while True:
-        epoch, position, batch = line.receive()
+        epoch, position, index, batch = line.receive()
         try:
-            answer = _sendable(transform(decode(batch), epoch, position), transform.plugin)
+            answer = _sendable(transform(decode(batch), epoch, position, index), transform.plugin)
         except BaseException as error:  # noqa: BLE001
             answer = Failure.of(error, components, assignment.selected)
         line.send(answer)

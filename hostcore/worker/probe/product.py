@@ -7,7 +7,7 @@ from typing import Any, Final
 import torch
 
 from hostcore.probe import Say
-from hostcore.worker.devices import DTYPES, PrecisionUnavailable, check_precision
+from hostcore.worker.devices import DTYPES, PrecisionUnavailable, check_precision, dtype_of
 
 #: The largest error of an element of a product of normally distributed n by n matrices, divided by √n, the size of a
 #: typical element. Rounding alone gives about 2e-6, 2e-2 and 2e-3; a wrong element about 1.
@@ -28,7 +28,7 @@ def check_products(device: torch.device, say: Say) -> None:
     for precision in DTYPES:
         say(doing=f"multiplying in {precision} on {device}")
         try:
-            check_precision(precision, device)
+            check_precision(precision, str(device))
         except PrecisionUnavailable as error:
             say(product={"precision": precision, "status": "absent", "reason": error.message})
             continue
@@ -38,7 +38,7 @@ def check_products(device: torch.device, say: Say) -> None:
 def _product(precision: str, device: torch.device) -> dict[str, Any]:
     rows = _CPU_ROWS if device.type == "cpu" else _ROWS
     generator = torch.Generator().manual_seed(1)
-    a, b = (torch.randn(rows, rows, generator=generator).to(DTYPES[precision]) for _ in range(2))
+    a, b = (torch.randn(rows, rows, generator=generator).to(dtype_of(precision)) for _ in range(2))
     expected = a.double() @ b.double()
     found = (a.to(device) @ b.to(device)).cpu().double()
     finite = bool(torch.isfinite(found).all())
@@ -58,7 +58,7 @@ def _tflops(precision: str, device: torch.device) -> float | None:
     """10¹² operations a second, roughly; None if there is no memory for it."""
     rows = _TIMED_CPU_ROWS[precision] if device.type == "cpu" else _TIMED_ROWS
     try:
-        a = torch.ones(rows, rows, dtype=DTYPES[precision], device=device)
+        a = torch.ones(rows, rows, dtype=dtype_of(precision), device=device)
         _seconds(a, 1)  # the first one chooses a kernel
         times, seconds = 1, 0.0
         while (seconds := _seconds(a, times)) < _TIMED_SECONDS and times < 1 << 12:

@@ -7,19 +7,25 @@ for small values of main memory; what it does there never mixes with what the tr
 import os
 import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from hostcore.worker.ranks.gathering import GatheringThread
 from hostcore.worker.ranks.one import OneRank
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs.errors import HostcoreError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
 
 #: A listening socket that rank 0 inherits, for the store that all ranks meet at: its port is never free meanwhile.
 MASTER_FD_VARIABLE: Final = "HOSTCORE_MASTER_FD"
@@ -116,15 +122,32 @@ class Group:
 
         :param values: Integers of 64 bits; as many on every rank.
         """
+        return self.begin_largest(values)()
+
+    def begin_largest(self, values: Sequence[int]) -> Callable[[], list[int]]:
+        """The same without waiting for the others: what it returns waits."""
         vector = torch.tensor(values, dtype=torch.int64)
-        dist.all_reduce(vector, op=dist.ReduceOp.MAX, group=self._host)
-        return vector.tolist()
+        work = dist.all_reduce(vector, op=dist.ReduceOp.MAX, group=self._host, async_op=True)
+
+        def result() -> list[int]:
+            work.wait()
+            return vector.tolist()
+
+        return result
 
     def gather(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self._host)
         return values
+
+    def gather_beside(self, value: Any, receive: Callable[[list[Any]], T]) -> "Future[T]":
+        """Gather without waiting; see the protocol."""
+        return self._gathering.ask(value, receive)
+
+    @cached_property
+    def _gathering(self) -> GatheringThread:
+        return GatheringThread(self._one_more_group(), self.world_size)
 
     def barrier(self) -> None:
         """Wait for all of them."""
@@ -133,11 +156,16 @@ class Group:
     @cached_property
     def for_writing(self) -> dist.ProcessGroup:
         """A group for one more thread of each rank. A collective the first time."""
+        return self._one_more_group()
+
+    def _one_more_group(self) -> dist.ProcessGroup:
         group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=_PATIENCE)
         return group
 
     def close(self) -> None:
         """Leave; also when a rank has died, or hangs. Nothing happens the second time."""
+        if "_gathering" in vars(self):
+            self._gathering.close()
         if dist.is_initialized():
             leaving = threading.Thread(target=_leave, daemon=True, name="leaving the ranks")
             leaving.start()

@@ -3,13 +3,15 @@
 A signal, a supervisor's message or a callback's request reaches each rank at another moment. If a rank acted at once,
 the others would hang in their next collective. So a request is only noted, and takes effect at an
 *agreement*: one all-reduce of a few integers, after the same step on all ranks. How many steps lie between two of them
-is agreed as well.
+is agreed as well. Where it is more than one, the all-reduce begins a step before: no rank waits for the others then.
 """
 
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Final
+
+import attrs
 
 from hostcore.worker.ranks.one import NoMeeting
 from hostcore.worker.ranks.protocol import Meeting, News, Ranks
@@ -30,6 +32,18 @@ class RanksDisagree(HostcoreError):
     """The ranks do different things, so that the next collective would hang."""
 
     code = "ranks.disagree"
+
+
+@attrs.frozen(kw_only=True)
+class _Asked:
+    """What this rank has told the others, who may still have to tell it theirs."""
+
+    #: Its requests to stop, and where it was.
+    own: list[StopRequest]
+    here: str
+    #: How often the news had been acted upon.
+    acted: int
+    answer: Callable[[], list[int]]
 
 
 class AgreedStop(StopSwitch):
@@ -62,19 +76,24 @@ class AgreedStop(StopSwitch):
         self._since = clock()
         #: Since the last agreement, and from there to the next.
         self._beats, self._until = 0, 1
+        self._asked: _Asked | None = None
 
     def request(self, reason: str, requested_by: str, *, status: str = "succeeded") -> None:
         """Ask the run to stop; heard at the next agreement."""
         self._local.request(reason, requested_by, status=status)
 
     def beat(self) -> None:
-        """Agree, if it is time to."""
+        """Agree, if it is time to; what this rank has to say then, it says a beat before."""
         self._beats += 1
         if self._beats >= self._until:
             self._agree("a step or batch")
+        elif self._beats == self._until - 1:
+            self._asked = self._ask("a step or batch")
 
     def meet(self) -> None:
-        """Agree now."""
+        """Agree now, on whatever there is to say now."""
+        if self._asked is not None:
+            self._agree("a step or batch")
         self._agree("a meeting")
 
     def carry(self, news: News) -> None:
@@ -83,6 +102,8 @@ class AgreedStop(StopSwitch):
 
     def sleep(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Wait until the time is over on all ranks, or until one of them is asked to stop. A collective."""
+        if self._asked is not None:
+            self._agree("a step or batch")
         end, waiting = clock() + seconds, True
         while waiting and not self.requested:
             self._local.sleep(min(_NAP_SECONDS, end - clock()), clock=clock)
@@ -95,24 +116,27 @@ class AgreedStop(StopSwitch):
         :param waiting: Whether it wants to wait on.
         :return: Whether any of them does.
         """
-        own = list(self._local.unheard())
-        here = f"{what} of {self._where()}"
-        mark = zlib.crc32(here.encode())
-        knows = self._news is not None and self._news.news_here
-        asked, beats, most, least, known, waits = self._ranks.largest(
-            [bool(own), -self._affordable_beats(), mark, -mark, knows, waiting]
-        )
+        told, self._asked = self._asked or self._ask(what, waiting=waiting), None
+        asked, beats, most, least, known, waits = told.answer()
         if most != -least:
-            raise _disagreement(self._ranks.gather(here))
+            raise _disagreement(self._ranks.gather(told.here))
         self._beats, self._until, self._since = 0, -beats, self._clock()
-        if known and self._news is not None:
+        if known and self._news is not None and self._news.acted == told.acted:
             self._news.news_here, self._news.has_news = False, True
         if asked:
-            for request in (StopRequest(*one) for each in self._ranks.gather(own) for one in each):
+            for request in (StopRequest(*one) for each in self._ranks.gather(told.own) for one in each):
                 if request not in self._known:
                     self._known.add(request)
                     super().request(request.reason, request.requested_by, status=request.status)
         return bool(waits)
+
+    def _ask(self, what: str, *, waiting: bool = False) -> _Asked:
+        """Tell the others."""
+        own, here, news = list(self._local.unheard()), f"{what} of {self._where()}", self._news
+        mark = zlib.crc32(here.encode())
+        knows = news is not None and news.news_here
+        answer = self._ranks.begin_largest([bool(own), -self._affordable_beats(), mark, -mark, knows, waiting])
+        return _Asked(own=own, here=here, acted=news.acted if news is not None else 0, answer=answer)
 
     def _affordable_beats(self) -> int:
         """How many beats this rank would have between two agreements."""

@@ -1,11 +1,14 @@
 """A run of one process: whatever it says is what all say."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import attrs
 
 from hostcore.worker.ranks.protocol import News
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -25,9 +28,19 @@ class OneRank:
         """Its own values."""
         return list(values)
 
+    def begin_largest(self, values: Sequence[int]) -> Callable[[], list[int]]:
+        """Its own values."""
+        return lambda: list(values)
+
     def gather(self, value: Any) -> list[Any]:
         """Its own value."""
         return [value]
+
+    def gather_beside(self, value: Any, receive: Callable[[list[Any]], T]) -> "Future[T]":
+        """Its own value, at once."""
+        done: Future[T] = Future()
+        done.set_result(receive([value]))
+        return done
 
     def barrier(self) -> None:
         """Nothing: there is no other rank to wait for."""

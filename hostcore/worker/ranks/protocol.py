@@ -3,8 +3,13 @@
 A collective is called by all ranks at the same place in the run, or the run hangs.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+T = TypeVar("T")
 
 
 class Exchange(Protocol):
@@ -36,6 +41,16 @@ class Ranks(Exchange, Protocol):
     def for_writing(self) -> Any:
         """A process group for one more thread of each rank; None for a single rank. A collective the first time."""
 
+    def gather_beside(self, value: Any, receive: Callable[[list[Any]], T]) -> "Future[T]":
+        """Gather without waiting: a thread calls ``receive`` with the values of all ranks, by rank.
+
+        A collective that never mixes with the others: all ranks begin the same ones in the same order, and each may
+        wait for the result when it likes, or not at all.
+
+        :param value: As for :meth:`gather`.
+        :return: What ``receive`` returns or raises; the error of the collective when it broke off.
+        """
+
     def any(self, flag: bool) -> bool:
         """Whether any of them says so. A collective."""
 
@@ -44,6 +59,9 @@ class Ranks(Exchange, Protocol):
 
         :param values: Integers of 64 bits; as many on every rank.
         """
+
+    def begin_largest(self, values: Sequence[int]) -> Callable[[], list[int]]:
+        """The same without waiting for the others: what it returns waits. A collective, where it begins."""
 
     def barrier(self) -> None:
         """Wait for all of them. A collective."""
@@ -59,6 +77,8 @@ class News(Protocol):
     news_here: bool
     #: Whether all know. Read by the loop at every step.
     has_news: bool
+    #: How often they have acted upon it.
+    acted: int
 
 
 class Meeting(Protocol):

@@ -17,7 +17,8 @@ from fork_server import popen
 from waiting import wait_until
 
 HERE = Path(__file__).parent
-TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
+#: What the installed ``torchrun`` is; so it begins as a fork.
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 #: What one torchrun would have taken from another, and what changes where the runs go.
 _NOT_PASSED_ON = ("HOSTCORE_", "TORCHELASTIC_", "RANK", "WORLD_SIZE", "LOCAL_RANK", "OMP_NUM_THREADS")
 
@@ -94,7 +95,7 @@ class Folder:
 
     def torchrun(self, job: str, *options: str) -> "subprocess.Popen[str]":
         """Start the job by torchrun, as one agent of one or several."""
-        return self.start(TORCHRUN, *options, "-m", "hostcore", "run", job)
+        return self.start(*TORCHRUN, *options, "-m", "hostcore", "run", job)
 
     def run(self, run_id: str) -> Run:
         return Run(self.path / "runs" / run_id)

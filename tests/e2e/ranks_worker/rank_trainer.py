@@ -81,6 +81,8 @@ class Trainer:
         metrics = {"loss": total}
         if ctx.hyperparams.does == f"metric:{ctx.rank}:{step}":
             metrics["extra"] = 3.0
+        if ctx.hyperparams.does == f"many-metrics:{ctx.rank}:{step}":
+            metrics.update({f"{number}/{'long' * 20}": float(number) for number in range(100)})
         back = ctx.hyperparams.backoff
         control = {"control": _control(back)} if back and step == 2 else {}
         return StepResult(metrics=metrics, weight=sum(len(one["x"]) for one in micro), **control)
@@ -184,6 +186,22 @@ class Told:
         Path(ctx.run_dir, f"told.{ctx.rank}.attempt-{attempt}.json").write_text(json.dumps(self.told))
 
 
+class ReadsAlone:
+    """Reads the metrics on the first rank alone, at every step, while the others go on to their next collective."""
+
+    def __init__(self) -> None:
+        self.read: list[Any] = []
+
+    def on_batch_begin(self, run_state: Any, ctx: Any) -> None:
+        if ctx.rank == 0:
+            points = [list(point) for point in run_state.history.get("train/loss", ())]
+            self.read.append([run_state.step, run_state.metrics.get("train/loss"), points[-1:]])
+
+    def on_train_end(self, ctx: Any) -> None:
+        if ctx.rank == 0:
+            Path(ctx.run_dir, "read.json").write_text(json.dumps(self.read))
+
+
 def _loss(model: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     inputs = torch.stack([batch["x"], batch["y"]], 1).float()
     target = (batch["x"] - batch["y"] * 0.5).float()
@@ -239,3 +257,23 @@ class Obstruct:
         elif ctx.rank == 0 and run_state.step == self.settings.until:
             folder.unlink()
             folder.with_name("aside").rename(folder)
+
+
+class RecordsRank:
+    """Records the rank, and on the second one alone something else."""
+
+    def on_batch_end(self, ctx: Any) -> None:
+        ctx.record("mine/rank", torch.tensor(float(ctx.rank)))
+        if ctx.rank == 1:
+            ctx.record("mine/alone", 5.0)
+
+
+class Ended:
+    """Writes down what each validation has found, on its rank."""
+
+    def __init__(self) -> None:
+        self.ended: list[dict[str, float]] = []
+
+    def on_validation_end(self, metrics: Mapping[str, float], ctx: Any) -> None:
+        self.ended.append(dict(metrics))
+        Path(ctx.run_dir, f"ended.{ctx.rank}.json").write_text(json.dumps(self.ended))

@@ -1,5 +1,6 @@
 """What is the same on any number of ranks, and what each rank has of its own."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -101,6 +102,15 @@ def test_a_metric_that_some_ranks_lack_is_a_warning_and_the_mean_over_the_others
     assert [one["metrics"].get("extra") for one in outcome.events(name="metrics")] == [None, 3.0, None]
 
 
+def test_what_callbacks_record_is_the_mean_over_the_ranks_as_metrics_of_the_trainer_are(
+    run: Callable[..., Any],
+) -> None:
+    outcome = run("recorded", 3, max_steps=4, metric_every=2, callbacks=["rank_trainer:RecordsRank"])
+    recorded = [event["metrics"] for event in outcome.events(name="metrics")]
+    assert [(one["mine/rank"], one["mine/alone"]) for one in recorded] == [(1.0, 5.0)] * 2
+    assert {event["code"] for event in outcome.events(name="warning")} == {"metrics.missing"}
+
+
 def test_micro_batches_make_up_the_global_batch(run: Callable[..., Any], runs: Runs) -> None:
     """2 ranks, 2 micro-batches of 3 rows."""
     data = {"parquet_paths": [str(run.data)], "batch_size": 3, "shuffle": True}
@@ -122,3 +132,27 @@ def _flat(weights: dict[str, Any]) -> list[float]:
         rows = value if isinstance(value[0], list) else [value]
         flat += [one for row in rows for one in row]
     return flat
+
+
+@pytest.mark.parametrize("metric_every", [1, 2])
+def test_the_metrics_of_a_step_are_there_at_the_next_one_even_for_a_rank_that_asks_alone(
+    run: Callable[..., Any], metric_every: int
+) -> None:
+    outcome = run(
+        f"alone-{metric_every}", 2, max_steps=9, metric_every=metric_every, callbacks=["rank_trainer:ReadsAlone"]
+    )
+    assert outcome.codes == [0, 0], outcome.output()
+    losses = outcome.losses()
+    for step, value, newest in json.loads((outcome.path / "read.json").read_text()):
+        last = step - step % metric_every
+        assert (value, newest) == ((losses[last], [[last, losses[last]]]) if last else (None, []))
+
+
+def test_metrics_of_any_number_come_from_one_rank_alone(run: Callable[..., Any]) -> None:
+    outcome = run("many", 2, max_steps=5, metric_every=1, hyperparams={"does": "many-metrics:1:3"})
+    assert outcome.codes == [0, 0], outcome.output()
+    (third,) = [event for event in outcome.events(name="metrics") if event["step"] == 3]
+    assert [value for name, value in third["metrics"].items() if name != "train/loss"] == list(range(100))
+    (warning,) = outcome.events(name="warning")
+    assert (warning["code"], warning["step"]) == ("metrics.missing", 3)
+    assert outcome.events().index(warning) == outcome.events().index(third) - 1

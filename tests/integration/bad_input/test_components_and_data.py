@@ -9,6 +9,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkout import HOST
 
 TRAINER = textwrap.dedent("""
     import attrs
@@ -261,5 +262,5 @@ def test_verbose_adds_the_traceback_of_the_plugin_alone(workplace: Any) -> None:
     assert answer.code == 2
     traceback = answer.err[answer.err.index("Traceback") :]
     assert "mine.py" in traceback
-    assert "hostcore/" not in traceback
+    assert HOST not in traceback
     assert workplace.tree() == {}

@@ -67,7 +67,6 @@ CASES = {
         says=("at least 1", "found -4"),
     ),
     "run_id ../x": Case(job=with_(run_id="../x"), pointer="/run_id", says=("expected a run id", 'found "../x"')),
-    "neither data nor steps": Case(job={"trainer": "x"}, pointer="/max_steps", says=("max_steps",)),
     "unknown version of the contract": Case(
         job=with_(trainer_api_version="v9"), pointer="/trainer_api_version", says=('"v9"', '"v1"')
     ),

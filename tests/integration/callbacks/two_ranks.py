@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
+from wrapped_step import wrapped_step
 
 from hostcore_builtin_plugins.callbacks.grad_clip import GradClip
 from hostcore_builtin_plugins.callbacks.nonfinite_guard import NonfiniteGuard, NotFinite
@@ -54,17 +55,14 @@ def context(model: torch.nn.Module, rank: int) -> tuple[StepContext, torch.optim
 
 
 def step(callback: Any, ctx: StepContext, model: torch.nn.Module, factor: float = 1.0) -> StepResult:
-    around = callback.train_step(ctx=ctx)
-    next(around)
-    loss = model(data(ctx.rank)).square().mean() * factor
-    ctx.optimizer.zero_grad()
-    loss.backward()
-    ctx.optimizer.step()
-    try:
-        around.send(StepResult(metrics={"loss": loss.detach()}))
-    except StopIteration as over:
-        return over.value
-    raise AssertionError("the wrapper yields once")
+    def train_step() -> StepResult:
+        loss = model(data(ctx.rank)).square().mean() * factor
+        ctx.optimizer.zero_grad()
+        loss.backward()
+        ctx.optimizer.step()
+        return StepResult(metrics={"loss": loss.detach()})
+
+    return wrapped_step(callback, ctx, train_step)
 
 
 def whole(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -4,20 +4,37 @@ import json
 import socket
 import subprocess
 import sys
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from fork_server import popen
+
+from hostcore.worker.devices import is_for_cpu_alone
+
+#: A trainer that imports torch when it begins to train.
+LIGHT = """
+class Trainer:
+    def setup(self, ctx):
+        import torch
+    def configure(self, ctx): return {}
+    def prepare_batch(self, raw_batch, state, ctx): return raw_batch
+    def train_step(self, prepared_batch, state, ctx): return None
+    def state_dict(self, state): return {}
+    def load_state_dict(self, state, payload, ctx): pass
+"""
 
 
-def start_worker(contract: Path) -> tuple[int, dict[str, Any], str]:
+def start_worker(contract: Path, popen: Callable[..., Any] = popen) -> tuple[int, dict[str, Any], str]:
     """Start a worker as a supervisor does: exit code, its first word, and its output."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
-        worker = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        worker = popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         theirs.close()
         with ours.makefile("rb") as line:
             word = json.loads(line.readline())
@@ -31,7 +48,7 @@ def run_worker(contract: Path) -> tuple[int, list[dict[str, Any]], str]:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         command = [sys.executable, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())]
-        worker = subprocess.Popen(
+        worker = popen(
             command,
             cwd=contract.parent,
             pass_fds=[theirs.fileno()],
@@ -113,13 +130,78 @@ def test_a_worker_trains_with_the_seven_fields_alone(mount: Any, contract: dict[
     assert "belong to the run 'run_123'" in error["message"]
 
 
-def test_a_contract_that_hands_over_batches_is_refused(mount: Any, contract: dict[str, Any]) -> None:
+def handed_over(mount: Any, *, rows: int) -> Path:
+    """Batches that another process has written: those of the job's data, in its order."""
+    data = pq.read_table(mount.folder / "data").slice(0, rows)
+    path = mount.folder / "batches.arrow"
+    with pa.ipc.new_file(path, data.schema) as file:
+        for batch in data.to_batches(max_chunksize=100):
+            file.write_batch(batch)
+    return path
+
+
+def test_a_contract_hands_over_batches(mount: Any, contract: dict[str, Any]) -> None:
+    path = mount.folder / "contract.json"
+    handed = {**contract, "arrow_ipc_path": str(handed_over(mount, rows=320))}
+    path.write_text(json.dumps(handed))
+    mount.changed(max_steps=20, dataset={"parquet_paths": ["not/there"], "batch_size": 8})
+    code, (ready, *_), output = run_worker(path)
+    assert (code, output) == (0, "")
+    assert (ready["ready"]["num_rows"], ready["ready"]["num_shards"]) == (320, 4)
+    assert mount.lines("events.jsonl")[-1]["event"] == "run_succeeded"
+
+
+def test_a_contract_that_hands_over_what_is_no_arrow_is_refused(mount: Any, contract: dict[str, Any]) -> None:
+    (mount.folder / "batches.arrow").write_text("no arrow")
     path = mount.folder / "contract.json"
     path.write_text(json.dumps({**contract, "arrow_ipc_path": str(mount.folder / "batches.arrow")}))
-    code, word, _ = start_worker(path)
+    code, word, output = start_worker(path)
+    assert (code, output) == (2, "")
     (error,) = word["invalid"]
-    assert (code, error["code"], error["pointer"]) == (2, "contract.invalid", "/arrow_ipc_path")
-    assert "cannot be handed over as Arrow IPC yet" in error["message"]
+    assert error["code"] == "data.invalid"
+    assert "batches.arrow" in f"{error['message']} {error['file']}"
+
+
+def test_what_the_host_imports_is_never_searched_for_garbage(mount: Any, contract: dict[str, Any]) -> None:
+    trainer = """
+        import gc, json, pathlib
+
+        seen = {"frozen": gc.get_freeze_count(), "full": gc.get_stats()[2]["collections"], "on": gc.isenabled()}
+        (pathlib.Path(__file__).parent / "seen.json").write_text(json.dumps(seen))
+    """
+    (mount.folder / "heaps.py").write_text(textwrap.dedent(trainer))
+    mount.changed(trainer="heaps:Trainer")
+    path = mount.folder / "contract.json"
+    path.write_text(json.dumps({**contract, "trainer_plugin": "heaps:Trainer"}))
+    start_worker(path, popen=subprocess.Popen)  # a fork would have the objects of its server
+    seen = mount.document("seen.json")
+    assert seen["on"]
+    assert seen["full"] == 0
+    assert seen["frozen"] > 100_000
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.skipif(not is_for_cpu_alone(), reason="only torch knows which GPUs there are")
+@pytest.mark.parametrize("only_check", [True, False])
+def test_a_worker_that_only_checks_a_job_imports_torch_for_plugins_alone(
+    mount: Any, contract: dict[str, Any], only_check: bool
+) -> None:
+    (mount.folder / "light.py").write_text(LIGHT)
+    callbacks = [{"use": name} for name in ("throughput", "lr-monitor", "nonfinite-guard")]
+    mount.changed(trainer="light:Trainer", device="auto", callbacks=callbacks)
+    path = mount.folder / "contract.json"
+    path.write_text(json.dumps({**contract, "trainer_plugin": "light:Trainer", "only_check": only_check}))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-P", "-m", "hostcore.worker", str(path), str(theirs.fileno())]
+        worker = subprocess.Popen(command, pass_fds=[theirs.fileno()])  # a fork would have torch already
+        with ours.makefile("rb") as line:
+            word = json.loads(line.readline())
+        mapped = Path(f"/proc/{worker.pid}/maps").read_text()
+        ours.shutdown(socket.SHUT_RDWR)
+        assert worker.wait() == 0
+    assert (word["ready"]["device"], word["ready"]["num_rows"]) == ("cpu", 640)
+    assert ("libtorch" in mapped) != only_check
 
 
 def test_a_worker_started_by_hand_says_who_starts_it(mount: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_hookspecs import Capabilities, StepResult, hookimpl
 
 #: What trainers and callbacks saw since the test began.
 seen: list[Any] = []
@@ -128,6 +128,44 @@ class Weighing(Required):
     test_step = validate_step
 
 
+class Ranging(Weighing):
+    """Reports the range of ``y`` over an evaluation, which is no mean over its batches."""
+
+    @attrs.frozen(kw_only=True)
+    class Hyperparams(Weighing.Hyperparams):
+        #: What its ``evaluation_metrics`` returns in its place, by name; ``raise`` and ``text`` are what they say.
+        instead: str = ""
+        #: Report nothing else.
+        alone: bool = False
+
+    def configure(self, ctx: Any) -> dict[str, Any]:
+        return {**super().configure(ctx), "seen": []}
+
+    def validate_step(self, prepared_batch: Any, state: Any, ctx: Any) -> StepResult:
+        state["seen"] += prepared_batch["y"]
+        return StepResult() if ctx.hyperparams.alone else super().validate_step(prepared_batch, state, ctx)
+
+    test_step = validate_step
+
+    def evaluation_metrics(self, state: Any, ctx: Any) -> Any:
+        low, high, number = min(state["seen"]), max(state["seen"]), len(state["seen"])
+        state["seen"].clear()
+        if ctx.hyperparams.instead == "raise":
+            raise ValueError("the range is odd")
+        gradients = float(torch.is_grad_enabled())
+        instead = {
+            "text": "0.5",
+            "list": {"range": [low, high]},
+            "taken": {"loss": high - low, "deep/first": low, "range": 1.0},
+            "nan": {"range": float("nan"), "deep/high": high},
+            "none": None,
+            # A number that gets worse, step by step.
+            "worse": {"range": 10.0 - ctx.run_state.step},
+        }
+        found = {"range": torch.tensor(high - low), "deep/rows": number, "gradients": gradients}
+        return instead.get(ctx.hyperparams.instead, found)
+
+
 class Mixed(Required):
     """Trains in the precision of the job; in fp16, the first gradients overflow."""
 
@@ -217,3 +255,60 @@ class Remember:
     def on_validation_end(self, metrics: Mapping[str, float], run_state: Any) -> None:
         history = {name: [tuple(point) for point in points] for name, points in run_state.history.items()}
         seen.append(("end", dict(metrics), dict(run_state.metrics), history))
+
+
+class Records:
+    """Records metrics of its own, in the hooks that it is told."""
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        #: By hook, the names; the value is the number of the step, counted from the hook.
+        names: Mapping[str, tuple[str, ...]]
+        #: What is recorded in place of the number.
+        instead: str = ""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    def _record(self, hook: str, ctx: Any) -> None:
+        for name in self.settings.names.get(hook, ()):
+            step = float(ctx.run_state.step)
+            instead = {"text": "much", "tensor": torch.tensor(step), "nan": float("nan")}
+            ctx.record(name, instead.get(self.settings.instead, step))
+
+    def on_train_begin(self, ctx: Any) -> None:
+        self._record("on_train_begin", ctx)
+
+    def on_epoch_begin(self, ctx: Any) -> None:
+        self._record("on_epoch_begin", ctx)
+
+    def on_batch_begin(self, ctx: Any) -> None:
+        self._record("on_batch_begin", ctx)
+
+    @hookimpl(wrapper=True)
+    def prepare_batch(self, ctx: Any) -> Any:
+        batch = yield
+        self._record("prepare_batch", ctx)
+        return batch
+
+    @hookimpl(wrapper=True)
+    def train_step(self, ctx: Any) -> Any:
+        result = yield
+        self._record("train_step", ctx)
+        return result
+
+    def on_batch_end(self, ctx: Any) -> None:
+        self._record("on_batch_end", ctx)
+
+    def on_validation_end(self, ctx: Any) -> None:
+        self._record("on_validation_end", ctx)
+
+    def on_checkpoint_saved(self, ctx: Any) -> None:
+        self._record("on_checkpoint_saved", ctx)
+
+    def on_train_end(self, ctx: Any) -> None:
+        self._record("on_train_end", ctx)
+
+
+class RecordsToo(Records):
+    """Another one."""

@@ -84,6 +84,10 @@ class Trainer:
         self._note("test_step", f"{prepared_batch}")
         return StepResult(metrics={"loss": sum(prepared_batch) / len(prepared_batch)})
 
+    def evaluation_metrics(self, state: Any, ctx: Any) -> dict[str, float]:
+        self._note("evaluation_metrics")
+        return {"steps": float(state["steps"])}
+
     def generate_sample(self, state: Any, step: int, request: Any, output_dir: str, ctx: Any) -> dict[str, Any]:
         self._note("generate_sample", request.prompt)
         Path(output_dir, "text.txt").write_text(f"{request.prompt} at {step}")

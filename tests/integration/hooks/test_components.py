@@ -30,7 +30,8 @@ def test_the_first_wrapper_of_the_job_is_the_outermost(play: Play, data: dict[st
     calls = [call for call in calls if "train_step" in call or "validate_step" in call]
     expected = [line.format(method) for method in ["train_step"] * 3 + ["validate_step"] * 2 for line in nested]
     assert calls == expected
-    assert played.of("validation")[0].payload.metrics == {"val/loss": 101 + 2}  # each wrapper adds one
+    # Each wrapper adds one.
+    assert played.of("validation")[0].payload.metrics == {"val/loss": 101 + 2, "val/steps": 3.0}
 
 
 def _wrapping(played: Any) -> set[str]:
@@ -54,7 +55,7 @@ def test_a_callback_that_raises_ends_the_run_in_its_name_and_its_distributions(
     assert (error.type, error.plugin, error.rank) == ("KeyError", "broken (brittle-plugins 2.1)", 0)
     assert "brittle.py" in error.traceback
     assert called(played, "callback", "trainer")[-3:] == [
-        "callback.on_validation_end val/loss 101",
+        "callback.on_validation_end val/loss 101, val/steps 2",
         "callback.on_exception KeyError: 'val/accuracy'",
         "trainer.teardown",
     ]

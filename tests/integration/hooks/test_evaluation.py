@@ -123,3 +123,86 @@ def test_a_metric_that_is_not_finite_is_named(play: Play, exact: ModuleType, wei
     (validation,) = played.of("validation")
     assert validation.payload.metrics == {"val/loss": None, "deep/first": None}
     assert sorted(validation.payload.nonfinite) == ["deep/first", "val/loss"]
+
+
+RANGED = {"dataset": WEIGHED, "validation": WEIGHED, "test": WEIGHED, "validate_every": 1, "trainer": "exact:Ranging"}
+
+
+class TestMetricsOfAWholeEvaluation:
+    """What a trainer's ``evaluation_metrics`` returns."""
+
+    def test_are_recorded_beside_the_means_wherever_these_are(
+        self, play: Play, exact: ModuleType, weighed: Any
+    ) -> None:
+        weighed([1, 3, 30], [1, 1, 1])
+        played = play(**RANGED, callbacks=["exact:Remember"], max_steps=2)
+        val = {"val/loss": 34 / 3, "deep/first": 32 / 3, "val/range": 29.0, "deep/rows": 3.0, "val/gradients": 0.0}
+        assert [one.payload.metrics for one in played.of("validation")] == [val, val]
+        ends = [one[1:3] for one in exact.seen if one[0] == "end"]
+        assert ends == [(val, {"train/loss": 0.0, **val})] * 2
+        history = [one[3] for one in exact.seen if one[0] == "end"][-1]
+        assert history["val/range"] == [(1, 29.0), (2, 29.0)]
+        (test,) = played.of("test")
+        assert {"test/range": 29.0, "deep/rows": 3.0}.items() <= test.payload.metrics.items()
+        result = orjson.loads((played.path / "result.json").read_bytes())
+        assert result["metrics"]["val/range"] == result["metrics"]["test/range"] == 29.0
+
+    def test_choose_the_best_checkpoint_and_end_a_run_early(self, play: Play, exact: ModuleType, weighed: Any) -> None:
+        weighed([1, 3, 30], [1, 1, 1])
+        watched = {"monitor": "val/range", "mode": "max"}
+        callbacks = [{"use": "best-checkpoint", **watched}, {"use": "early-stopping", "patience": 2, **watched}]
+        played = play(**RANGED, callbacks=callbacks, hyperparams={"instead": "worse"}, max_steps=9)
+        result = orjson.loads((played.path / "result.json").read_bytes())
+        assert (result["status"], result["step"]) == ("succeeded", 3)
+        assert (result["best"]["metric"], result["best"]["value"], result["best"]["step"]) == ("val/range", 9.0, 1)
+
+    def test_may_be_all_that_there_is(self, play: Play, exact: ModuleType, weighed: Any) -> None:
+        weighed([1, 3, 30], [1, 1, 1])
+        played = play(**RANGED, callbacks=[], hyperparams={"alone": True}, max_steps=1)
+        (validation,) = played.of("validation")
+        assert validation.payload.metrics == {"val/range": 29.0, "deep/rows": 3.0, "val/gradients": 0.0}
+        assert validation.payload.weight == 3
+
+    def test_may_be_none(self, play: Play, exact: ModuleType, weighed: Any) -> None:
+        weighed([1, 3], [1, 1])
+        played = play(**RANGED, callbacks=[], hyperparams={"instead": "none"}, max_steps=1)
+        assert played.of("validation")[0].payload.metrics == {"val/loss": 2.0, "deep/first": 1.0}
+
+    def test_that_are_not_finite_are_named(self, play: Play, exact: ModuleType, weighed: Any) -> None:
+        weighed([1, 3], [1, 1])
+        played = play(**RANGED, callbacks=[], hyperparams={"instead": "nan"}, max_steps=1)
+        (validation,) = played.of("validation")
+        assert (validation.payload.metrics["val/range"], list(validation.payload.nonfinite)) == (None, ["val/range"])
+        assert validation.payload.metrics["deep/high"] == 3.0
+
+    @pytest.mark.parametrize(
+        ("instead", "message"),
+        [
+            ("taken", "validate_step and evaluation_metrics both report 'val/loss', 'deep/first' at step 1"),
+            ("text", "evaluation_metrics, after validate_step, at step 1, returned str"),
+            (
+                "list",
+                "the metric 'range' of evaluation_metrics, after validate_step, at step 1, is not a number: expected a"
+                " number, got [1.0, 3.0] of class list",
+            ),
+        ],
+    )
+    def test_that_are_no_metrics_of_their_own_fail_the_run(
+        self, play: Play, exact: ModuleType, weighed: Any, instead: str, message: str
+    ) -> None:
+        weighed([1, 3], [1, 1])
+        played = play(**RANGED, callbacks=[], hyperparams={"instead": instead}, max_steps=1)
+        error = played.result.error
+        assert (played.result.status, error.type, error.message) == ("failed", "InvalidStepResult", message)
+        assert error.hint
+        assert not error.traceback
+        assert played.of("validation") == []
+
+    def test_that_cannot_be_computed_fail_the_run_as_a_step_does(
+        self, play: Play, exact: ModuleType, weighed: Any
+    ) -> None:
+        weighed([1, 3], [1, 1])
+        played = play(**RANGED, callbacks=[], hyperparams={"instead": "raise"}, max_steps=1)
+        error = played.result.error
+        assert (error.type, error.message, error.plugin) == ("ValueError", "the range is odd", "exact:Ranging")
+        assert "in evaluation_metrics" in error.traceback

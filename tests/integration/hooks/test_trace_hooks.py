@@ -34,7 +34,8 @@ ONE_STEP = """
     1  validate_step  callback:1:recorder:Wrapper, wrapper
     1    validate_step  trainer:recorder:Trainer  (prepared_batch=[102]) -> StepResult(metrics={loss: 102})
     1  validate_step -> StepResult(metrics={loss: 103})
-    1  on_validation_end  callback:0:recorder:Callback  (metrics={val/loss: 102})
+    1  evaluation_metrics  trainer:recorder:Trainer -> {steps: 1}
+    1  on_validation_end  callback:0:recorder:Callback  (metrics={val/loss: 102, val/steps: 1})
     1  state_dict  trainer:recorder:Trainer -> {steps: 1}
     1  save_checkpoint  trainer:recorder:Trainer  (step=1, output_dir='…', final=True)
     1  on_checkpoint_saved  callback:0:recorder:Callback  (checkpoint=Checkpoint(step=1, epoch=0, path='…', bytes=…, …))

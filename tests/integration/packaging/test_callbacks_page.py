@@ -2,13 +2,13 @@
 
 import json
 from importlib.metadata import distribution
-from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from checkout import ROOT
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "callbacks.md"
+PAGE = ROOT / "docs" / "reference" / "callbacks.md"
 CALLBACKS = {
     one.name: one for one in distribution("hostcore-builtin-plugins").entry_points if one.group == "hostcore.callbacks"
 }

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import attrs
 import pytest
+from checkout import ROOT
 from packaging.requirements import Requirement
 
 from hostcore import __version__
 from hostcore_hookspecs import API_VERSION, KINDS
-from hostcore_hookspecs.kinds import COMMANDS_GROUP, RUN_CLIENTS_GROUP
-
-ROOT = Path(__file__).resolve().parents[3]
+from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, RUN_CLIENTS_GROUP
 
 
 @attrs.frozen(kw_only=True)
@@ -68,7 +67,7 @@ DISTRIBUTIONS = (
         folder=".",
         package="hostcore",
         sources=frozenset({"hostcore", "README.md", "CHANGELOG.md", "LICENSE"}),
-        requires=frozenset({"hostcore-hookspecs<1.3,>=1", f"hostcore-builtin-plugins=={__version__}"}),
+        requires=frozenset({"hostcore-hookspecs<1.4,>=1.1", f"hostcore-builtin-plugins=={__version__}"}),
         version=__version__,
     ),
     *(
@@ -82,6 +81,7 @@ DISTRIBUTIONS = (
         for name, needs in (
             ("conformance", "hostcore"),
             ("engines", "hostcore-builtin-plugins"),
+            ("environments", "hostcore"),
             ("service", "hostcore"),
             ("trackers", "hostcore-builtin-plugins"),
         )
@@ -184,7 +184,7 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     parser.read_string(built.read("entry_points.txt"))
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
-    of_the_contract = {COMMANDS_GROUP, RUN_CLIENTS_GROUP, *(kind.group for kind in KINDS.values())}
+    of_the_contract = {COMMANDS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP, *(kind.group for kind in KINDS.values())}
     assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *of_the_contract}
     for entry, value in entries.items():
         module = value.partition(":")[0].replace(".", "/")
@@ -254,7 +254,8 @@ for module in pkgutil.walk_packages(hostcore_hookspecs.__path__, "hostcore_hooks
 def test_from_wheels_the_built_in_plugins_are_registered(installed: Path, tmp_path: Path) -> None:
     code = """
 from importlib.metadata import entry_points
-print(*sorted(entry.name for entry in entry_points(group="hostcore.data_sources")))
+own = "hostcore-builtin-plugins"
+print(*sorted(one.name for one in entry_points(group="hostcore.data_sources") if one.dist.name == own))
 """
     answer = outside_the_checkout(installed, code, tmp_path)
     assert answer.stdout.split() == ["arrow", "csv", "json", "mock", "parquet", "shards"]

@@ -41,7 +41,8 @@ class Trainer:
 def without_extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A path for modules: what is installed here but for those distributions."""
     folder = tmp_path_factory.mktemp("site-packages")
-    hidden = ("hostcore_conformance", "hostcore_engines", "hostcore_service", "hostcore_trackers")
+    names = ("conformance", "engines", "environments", "service", "trackers")
+    hidden = tuple(f"hostcore_{name}" for name in names)
     installed = Path(sysconfig.get_path("purelib"))
     for entry in installed.iterdir():
         if not entry.name.startswith(hidden) and entry.suffix != ".pth":

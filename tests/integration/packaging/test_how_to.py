@@ -10,9 +10,10 @@ from typing import Any
 
 import attrs
 import pytest
+from checkout import ROOT
 from fork_server import ran
 
-GUIDES = Path(__file__).resolve().parents[3] / "docs"
+GUIDES = ROOT / "docs"
 FILE = re.compile(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", re.DOTALL)
 
 TRAINER = """

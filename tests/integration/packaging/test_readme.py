@@ -5,9 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from fork_server import ran
 
-ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What installs hostcore from a clone, in every page that says how.
 INSTALL = "pip install -c constraints.txt ./hookspecs ./builtin_plugins ."

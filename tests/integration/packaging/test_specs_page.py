@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkout import ROOT
 from fork_server import ran
 
 from hostcore.cli.event_schema import event_schema
@@ -24,7 +25,6 @@ from hostcore_hookspecs.kinds import KINDS
 from hostcore_service.app import make_app
 from hostcore_service.settings import Settings
 
-ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "tests/integration/compat/data"
 PAGE = (ROOT / "docs/reference/specs.md").read_text(encoding="utf-8")
 DOCUMENTS = dict(re.findall(r"^## (\d{3}): .*?\n(.*?)(?=^## |\Z)", PAGE, re.DOTALL | re.MULTILINE))
@@ -56,7 +56,7 @@ def proofs(kind: str) -> list[str]:
 
 
 def is_a(kind: str, proof: str) -> bool:
-    return proof.startswith("tests/") if kind == "tests" else proof.startswith(f"{kind} ")
+    return proof.startswith(("tests/", "extensions/")) if kind == "tests" else proof.startswith(f"{kind} ")
 
 
 KINDS_OF_PROOF = ("import", "hook", "job", "event", "hostcore", "file", "GET", "POST", "tests")

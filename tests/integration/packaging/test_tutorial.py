@@ -12,9 +12,9 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkout import ROOT
 from fork_server import popen
 
-ROOT = Path(__file__).resolve().parents[3]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", TUTORIAL, re.DOTALL))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
+from checkout import HOST
 from click.testing import CliRunner
 
 from hostcore.cli import cli
@@ -68,7 +69,7 @@ class TestATrainerThatRaises:
         assert error["traceback"].startswith("Traceback (most recent call last):\n")
         assert "in train_step" in error["traceback"]
         assert error["traceback"].count("in _deep") == 4
-        assert "/hostcore/" not in error["traceback"]
+        assert HOST not in error["traceback"]
         assert error["traceback"].rstrip().endswith("ValueError: the loss has exploded")
 
     def test_is_named(self, dead: Mapping, project) -> None:
@@ -76,7 +77,7 @@ class TestATrainerThatRaises:
 
     def test_has_its_traceback_on_standard_error_once(self, dead: Mapping) -> None:
         assert dead["raise"].err.count("Traceback") == 1
-        assert "/hostcore/" not in dead["raise"].err
+        assert HOST not in dead["raise"].err
 
     def test_stands_at_the_last_finished_step(self, dead: Mapping, project) -> None:
         assert project.run("raise").result["step"] == 136

@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from checkout import HOST
 from waiting import wait_until
 
 import hostcore
@@ -46,7 +47,7 @@ def test_a_run_that_failed_is_a_result_and_no_exception(job: Callable) -> None:
     result = hostcore.run(job(hyperparams={"how": "raise", "at": 3}))
     assert (result.status, result.exit_code, result.step) == ("failed", 1, 2)
     assert (result.error.type, result.error.message) == ("ValueError", "the loss has exploded")
-    assert "/hostcore/" not in result.error.traceback
+    assert HOST not in result.error.traceback
 
 
 def test_a_finished_run_returns_its_result_again_and_tells_no_events(job: Callable) -> None:

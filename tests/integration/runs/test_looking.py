@@ -298,9 +298,10 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_whole_and_goes_on(project
     first = project.start("run", job)
     checkpoints = project.run("killed").path / "checkpoints"
     until(lambda: len(list(checkpoints.glob("step-*.json"))) >= 2, "the second checkpoint")
+    # A checkpoint is on the disk before its supervisor has read of it in the worker's log.
+    until(lambda: project.command("status", "killed", "--json").json["step"] >= 10, "the status to be as far")
     running = project.command("status", "killed", "--json").json
     assert (running["status"], running["attempts"][0]["status"]) == ("running", "running")
-    assert running["step"] >= 10
     assert set(running["metrics"]) == {"error", "noise"}
     assert project.command("verify", "killed").code == 0
 

@@ -15,12 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from checkout import HOST, ROOT
 
 import hostcore
 from hostcore.errors import Errors
 
 HERE = Path(__file__).parent
-GUIDE = Path(__file__).resolve().parents[3] / "docs/how-to/transform-batches.md"
+GUIDE = ROOT / "docs/how-to/transform-batches.md"
 DATA = {"source": "mock", "num_rows": 50, "num_shards": 9, "batch_size": 8, "shuffle": True, "shuffle_window": 20}
 
 #: Has no ``if __name__ == "__main__"``: whoever imported it again would start another run.
@@ -104,7 +105,7 @@ def test_an_exception_fails_the_run_at_its_batch_with_the_plugins_own_traceback(
     assert (result.error.type, result.error.message) == ("ValueError", "a bad pixel")
     assert result.error.plugin == "transform_trainer:Augments"
     assert "in transform_batch" in result.error.traceback
-    assert "/hostcore/" not in result.error.traceback
+    assert HOST not in result.error.traceback
 
 
 @pytest.mark.parametrize("workers", [0, 1])

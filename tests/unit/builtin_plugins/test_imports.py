@@ -47,6 +47,7 @@ def test_every_entry_point_leads_to_a_class() -> None:
         ("reporters", "terminal"),
         ("reporters", "job-index"),
         ("reporters", "jsonl"),
+        ("trainers", "process"),
         ("uploaders", "fsspec"),
         ("uploaders", "http"),
         ("launchers", "local"),

@@ -1,16 +1,12 @@
-"""The command, called in this process; and in one of its own, to see what it imports."""
+"""Runs that commands are asked about, and the command."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from command_line import Said
+from cli_fixtures import hostcore, imported
 
-from hostcore.cli import cli
 from hostcore.events.merger import Entry, EventLog
 from hostcore.events.writer import now_ms
 from hostcore.runs.attempts import claim_attempt
@@ -20,18 +16,7 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
 from hostcore_hookspecs.events import Payload
 
-
-@pytest.fixture
-def hostcore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
-    """``hostcore("list", "--json")``, in an empty folder."""
-    monkeypatch.delenv("HOSTCORE_RUNS_DIR", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> Said:
-        result = CliRunner().invoke(cli, arguments, prog_name="hostcore", catch_exceptions=False)
-        return Said(code=result.exit_code, out=result.stdout, err=result.stderr)
-
-    return call
+__all__ = ["hostcore", "imported"]
 
 
 @pytest.fixture
@@ -72,22 +57,3 @@ def tell() -> Callable[..., None]:
         log.close()
 
     return append
-
-
-@pytest.fixture
-def imported(tmp_path: Path) -> Callable[..., set[str]]:
-    """``imported("--help")``: the top-level modules that the command has imported when it is done."""
-    script = (
-        "import sys\n"
-        "from hostcore.cli import main\n"
-        "try:\n    main()\n"
-        "finally:\n    print(*{name.partition('.')[0] for name in sys.modules}, file=sys.stderr)\n"
-    )
-
-    def call(*arguments: str) -> set[str]:
-        run = subprocess.run(
-            [sys.executable, "-c", script, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        return set(run.stderr.splitlines()[-1].split())
-
-    return call

@@ -6,11 +6,24 @@ from pathlib import Path
 import pytest
 
 HEAVY = {"torch", "pyarrow", "cattrs", "rich", "matplotlib", "numpy", "pandas", "fsspec", "ruamel", "safetensors"}
+#: Of the standard library and of what is small: each takes as long as ten modules of commands.
+SLOW = {"asyncio", "difflib", "email", "hashlib", "http", "json", "orjson", "pluggy", "secrets", "subprocess"}
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["xyzzy"]])
 def test_help_imports_nothing_heavy(imported: Callable, arguments: list[str]) -> None:
     assert imported(*arguments) & HEAVY == set()
+
+
+def test_help_imports_the_modules_of_commands_and_nothing_slow(imported: Callable) -> None:
+    found = imported("--help")
+    assert {"click", "attrs", "hostcore_service", "hostcore_conformance"} <= found
+    assert found & SLOW == set()
+
+
+@pytest.mark.parametrize("command", ["list", "plugins"])
+def test_a_list_of_runs_or_plugins_imports_no_events_and_no_hooks(imported: Callable, command: str) -> None:
+    assert imported(command) & {"cattrs", "hashlib", "pluggy", "subprocess"} == set()
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["status", "none"], ["plugins"], ["list", "--json"]])

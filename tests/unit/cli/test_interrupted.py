@@ -9,6 +9,6 @@ def test_it_ends_the_command_without_a_word(hostcore: Callable, monkeypatch: pyt
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hostcore.cli.folder_runs.list_runs", interrupted)
+    monkeypatch.setattr("hostcore.runs.summary.list_runs", interrupted)
     said = hostcore("list")
     assert (said.code, said.out, said.err) == (130, "", "")

@@ -1,5 +1,6 @@
 """Writing rank logs, merging them into one, and reading that back."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -9,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from hostcore.events.codec import CorruptLog, encode_event
+from hostcore.events.codec import CorruptLog, decode_event, encode_event
 from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
@@ -58,6 +59,18 @@ class TestTheEventLog:
         for text in "abc":
             log.append(own(warning(text)))
         assert [event.seq for event, _ in read_events(tmp_path / "events.jsonl")] == [1, 2, 3]
+
+    def test_writes_many_events_at_once(
+        self, open_log: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log, write, written = open_log(), os.write, []
+        log.append(own(warning("first")))
+        monkeypatch.setattr(os, "write", lambda *given: written.append(given) or write(*given))
+        lines = log.extend([own(warning(text)) for text in "abc"])
+        assert len(written) == 1
+        assert messages(tmp_path / "events.jsonl") == ["first", "a", "b", "c"]
+        content = (tmp_path / "events.jsonl").read_bytes()
+        assert [decode_event(content[line.begin : line.end]) for line in lines] == [line.event for line in lines]
 
     def test_goes_on_counting_in_the_next_attempt(self, open_log: Callable, tmp_path: Path) -> None:
         for attempt in (1, 2, 3):
@@ -190,7 +203,10 @@ class TestAFullDisk:
 
         def write(text):
             payload = Warning(code="test", message=text)
-            log.write(payload) if kind == "rank" else log.append(Entry(payload=payload, step=None, epoch=None))
+            if kind == "rank":
+                log.write(payload)
+            else:  # the first of them would fit
+                log.extend([Entry(payload=payload, step=None, epoch=None)] * (2 if text == "lost" else 1))
 
         def room(size):
             resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import hostcore
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.resolve import Selected
@@ -109,6 +110,8 @@ class Lab:
         seed: int = 7,
         rank: int = 0,
         stride: int = ROWS,
+        first: int | None = None,
+        split: str = "train",
         **hyperparams: Any,
     ) -> Transformer:
         selected, components = self.load(trainer, *callbacks, **hyperparams)
@@ -118,9 +121,10 @@ class Lab:
             selected=selected,
             job_dir=HERE,
             ctx=StepContext(job=Job(seed=seed), hyperparams=hyperparams, rank=rank, device="cuda"),
+            split=split,
             workers=workers,
             stride=stride,
-            first=rank,
+            first=rank if first is None else first,
             stopping=self.stop.is_set,
         )
         assert made is not None
@@ -166,6 +170,17 @@ class TestAnyNumberOfProcesses:
                 assert {one["pid"] for one in first} <= mine()
                 assert len(mine() - lab.before) == workers
                 assert not any(one["torch"] for one in first), "the process has imported torch by itself"
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_the_context_knows_the_split_and_the_number_of_the_batch(self, lab: Lab, workers: int) -> None:
+        places = lambda results: [one["place"] for one in results]  # noqa: E731
+        second = lab.make("Draws", workers=workers, rank=1, stride=2 * ROWS, scale=1)  # of two ranks
+        assert places(second.apply(iter(raw(3)), Cursor(epoch=1))) == [("train", 0), ("train", 1), ("train", 2)]
+        resumed = second.apply(iter(raw(2)), Cursor(epoch=1, rows=6 * ROWS))  # three batches on each
+        assert places(resumed) == [("train", 3), ("train", 4)]
+        validation = lab.make("Draws", workers=workers, first=30, split="validation", scale=1)
+        for _ in range(2):  # each begins anew
+            assert places(validation.apply(iter(raw(2)), Cursor(epoch=2**32))) == [("validation", 0), ("validation", 1)]
 
     def test_takes_a_bounded_number_of_batches_ahead(self, lab: Lab) -> None:
         taken = 0
@@ -280,7 +295,7 @@ class TestErrors:
         assert error.traceback.startswith("Traceback (most recent call last):\n")
         assert error.traceback.endswith("ValueError: a bad pixel\n")
         assert f'{MODULE}.py", line' in error.traceback
-        assert "hostcore/" not in error.traceback
+        assert f"{Path(hostcore.__file__).parent}/" not in error.traceback
 
     def test_data_that_is_wrong_stays_invalid_data(self, failing: Transformer) -> None:
         with pytest.raises(InvalidData, match="an image is empty") as caught:
@@ -425,6 +440,7 @@ class TestCheck:
             selected=selected,
             job_dir=HERE,
             ctx=StepContext(),
+            split="train",
             workers=0,
             stride=1,
             first=0,

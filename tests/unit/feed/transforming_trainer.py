@@ -48,6 +48,7 @@ class Draws(Trainer):
             "drawn": rng.random(4) + numbers[:1],
             "batch": raw_batch,
             "seen": (str(ctx.device), ctx.rank, ctx.job.seed, ctx.hyperparams["scale"], ctx.optimizer, ctx.dataset),
+            "place": (ctx.split, ctx.batch_index),
             "torch": "torch" in sys.modules,
             "pid": os.getpid(),
         }

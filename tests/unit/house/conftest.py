@@ -16,8 +16,11 @@ DISTRIBUTIONS = (
     "hostcore",
     "hostcore_conformance",
     "hostcore_engines",
+    "hostcore_environments",
+    "hostcore_lightning",
     "hostcore_service",
     "hostcore_trackers",
+    "hostcore_transformers",
 )
 
 LoadedTwice = Callable[[Mapping[str, ModuleType]], dict[str, list[str]]]

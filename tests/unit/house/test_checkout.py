@@ -2,13 +2,12 @@
 
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[3]
 EXTENSIONS = ("conformance", "engines", "service", "trackers")
 OWN = {"hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", *(f"hostcore-{name}" for name in EXTENSIONS)}
 PROJECTS = [

@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import click
 import pytest
+from checkout import ROOT
 
 from hostcore.cli import cli
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
@@ -15,7 +16,7 @@ from hostcore_conformance.check import table
 from hostcore_hookspecs import KINDS, SampleRequest
 from hostcore_hookspecs.events import PAYLOADS
 
-DOCS = Path(__file__).resolve().parents[3] / "docs"
+DOCS = ROOT / "docs"
 
 Render = Callable[[str], str]
 

@@ -9,6 +9,7 @@ import pytest
 
 #: From the bottom to the top; a room imports itself and what is below it.
 ROOMS = (
+    "background",
     "interruption",
     "scrubbing",
     "errors",
@@ -43,8 +44,11 @@ MAY_IMPORT = {
     "hostcore": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
     "hostcore_conformance": _HOST,
     "hostcore_engines": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+    "hostcore_environments": _HOST,
+    "hostcore_lightning": _HOST,
     "hostcore_service": _HOST,
     "hostcore_trackers": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+    "hostcore_transformers": _HOST,
 }
 #: Modules of the host that the job service, which never loads what the worker does, must not import.
 _SERVICE = "hostcore_service"
@@ -54,6 +58,8 @@ TORCH_ROOMS = (
     "hostcore.worker",
     "hostcore.toolkit",
     "hostcore_conformance",
+    "hostcore_lightning",
+    "hostcore_transformers",
     "hostcore.checkpoints.encoding",
     "hostcore.checkpoints.sharded",
     "hostcore.checkpoints.state",

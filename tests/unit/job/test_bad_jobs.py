@@ -278,6 +278,17 @@ NAME_GRAMMAR = "expected the name of a plugin"
 CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
     # merged into GOOD (None removes), code, pointer, a part of the message
     ({"trainer": None}, "key.missing", "/trainer", '"trainer" is missing'),
+    ({"environment": {}}, "value.invalid", "/environment", "has neither requirements, lock nor interpreter"),
+    (
+        {"environment": {"lock": "a", "requirements": ["b"]}},
+        "value.invalid",
+        "/environment",
+        "has requirements and lock",
+    ),
+    (
+        {"environment": {"requirements": ["numpy", "--pre"]}},
+        *("value.invalid", "/environment/requirements/1", "is an option"),
+    ),
     ({"trainer": 3}, "value.type", "/trainer", NAME_GRAMMAR),
     ({"trainer": ""}, "value.range", "/trainer", NAME_GRAMMAR),
     ({"trainer": "Flight Delay"}, "value.range", "/trainer", 'found "Flight Delay"'),
@@ -296,7 +307,6 @@ CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"trainer_api_version": "v2"}, "job.api_version", "/trainer_api_version", API_VERSION),
     ({"trainer_api_version": 1}, "value.type", "/trainer_api_version", "expected a string"),
     ({"hyperparams": []}, "value.type", "/hyperparams", "expected an object"),
-    ({"dataset": None}, "job.conflict", "/max_steps", "a job without data"),
     ({"dataset": []}, "value.type", "/dataset", "expected an object, found an empty list"),
     ({"dataset": {"parquet_paths": None}}, "key.missing", "/dataset/source", "names no source"),
     ({"dataset": {"batch_size": -1}}, "value.range", "/dataset/batch_size", "of at least 1, found -1"),
@@ -318,7 +328,6 @@ CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
     ({"max_steps": "10"}, "value.type", "/max_steps", 'found "10"'),
     ({"max_steps": 10**20}, "job.value", "/max_steps", "100000000000000000000 has more than 64 bits"),
     ({"epochs": 0}, "value.range", "/epochs", "of at least 1"),
-    ({"dataset": None, "max_steps": 3, "epochs": 2}, "job.conflict", "/epochs", "no data"),
     ({"metric_every": -1}, "value.range", "/metric_every", "of at least 0"),
     ({"checkpoint_every": 0.5}, "value.type", "/checkpoint_every", "expected an integer"),
     ({"validate_every": "epohc"}, "value.type", "/validate_every", 'or "epoch"'),
@@ -395,7 +404,7 @@ def test_everything_that_is_wrong_is_told_at_once() -> None:
         ("/lables", "key.unknown"),
         ("/dataset/batch_size", "value.range"),
         ("/seed", "value.type"),
-        ("/environment", "job.not_yet"),
+        ("/environment", "value.invalid"),
         ("/hyperparams/token", "secret.reference"),
     ]
 

@@ -57,16 +57,6 @@ def test_one_that_contradicts_accumulate_is_refused() -> None:
     assert told.startswith('"global_batch_size" is 32, but batches of 8 on 1 rank, 2 a step, are 16 rows')
 
 
-def test_validating_without_data_is_refused() -> None:
-    assert refused(validate_every=5)[0] == "/validate_every"
-
-
-def test_validating_by_epochs_without_epochs_is_refused() -> None:
-    pointer, told = refused(dataset=None, max_steps=3, validate_every="epoch", validation=DATA)
-    assert pointer == "/validate_every"
-    assert "no epochs" in told
-
-
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_shuffling_what_is_only_measured_is_refused(split: str) -> None:
     assert refused(**{split: {**DATA, "shuffle": True}})[0] == f"/{split}/shuffle"

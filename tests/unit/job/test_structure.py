@@ -2,6 +2,7 @@
 
 import enum
 import math
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NewType
@@ -392,3 +393,16 @@ def test_inherited_fields_are_keys_too() -> None:
         factor: int = 2
 
     assert structure(Wide, {"width": 3, "factor": 4}) == Wide(width=3, factor=4)
+
+
+def test_the_annotations_of_a_class_are_read_once_for_all_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    @attrs.frozen(kw_only=True)
+    class Own:
+        width: int
+
+    read: list[object] = []
+    get_type_hints = typing.get_type_hints
+    monkeypatch.setattr(typing, "get_type_hints", lambda cls, **how: read.append(cls) or get_type_hints(cls, **how))
+    for width in range(3):
+        assert structure(Own, {"width": width}) == Own(width=width)
+    assert read == [Own]

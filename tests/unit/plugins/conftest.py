@@ -16,7 +16,7 @@ from hostcore_hookspecs import KINDS, HostcoreError
 HEAD = """
 import attrs
 import functools
-from hostcore_hookspecs import Capabilities, InvalidSettings, StepResult, hookimpl, not_a_hook
+from hostcore_hookspecs import Capabilities, InvalidSettings, StepResult, hookimpl, not_a_hook, when_recorded
 """
 
 METHODS = {

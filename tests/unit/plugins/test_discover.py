@@ -1,7 +1,9 @@
 """Discovery reads metadata, imports nothing, and lets nothing broken stand in the way."""
 
+import importlib.metadata
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -132,6 +134,47 @@ def test_egg_info_is_found_too(site):
     (info / "entry_points.txt").write_text("[hostcore.callbacks]\nold = m:T\n")
     (ref,) = discover([str(site.path)]).refs
     assert ref.provenance == "old (old-dist 0.9)"
+
+
+@pytest.mark.parametrize("inner", ["my_dist-1.0.dist-info", "EGG-INFO"])
+def test_a_plugin_in_a_zip_file_is_found_too(tmp_path, inner):
+    archive = tmp_path / "my_dist-1.0.egg"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(f"{inner}/PKG-INFO", "Metadata-Version: 2.1\nName: my-dist\nVersion: 1.0\n")
+        file.writestr(f"{inner}/entry_points.txt", "[hostcore.callbacks]\nmine = m:T\n")
+    (ref,) = discover([str(archive)]).refs
+    assert ref.provenance == "mine (my-dist 1.0)"
+
+
+def test_a_plugin_in_an_unpacked_egg_is_found_too(tmp_path):
+    info = tmp_path / "my_dist-1.0-py3.11.egg" / "EGG-INFO"
+    info.mkdir(parents=True)
+    (info / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: my-dist\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[hostcore.callbacks]\nmine = m:T\n")
+    (ref,) = discover([str(info.parent)]).refs
+    assert ref.provenance == "mine (my-dist 1.0)"
+
+
+def test_what_another_finder_finds_is_found_too(monkeypatch):
+    class Remote(importlib.metadata.Distribution):
+        def read_text(self, filename):
+            return {
+                "METADATA": "Metadata-Version: 2.1\nName: far-dist\nVersion: 3.0\n",
+                "entry_points.txt": "[hostcore.callbacks]\nfar = m:T\n",
+            }.get(filename)
+
+        def locate_file(self, path):
+            return path
+
+    class Finder:
+        def find_spec(self, *_):
+            return None
+
+        def find_distributions(self, _context):
+            return [Remote()]
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    assert "far (far-dist 3.0)" in {ref.provenance for ref in discover().refs}
 
 
 def test_two_distributions_with_one_name_are_a_conflict_of_that_kind_alone(site):

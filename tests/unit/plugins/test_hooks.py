@@ -61,6 +61,17 @@ def test_wrappers_are_called_in_the_order_of_the_list_the_first_outermost(traine
     assert result == ["batch", "ctx", "second", "first"]
 
 
+def test_wrappers_marked_when_recorded_are_left_out_where_nothing_is_recorded(trainer, callback):
+    one, marked = trainer(), WRAPS.replace("def train_step", "@when_recorded\n    def train_step")
+    seldom, always = callback(marked, name="seldom"), callback(WRAPS, name="always")
+    hooks = Hooks([one, seldom, always])
+    assert hooks.is_wrapped_when_recorded("train_step")
+    assert hooks.bind("train_step", of=one)("batch", [], "ctx")[2:] == ["always", "seldom"]
+    assert hooks.bind("train_step", of=one, recorded=False)("batch", [], "ctx")[2:] == ["always"]
+    assert Hooks([one, seldom]).bind("train_step", of=one, recorded=False) == one.instance.train_step
+    assert not Hooks([one, always]).is_wrapped_when_recorded("train_step")
+
+
 @pytest.mark.parametrize(
     "wrapper",
     [

@@ -37,7 +37,11 @@ def test_a_requirement_that_admits_the_installed_contract_passes(site_here, requ
 
 @pytest.mark.parametrize(
     "requires",
-    [["hostcore-hookspecs>=2"], ["hostcore-hookspecs<1"], ["hostcore-hookspecs>=1", "hostcore_hookspecs!=1.0.*"]],
+    [
+        ["hostcore-hookspecs>=2"],
+        ["hostcore-hookspecs<1"],
+        ["hostcore-hookspecs>=1", f"hostcore_hookspecs!={API_VERSION}"],
+    ],
 )
 def test_a_requirement_that_does_not_is_an_error_that_says_everything(site_here, requires):
     ref = _ref(site_here, requires)

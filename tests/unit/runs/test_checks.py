@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import orjson
 import pytest
+from instruction_count import instructions
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.events.writer import RankLog
@@ -147,3 +148,16 @@ def test_a_gap_in_the_numbers_is_named(run) -> None:
     lines[2]["seq"] = 7
     run.directory.events.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
     assert found(run.directory)["log.sequence"].message == "after event 2 comes event 7"
+
+
+def test_an_event_is_as_little_work_after_many_attempts_as_after_few() -> None:
+    """Each event was compared with the ends of all attempts."""
+
+    def work(attempts: int) -> int:
+        record, common = LogRecord(), {"epoch": None, "src": None, "step": 1}
+        for number in range(1, attempts + 1):
+            record.add({**common, "seq": number, "attempt": number, "event": "run_failed"})
+        started = {**common, "seq": attempts + 1, "attempt": attempts + 1, "event": "run_started"}
+        return instructions(lambda: record.add(started))
+
+    assert work(400) == work(4)

@@ -93,13 +93,6 @@ class TestTheContract:
         around = Path(CONTRACT.events_path).parent
         assert (read.run_dir, read.attempts_dir) == (str(around), str(around / "attempts"))
 
-    def test_that_hands_over_batches_is_refused(self, path: Path) -> None:
-        change(path, arrow_ipc_path="/shm/batches.arrow")
-        with pytest.raises(InvalidContract, match="cannot be handed over as Arrow IPC yet") as caught:
-            WorkerContract.read(path)
-        assert caught.value.pointer == "/arrow_ipc_path"
-        assert caught.value.hint
-
     def test_that_is_missing_is_an_error_that_names_the_file(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidContract, match="does not exist") as caught:
             WorkerContract.read(tmp_path / "none.json")

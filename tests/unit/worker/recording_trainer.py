@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore_hookspecs import InvalidSettings, StepControl, StepResult
+from hostcore_hookspecs import InvalidSettings, StepControl, StepResult, hookimpl, when_recorded
 
 #: Every call since the test began.
 CALLS: list[str] = []
@@ -295,3 +295,13 @@ class RaisesMute:
 
     def on_batch_end(self) -> None:
         raise Mute
+
+
+class WatchRecorded:
+    """Writes down the steps that it is called around."""
+
+    @hookimpl(wrapper=True)
+    @when_recorded
+    def train_step(self, ctx: Any) -> Any:
+        CALLS.append(f"recorded {ctx.run_state.step + 1}")
+        return (yield)

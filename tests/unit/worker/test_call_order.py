@@ -313,3 +313,13 @@ def test_without_data_every_batch_is_none(run: Callable) -> None:
         "on_batch_end 2",
     ]
     assert "on_epoch_end 0" not in outcome.calls
+
+
+@pytest.mark.parametrize(("metric_every", "steps"), [(3, [3, 6, 7]), (1, [1, 2, 3, 4, 5, 6, 7]), (0, [])])
+def test_a_wrapper_marked_when_recorded_is_called_where_metrics_are_recorded(
+    run: Callable, metric_every: int, steps: list[int]
+) -> None:
+    watch = {"callbacks": ["recording_trainer:WatchRecorded"]}
+    outcome = run(**watch, mock_batches=list("abcdefg"), metric_every=metric_every)
+    assert [call for call in outcome.calls if call.startswith("recorded")] == [f"recorded {step}" for step in steps]
+    assert sorted(outcome.losses) == steps

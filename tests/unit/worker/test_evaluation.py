@@ -17,21 +17,22 @@ class Feed:
     """Batches of one number each, and whether they count."""
 
     given: list[tuple[int, bool]]
-    first_row = 0
 
     def batches(self, *, stopping: Callable[[], bool]) -> Iterator[EvaluationBatch]:
         for value, counts in self.given:
             yield EvaluationBatch(pa.record_batch({"x": [value]}), counts)
 
 
-def test_a_batch_that_is_only_there_for_other_ranks_is_evaluated_and_does_not_count() -> None:
-    seen: list[int] = []
+def test_a_batch_that_is_only_there_for_other_ranks_is_evaluated_and_is_said_not_to_count() -> None:
+    seen: list[tuple[int, bool]] = []
+    ctx = StepContext()
 
     def step(batch: pa.RecordBatch, state: object, ctx: StepContext) -> StepResult:
-        seen.append(batch["x"][0].as_py())
-        return StepResult(metrics={"x": seen[-1]})
+        seen.append((batch["x"][0].as_py(), ctx.batch_counts))
+        return StepResult(metrics={"x": seen[-1][0]})
 
     evaluation = Evaluation(
+        split="validation",
         prefix="val",
         feed=Feed([(1, True), (3, True), (3, False)]),  # type: ignore[arg-type]
         transformer=None,
@@ -39,7 +40,7 @@ def test_a_batch_that_is_only_there_for_other_ranks_is_evaluated_and_does_not_co
         step=step,
         method="validate_step",
         state=None,
-        ctx=StepContext(),
+        ctx=ctx,
         ranks=OneRank(),
         meeting=NoMeeting(),
         stop=StopSwitch(),
@@ -47,5 +48,6 @@ def test_a_batch_that_is_only_there_for_other_ranks_is_evaluated_and_does_not_co
     )
     evaluated = evaluation.run()
     assert evaluated is not None
-    assert seen == [1, 3, 3]
+    assert seen == [(1, True), (3, True), (3, False)]
+    assert ctx.batch_counts
     assert (evaluated.metrics, evaluated.weight) == ({"val/x": 2.0}, 2.0)

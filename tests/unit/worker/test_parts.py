@@ -117,7 +117,7 @@ class TestRandomStates:
 class TestDevices:
     def test_the_cpu_is_always_there_and_the_last_choice(self) -> None:
         assert available_devices()[-1] == "cpu"
-        assert checked_device("cpu", available_devices()) == torch.device("cpu")
+        assert checked_device("cpu", available_devices()) == "cpu"
 
     def test_cuda_is_the_first_gpu(self) -> None:
         with pytest.raises(DeviceUnavailable, match=r"the device 'cuda' does not work|there is no device 'cuda'"):
@@ -131,8 +131,8 @@ class TestDevices:
 
     def test_one_of_a_run_has_the_name_that_the_job_gives_it(self) -> None:
         held = ["cuda:3", "cuda:1"]
-        named = {name: name_of_device(torch.device(name), held) for name in ("cuda:0", "cuda:1", "cpu")}
+        named = {name: name_of_device(name, held) for name in ("cuda:0", "cuda:1", "cpu")}
         assert named == {"cuda:0": "cuda:3", "cuda:1": "cuda:1", "cpu": "cpu"}
-        assert name_of_device(torch.device("cuda:1"), []) == "cuda:1"
+        assert name_of_device("cuda:1", []) == "cuda:1"
         with pytest.raises(DeviceUnavailable, match="no device 'cuda:3' here"):
             checked_device("cuda:3", ("cpu",), held=held)

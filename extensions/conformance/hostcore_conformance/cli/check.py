@@ -1,6 +1,5 @@
 """``hostcore check``."""
 
-import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
+from hostcore.cli.named_plugins import environment_named, environment_option, installed_as
 from hostcore.cli.output import echo, echo_json, fail
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 
 if TYPE_CHECKING:
+    from hostcore.supervisor.environment import JobEnvironment
     from hostcore_conformance.cli.check_lines import Lines
     from hostcore_conformance.process.exchange import Request
     from hostcore_conformance.result import Report
@@ -50,6 +51,8 @@ def _kind(_: click.Context, __: click.Parameter, value: str | None) -> str | Non
 def _settings(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, Any] | None:
     if value is None:
         return None
+    import json
+
     try:
         settings = json.loads(value)
     except ValueError as error:
@@ -68,6 +71,7 @@ def _settings(_: click.Context, __: click.Parameter, value: str | None) -> dict[
     metavar="FILE",
     help="A small job that uses the plugin, for trainers and callbacks.",
 )
+@environment_option
 @click.option("--settings", callback=_settings, metavar="JSON", help="The settings of all other kinds.")
 @click.option(
     "--only",
@@ -113,6 +117,7 @@ def check_command(
     partial: bool,
     listing: bool,
     explain: str | None,
+    environment: Path | None,
     verbose: bool,
     **options: Any,
 ) -> None:
@@ -140,7 +145,8 @@ def check_command(
             _write_or_print(told.document, files, told.text)
             return
         with _ending_on_sigterm():
-            reports = _check(_requests(name, kind, options), files, verbose=verbose, certified=certified)
+            place = environment_named(environment) if environment else None
+            reports = _check(_requests(name, kind, options), files, place, verbose=verbose, certified=certified)
         _write(reports, files, partial=partial)
     except HostcoreError as error:
         fail(error, as_json=files.as_json, verbose=verbose)
@@ -185,7 +191,14 @@ def _registered_here(kind: str | None) -> list[tuple[str, str | None]]:
     return found
 
 
-def _check(requests: Sequence["Request"], files: _Files, *, verbose: bool, certified: bool) -> list["Report"]:
+def _check(
+    requests: Sequence["Request"],
+    files: _Files,
+    environment: "JobEnvironment | None",
+    *,
+    verbose: bool,
+    certified: bool,
+) -> list["Report"]:
     from hostcore.errors import Errors, all_errors
     from hostcore_conformance.cli.check_lines import Lines
 
@@ -194,7 +207,7 @@ def _check(requests: Sequence["Request"], files: _Files, *, verbose: bool, certi
     errors: list[HostcoreError] = []
     for request in requests:
         try:
-            report = _check_one(request, lines)
+            report = _check_one(request, _python_for(request, environment), lines)
         except HostcoreError as error:
             errors += all_errors(error)  # the other plugins of a project are checked all the same
             continue
@@ -205,7 +218,24 @@ def _check(requests: Sequence["Request"], files: _Files, *, verbose: bool, certi
     return reports
 
 
-def _check_one(request: "Request", lines: "Lines") -> "Report":
+def _python_for(request: "Request", environment: "JobEnvironment | None") -> str:
+    """What the checks of a plugin run in.
+
+    :raises HostcoreError: When the environment does not have the plugin, or has not this kit.
+    """
+    if environment is None:
+        return sys.executable
+    from hostcore_conformance.process.parent import require_kit
+
+    refs = installed_as(request.name, environment.discovered) if ":" not in request.name else []
+    kinds = {request.kind} if request.kind else {ref.kind for ref in refs}
+    python = next((environment.python_of(kind) for kind in KINDS if kind in kinds), sys.executable)
+    if python != sys.executable:
+        require_kit(python, environment.discovered.worker_path or ())
+    return python
+
+
+def _check_one(request: "Request", python: str, lines: "Lines") -> "Report":
     from hostcore.errors import Errors
     from hostcore.plugins.errors import of_content
     from hostcore_conformance.asking import report_on
@@ -214,7 +244,7 @@ def _check_one(request: "Request", lines: "Lines") -> "Report":
 
     results = []
     opened = None
-    with lines.live(), closing(ask(request)) as events:
+    with lines.live(), closing(ask(request, python)) as events:
         for event in events:
             if isinstance(event, Refused):
                 raise Errors(of_content(event.errors))
@@ -264,6 +294,8 @@ def _write(reports: Sequence["Report"], files: _Files, *, partial: bool) -> None
 
 
 def _write_or_print(document: Any, files: _Files, text: str) -> None:
+    import json
+
     from hostcore_conformance.report_files import write_whole
 
     written = json.dumps(document, indent=2, ensure_ascii=False) + "\n"

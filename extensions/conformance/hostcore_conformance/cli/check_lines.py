@@ -98,9 +98,7 @@ class Lines:
                 self._say(self._line(event.result))
 
     def _line(self, result: CheckResult) -> str:
-        word, colour = _MARKS[
-            "unasked" if result.no_example else "should" if result.outcome == "warning" else result.status
-        ]
+        word, colour = _MARKS["unasked" if result.no_example else result.outcome]
         start = f"{result.id:<{self._id_width}}  {result.seconds:6.2f} s"
         about = "" if result.status == "passed" else _one_line(result)
         left = max(_LEAST_WIDTH, self._width - _MARK_WIDTH - len(start) - 4)

@@ -5,6 +5,7 @@ the first argument names. Standard output and standard error are the plugin's.
 """
 
 import faulthandler
+import gc
 import os
 import sys
 from pathlib import Path
@@ -17,10 +18,11 @@ from hostcore.plugins.errors import as_content
 from hostcore.plugins.importing import from_exception
 from hostcore.scrubbing import scrub
 from hostcore_conformance.asking import open_session
-from hostcore_conformance.check import Check, with_required
+from hostcore_conformance.check import Check, checks_for, with_required
 from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Refused, Request, encode
+from hostcore_conformance.process.fork_server import Imported, fork_server, makes_runs, preload
 from hostcore_conformance.result import CheckResult
-from hostcore_conformance.session import Session
+from hostcore_conformance.session import Session, selected
 from hostcore_conformance.subject import find_plugin
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -56,7 +58,11 @@ class _Answers:
 
 def _answer(request: Request, answers: _Answers, trace: BinaryIO) -> None:
     faulthandler.enable(trace)
+    gc.disable()  # until torch is imported; see `preload`
     try:
+        families = _families(request)
+        if makes_runs(families):
+            fork_server().prepare()  # while this process imports what the example needs
         session = _open(request)
         wanted = session.select(request.only)
     except HostcoreError as error:
@@ -73,12 +79,31 @@ def _answer(request: Request, answers: _Answers, trace: BinaryIO) -> None:
                 example=[example.settings, example.job],
             )
         )
+        known = {one.id for one in request.known}
+        if makes_runs(families):
+            for imported in Imported:
+                preload(imported)
+        if makes_runs(families, fresh=True):
+            fork_server().prepare(fresh=True)  # not before: three processes would import torch at once
+        gc.freeze()
+        gc.enable()
         for check in checks:
-            if check.id in {one.id for one in request.known}:
+            if check.id in known:
                 continue
             result = _made(session, check, request, answers, trace)
             answers.send(Ended(result=_without_secrets(result), wanted=check in wanted, printed=_printed()))
         answers.send(Done())
+
+
+def _families(request: Request) -> set[str]:
+    """The checks that are to be made, before the example is there.
+
+    :raises HostcoreError: There is no such plugin.
+    """
+    of_kind = checks_for(find_plugin(request.name, request.kind).kind)
+    known = {one.id for one in request.known}
+    checks = with_required(selected(of_kind, request.only), of_kind)
+    return {check.family for check in checks if check.id not in known}
 
 
 def _made(session: Session, check: Check, request: Request, answers: _Answers, trace: BinaryIO) -> CheckResult:

@@ -1,9 +1,8 @@
-"""What importing and constructing a plugin does to its process, as ``python -P -m`` with this module's name.
+"""What importing and constructing a plugin does to its process: a child of the fork server that has imported little.
 
-A probe (:mod:`hostcore.probe`): reads one JSON request and answers ``{"seen": {…}}``. Everything that the host or the
-checks load is loaded before, so that only the plugin is seen. Calls (a file opened, a thread started) come from an
-audit hook, the state of the process (random generators, logging, …) is compared whenever a module begins or ends. So
-each effect has the module whose code was running.
+Everything that the host or the checks load is loaded before, so that only the plugin is seen. Calls (a file opened, a
+thread started) come from an audit hook, the state of the process (random generators, logging, …) is compared whenever a
+module begins or ends. So each effect has the module whose code was running.
 """
 
 import importlib
@@ -19,7 +18,6 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from hostcore.probe import answer
 from hostcore_conformance.process.state import Key, State, changed, load_what_is_watched, snapshot, told
 
 #: Calls with an audit event of their own, and what they are called in an answer.
@@ -242,27 +240,21 @@ def _constructed(request: dict[str, Any], watch: Watch) -> list[dict[str, Any]]:
     return watch.effects
 
 
-def main() -> None:
-    """Answer one request, and end the process."""
-    request = json.loads(sys.stdin.readline())
-    sys.path[:] = request["sys_path"]
-    answer(lambda say: say(seen=_seen(request)))
+def examine(request: str) -> dict[str, Any]:
+    """In a child: what :func:`probe` tells. What the plugin prints, from C as well, goes to a file.
 
-
-def _seen(request: dict[str, Any]) -> dict[str, Any]:
-    """What :func:`probe` tells. What the plugin prints, from C as well, goes to a file."""
+    :param request: JSON.
+    """
+    asked = json.loads(request)
+    sys.path[:] = asked["sys_path"]
     errors = os.dup(2)
     with tempfile.TemporaryFile(prefix="hostcore-probe-") as file:
         out = os.dup(file.fileno())
     os.dup2(out, 1)
     os.dup2(out, 2)
     try:
-        load_what_is_watched(torch=request["torch"])
-        return probe(request, Watch(out))
+        load_what_is_watched(torch=asked["torch"])
+        return probe(asked, Watch(out))
     except BaseException:
         os.dup2(errors, 2)
         raise
-
-
-if __name__ == "__main__":
-    main()

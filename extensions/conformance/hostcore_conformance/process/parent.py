@@ -12,8 +12,9 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -22,6 +23,7 @@ import attrs
 
 from hostcore.interruption import signal_name
 from hostcore.job.secrets import remember_secrets
+from hostcore.plugins.installed import distribution_on
 from hostcore.scrubbing import scrub
 from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Printed, Refused, Request, decode
 from hostcore_conformance.result import CheckResult
@@ -35,6 +37,7 @@ _LATE_TRACEBACK_SECONDS: Final = 10.0
 #: How long the process may take to close what the checks have opened.
 _CLOSING_SECONDS: Final = 10.0
 _LAST_LINES: Final = 20
+_KIT: Final = "hostcore-conformance"
 
 
 class CheckingFailed(HostcoreError):
@@ -43,9 +46,28 @@ class CheckingFailed(HostcoreError):
     code = "conformance.process"
 
 
-def ask(request: Request) -> Generator[Event, None, None]:
+def require_kit(python: str, path: Sequence[str]) -> None:
+    """Require that another Python has this kit, in this version.
+
+    :param path: Where it looks for modules.
+    :raises CheckingFailed: When it has not.
+    """
+    own = metadata.version(_KIT)
+    try:
+        there = distribution_on(path, _KIT).version
+    except metadata.PackageNotFoundError:
+        there = "is missing"
+    if there != own:
+        raise CheckingFailed(
+            f"{python} cannot make the checks of this kit: {_KIT} {there}",
+            hint=f'both have one version: add "{_KIT}=={own}" to the requirements of the environment',
+        )
+
+
+def ask(request: Request, python: str = sys.executable) -> Generator[Event, None, None]:
     """Make the checks of a plugin in another process.
 
+    :param python: What runs them. It must have the kit in this version, and the plugin.
     :return: What happens, as it happens: ``Opened`` or ``Refused`` first, then ``Begun`` and ``Ended`` for each check,
         ``Printed`` in between. Closing the generator ends the process.
     :raises CheckingFailed: It cannot be started, or ended before the plugin was found.
@@ -58,7 +80,7 @@ def ask(request: Request) -> Generator[Event, None, None]:
         opened: Opened | None = None
         while True:
             asked = attrs.evolve(request, known=tuple(known), fatal=fatal, trace=str(folder / "trace"))
-            with _Process(asked, folder) as process:
+            with _Process(asked, folder, python) as process:
                 for event in process.events():
                     if isinstance(event, Opened):
                         remember_secrets(event.example)
@@ -89,9 +111,10 @@ class _Process:
     """A process that makes checks. A context manager: afterwards it is gone, with all that it has started.
 
     :param folder: For everything that it writes; its temporary files too.
+    :param python: What it runs in.
     """
 
-    def __init__(self, request: Request, folder: Path) -> None:
+    def __init__(self, request: Request, folder: Path, python: str) -> None:
         self._request = request
         self._trace = Path(request.trace)
         self._output = folder / "output"
@@ -111,7 +134,7 @@ class _Process:
                 self._process = subprocess.Popen(
                     # -P: no module of the working directory may shadow one of the host.
                     # -u: what is printed is there when the process dies.
-                    [sys.executable, "-P", "-u", "-m", "hostcore_conformance.process.child", str(theirs)],
+                    [python, "-P", "-u", "-m", "hostcore_conformance.process.child", str(theirs)],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
@@ -122,7 +145,7 @@ class _Process:
                 )
         except OSError as error:
             os.close(self._answers)
-            raise CheckingFailed(f"{sys.executable} cannot be started: {error.strerror or error}") from error
+            raise CheckingFailed(f"{python} cannot be started: {error.strerror or error}") from error
         finally:
             os.close(theirs)
         os.set_blocking(self._answers, False)

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.probe import Probe
 from hostcore_conformance.errors import ConformanceError
+from hostcore_conformance.process import import_probe
+from hostcore_conformance.process.fork_server import Imported, fork_server
 from hostcore_conformance.subject import Subject
 
 #: Frameworks that take seconds and hundreds of megabytes to import.
@@ -101,7 +102,7 @@ def ask(subject: Subject) -> Import:
         # The supervisor never imports it, so that there its import is an effect; the worker always does.
         "torch": subject.kind.room == "worker",
     }
-    answer = _run(request, cwd=subject.folder())
+    answer = _run(request, folder=subject.folder())
     if answer["error"] is not None:
         raise ConformanceError(
             expected="that the plugin can be imported in a process of its own",
@@ -120,27 +121,27 @@ def ask(subject: Subject) -> Import:
     )
 
 
-def _run(request: Mapping[str, Any], *, cwd: Path) -> dict[str, Any]:
-    with Probe(
-        "hostcore_conformance.process.import_probe",
-        question=json.dumps(request, default=str),
-        environment={**os.environ, "PYTHONPATH": os.pathsep.join(request["sys_path"])},
-        cwd=cwd,
-        own_session=False,  # it ends with the group of the checks
-    ) as probe:
-        answer = probe.answer(_TIMEOUT_SECONDS)
-    if answer.hung:
+def _run(request: Mapping[str, Any], *, folder: Path) -> dict[str, Any]:
+    ended = fork_server().call(
+        f"{import_probe.__name__}:{import_probe.examine.__name__}",
+        {"request": json.dumps(request, default=str)},
+        folder=folder,
+        timeout_seconds=_TIMEOUT_SECONDS,
+        environment={"PYTHONPATH": os.pathsep.join(request["sys_path"])},
+        imported=Imported.TORCH if request["torch"] else Imported.LITTLE,
+    )
+    if ended.timed_out:
         raise ConformanceError(
             expected="that the import comes to an end",
             got=f"nothing after {_TIMEOUT_SECONDS:g} seconds",
             fix="Look at what the module does when it is imported: downloads, input(), waiting for a server.",
         )
-    seen: dict[str, Any] | None = answer.last("seen")
-    if probe.code or seen is None:
-        tail = answer.output.strip()[-_LONGEST_TAIL:]
+    seen: dict[str, Any] | None = ended.value
+    if ended.code or seen is None:
+        tail = ended.output.strip()[-_LONGEST_TAIL:]
         raise ConformanceError(
             expected="that importing the plugin leaves the process alive",
-            got=f"it ended with {probe.code}{f': {tail}' if tail else ''}",
+            got=f"it ended with {ended.code}{f': {tail}' if tail else ''}",
             fix="Try it alone: python -X faulthandler -c 'import MODULE'; nothing may call os._exit, or crash.",
         )
     return seen

@@ -26,6 +26,7 @@ _ASKED_OF_TORCH: Final = (
 )
 _CUDNN_FLAGS: Final = ("benchmark", "deterministic")
 _LONGEST_OUTPUT: Final = 120
+_FEWEST_THREADS: Final = 2
 
 #: Torch, if it was there before the plugin: one that is just being imported cannot be asked.
 _watched: list[Any] = []
@@ -44,6 +45,8 @@ def load_what_is_watched(*, torch: bool) -> None:
         except ImportError:
             continue
     if torch and "torch" in sys.modules:
+        # A fork server has one, and a plugin that sets one is to be seen.
+        sys.modules["torch"].set_num_threads(max(_FEWEST_THREADS, os.cpu_count() or 1))
         _watch_cuda(sys.modules["torch"])
 
 

@@ -1,10 +1,14 @@
-"""What a launched command prints, told a second time."""
+"""What launched commands print, told a second time."""
 
 import codecs
 import os
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from hostcore_builtin_plugins.run_result import read_log
+from hostcore_hookspecs import FatalError, LogChunk
 
 _CHUNK_BYTES: Final = 1 << 16
 _LOOK_SECONDS: Final = 0.1
@@ -44,6 +48,23 @@ class Following:
                 _write(decoder.decode(b"", final=True))
                 return
             self._over.wait(_LOOK_SECONDS)
+
+
+def read_logs(files: Sequence[Path], since: str) -> LogChunk:
+    """A piece of what the agents of a run have printed, in whole lines.
+
+    Rank 0 prints what the run says. Which agent has it is decided where the agents meet: it need not be the first.
+
+    :param files: One for each node.
+    :param since: A byte offset for each, separated by commas; empty for the beginning.
+    :raises FatalError: If ``since`` is not that.
+    """
+    offsets = since.split(",") if since else [""] * len(files)
+    if len(offsets) != len(files):
+        told = f"{since!r} is no place in {len(files)} logs"
+        raise FatalError(told, hint="pass what the chunk before gave as 'next'")
+    chunks = [read_log(file, at, whole_lines=len(files) > 1) for file, at in zip(files, offsets, strict=True)]
+    return LogChunk(text="".join(one.text for one in chunks), next=",".join(one.next for one in chunks))
 
 
 def _write(text: str) -> None:

@@ -192,6 +192,13 @@ class KubernetesLauncher(ABC):
     # What they have in common.
 
     def _manifest(self, ctx: LaunchContext, name: str, *, show_values: bool) -> Object:
+        if ctx.document.get("environment") and not self._settings.build_environments:
+            raise FatalError(
+                "a pod would build the environment of this job each time that it starts",
+                pointer="/environment",
+                hint='install what the trainer needs in an image, and name it: "resources": {"image": …}; or have pods '
+                f'build it: "launcher": {{"use": "{self.plugin}", "build_environments": true}}',
+            )
         pods = pods_of(
             ctx,
             self._settings,

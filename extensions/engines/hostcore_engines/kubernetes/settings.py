@@ -26,6 +26,13 @@ class KubernetesSettings:
         default=None, metadata={"help": "The container image of jobs that name none in `resources.image`."}
     )
     python: str = attrs.field(default="python", metadata={"help": "The interpreter in the image that has hostcore."})
+    build_environments: bool = attrs.field(
+        default=False,
+        metadata={
+            "help": "Whether a pod may build the `environment` of a job, each time that it starts; its image has "
+            "`hostcore[environments]`. An image that has what the trainer needs begins sooner."
+        },
+    )
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = attrs.field(
         default="IfNotPresent", metadata={"help": "When the image is pulled (`kubernetes-pytorchjob`)."}
     )

@@ -1,7 +1,7 @@
 """``python -m hostcore_engines.ray.driver FOLDER NODES RESOURCES LOG``: a launch on several nodes.
 
 The entry point of a job of Ray's runs on one node. This one, which takes nothing there, has Ray set aside as many
-nodes, each a different one, and starts a keeper on each, with an agent of torchrun. It prints what node 0 prints.
+nodes, each a different one, and starts a keeper on each, with an agent of torchrun. It prints what they print.
 """
 
 import importlib
@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,12 +42,15 @@ def main(arguments: list[str]) -> int:
         return _CANCELLED
     task = ray.remote(max_retries=0, **asked)(_keep)
     placed = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy
-    with Following(log):
+    logs = [log.with_name(f"ray.{node}.log") for node in range(nodes)]
+    with ExitStack() as followed:
+        for each in logs:
+            followed.enter_context(Following(each))
         ends = [
             task.options(scheduling_strategy=placed(placement_group=group, placement_group_bundle_index=node)).remote(
-                str(folder), node, str(log.with_name(f"ray.{node}.log"))
+                str(folder), node, str(each)
             )
-            for node in range(nodes)
+            for node, each in enumerate(logs)
         ]
         codes = [_code(ray, end, node) for node, end in enumerate(ends)]
     return next((code for code in codes if code), 0)

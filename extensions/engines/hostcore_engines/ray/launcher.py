@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
+from hostcore_builtin_plugins.run_result import earlier_result, result_of
 from hostcore_engines.keeper.agent import Agent
 from hostcore_engines.keeper.asking import stop
 from hostcore_engines.keeper.folder import LaunchFolder, label
+from hostcore_engines.keeper.following import read_logs
 from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.ray.jobs_api import JobsApi
 from hostcore_engines.ray.settings import RaySettings, address_of, check_resources, check_settings
@@ -136,17 +137,17 @@ class RayLauncher:
         _has_ended(api, handle.id, _FORCE_SECONDS)
 
     def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        """See :func:`hostcore_hookspecs.launcher.read_logs`: of node 0.
+        """See :func:`hostcore_hookspecs.launcher.read_logs`: of all nodes.
 
         It is read from the run directory, since Ray's dashboard always gives all of it, and from Ray while there is
         nothing.
 
-        :param since: A byte offset; behind ``ray:`` one in characters.
+        :param since: A byte offset for each node, separated by commas; behind ``ray:`` one in characters.
         :raises FatalError: If ``since`` is none.
         """
-        file = _log(handle.details["run_dir"], 0)
-        if (since and not since.startswith(_IN_RAYS)) or (not since and file.exists()):
-            return read_log(file, since)
+        files = [_log(handle.details["run_dir"], node) for node in range(handle.details["nodes"])]
+        if (since and not since.startswith(_IN_RAYS)) or (not since and any(file.exists() for file in files)):
+            return read_logs(files, since)
         offset = since.removeprefix(_IN_RAYS) or "0"
         if not (offset.isascii() and offset.isdecimal()):
             raise FatalError(f"{since!r} is no place in the log", hint="pass what the chunk before gave as 'next'")

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
+from hostcore_builtin_plugins.run_result import earlier_result, result_of
 from hostcore_engines.keeper.agent import Agent
 from hostcore_engines.keeper.asking import any_kept, stop
 from hostcore_engines.keeper.folder import LaunchFolder, label
+from hostcore_engines.keeper.following import read_logs
 from hostcore_engines.keeper.launch_spec import LaunchSpec
 from hostcore_engines.torchrun.settings import HERE, TorchrunSettings, check_settings, hosts_of
 from hostcore_engines.torchrun.starting import log_of, start_keeper
@@ -123,12 +124,13 @@ class TorchrunLauncher:
         stop(folder, range(nodes), grace_seconds, patience_seconds=_FORCE_SECONDS)
 
     def read_logs(self, handle: LaunchHandle, since: str) -> LogChunk:
-        """See :func:`hostcore_hookspecs.launcher.read_logs`: of node 0. The others' lie beside it.
+        """See :func:`hostcore_hookspecs.launcher.read_logs`: of all nodes.
 
-        :param since: A byte offset.
-        :raises FatalError: If ``since`` is none.
+        :param since: A byte offset for each node, separated by commas.
+        :raises FatalError: If ``since`` is not that.
         """
-        return read_log(log_of(handle.details["run_dir"], 0), since)
+        nodes = range(len(handle.details["hosts"]))
+        return read_logs([log_of(handle.details["run_dir"], node) for node in nodes], since)
 
     @staticmethod
     def _prepare(ctx: LaunchContext, folder: LaunchFolder, agent: Agent) -> LaunchSpec:

@@ -4,13 +4,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.plan_lines import PRINTED, named
 from hostcore.cli.planning import job_of
-from hostcore.cli.run_client import InstalledPlugins, RunList, RunLog, RunView, ServiceClient, Validation
+from hostcore.cli.run_client import (
+    InstalledPlugins,
+    RunHandle,
+    RunList,
+    RunLog,
+    RunView,
+    ServiceClient,
+    SubmittedRun,
+    Validation,
+)
 from hostcore.cli.watching import Screen
 from hostcore.errors import all_errors
 from hostcore.job.layers import mark
@@ -43,8 +52,8 @@ _WAIT_SECONDS: Final = 0.5
 _CHECK_SECONDS: Final = 300.0
 
 
-class ServiceRuns:
-    """A :class:`hostcore.cli.run_client.ServiceClient`.
+class ServiceRuns(ServiceClient):
+    """The client of a service.
 
     :param url: Of the service.
     """
@@ -124,12 +133,8 @@ class ServiceRuns:
         return SubmittedJob(self._jobs, resumed, spec, after_attempt=job.attempt, finished=finished)
 
 
-if TYPE_CHECKING:
-    _CHECKED: type[ServiceClient] = ServiceRuns  # the host finds it by its name alone
-
-
-class ServiceRun:
-    """A :class:`hostcore.cli.run_client.RunHandle`.
+class ServiceRun(RunHandle):
+    """A job of the service.
 
     :param job: As it was seen last.
     """
@@ -145,19 +150,16 @@ class ServiceRun:
         return self._job.run_id
 
     def is_over(self) -> bool:
-        """Whether it had ended when it was seen last."""
+        """Whether the service says that it has ended."""
+        self._job = self._jobs.get_until_answered(self.run_id)
         return self._job.is_over
 
     def wait(self) -> None:
-        """Wait, and see how it is."""
-        self._look_after(_LOOK_SECONDS)
-
-    def _look_after(self, seconds: float) -> None:
-        self._jobs.client.sleep(seconds)
-        self._job = self._jobs.get_until_answered(self.run_id)
+        """Wait for the next look."""
+        self._jobs.client.sleep(_LOOK_SECONDS)
 
     def view(self) -> RunView:
-        """How it was doing when it was seen last."""
+        """How it was doing when the service was asked last."""
         return view_of(self._job, self._jobs.client.url)
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
@@ -180,9 +182,9 @@ class ServiceRun:
         requested = not self._job.is_over
         if requested:
             self._job = self._jobs.cancel(self.run_id, reason)
-            while wait and not self._job.is_over:
+            while wait and not self.is_over():
                 watch(self._job.summary)
-                self._look_after(_WAIT_SECONDS)
+                self._jobs.client.sleep(_WAIT_SECONDS)
         return Cancellation(
             run_id=self.run_id,
             status=self._job.status,
@@ -201,8 +203,8 @@ class ServiceRun:
         return lines
 
 
-class SubmittedJob(ServiceRun):
-    """A :class:`hostcore.cli.run_client.SubmittedRun`.
+class SubmittedJob(ServiceRun, SubmittedRun):
+    """A job that the service has just taken.
 
     :param spec: Says what a terminal shows of it.
     :param after_attempt: The newest attempt before, whose events are not shown again; None for a new job.

@@ -1,6 +1,7 @@
 """How a launched job goes: what its launcher says, and what its run directory says, put together."""
 
 import logging
+from pathlib import Path
 from typing import Final
 
 import attrs
@@ -29,7 +30,7 @@ LOG: Final = logging.getLogger("hostcore_service")
 _ELSEWHERE: Final = "launch.elsewhere"
 #: How long a process of another machine may take to begin its attempt.
 _STARTING_MS: Final = 600_000
-#: How often the rest of a far job's mirror is asked for, once the job has ended.
+#: How often the rest of a far job's mirror is asked for in vain, once the job has ended.
 _MOST_LOOKS: Final = 5
 #: How long an engine may take to end a job by force, in seconds.
 _FORCE_SECONDS: Final = 5.0
@@ -49,11 +50,17 @@ def look(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJo
     if not launcher.sees_run_dir:
         plan = plan_of(job, settings, discovered)
         over = status.status not in ALIVE
+        before = _size(plan.directory.events)
         is_all_here = refresh(plan.spec, plan.directory, at_once=over)
-        if over and not is_all_here and job.failures < _MOST_LOOKS:  # an ended job is not looked at again
+        grows = _size(plan.directory.events) > before
+        if over and not is_all_here and (grows or job.failures < _MOST_LOOKS):  # an ended job is not looked at again
             detail = f"{status.message or status.status}; what its mirror has of it is being brought"
-            return attrs.evolve(job, failures=job.failures + 1, detail=detail)
+            return attrs.evolve(job, failures=0 if grows else job.failures + 1, detail=detail)
     return _put_together(job, status, settings, sees_run_dir=launcher.sees_run_dir)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
 
 
 def _polled(launcher: Launcher, job: StoredJob, handle: LaunchHandle, settings: Settings) -> LaunchStatus:

@@ -1,5 +1,6 @@
 """What a job that came over HTTP may say: what the operator's file does not allow is refused, with its place."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -8,13 +9,22 @@ from hostcore.job.names import BUILTIN
 from hostcore.job.pointers import escaped
 from hostcore.job.secrets import KEY, is_reference
 from hostcore.job.wording import found as shown
+from hostcore.plugins.discover import canonical
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.guard.environment import wrong_variable
 from hostcore_service.guard.places import wrong_places
 from hostcore_service.guard.refusal import NotAllowed, matches
 
+#: A package by its name, with extras and versions: no URL, no path, no option (the first line of PEP 508's grammar).
+_PACKAGE: Final = re.compile(
+    r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[A-Za-z0-9._, -]*\])?\s*(?:[<>=!~][^@;/\n]*)?"
+)
+#: uv takes paths and addresses for a Python, too.
+_VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}")
 _LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
+#: The built-in trainer that starts what the job says.
+_ANY_PROGRAM: Final = "process"
 _DATASETS: Final = ("dataset", "validation", "test")
 _NOTES: Final = {"labels": "label", "annotations": "annotation"}
 #: The service's own annotations: what ``POST /train`` notes of a request, for containers made for the original API.
@@ -31,6 +41,7 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
     """
     errors = [
         *_plugins(job, http),
+        *_environment(job, http),
         *_resources(job, http),
         *_notes(job, http),
         *_secrets(job, "", http),
@@ -41,10 +52,15 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
 
 
 def _plugins(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
+    if job.get("import_paths") and not http.import_paths:
+        yield _refused("/import_paths", "over HTTP a job brings no code: import paths are not allowed here")
     for pointer, name in _named(job):
         if ":" in name or name.endswith(".py"):
             if not http.import_paths:
                 yield _refused(pointer, f"{shown(name)} is an import path; over HTTP a job names registered plugins")
+        elif pointer == "/trainer" and name.removeprefix(BUILTIN) == _ANY_PROGRAM and not http.import_paths:
+            told = f"the trainer {shown(name)} runs a program of the job's choice; over HTTP a job brings no code"
+            yield _refused(pointer, told)
         elif not matches(name, http.plugins) and not matches(name.removeprefix(BUILTIN), http.plugins):
             yield _refused(pointer, f"the plugin {shown(name)} is not among those that the operator allows")
 
@@ -68,9 +84,29 @@ def _use(pointer: str, use: Any) -> Iterator[tuple[str, str]]:
         yield pointer, name
 
 
+def _environment(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
+    """What the workers' Python may be. Nothing is built before the job runs."""
+    environment = job.get("environment")
+    if not isinstance(environment, Mapping):
+        return
+    if environment.get("lock") is not None:
+        yield _refused("/environment/lock", "a lock is a file beside the job; over HTTP a job names requirements")
+    interpreter = environment.get("interpreter")
+    if isinstance(interpreter, str) and (".." in interpreter or not matches(interpreter, http.interpreters)):
+        told = f"the Python {shown(interpreter)} is not among those that the operator allows"
+        yield _refused("/environment/interpreter", told)
+    python = environment.get("python")
+    if isinstance(python, str) and not _VERSION.fullmatch(python):
+        yield _refused("/environment/python", f"{shown(python)} is no version of Python, such as 3.12")
+    requirements = environment.get("requirements")
+    for position, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
+        name = _PACKAGE.fullmatch(requirement) if isinstance(requirement, str) else None
+        if name is None or not matches(canonical(name[1]), http.requirements):
+            told = f"the requirement {shown(requirement)} is not of the packages that the operator allows"
+            yield _refused(f"/environment/requirements/{position}", told)
+
+
 def _resources(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
-    if job.get("environment") is not None:
-        yield _refused("/environment", "over HTTP a job brings no environment of its own")
     resources = job.get("resources")
     if not isinstance(resources, Mapping):
         return

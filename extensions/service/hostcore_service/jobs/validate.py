@@ -7,7 +7,6 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from hostcore.plugins.provenance import provenance
 from hostcore.scrubbing import scrub, scrubbed
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.submit import dry_run
@@ -90,5 +89,5 @@ def _planned(body: bytes, asker: Principal, service: Service) -> tuple[RunPlan, 
     plan = service.admission.plan(parse_object(body), asker)
     service.admission.require_new(plan)
     planned = dry_run(plan)
-    plugins = [attrs.asdict(provenance(one.ref, job_dir=plan.spec.job_dir)) for one in plan.selected]
+    plugins = [attrs.asdict(plan.provenance_of(one)) for one in plan.selected]
     return plan, plugins, LaunchPreview(summary=scrub(planned.summary), document=scrub(planned.document))

@@ -3,18 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Engine, and_, case, false, func, not_, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, TextClause, and_, case, false, func, select, update
 
-from hostcore.job.names import BUILTIN
 from hostcore_service.store.database import writing
 from hostcore_service.store.job import StoredJob, changed, from_row
-from hostcore_service.store.tables import JOBS, OPEN
+from hostcore_service.store.tables import HELD, JOBS, LOCAL, OPEN, READY, WAITING
 
 LEASE_MS: Final = 60_000
 #: Serialises counting the jobs of this machine and claiming one more.
 _LOCAL_LOCK: Final = 0x686F7376
-#: The launchers whose jobs share this machine.
-_LOCAL: Final = ("local", f"{BUILTIN}local")
 
 
 class Leases:
@@ -54,22 +51,16 @@ class Leases:
     @staticmethod
     def _due(connection: Connection, now: int, limit: int, local_at_once: int) -> list[str]:
         """The jobs that are due, without those that this machine has no room for."""
-        due = _is_due(now)
-        local = JOBS.c.launcher.in_(_LOCAL)
-        room = limit
-        if local_at_once:
-            begun = or_(JOBS.c.phase.in_(("launching", "launched")), JOBS.c.held_until_ms > now)
-            here = connection.execute(select(func.count()).where(local, JOBS.c.phase != "ended", begun))
-            room = max(0, local_at_once - here.scalar_one())
-        waits = and_(local, JOBS.c.phase == "queued", JOBS.c.cancel_ms.is_(None))
+        room = max(0, local_at_once - _here(connection, now)) if local_at_once else limit
 
-        def first(condition: ColumnElement[bool], most: int) -> list[tuple[int, str]]:
+        def first(condition: TextClause, most: int) -> list[tuple[int, str]]:
+            due = (JOBS.c.due_ms <= now, JOBS.c.held_until_ms <= now)
             order = (JOBS.c.due_ms, JOBS.c.submitted_ms)
-            found = select(JOBS.c.due_ms, JOBS.c.run_id).where(due, condition).order_by(*order).limit(most)
+            found = select(JOBS.c.due_ms, JOBS.c.run_id).where(condition, *due).order_by(*order).limit(most)
             return [(due_ms, run_id) for due_ms, run_id in connection.execute(found)]
 
-        others = first(not_(waits), limit)
-        waiting = first(waits, min(room, limit)) if room else []
+        others = first(READY, limit)
+        waiting = first(WAITING, min(room, limit)) if room else []
         return [run_id for _, run_id in sorted([*others, *waiting])[:limit]]
 
     def renew(self, jobs: Sequence[StoredJob], *, now: int) -> None:
@@ -89,16 +80,20 @@ class Leases:
 
     def holders(self) -> list[str]:
         """The dispatchers that hold jobs."""
-        held = and_(JOBS.c.phase.in_(OPEN), JOBS.c.holder.is_not(None))
+        held = (HELD, JOBS.c.phase.in_(OPEN), JOBS.c.holder.is_not(None))
         with self._engine.connect() as connection:
-            return list(connection.execute(select(JOBS.c.holder).where(held).distinct()).scalars())
+            return list(connection.execute(select(JOBS.c.holder).where(*held).distinct()).scalars())
 
     def forget(self, holders: Sequence[str]) -> None:
         """End the leases of holders."""
         if not holders:
             return
         with writing(self._engine) as connection:
-            connection.execute(update(JOBS).where(JOBS.c.holder.in_(holders)).values(holder=None, held_until_ms=0))
+            connection.execute(
+                update(JOBS)
+                .where(HELD, JOBS.c.phase.in_(OPEN), JOBS.c.holder.in_(holders))
+                .values(holder=None, held_until_ms=0)
+            )
 
     def write(self, job: StoredJob, after: StoredJob, *, now: int) -> bool:
         """Change a job that its holder still holds, and hold it on; whether it does.
@@ -122,6 +117,16 @@ class Leases:
         with writing(self._engine) as connection:
             row = {**changes, **lease}
             return connection.execute(update(JOBS).where(_held(job)).values(row)).rowcount == 1
+
+
+def _here(connection: Connection, now: int) -> int:
+    """How many jobs run on this machine, or are about to."""
+    count = select(func.count()).where(JOBS.c.launcher.in_(LOCAL))
+    begun = count.where(JOBS.c.phase.in_(("launching", "launched")))
+    claimed = count.where(HELD, JOBS.c.phase == "queued", JOBS.c.held_until_ms > now)
+    # In one statement: a job that changes from one to the other is counted once.
+    found: int = connection.execute(select(begun.scalar_subquery() + claimed.scalar_subquery())).scalar_one()
+    return found
 
 
 def _held(job: StoredJob) -> ColumnElement[bool]:

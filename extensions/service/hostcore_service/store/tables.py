@@ -2,11 +2,28 @@
 
 from typing import Final
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TextClause,
+    UniqueConstraint,
+    text,
+)
+
+from hostcore.job.names import BUILTIN
 
 METADATA: Final = MetaData()
 #: The phases of jobs that wait or run.
 OPEN: Final = ("queued", "launching", "launched")
+#: The launchers whose jobs share this machine.
+LOCAL: Final = ("local", f"{BUILTIN}local")
 
 JOBS: Final = Table(
     "jobs",
@@ -67,4 +84,25 @@ LABELS: Final = Table(
 Index("ix_labels", LABELS.c.key, LABELS.c.run_id)
 Index("ix_jobs_newest", JOBS.c.submitted_ms, JOBS.c.run_id)
 Index("ix_jobs_status", JOBS.c.status, JOBS.c.submitted_ms, JOBS.c.run_id)
-Index("ix_jobs_due", JOBS.c.phase, JOBS.c.due_ms)
+# How many are open, and how many of them are of which launcher.
+Index("ix_jobs_phase", JOBS.c.phase, JOBS.c.launcher)
+
+# What dispatchers look for, as conditions that are also those of indexes: a look reads the first of such an index, not
+# all that wait. SQLite uses one only for a query that has the same condition, without parameters.
+_LOCAL: Final = ", ".join(f"'{name}'" for name in LOCAL)
+
+#: Jobs that wait for room on this machine. Those of other launchers wait in the launchers' engines.
+WAITING: Final = text(f"phase = 'queued' AND cancel_ms IS NULL AND launcher IN ({_LOCAL})")
+#: All other open jobs: a dispatcher has something to do with them when they are due.
+READY: Final = text(f"phase <> 'ended' AND (phase <> 'queued' OR cancel_ms IS NOT NULL OR launcher NOT IN ({_LOCAL}))")
+#: Jobs that are held, or whose holder has died: a lease that was given back has the time 0.
+HELD: Final = text("attended_until_ms > 0")
+
+
+def _index_of(condition: TextClause, name: str, *columns: Column[int] | Column[str]) -> None:
+    Index(name, *columns, sqlite_where=condition, postgresql_where=condition)
+
+
+_index_of(WAITING, "ix_jobs_waiting", JOBS.c.phase, JOBS.c.due_ms, JOBS.c.submitted_ms)
+_index_of(READY, "ix_jobs_ready", JOBS.c.due_ms, JOBS.c.submitted_ms)
+_index_of(HELD, "ix_jobs_held", JOBS.c.phase, JOBS.c.launcher, JOBS.c.held_until_ms)

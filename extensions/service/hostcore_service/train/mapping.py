@@ -25,6 +25,8 @@ ALIASES: Final = {
     "dataloader_workers": "/dataset/workers",
     "eval_steps": "/validate_every",
     "gradient_accumulation": "/accumulate",
+    "log_every_n_steps": "/metric_every",
+    "logging_steps": "/metric_every",
     "num_epochs": "/epochs",
     "save_steps": "/checkpoint_every",
 }

@@ -17,6 +17,11 @@ class NotingHost:
     stops: list[str] = attrs.field(factory=list)
     best: list[Best] = attrs.field(factory=list)
     restores: list[tuple[int, str]] = attrs.field(factory=list)
+    #: Since the test has last emptied it.
+    recorded: dict[str, Any] = attrs.field(factory=dict)
+
+    def record(self, name: str, value: Any) -> None:
+        self.recorded[name] = value
 
     def is_stopping(self) -> bool:
         return bool(self.stops)

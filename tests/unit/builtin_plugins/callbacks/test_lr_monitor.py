@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from wrapped_step import wrapped_step
 
 from hostcore_builtin_plugins.callbacks.lr_monitor import LrMonitor
 from hostcore_hookspecs import InvalidSettings, StepResult
@@ -23,12 +24,9 @@ def begun(run: Any, optimizer: Any, **settings: bool) -> LrMonitor:
 
 def around(callback: LrMonitor, run: Any, train_step: Callable[[], Any]) -> dict[str, Any]:
     """Metrics of a step that the callback wraps; the step is counted afterwards."""
-    wrapper = callback.train_step(run.ctx)
-    next(wrapper)
-    with pytest.raises(StopIteration) as ended:
-        wrapper.send(train_step())
+    result = wrapped_step(callback, run.ctx, train_step)
     run.to_step(run.run_state.step + 1)
-    return dict(ended.value.value.metrics)
+    return dict(result.metrics)
 
 
 def parameters(count: int = 1) -> list[torch.nn.Parameter]:

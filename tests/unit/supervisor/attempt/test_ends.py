@@ -13,7 +13,7 @@ import pytest
 
 from hostcore.events.merger import Entry, EventLog
 from hostcore.supervisor import plot
-from hostcore.supervisor.attempt.ending import died
+from hostcore.supervisor.attempt.outcome import died
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.plot import all_points, plot_loss, smooth
 from hostcore.supervisor.workers.session import Member

@@ -1,11 +1,14 @@
 """The journal of an attempt, and the listeners that it tells, each of them guarded."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 import pytest
 
+from hostcore.events.codec import CorruptLog
+from hostcore.events.merger import Line
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
 from hostcore.supervisor.attempt.journal import Journal, Listener
@@ -56,8 +59,8 @@ class Readers:
     def start(self, ctx: ReporterContext) -> None:
         self.started.append(ctx.last_seq)
 
-    def hear(self, event: Event) -> None:
-        self.heard.append(event.seq)
+    def hear(self, lines: Sequence[Line]) -> None:
+        self.heard += [line.event.seq for line in lines]
 
     def news(self) -> list[Payload]:
         said, self.say = self.say, []
@@ -139,6 +142,29 @@ class TestTheJournal:
         assert [event.name for event in written(plan)] == ["metrics", "warning", "run_succeeded"]
         assert written(plan)[-1].src[:2] == (0, 1)
 
+    def test_writes_many_events_of_a_worker_at_once(
+        self, journal: Callable, plan: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log, write, written_at_once = journal(readers=(readers := Readers())), os.write, []
+        rank = RankLog(plan().directory.rank_events(1, 0))
+        for step in range(1000):
+            rank.write(Metrics(metrics={"train/loss": 0.5}), step=step, epoch=1)
+        monkeypatch.setattr(os, "write", lambda *given: written_at_once.append(given) or write(*given))
+        log.merge()
+        assert len(written_at_once) == 4
+        assert [event.step for event in written(plan)] == list(range(1000))
+        assert readers.heard == list(range(1, 1001))
+
+    def test_takes_what_stands_before_a_damaged_line(self, journal: Callable, plan: Callable) -> None:
+        log = journal()
+        path = plan().directory.rank_events(1, 0)
+        RankLog(path).write(Metrics(metrics={"train/loss": 0.5}), step=10, epoch=1)
+        with path.open("ab") as damaged:
+            damaged.write(b"no event\n")
+        with pytest.raises(CorruptLog):
+            log.merge()
+        assert ([event.name for event in written(plan)], log.step) == (["metrics"], 10)
+
     def test_writes_one_end_though_the_worker_changed_its_mind(self, journal: Callable, plan: Callable) -> None:
         log = journal()
         rank = RankLog(plan().directory.rank_events(1, 0))
@@ -179,10 +205,11 @@ class TestTheJournal:
         log.open()
         rank = RankLog(opening.directory.rank_events(1, 0))
         rank.write(CheckpointSaved(path="checkpoints/step-000011", bytes=1, final=False), step=11, epoch=0)
-        rank.write(Metrics(metrics={}), step=12, epoch=0)
+        for step in range(12, 400):
+            rank.write(Metrics(metrics={}), step=step, epoch=0)
         with pytest.raises(RunTakenOver):
             log.merge()
-        assert [event.name for event in written(plan)] == ["checkpoint_saved"]
+        assert [event.name for event in written(plan)] == ["checkpoint_saved"] + ["metrics"] * 255
 
     def test_takes_up_what_a_worker_wrote_after_its_supervisor_had_died(self, plan: Callable, past: Callable) -> None:
         run = past(plan())

@@ -88,9 +88,9 @@ class Desk:
 
     def write(self, *payloads: Payload, count: int = 1) -> None:
         for payload in payloads or [EpochStarted()] * count:
-            self.log.append(Entry(payload=payload, step=0, epoch=0))
+            lines = self.log.extend([Entry(payload=payload, step=0, epoch=0)])
             for one in self.started:
-                one.announce()
+                one.announce(lines)
 
     def deliver(self, *ears: Ear, timeouts: ReporterTimeouts = IMPATIENT, **keys: Any) -> Reporters:
         """Begin an attempt."""

@@ -1,5 +1,6 @@
 """A cursor that is right is followed; any other means the beginning, and a warning."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -7,8 +8,20 @@ import orjson
 import pytest
 from desk import IMPATIENT, Desk, Ear, events_of, eventually
 
+from hostcore import scrubbing
+from hostcore.events.merger import Entry
+from hostcore.events.reader import read_events
+from hostcore.supervisor.delivery import cursor
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
-from hostcore_hookspecs.events import Warning
+from hostcore_hookspecs.events import EpochStarted, Warning
+
+
+@pytest.fixture
+def secret() -> Iterator[str]:
+    """A text that is not to be shown."""
+    scrubbing.remember("open-sesame-42")
+    yield "open-sesame-42"
+    scrubbing.forget_all()
 
 
 def test_a_cursor_says_how_far_whose_and_when(desk: Desk) -> None:
@@ -75,9 +88,11 @@ def test_a_log_that_was_cut_off_is_told_from_the_first_event(desk: Desk) -> None
 
 def test_a_cursor_that_cannot_be_written_is_told_once_and_delays_nothing(desk: Desk) -> None:
     deliveries = desk.deliver(Ear(), timeouts=attrs.evolve(IMPATIENT, save_seconds=3600.0))
+    desk.write()
+    eventually(lambda: deliveries.taken == 1)  # it has read its cursor
     desk.directory.cursors.rmdir()
     desk.directory.cursors.write_text("a file, where a folder should be")
-    desk.write(count=3)
+    desk.write(count=2)
     desk.finish(deliveries)
     assert deliveries.taken == 3
     assert [one.code for one in desk.news] == ["reporter.cursor"]
@@ -100,3 +115,32 @@ def test_a_cursor_is_not_written_when_it_says_what_is_there(desk: Desk) -> None:
     file.write(Cursor(seq=1, offset=10))
     assert not desk.cursor("ear").exists()
     assert file.read(LogView(desk.directory.events)) == (Cursor(), None)
+
+
+class TestTheLog:
+    def test_gives_what_was_just_written_without_reading_it(self, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = LogView(desk.directory.events)
+        lines = desk.log.extend([Entry(payload=EpochStarted(), step=step, epoch=0) for step in range(3)])
+        log.note(lines)
+        monkeypatch.setattr(cursor, "decode_event", lambda _: pytest.fail("it has been decoded"))
+        assert [line.event.seq for line in log.after(0)] == [1, 2, 3]
+        assert log.after(lines[-1].end) == []
+
+    def test_reads_what_it_was_not_told_of(self, desk: Desk) -> None:
+        log = LogView(desk.directory.events)
+        desk.write(count=2)
+        log.note(desk.log.extend([Entry(payload=EpochStarted(), step=0, epoch=0)] * cursor._KEPT_EVENTS))
+        log.note(desk.log.extend([Entry(payload=EpochStarted(), step=0, epoch=0)] * 3))
+        heard, offset = [], 0
+        while found := log.after(offset):
+            heard += [line.event.seq for line in found]
+            offset = found[-1].end
+        assert heard == list(range(1, cursor._KEPT_EVENTS + 6))
+
+    def test_says_what_stands_in_the_file(self, desk: Desk, secret: str) -> None:
+        long, shown = "x" * 100_000, f"it was {secret}"
+        entries = [Entry(payload=Warning(code="x", message=text), step=0, epoch=0) for text in (long, shown, "\udcff")]
+        entries.append(Entry(payload=Warning(code="x", message=shown), step=0, epoch=0, src=(0, 1, 0)))
+        told = [line.event for line in desk.log.extend(entries)]
+        assert told == [event for event, _ in read_events(desk.directory.events)]
+        assert not any(secret in event.payload.message for event in told)

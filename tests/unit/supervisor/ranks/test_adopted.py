@@ -1,6 +1,7 @@
 """Ranks that an engine has started, as two supervisors over real sockets; their workers are actors."""
 
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,8 +15,9 @@ from actors import GONE, SECONDS, SUMMARY, Actor, engine, join
 
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
+from hostcore.job.sections import EnvironmentSpec
 from hostcore.plugins.errors import as_content
-from hostcore.runs.result import RunResult
+from hostcore.runs.result import INVALID, RunResult
 from hostcore.supervisor.attempt.documents import write_contracts, write_record
 from hostcore.supervisor.attempt.journal import Journal
 from hostcore.supervisor.attempt.supervise import supervise
@@ -182,7 +184,7 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
 ) -> None:
     """Rank 0 may see the log of another machine's worker late."""
     opening, started = open_run(plan()), threading.Event()
-    write_record(plan(), opening, started_ms=0)
+    write_record(plan(), opening.record_before, started_ms=0, world_size=plan().spec.ranks)
     write_contracts(attrs.evolve(plan(), spec=attrs.evolve(plan().spec, world_size=2)), opening)
     actors: list[Actor] = []
 
@@ -207,6 +209,54 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
     assert kind == "said"
     journal.hear_end(1, content["line"].encode(), content["offset"])
     assert (journal.said[1].payload, journal.said[1].src) == (RunSucceeded(reason="enough"), (1, 1, 0))
+
+
+class TestAnEnvironment:
+    """Of a job, which another machine has to build."""
+
+    @pytest.fixture
+    def elsewhere(self, plan: Callable, tmp_path: Path) -> Iterator[Any]:
+        """``elsewhere()``: rank 0 has told rank 1, and sees its worker so."""
+        spec = attrs.evolve(plan().spec, environment=EnvironmentSpec(requirements=("numpy",)), world_size=2)
+        planned = attrs.evolve(plan(), spec=spec, python="/of/rank-0/bin/python", lock="# the lock\n")
+        opening = open_run(planned)
+        write_record(planned, opening.record_before, started_ms=0, world_size=2)
+        write_contracts(planned, opening)
+        directory = opening.directory
+        with ThreadPoolExecutor(1) as threads, Rendezvous(engine(0), tmp_path / "runs", Interrupts()) as ranks:
+            threads.submit(run_rank_agent, engine(1), tmp_path / "runs", Interrupts())
+            ranks.gather()
+            yield lambda: ranks.spawn(1, directory.contract(1, 1), directory.rank_output(1, 1))
+
+    def test_that_is_being_built_ends_with_the_run_that_is_cancelled(
+        self, elsewhere: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        begun, over = threading.Event(), threading.Event()
+
+        def builds(*_: Any, **told: Any) -> Any:
+            assert told["lock"] == "# the lock\n"
+            begun.set()
+            over.wait(SECONDS)
+
+        monkeypatch.setattr(rank_agent, "job_python", builds)
+        worker = elsewhere()
+        assert begun.wait(SECONDS)
+        worker.kill()
+        assert worker.wait().code == INVALID
+        over.set()
+
+    def test_that_cannot_be_built_there_is_an_error_of_the_job_that_names_the_machine(
+        self, elsewhere: Callable, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise HostcoreError("the disk is full", code="environment.failed", pointer="/environment")
+
+        monkeypatch.setattr(rank_agent, "job_python", fails)
+        worker = elsewhere()
+        kind, (error,) = worker.channel.receive(SECONDS)
+        assert (kind, error["code"], error["pointer"]) == ("invalid", "environment.failed", "/environment")
+        assert error["message"] == f"on {socket.gethostname()}: the disk is full"
+        assert worker.wait().code == INVALID
 
 
 class TestACtrlC:

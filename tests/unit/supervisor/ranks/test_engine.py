@@ -121,7 +121,7 @@ class TestDevices:
     def test_the_ranks_of_an_engine_decide_about_the_global_batch(self, plan: Callable) -> None:
         from hostcore.supervisor.plan import make_plan
 
-        job = {"trainer": "somewhere:Trainer", "max_steps": 1, "global_batch_size": 4, "terminal": False}
+        job = {"trainer": "somewhere:Trainer", "mock_batches": [1], "global_batch_size": 4, "terminal": False}
         assert make_plan(job, world_size=4).spec.micro_batches == 1
         with pytest.raises(Errors, match="cannot make up a global batch of 4"):
             make_plan(job, world_size=3)

@@ -1,7 +1,11 @@
 """Where the ranks of an engine find each other, over real sockets: who is let in, turned away, believed."""
 
 import json
+import os
+import resource
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -45,6 +49,13 @@ class TestTheMeeting:
             with pytest.raises(EOFError):
                 connection.receive(SECONDS)
 
+    def test_admits_the_others_while_rank_0_prepares_the_run(self, tmp_path: Path) -> None:
+        """An environment may take longer to build than they look for rank 0."""
+        with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks, closing(join(ranks, tmp_path)) as line:
+            wait_for_answers()
+            assert line.receive(SECONDS)[0] == "welcome"
+            ranks.gather()
+
     def test_that_not_all_come_to_is_an_error_that_says_where_it_was(self, tmp_path: Path) -> None:
         with Rendezvous(engine(0), tmp_path, Interrupts()) as ranks:
             with pytest.raises(RanksMissing, match="rank 1 did not come within 0 s") as caught:
@@ -79,7 +90,9 @@ class TestTheMeeting:
         told: list[Any] = []
         started = threading.Event()
         monkeypatch.setattr(
-            rank_agent.WorkerContract, "read", lambda path: attrs.make_class("C", ["job_spec_path"])("")
+            rank_agent.WorkerContract,
+            "read",
+            lambda path: attrs.make_class("C", ["job_spec_path", "has_environment"])("", False),
         )
         monkeypatch.setattr(rank_agent, "read_document", lambda path: {})
 
@@ -245,3 +258,35 @@ class TestMachinesThatShareNoFolder:
         place = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1", "HOSTCORE_RANKS_SECRET": "abc"}
         with pytest.raises(HostcoreError, match="3 characters"):
             Engine.of(place)
+
+
+def test_a_rank_is_heard_whose_line_is_beyond_the_files_that_select_can_watch(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2000:
+        pytest.skip("this user may not open 2,000 files")
+    with ExitStack() as open_ones:
+        open_ones.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (2000, hard))
+        ranks = open_ones.enter_context(Rendezvous(engine(0), tmp_path, Interrupts()))
+        null = open_ones.enter_context(Path(os.devnull).open())
+        while (descriptor := os.dup(null.fileno())) < 1024:  # as the lines to a thousand ranks would be
+            open_ones.callback(os.close, descriptor)
+        open_ones.callback(os.close, descriptor)
+        line = open_ones.enter_context(closing(join(ranks, tmp_path)))
+        ranks.gather()
+        assert line.receive(SECONDS)[0] == "welcome"
+
+
+def test_as_many_files_may_be_opened_as_there_are_ranks() -> None:
+    """In a process of its own: the limit may not be lowered and raised at will."""
+    script = """
+import resource
+from hostcore.supervisor.ranks.rendezvous import _allow_files
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 3000))
+for ranks in (10, 2000, 1000, 10_000):
+    _allow_files(ranks)
+    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["522", "2512", "2512", "3000"]

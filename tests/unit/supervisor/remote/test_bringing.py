@@ -18,7 +18,7 @@ def told() -> list[str]:
 def test_the_plan_knows_where_its_inputs_are(plan: Callable, told: list[str], tmp_path: Path) -> None:
     (tmp_path / "bert").mkdir()
     brought, finished = bring_here(plan(inputs={"model": str(tmp_path / "bert")}), told.append)
-    assert brought.fetched.inputs == {"model": str(tmp_path / "bert")}
+    assert brought.inputs == {"model": str(tmp_path / "bert")}
     assert finished is None
 
 
@@ -30,7 +30,7 @@ def test_a_finished_run_is_told_with_its_result_and_needs_no_inputs(
     result = run.result("succeeded")
     brought, finished = bring_here(run.plan, told.append)
     assert finished == result
-    assert not brought.fetched.inputs
+    assert not brought.inputs
 
 
 def test_a_run_that_needs_what_is_not_there_makes_no_directory(plan: Callable, told: list[str], tmp_path: Path) -> None:

@@ -46,6 +46,9 @@ class ThreadRank:
     def largest(self, values: Sequence[int]) -> list[int]:
         return [max(column) for column in zip(*self.gather(list(values)), strict=True)]
 
+    def begin_largest(self, values: Sequence[int]) -> Callable[[], list[int]]:
+        return lambda: self.largest(values)
+
     def gather(self, value: Any) -> list[Any]:
         return self.room.exchange(self.rank, value)
 

@@ -79,6 +79,78 @@ def test_the_same_request_of_several_ranks_is_one_and_different_ones_come_by_ran
     assert together(3, ask) == [["all", "rank 0", "rank 1", "rank 2"]] * 3
 
 
+class Alone:
+    """A rank whose others have nothing to say. Writes down at which beat it tells and hears."""
+
+    rank, world_size = 0, 2
+
+    def __init__(self) -> None:
+        self.beat = 0
+        self.told: list[int] = []
+        self.heard: list[int] = []
+
+    def begin_largest(self, values: Any) -> Callable[[], list[int]]:
+        self.told.append(self.beat)
+
+        def answer() -> list[int]:
+            self.heard.append(self.beat)
+            return list(values)
+
+        return answer
+
+    def beats(self, stop: AgreedStop, number: int) -> None:
+        for _ in range(number):
+            self.beat += 1
+            stop.beat()
+
+
+def test_a_rank_tells_a_beat_before_it_waits_for_the_others() -> None:
+    rank = Alone()
+    rank.beats(AgreedStop(StopSwitch(), rank, clock=Clock(0.001)), 97)  # type: ignore[arg-type]
+    assert (rank.told, rank.heard) == ([1, 32, 64, 96], [1, 33, 65, 97])
+
+
+def test_a_meeting_between_the_two_hears_what_was_told_and_then_what_is_new() -> None:
+    rank = Alone()
+    stop = AgreedStop(StopSwitch(), rank, clock=Clock(0.001))  # type: ignore[arg-type]
+    rank.beats(stop, 32)
+    stop.meet()
+    assert (rank.told, rank.heard) == ([1, 32, 32], [1, 32, 32])
+    rank.beats(stop, 32)
+    assert (rank.told[3:], rank.heard[3:]) == ([63], [64])
+
+
+def test_a_request_between_the_two_is_heard_by_all_the_next_time(together: Together) -> None:
+    def ask(rank: Any) -> list[int]:
+        local = StopSwitch()
+        stop = AgreedStop(local, rank, clock=Clock(0.001))
+        for beat in range(1, 70):
+            stop.beat()
+            if beat == 32 and rank.rank == 1:
+                local.request("enough", "user", status="cancelled")
+            if stop.requested:
+                return [beat, len(list(stop.unheard()))]
+        raise AssertionError("nobody has heard")
+
+    assert together(2, ask) == [[65, 1]] * 2
+
+
+def test_news_that_was_acted_upon_between_the_two_is_none_any_more() -> None:
+    class News:
+        news_here, has_news, acted = True, False, 0
+
+    rank, news = Alone(), News()
+    stop = AgreedStop(StopSwitch(), rank, clock=Clock(0.001))  # type: ignore[arg-type]
+    rank.beats(stop, 1)
+    stop.carry(news)
+    rank.beats(stop, 31)
+    news.news_here, news.acted = True, 1  # of a checkpoint that was begun since
+    rank.beats(stop, 1)
+    assert (news.news_here, news.has_news) == (True, False)
+    rank.beats(stop, 32)
+    assert (news.news_here, news.has_news) == (False, True)
+
+
 @pytest.mark.parametrize(("seconds", "apart"), [(0.0001, 32), (0.099, 10), (5.0, 1)])
 def test_agreements_are_about_a_second_apart_and_32_beats_at_most(
     together: Together, seconds: float, apart: int
@@ -111,6 +183,7 @@ def test_a_backoff_is_over_when_it_is_for_the_slowest_rank_or_when_somebody_asks
 def test_news_of_one_rank_reaches_all_at_the_same_beat(together: Together) -> None:
     class News:
         news_here = has_news = False
+        acted = 0
 
     def beats(rank: Any) -> int:
         stop, news = AgreedStop(StopSwitch(), rank), News()
@@ -138,7 +211,16 @@ def test_ranks_at_different_places_are_told_who_is_where(together: Together) -> 
 
 
 def test_where_a_rank_is_includes_what_its_components_have_asked_for() -> None:
-    requests = Requests(StopSwitch(), is_stopping=bool, asker=lambda: "callback:a", ranks=OneRank(), emit=print)
+    requests = Requests(
+        StopSwitch(),
+        is_stopping=bool,
+        asker=lambda: "callback:a",
+        ranks=OneRank(),
+        emit=print,
+        author_of=str,
+        run_state=RunState(),
+        metric_every=1,
+    )
     assert in_words(RunState(step=4), requests) == "step 4"
     requests.request_best(Best(metric="val/loss", value=0.5, step=4))
     requests.request_restore(2, "it exploded")

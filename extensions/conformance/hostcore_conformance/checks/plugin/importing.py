@@ -54,7 +54,7 @@ _FIXES: Final = {
 def imports_alone(subject: Subject) -> None:
     """The plugin can be imported as the first thing in a new process.
 
-    Its module is imported by an interpreter that has imported nothing of the host's but its start, with the same
+    Its module is imported by a process that has imported nothing of the host's but its start, with the same
     sys.path. A plugin passes in a test and fails in production when it relies on what happened to be imported before
     it: a submodule (`import xml` and then xml.etree), a variable of the environment that a test sets, a circular import
     that works in one order only. An import that ends the process, or waits for ever, fails as well.

@@ -14,7 +14,7 @@ from hostcore_conformance.checks.plugin.declared import keys_of, settings_class_
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_hookspecs.secret import Secret
+from hostcore_hookspecs.setting_types import Secret
 
 _VARIABLE: Final = "HOSTCORE_CONFORMANCE_SECRET"
 #: Names of settings that hold secrets; a ``pad_token`` is none, nor is a ``token_column``.

@@ -26,7 +26,7 @@ def settings_schema(subject: Subject) -> None:
     `hostcore schema NAME`, editors and the service show a plugin's settings as a JSON Schema, made from the annotations
     of its settings class. So each field has an annotation whose names exist when the module runs (not only under
     TYPE_CHECKING), of a type that JSON has: numbers, strings, booleans, paths, enumerations, Literal, lists, mappings,
-    other attrs classes, and Secret. A field of any other type could not be given by any job.
+    other attrs classes, Secret, and ImportPath. A field of any other type could not be given by any job.
     """
     declared = settings_class_of(subject)
     if declared is None:

@@ -97,7 +97,7 @@ def attempt(
     :param job: Of all of them, or one for each.
     :param runs: The folder of the run directory. What an earlier attempt left there is gone on with.
     :param wishes: One for each attempt; see :data:`~hostcore_conformance.checks.trainer.interruption.VARIABLE`.
-    :param fresh: Whether the child is a new interpreter.
+    :param fresh: Whether the child has another seed of Python's hashes.
     :param environment: Variables to set in it.
     :raises ConformanceError: It hangs.
     """

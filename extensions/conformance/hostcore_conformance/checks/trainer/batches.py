@@ -4,11 +4,53 @@ import copy
 import pickle
 from typing import Any
 
+from hostcore.errors import all_errors
+from hostcore.job.data import SECTIONS
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, on_stage, own_copy, transform_of
 from hostcore_conformance.differences import Difference, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
-from hostcore_conformance.subject import Subject
+from hostcore_conformance.subject import Subject, brought_sections
+from hostcore_hookspecs.errors import HostcoreError
+
+
+def _brings_data(subject: Subject) -> str | None:
+    return None if subject.has("data_sections") else "it has no data_sections"
+
+
+@check("trainer.data_sections", since="1.1.0", capability=_brings_data)
+def data_sections(subject: Subject) -> None:
+    """What data_sections returns is data as a job would name it, and the same whenever it is asked.
+
+    The kit asks one instance twice, a second instance, and one that is told that it is rank 1 of 2.
+
+    Each rank asks, and so does each start of a run: what a resumed run trains on is what it was asked for before, or it
+    is refused. What breaks it: a random part in it, a list of files in the order of the disk, a share of the data for
+    each rank (the host shares it out), numbers that depend on how often it was called.
+    """
+    job = {key: value for key, value in subject.job.items() if key not in ("mock_batches", *SECTIONS)}
+    component = subject.component()
+    try:
+        first = brought_sections(subject, job, component=component)
+    except HostcoreError as error:
+        one = all_errors(error)[0]
+        raise ConformanceError(
+            expected="sections as a job would have them",
+            got=f"{one.message}{f', at {one.pointer}' if one.pointer else ''}",
+            fix=one.hint or "Return what a job would have under dataset, validation and test.",
+        ) from error
+    others = {
+        "when it is asked again": brought_sections(subject, job, component=component),
+        "of another instance": brought_sections(subject, job),
+        "on rank 1 of 2": brought_sections(subject, job, rank=1, world_size=2),
+    }
+    for when, other in others.items():
+        if different := first_difference(first, other):
+            raise ConformanceError(
+                expected=f"the same sections {when}",
+                got=f"others: {different.then}",
+                fix="Return what depends on the hyperparameters and ctx.seed alone, with files in sorted order.",
+            )
 
 
 @check("trainer.leaves_batch_alone", requires=("trainer.trains",))
@@ -146,7 +188,7 @@ def transform_pure(subject: Subject) -> None:
         assert elsewhere is not None
         pairs = [*zip(raw_batches, places, strict=True)]
         try:
-            return first, [elsewhere(_own(one), 0, place) for one, place in reversed(pairs)][::-1]
+            return first, [elsewhere(_own(one), 0, place, place // size) for one, place in reversed(pairs)][::-1]
         except Exception as error:
             raise ConformanceError(
                 expected="transform_batch to work on an instance without setup",

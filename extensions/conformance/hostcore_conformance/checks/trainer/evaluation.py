@@ -3,9 +3,11 @@
 import contextlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+
+import attrs
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.stage import Stage, losses_in, models_of, on_stage, own_copy
@@ -19,6 +21,10 @@ _SPLITS: Final = {"validate_step": "validation", "test_step": "test"}
 
 def _validates(subject: Subject) -> str | None:
     return None if subject.has("validate_step") else "it has no validate_step"
+
+
+def _computes_metrics(subject: Subject) -> str | None:
+    return None if subject.has("evaluation_metrics") else "it has no evaluation_metrics"
 
 
 def _samples(subject: Subject) -> str | None:
@@ -227,6 +233,72 @@ def _score(stage: Stage, rows: Any) -> tuple[dict[str, float], float]:
         result = stage.call("validate_step", stage.prepared(rows), stage.state, stage.ctx)
         metrics = read_metrics(result, "validate_step", name_of=evaluation_name("val"))
         return metrics, read_weight(result, "validate_step", rows=rows.num_rows)
+
+
+@check("trainer.evaluation_metrics", since="1.1.0", requires=("trainer.reproducible",), capability=_computes_metrics)
+def evaluation_metrics(subject: Subject) -> None:
+    """What evaluation_metrics returns depends on the rows of its evaluation alone.
+
+    The example is trained for two steps and evaluated; then once more with an evaluation before the two steps, which
+    must change nothing; and at last as on a rank that has fewer rows than another: it repeats some, for which
+    ctx.batch_counts is False. evaluation_metrics must find the same each time.
+
+    What breaks it: predictions of one evaluation that are still there in the next, because nothing begins anew after
+    they were computed (metric.reset()), and rows that are added up although ctx.batch_counts is False, which makes a
+    metric depend on the number of ranks.
+    """
+    split = _require_split(subject, "validate_step" if subject.has("validate_step") else "test_step")
+
+    def evaluated(*, before: bool, repeats: bool) -> dict[str, float]:
+        def scene(stage: Stage) -> dict[str, float]:
+            evaluation = stage.training.validation if split == "validation" else stage.training.test
+            assert evaluation is not None
+            if before:
+                evaluation.run()
+            for _ in stage.steps(2):
+                pass
+            feed: Any = _Repeating(evaluation.feed) if repeats else evaluation.feed
+            found = attrs.evolve(evaluation, feed=feed).run()
+            means = attrs.evolve(evaluation, evaluation_metrics=None).run()
+            assert found is not None and means is not None
+            return {name: value for name, value in found.metrics.items() if name not in means.metrics}
+
+        return on_stage(subject, scene)
+
+    alone = evaluated(before=False, repeats=False)
+    if different := first_difference(alone, evaluated(before=True, repeats=False)):
+        raise ConformanceError(
+            expected="the same metrics with another evaluation before as without it",
+            got=f"others, without it and with it: {different.then}",
+            fix="Begin anew in evaluation_metrics, after the metrics were computed: metric.reset(), or list.clear().",
+        )
+    if different := first_difference(alone, evaluated(before=False, repeats=True)):
+        raise ConformanceError(
+            expected="the same metrics on a rank that repeats rows, which do not count",
+            got=f"others, without them and with them: {different.then}",
+            fix="Add up predictions only if ctx.batch_counts.",
+        )
+
+
+@attrs.frozen(eq=False)
+class _Repeating:
+    """A feed that ends with rows that were there already, and do not count: the first third of its first batch."""
+
+    feed: Any
+
+    @property
+    def first_row(self) -> int:
+        return int(self.feed.first_row)
+
+    def batches(self, **options: Any) -> Iterator[Any]:
+        repeated = None
+        for batch in self.feed.batches(**options):
+            repeated = repeated or batch._replace(raw_batch=own_copy(batch.raw_batch), counts=False)
+            yield batch
+        assert repeated is not None
+        rows = repeated.raw_batch
+        for _ in range(3):
+            yield repeated._replace(raw_batch=own_copy(rows.slice(0, max(rows.num_rows // 3, 1))))
 
 
 @check("trainer.samples", requires=("trainer.trains",), capability=_samples)

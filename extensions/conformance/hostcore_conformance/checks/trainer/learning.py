@@ -96,7 +96,8 @@ def parameters_change(subject: Subject) -> None:
     The kit copies all parameters that require gradients of the modules in the trainer's state, trains three steps of
     the example, and compares. Some of them must be different; single ones may stay, as those of a layer that gets no
     gradient yet. Where backward() has given parameters gradients, one of these must be different: a moving average
-    that moves is not training. Where there is no torch module in the state, what state_dict returns is compared.
+    that moves is not training. Where there is no torch module in the state, what state_dict returns is compared, and
+    the files that save_checkpoint writes.
 
     If none changes, optimizer.step() is not called, the learning rate is zero (a warmup that starts at 0 and is never
     stepped), or the optimizer was built for another model: before the model was moved, wrapped or replaced, or in
@@ -105,7 +106,7 @@ def parameters_change(subject: Subject) -> None:
 
     def scene(stage: Stage) -> _Movement:
         if not models_of(stage.state):
-            return _of_state_dict(stage)
+            return _of_checkpoint(stage, subject)
         before = _copies(stage.state)
         with gradients_received(models_of(stage.state)) as received:
             for _ in stage.steps(3):
@@ -126,15 +127,26 @@ def parameters_change(subject: Subject) -> None:
         )
 
 
-def _of_state_dict(stage: Stage) -> _Movement:
+def _of_checkpoint(stage: Stage, subject: Subject) -> _Movement:
     """The same of a trainer whose state has no torch module: by what its checkpoints hold."""
-    before = copy.deepcopy(stage.call("state_dict", stage.state))
+    before = _in_checkpoint(stage, subject)
     if not before:
-        raise NotApplicable("it has no state: no torch module, and nothing in state_dict")
+        raise NotApplicable("it has no state: no torch module, nothing in state_dict, no file of save_checkpoint")
     for _ in stage.steps(3):
         pass
-    same = first_difference(before, stage.call("state_dict", stage.state)) is None
+    same = first_difference(before, _in_checkpoint(stage, subject)) is None
     return _Movement(whose="values", same=list(map(str, before)) if same else [], count=len(before), about="")
+
+
+def _in_checkpoint(stage: Stage, subject: Subject) -> dict[str, Any]:
+    """What state_dict returns, by key, and what save_checkpoint writes, by file."""
+    found = dict(copy.deepcopy(stage.call("state_dict", stage.state)))
+    if subject.has("save_checkpoint"):
+        folder = subject.folder()
+        stage.call("save_checkpoint", stage.state, stage.ctx.run_state.step, str(folder), False, stage.ctx)
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        found |= {f"file {path.relative_to(folder)}": path.read_bytes() for path in files}
+    return found
 
 
 def _about_optimizer(stage: Stage) -> str:

@@ -77,13 +77,18 @@ def memory_flat(subject: Subject) -> None:
 
 @contextmanager
 def _before_set_aside() -> Iterator[None]:
-    """Have the collector look at new objects alone: with torch imported there are hundreds of thousands of old ones."""
+    """Have the collector look at new objects alone: with torch imported there are hundreds of thousands of old ones.
+
+    What the process has set aside before stays so: there is no telling it apart from the rest.
+    """
+    stays_so = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not stays_so:
+            gc.unfreeze()
 
 
 def _grows(counts: list[int]) -> bool:

@@ -34,6 +34,7 @@ _CALLS: Final[Mapping[str, int]] = {
     "prepare_batch": 5,
     "train_step": 5,
     "validate_step": 3,
+    "evaluation_metrics": 1,
     "generate_sample": 1,
     "state_dict": 3,  # the first is after the first step, and no checkpoint
     "save_checkpoint": 2,
@@ -44,7 +45,12 @@ _CALLS: Final[Mapping[str, int]] = {
 }
 _LOADING: Final = ("load_state_dict", "load_checkpoint")
 #: What the example job must have, so that a method is called.
-_NEEDED: Final[Mapping[str, str]] = {"validate_step": "validation", "test_step": "test", "generate_sample": "samples"}
+_NEEDED: Final[Mapping[str, str]] = {
+    "validate_step": "validation",
+    "evaluation_metrics": "validation",
+    "test_step": "test",
+    "generate_sample": "samples",
+}
 _EVERY: Final[Mapping[str, Any]] = {"checkpoint_every": 2}
 _KILLED_FIX: Final = (
     "Let a resume depend on nothing that only an orderly end leaves behind: write files under another name and rename"
@@ -80,8 +86,8 @@ def resume_exact(subject: Subject) -> None:
 def resumes_in_new_process(subject: Subject) -> None:
     """A run can be resumed by a process that knows nothing of the first.
 
-    As trainer.resume_exact, but with one stop, after step 3, and a resume in a new interpreter with another seed of
-    Python's hashes (PYTHONHASHSEED).
+    As trainer.resume_exact, but with one stop, after step 3, and a resume in a process that shares nothing with
+    the first, not even the seed of Python's hashes (PYTHONHASHSEED).
 
     What passes there and fails here is kept by the process: a variable of a module, a class attribute, a cached
     function; or it follows from hashes, as the order of a set of strings does: a vocabulary made with set() numbers

@@ -82,7 +82,9 @@ class Stage:
 
         :param position: Of its first row in the epoch.
         """
-        return raw_batch if self.transform is None else self.transform(raw_batch, 0, position)
+        if self.transform is None:
+            return raw_batch
+        return self.transform(raw_batch, 0, position, position // self.ctx.job.batch_size)
 
     def prepared(self, raw_batch: Any, position: int = 0) -> Any:
         """What ``prepare_batch`` makes of a raw batch."""
@@ -153,7 +155,7 @@ def on_stage(subject: Subject, scene: Callable[[Stage], T], **changes: Any) -> T
 
         def work(state: Any) -> T:
             training = parts.training(state, parts.checkpointer(state), open_ones)
-            transform = bound(parts.prepared.hooks, parts.prepared.trainer, Surroundings.of(parts.ctx))
+            transform = bound(parts.prepared.hooks, parts.prepared.trainer, Surroundings.of(parts.ctx, "train"))
             return scene(Stage(parts=parts, training=training, state=state, transform=transform))
 
         return live(parts, work)
@@ -175,7 +177,7 @@ def _contract(subject: Subject, changes: Mapping[str, Any]) -> WorkerContract:
         events_path=str(folder / "events.jsonl"),
         run_dir=str(folder),
         attempts_dir=str(folder / "attempts"),
-        inputs=plan.fetched.inputs,
+        inputs=plan.inputs,
     )
 
 
@@ -184,7 +186,7 @@ def transform_of(component: "Component", ctx: "StepContext") -> "TransformCall |
     from hostcore.plugins.hooks import WORKER_KINDS, Hooks
     from hostcore.worker.feed.transform_call import Surroundings, bound
 
-    return bound(Hooks([component], kinds=WORKER_KINDS), component, Surroundings.of(ctx))
+    return bound(Hooks([component], kinds=WORKER_KINDS), component, Surroundings.of(ctx, "train"))
 
 
 def models_of(state: Any) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 import pytest
 import torch
+from wrapped_step import wrapped_step
 
 from hostcore_hookspecs import Best, Checkpoint, Job, RunState, StepContext, StepResult
 
@@ -54,8 +55,11 @@ class Training:
         :param factor: The loss is multiplied by it, and with it every gradient.
         :param metrics: Reported in place of the loss.
         """
-        around = callback.train_step(ctx=self.ctx)
-        next(around)
+        result = wrapped_step(callback, self.ctx, lambda: self._train(factor, metrics))
+        self.move(step=self.ctx.run_state.step + 1)
+        return result
+
+    def _train(self, factor: float, metrics: Mapping[str, Any]) -> StepResult:
         loss = self.model(torch.ones(4, 3, dtype=next(self.model.parameters()).dtype)).square().mean() * factor
         self.optimizer.zero_grad()
         if self.ctx.scaler is None:
@@ -65,10 +69,7 @@ class Training:
             self.ctx.scaler.scale(loss).backward()
             self.ctx.scaler.step(self.optimizer)
             self.ctx.scaler.update()
-        with pytest.raises(StopIteration) as over:
-            around.send(StepResult(metrics=metrics or {"loss": loss}))
-        self.move(step=self.ctx.run_state.step + 1)
-        return over.value.value
+        return StepResult(metrics=metrics or {"loss": loss})
 
     def move(self, **fields: Any) -> None:
         self.ctx.run_state = attrs.evolve(self.ctx.run_state, **fields)

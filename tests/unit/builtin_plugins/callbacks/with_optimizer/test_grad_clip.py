@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from wrapped_step import wrapped_step
 
-from hostcore_builtin_plugins.callbacks.grad_clip import GradClip
+from hostcore_builtin_plugins.callbacks.grad_clip import GradClip, clip_to_norm
 from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext, StepResult
 
 Training = Callable[..., Any]
@@ -38,6 +39,24 @@ def test_gradients_are_scaled_to_the_norm_before_the_update(training: Training, 
     norm = torch.linalg.vector_norm(before, order)
     torch.testing.assert_close(gradients(run), before * (0.01 / norm))
     torch.testing.assert_close(result.metrics["train/grad_norm"], norm)
+
+
+@pytest.mark.parametrize("dtypes", [["float32"], ["float64"], ["bfloat16"], ["float32", "float64"]])
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf"), 3.0])
+def test_clipping_is_that_of_torch_bit_for_bit(dtypes: list[str], norm_type: float) -> None:
+    torch.manual_seed(0)
+
+    def parameters() -> list[torch.nn.Parameter]:
+        made = [torch.nn.Parameter(torch.zeros(7, 13, dtype=getattr(torch, one))) for one in dtypes * 3]
+        return [*made, torch.nn.Parameter(torch.zeros(5))]  # which has no gradient
+
+    ours, theirs = parameters(), parameters()
+    for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+        one.grad = torch.randn_like(one)
+        other.grad = one.grad.clone()
+    norm = torch.nn.utils.clip_grad_norm_(theirs, 0.7, norm_type)
+    assert torch.equal(clip_to_norm(ours, 0.7, norm_type), norm)
+    assert all(torch.equal(one.grad, other.grad) for one, other in zip(ours[:-1], theirs[:-1], strict=True))
 
 
 def test_gradients_below_the_norm_stay_as_they_are(training: Training) -> None:
@@ -103,13 +122,13 @@ def test_the_norm_is_reported_when_metrics_are_recorded_and_only_then(training: 
 
 def test_no_norm_is_reported_of_an_update_without_gradients(training: Training) -> None:
     run = training()
-    around = clip(run, max_norm=1.0).train_step(ctx=run.ctx)
-    next(around)
-    run.optimizer.step()
     result = StepResult(metrics={"loss": 1.0})
-    with pytest.raises(StopIteration) as over:
-        around.send(result)
-    assert over.value.value is result
+
+    def train_step() -> StepResult:
+        run.optimizer.step()
+        return result
+
+    assert wrapped_step(clip(run, max_norm=1.0), run.ctx, train_step) is result
 
 
 def test_a_norm_that_the_trainer_reports_itself_is_kept(training: Training) -> None:
@@ -120,16 +139,16 @@ def test_a_norm_that_the_trainer_reports_itself_is_kept(training: Training) -> N
 
 def test_a_result_of_another_class_is_taken_over(training: Training) -> None:
     run = training(metric_every=1)
-    around = clip(run, max_norm=1.0).train_step(ctx=run.ctx)
-    next(around)
-    run.model(torch.ones(1, 3)).sum().backward()
-    run.optimizer.step()
 
-    with pytest.raises(StopIteration) as over:
-        around.send(SimpleNamespace(metrics={"loss": 1.0}, weight=3))
-    assert isinstance(over.value.value, StepResult)
-    assert over.value.value.weight == 3
-    assert set(over.value.value.metrics) == {"loss", "train/grad_norm"}
+    def train_step() -> SimpleNamespace:
+        run.model(torch.ones(1, 3)).sum().backward()
+        run.optimizer.step()
+        return SimpleNamespace(metrics={"loss": 1.0}, weight=3)
+
+    result = wrapped_step(clip(run, max_norm=1.0), run.ctx, train_step)
+    assert isinstance(result, StepResult)
+    assert result.weight == 3
+    assert set(result.metrics) == {"loss", "train/grad_norm"}
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])

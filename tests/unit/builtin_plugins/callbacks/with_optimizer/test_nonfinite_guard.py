@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 
+from hostcore_builtin_plugins.callbacks.nonfinite import largest_element
 from hostcore_builtin_plugins.callbacks.nonfinite_guard import NonfiniteGuard, NotFinite
 from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext
 
@@ -322,3 +323,25 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
     with pytest.raises(InvalidSettings) as caught:
         NonfiniteGuard(settings=NonfiniteGuard.Settings(**settings))
     assert caught.value.pointer == pointer
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("value", [NAN, INF, -INF, -3.0e4, 3.0e4])
+def test_the_largest_element_is_found_whatever_the_kind_of_number(dtype: torch.dtype, value: float) -> None:
+    parameters = [torch.nn.Parameter(torch.zeros(5, dtype=dtype)) for _ in range(3)]
+    for number, one in enumerate(parameters):
+        one.grad = torch.full_like(one, number)
+    parameters[1].grad[2] = value  # type: ignore[index]
+    largest = largest_element(parameters)
+    assert largest is not None
+    assert not largest.requires_grad
+    expected = torch.tensor(abs(value), dtype=torch.float32 if dtype.is_complex else dtype)
+    torch.testing.assert_close(largest, expected, equal_nan=True)
+
+
+def test_large_finite_gradients_are_no_finding() -> None:
+    one = torch.nn.Parameter(torch.zeros(100))
+    one.grad = torch.full_like(one, torch.finfo(torch.float32).max)
+    largest = largest_element([one])
+    assert largest is not None
+    assert math.isfinite(largest)

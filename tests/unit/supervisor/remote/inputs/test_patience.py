@@ -1,13 +1,16 @@
 """A store that says nothing is given up, in questions and in transfers; what hangs is left behind."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
 
+from hostcore.supervisor.remote import transfer
 from hostcore.supervisor.remote.store import Location, StoreError
 from hostcore.supervisor.remote.transfer import Wanted, bring
 
@@ -35,11 +38,86 @@ def test_a_question_that_is_not_answered_is_an_outage(memory: Any, silence: None
         assert caught.value.is_outage
 
 
-def test_a_transfer_of_which_no_byte_arrives_is_an_outage(memory: Any, silence: None, tmp_path: Path) -> None:
+def test_a_transfer_of_which_nothing_arrives_is_an_outage(
+    memory: Any, silence: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "_JOIN_SECONDS", 0.05)
     wanted = [Wanted(source="/a", uri="memory://a", target=tmp_path / "a", size=3)]
-    with pytest.raises(StoreError, match="no byte has arrived") as caught:
+    with pytest.raises(StoreError, match="nothing has arrived") as caught:
         bring(memory, wanted, label="a", stall_seconds=0.05)
     assert (caught.value.is_outage, caught.value.file) == (True, "memory://a")
+
+
+@pytest.fixture
+def pass_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets seconds pass for the transfer, until it has looked twice at what has arrived."""
+    looks = threading.Semaphore(0)
+    clock = SimpleNamespace(now=0.0)
+
+    @contextmanager
+    def counted_looks(label: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        yield lambda _: looks.release()
+
+    def advance(seconds: float) -> None:
+        clock.now += seconds
+        while looks.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            looks.acquire(timeout=60)
+
+    monkeypatch.setattr(transfer, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(transfer, "shown_progress", counted_looks)
+    return advance
+
+
+def test_a_file_that_grows_without_a_report_is_not_stalled(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pass_time: Callable[[float], None]
+) -> None:
+    def copy(_: Any, source: str, target: str, **__: Any) -> None:
+        with Path(target).open("wb", buffering=0) as file:
+            for _ in range(3):
+                file.write(b"x")
+                pass_time(100)
+
+    monkeypatch.setattr(type(memory), "get_file", copy)
+    bring(memory, [Wanted(source="/a", uri="memory://a", target=tmp_path / "a")], label="a", stall_seconds=120)
+    assert (tmp_path / "a").read_bytes() == b"xxx"
+
+
+@pytest.mark.parametrize("work", ["checked_digest", "fsync_file"])
+def test_the_work_of_this_machine_is_not_a_stall(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pass_time: Callable[[float], None], work: str
+) -> None:
+    done = getattr(transfer, work)
+
+    def slow(*arguments: Any, **named: Any) -> Any:
+        for _ in range(2):
+            pass_time(1000)
+        return done(*arguments, **named)
+
+    monkeypatch.setattr(transfer, work, slow)
+    memory.pipe_file("/a", b"content")
+    bring(memory, [Wanted(source="/a", uri="memory://a", target=tmp_path / "a")], label="a", stall_seconds=120)
+    assert (tmp_path / "a").read_bytes() == b"content"
+
+
+def test_a_stalled_transfer_is_over_before_its_folder_is_removed(
+    memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = threading.Event()
+
+    def drip(_: Any, source: str, target: str, *, callback: Any) -> None:
+        never = threading.Event()
+        try:
+            while not never.wait(0.1):
+                callback.relative_update(0)
+        finally:
+            stopped.set()
+
+    monkeypatch.setattr(type(memory), "get_file", drip)
+    with pytest.raises(StoreError, match="nothing has arrived"):
+        bring(memory, [Wanted(source="/a", uri="memory://a", target=tmp_path / "a")], label="a", stall_seconds=0.05)
+    assert stopped.is_set()
 
 
 def test_what_does_not_fit_on_the_disk_is_not_begun(memory: Any, tmp_path: Path) -> None:

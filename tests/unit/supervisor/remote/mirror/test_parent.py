@@ -11,7 +11,6 @@ from hostcore.checkpoints.find import newest
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.attempt.documents import write_contracts
 from hostcore.supervisor.opening import open_run
-from hostcore.supervisor.plan import Fetched
 from hostcore.supervisor.remote import checkpoints
 from hostcore.supervisor.remote.checkpoints import fetch_parent
 
@@ -32,7 +31,7 @@ def test_record_and_folder_both_name_it(mirrored: Any, machine: Any, name: str) 
     plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/{name}")
     parent = fetch_parent(plan, machine.told.append)
     assert parent.endswith("/step-000004.json")
-    opened = open_run(attrs.evolve(plan, fetched=Fetched(parent=parent)))
+    opened = open_run(attrs.evolve(plan, fetched_parent=parent))
     assert opened.parent == f"{FOLDER}/{name}"  # the record says where it came from
 
 
@@ -67,7 +66,7 @@ def test_a_damaged_one_is_an_error_and_not_kept(mirrored: Any, machine: Any, tmp
 
 def test_a_run_that_has_no_checkpoint_of_its_own_yet_fetches_its_parent_again(mirrored: Any, machine: Any) -> None:
     plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
-    opened = open_run(attrs.evolve(plan, fetched=Fetched(parent=fetch_parent(plan, machine.told.append))))
+    opened = open_run(attrs.evolve(plan, fetched_parent=fetch_parent(plan, machine.told.append)))
     RunRecord(job=plan.spec.to_json(), job_dir="/", parent=opened.parent).write(plan.directory.record)
     again = machine.plan(run_id="b", resume_from_checkpoint="auto")
     assert fetch_parent(again, machine.told.append).endswith("/step-000004.json")
@@ -76,7 +75,7 @@ def test_a_run_that_has_no_checkpoint_of_its_own_yet_fetches_its_parent_again(mi
 def test_the_workers_get_the_copy_on_this_machine(mirrored: Any, machine: Any) -> None:
     plan = machine.plan(run_id="b", resume_from_checkpoint=f"{FOLDER}/step-000004.json")
     parent = fetch_parent(plan, machine.told.append)
-    plan = attrs.evolve(plan, fetched=Fetched(parent=parent, inputs={"model": "/m"}))
+    plan = attrs.evolve(plan, fetched_parent=parent, inputs={"model": "/m"})
     opened = open_run(plan)
     write_contracts(plan, opened)
     from hostcore.runs.contract import WorkerContract

@@ -18,7 +18,7 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.remote import watching
 from hostcore.supervisor.remote.store import Location
-from hostcore.supervisor.remote.watching import add_events, refresh
+from hostcore.supervisor.remote.watching import add_events, refresh, refresh_ended
 
 JOB = {"trainer": "some:Trainer", "run_id": "a", "max_steps": 10, "checkpoint_base_uri": "memory://watched"}
 
@@ -151,6 +151,59 @@ class TestRefresh:
         assert complete == [False, False, False, True]
         assert directory.events.read_bytes() == content
         assert not refresh(load_job(JOB), directory), "it is too soon to know"
+
+    def test_brings_the_end_after_the_last_event(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(watching, "_PIECE", 64)
+        monkeypatch.setattr(watching, "_MOST", 64)
+        content = b"".join(_line(seq) for seq in range(1, 9))  # two at once
+        mirror.put("logs/events.jsonl", content)
+        mirror.put("result.json", _result(1))
+
+        ended = []
+        for _ in range(4):
+            refresh(load_job(JOB), directory, at_once=True)
+            ended.append(directory.result.exists())
+        assert ended == [False, False, False, True]
+
+        directory.events.unlink()
+        (directory.path / ".mirror.json").unlink()
+        assert refresh_ended(load_job(JOB), directory)
+        assert directory.events.read_bytes() == content
+
+    def test_brings_no_end_that_was_written_while_its_events_were_brought(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        mirror.put("logs/events.jsonl", _line(1))
+        mirror.put("result.json", _result(1, "failed"))
+        add = watching.add_events
+
+        def go_on(*arguments: Any) -> bool:
+            done = add(*arguments)
+            mirror.put("logs/events.jsonl", _line(1) + _line(2))
+            mirror.put("result.json", _result(2))
+            return done
+
+        monkeypatch.setattr(watching, "add_events", go_on)
+        assert not refresh(load_job(JOB), directory, at_once=True)
+        assert not directory.result.exists()
+        monkeypatch.setattr(watching, "add_events", add)
+        assert refresh(load_job(JOB), directory, at_once=True)
+        assert (RunResult.read(directory.result).attempt, directory.events.read_bytes()) == (2, _line(1) + _line(2))
+
+    @pytest.mark.parametrize("limit", ["_LARGEST", "_LONGEST"])
+    def test_of_a_run_that_has_ended_does_not_wait_for_events_that_are_not_copied(
+        self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch, limit: str
+    ) -> None:
+        monkeypatch.setattr(watching, "_PIECE", 64)
+        monkeypatch.setattr(watching, "_MOST", 64)
+        monkeypatch.setattr(watching, limit, 200)
+        mirror.put("logs/events.jsonl", b"".join(_line(seq, "x" * 50) for seq in range(1, 9)) + _line(9, "y" * 999))
+        mirror.put("result.json", _result(1))
+        assert not refresh_ended(load_job(JOB), directory)
+        assert directory.events.exists()
+        assert directory.result.exists()
 
     def test_copies_what_is_behind_a_line_that_is_longer_than_a_piece(
         self, mirror: Mirror, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch

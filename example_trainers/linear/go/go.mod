@@ -1,0 +1,3 @@
+module linear
+
+go 1.19

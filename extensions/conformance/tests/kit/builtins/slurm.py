@@ -1,0 +1,57 @@
+"""How the built-in launcher ``slurm`` is checked: with a real Slurm of two nodes on this machine."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from checkout import EXTENSIONS
+
+KIND = "launcher"
+_CLUSTER = EXTENSIONS / "engines/tests/slurm/cluster.py"
+
+
+def _cluster() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("slurm_cluster_of_the_tests", _CLUSTER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class TwoNodes:
+    """The programs are batch jobs here. Whoever launches finds the cluster by his environment."""
+
+    runs_here = True
+    patience_seconds = 60.0
+
+    def __init__(self) -> None:
+        slurm = _cluster()
+        if slurm.MISSING:
+            pytest.skip(slurm.MISSING)
+        self._held = slurm.cluster()
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> TwoNodes:
+        environment = self._held.__enter__().environment
+        self._before = {name: os.environ.get(name) for name in ("SLURM_CONF", "PATH")}
+        os.environ.update({name: environment[name] for name in self._before})
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        for name, value in self._before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        self._held.__exit__(*exception)
+
+
+EXAMPLES: dict[str, Callable[[Path], dict[str, Any]]] = {"slurm": lambda tmp_path: {"harness": TwoNodes}}

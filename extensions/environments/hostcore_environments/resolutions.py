@@ -1,0 +1,102 @@
+"""What requirements were resolved to, remembered for a while, so that a new run need not ask the package index again.
+
+An index is asked anew when the time is over, and when anything has changed that uv was told: the requirements, Python,
+what hostcore itself needs, ``UV_*`` and the files that they name, ``uv.toml`` and ``pyproject.toml`` in the folder of
+the job and above it. What requirements with a path or an address lead to may change at any time: that is not kept.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from hostcore_environments.cache import InvalidSetting
+
+#: For how many seconds a resolution is taken again; 0: never.
+REUSED_VARIABLE: Final = "HOSTCORE_ENVIRONMENTS_REUSE_SECONDS"
+REUSED_SECONDS: Final = 3600
+#: Variables with the names of files, whose content counts.
+_FILES: Final = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT", "UV_CONFIG_FILE")
+_SETTINGS: Final = ("uv.toml", "pyproject.toml")
+
+
+@attrs.frozen
+class Resolution:
+    """A place for the lock of some requirements."""
+
+    #: None: it is not kept.
+    file: Path | None
+
+    @classmethod
+    def of(
+        cls, requirements: Sequence[str], *, needs: Iterable[str], python: str, job_dir: Path, folder: Path
+    ) -> "Resolution":
+        """That of requirements.
+
+        :param needs: What else decides: what hostcore itself requires, and the machine.
+        :param python: The version, or an interpreter.
+        :param job_dir: Where relative paths start, and uv looks for its settings.
+        :param folder: Of all resolutions.
+        :raises InvalidSetting: See :func:`_seconds`.
+        """
+        if not _seconds() or any("/" in one or "@" in one for one in requirements):
+            return cls(None)
+        whole = hashlib.sha256()
+        for part in (*needs, python, metadata.version("uv"), str(job_dir), *requirements, *_settings(job_dir)):
+            whole.update(f"{len(part)} {part}".encode())
+        return cls(folder / f"{whole.hexdigest()[:24]}.toml")
+
+    def read(self) -> tuple[str, float] | None:
+        """The lock, and how many seconds old it is; None if it is not there, or too old."""
+        if self.file is None:
+            return None
+        try:
+            seconds = time.time() - self.file.stat().st_mtime
+            return (self.file.read_text(), seconds) if 0 <= seconds < _seconds() else None
+        except FileNotFoundError:
+            return None
+
+    def write(self, lock: str) -> None:
+        """Remember it, and forget those that are too old."""
+        if self.file is None:
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        forget(self.file.parent, seconds=_seconds())
+        whole = self.file.with_suffix(f".{os.getpid()}")
+        whole.write_text(lock)
+        whole.replace(self.file)
+
+
+def forget(folder: Path, *, seconds: float = 0) -> None:
+    """Forget the resolutions that are older than so many seconds."""
+    for one in folder.glob("*.*"):
+        if time.time() - one.stat().st_mtime >= seconds:
+            one.unlink(missing_ok=True)
+
+
+def _settings(job_dir: Path) -> list[str]:
+    """What uv is told besides."""
+    told = {name: value for name, value in sorted(os.environ.items()) if name.startswith("UV_")}
+    files = [job_dir / one for name in _FILES for one in told.get(name, "").split()]
+    files += [folder / name for folder in (job_dir, *job_dir.parents) for name in _SETTINGS]
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    files += [Path(place, "uv", "uv.toml") for place in (home, "/etc")]
+    return [f"{name}={value}" for name, value in told.items()] + [
+        f"{file} {file.read_text(errors='replace')}" for file in files if file.is_file()
+    ]
+
+
+def _seconds() -> int:
+    """For how long a resolution is taken again.
+
+    :raises InvalidSetting: When the variable is no number.
+    """
+    told = os.environ.get(REUSED_VARIABLE) or str(REUSED_SECONDS)
+    if not told.isdecimal():
+        raise InvalidSetting(f"{REUSED_VARIABLE} is {told!r}", hint="give seconds; with 0, each new run asks the index")
+    return int(told)

@@ -1,0 +1,169 @@
+"""Calling uv: with its own settings (``UV_*``, ``uv.toml``), its progress told as it comes, its errors as one.
+
+Its output as it was recorded with uv 0.13: steps as ``Resolved 41 packages in 0.5s``, ``Downloading torch (195.1MiB)``;
+an error as ``error: …``, indented ``cause: …``, and ``hint: …``.
+"""
+
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final
+
+import attrs
+from uv import find_uv_bin
+
+from hostcore.events.bounds import bounded
+from hostcore.report.wording import lasting
+from hostcore.scrubbing import scrub
+from hostcore_hookspecs.errors import HostcoreError
+
+#: What would have uv work in another environment than the one that it is told.
+_MISLEADING: Final = ("UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_PROJECT_ENVIRONMENT", "VIRTUAL_ENV", "CONDA_PREFIX")
+#: What is for resolving alone; uv refuses it beside a lock.
+_FOR_RESOLVING: Final = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT")
+_STEP: Final = re.compile(r"\s*(Resolved|Downloading|Downloaded|Building|Built|Prepared|Installed|Updating|Updated)\b")
+#: What ``uv pip check`` finds.
+_UNMET: Final = re.compile(r"The package `(?P<who>[^`]+)` requires `(?P<what>[^`]+)`, but (?P<but>.*)")
+#: While uv is silent for so long, it is told what it does.
+QUIET_SECONDS: Final = 3.0
+_MOST_WORDS: Final = 1_000
+
+
+class EnvironmentFailed(HostcoreError):
+    """An environment cannot be resolved or built."""
+
+    code = "environment.failed"
+
+
+@attrs.frozen
+class Uv:
+    """Runs uv for one environment."""
+
+    #: Where relative paths of requirements start, and uv looks for its settings.
+    folder: Path
+    #: Gets everything that uv says.
+    log: Path
+    #: Called with each step.
+    tell: Callable[[str], object]
+    #: When the environment was begun with, by the monotonic clock.
+    began: float = attrs.field(factory=time.monotonic)
+
+    def __call__(self, *arguments: str | Path, resolves: bool = False, doing: str = "uv works", hint: str = "") -> None:
+        """Run a command of uv.
+
+        :param resolves: Whether constraints and overrides of the user count.
+        :param doing: What is told of it every few seconds.
+        :param hint: What to do if it fails, beside uv's own hint.
+        :raises EnvironmentFailed: When it fails, with uv's reason.
+        """
+        said: list[str] = []
+        try:
+            process = subprocess.Popen(
+                [find_uv_bin(), *map(str, arguments)],
+                cwd=self.folder,
+                env=_environment(resolves=resolves),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise EnvironmentFailed(
+                f"uv cannot be started: {error}", hint="pip install --force-reinstall uv"
+            ) from error
+        assert process.stderr is not None
+        with self.log.open("a") as log, _ended_with(process):
+            log.write(f"$ uv {shlex.join(map(str, arguments))}\n")
+            for line in _lines(process.stderr):
+                if line is None:
+                    self.tell(f"environment: {_under_way(said) or doing}, {lasting(time.monotonic() - self.began)}")
+                    continue
+                log.write(f"{scrub(line)}\n")
+                said.append(line.rstrip())
+                if _STEP.match(line):
+                    self.tell(f"environment: {line.strip()}")
+            code = process.wait()
+        if code:
+            failed = _failure(said, code, self.log)
+            failed.hint = "; ".join(filter(None, [hint, failed.hint]))
+            raise failed
+
+
+def _lines(stream: IO[bytes]) -> Iterator[str | None]:
+    """The lines of a pipe as they come; None whenever there was none for some seconds."""
+    rest = b""
+    while True:
+        if not select.select([stream], [], [], QUIET_SECONDS)[0]:
+            yield None
+            continue
+        read = os.read(stream.fileno(), 1 << 16)
+        *lines, rest = (rest + read).split(b"\n")
+        for line in [*lines, rest] if not read and rest else lines:
+            yield line.decode(errors="replace")
+        if not read:
+            return
+
+
+def _under_way(said: Sequence[str]) -> str:
+    """What it downloads and builds now: ``downloading torch (195.1MiB), building mine``."""
+    begun: dict[str, str] = {}
+    for line in said:
+        word, _, rest = line.strip().partition(" ")
+        if word in ("Downloading", "Building"):
+            begun[rest.partition(" ")[0]] = f"{word.lower()} {rest}"
+        elif word in ("Downloaded", "Built"):
+            begun.pop(rest.partition(" ")[0], None)
+        elif word == "Prepared":
+            begun.clear()
+    return ", ".join(begun.values())
+
+
+@contextmanager
+def _ended_with(process: "subprocess.Popen[bytes]") -> Iterator[None]:
+    """The process, and the builds that it has started, end when this process goes on without it."""
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError, PermissionError):  # it has ended
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _environment(*, resolves: bool) -> dict[str, str]:
+    left_out = _MISLEADING if resolves else (*_MISLEADING, *_FOR_RESOLVING)
+    return {**{name: value for name, value in os.environ.items() if name not in left_out}, "NO_COLOR": "1"}
+
+
+def _failure(said: Sequence[str], code: int, log: Path) -> EnvironmentFailed:
+    """Uv's error, its causes in one sentence each, and its hint."""
+    begin = next((at for at, line in enumerate(said) if line.startswith("error:")), None)
+    if begin is None and (unmet := [found for line in said if (found := _UNMET.match(line))]):
+        missing = dict.fromkeys(found["what"] for found in unmet if "not installed" in found["but"])
+        others = [f"{found['who']} requires {found['what']}, but {found['but']}" for found in unmet]
+        wrong = [other for found, other in zip(unmet, others, strict=True) if found["what"] not in missing]
+        lacking = [f"it lacks {', '.join(missing)}"] if missing else []
+        told = f"the environment has not all that its packages need: {'; '.join([*lacking, *wrong])}"
+        return EnvironmentFailed(bounded(scrub(told), _MOST_WORDS), hint=f"everything that uv said is in {log}")
+    if begin is None:
+        last = said[-1] if said else f"uv exited with {code}"
+        return EnvironmentFailed(bounded(scrub(last), _MOST_WORDS), hint=f"everything that uv said is in {log}")
+    reasons: list[str] = []
+    hint = ""
+    for line in said[begin:]:
+        word, _, rest = line.strip().partition(": ")
+        if word == "hint":
+            hint = rest
+        elif word in ("error", "cause"):
+            reasons.append(rest.rstrip("."))
+        elif reasons and not hint and word:
+            reasons[-1] += f" {line.strip()}"
+    told = ": ".join(dict.fromkeys(reasons))
+    everything = f"everything that uv said is in {log}"
+    return EnvironmentFailed(bounded(scrub(told), _MOST_WORDS), hint=f"{hint}; {everything}" if hint else everything)

@@ -1,0 +1,71 @@
+"""A package index of this machine's own, and commands that build environments from it.
+
+Its wheels link to what is installed here (``linked_wheels``), so that an environment is made in seconds and without a
+network; those of trainers are made by the tests. uv, virtual environments and workers are real.
+"""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from command_line import COMMAND, Said
+from package_index import Index, linked_index
+
+
+@pytest.fixture(scope="session")
+def _linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return linked_index(tmp_path_factory.mktemp("linked"))
+
+
+@attrs.frozen
+class Workplace:
+    """A folder with job files, and an index to build their environments from."""
+
+    path: Path
+    index: Index
+    environment: dict[str, str]
+
+    def job(self, name: str = "job.json", **keys: Any) -> Path:
+        """Write a job file."""
+        file = self.path / name
+        file.write_text(json.dumps({"max_steps": 4, "metric_every": 1, "terminal": False, **keys}))
+        return file
+
+    def hostcore(self, *arguments: str | Path, **environment: str) -> Said:
+        """Call the installed command to its end."""
+        done = subprocess.run(
+            [COMMAND, *map(str, arguments)],
+            cwd=self.path,
+            env={**self.environment, **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return Said(code=done.returncode, out=done.stdout, err=done.stderr)
+
+    def run_directory(self, run_id: str) -> Path:
+        return self.path / "runs" / run_id
+
+    def document(self, run_id: str, name: str) -> Any:
+        """A JSON document of a run."""
+        return orjson.loads((self.run_directory(run_id) / name).read_bytes())
+
+    def output(self, run_id: str, attempt: int = 1) -> str:
+        """What the worker has written."""
+        return (self.run_directory(run_id) / "logs" / f"rank-0.attempt-{attempt}.log").read_text()
+
+
+@pytest.fixture
+def workplace(_linked: Path, tmp_path: Path) -> Workplace:
+    """A workplace whose index has links to what is installed here, and a place of its own for environments."""
+    place, index = tmp_path / "place", Index.make(tmp_path / "index", _linked)
+    place.mkdir()
+    taken = ("HOSTCORE_RUNS_DIR", "UV_FIND_LINKS", "UV_CONSTRAINT", "PYTHONPATH")
+    around = {name: value for name, value in os.environ.items() if name not in taken}
+    return Workplace(place, index, {**around, **index.environment})

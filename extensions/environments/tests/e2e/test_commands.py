@@ -1,0 +1,63 @@
+"""Commands that are asked about plugins of a job's environment: ``--environment JOB``."""
+
+from typing import Any
+
+import pytest
+
+from hostcore_environments.own_wheels import _read
+
+JOB = {"environment": {"requirements": ["of-its-own"]}, "trainer": "of-its-own"}
+
+
+@pytest.fixture
+def published(workplace: Any) -> Any:
+    """An index with the trainer ``of-its-own``, which is installed nowhere, and a job with it."""
+    workplace.index.publish("of-its-own", trainer="of-its-own", requires=["hostcore-hookspecs>=1,<2"])
+    workplace.job(**JOB)
+    return workplace
+
+
+def test_plugins_lists_the_trainers_of_the_environment_and_the_reporters_of_the_host(published: Any) -> None:
+    done = published.hostcore("plugins", "--environment", "job.json", "--json")
+    assert done.code == 0, done.err
+    found = {(one["kind"], one["name"]) for one in done.json["plugins"]}
+    assert {("trainer", "of-its-own"), ("data_source", "parquet"), ("reporter", "terminal")} <= found
+    assert done.json == published.hostcore("plugins", "list", "--environment", "job.json", "--json").json
+    here = published.hostcore("plugins", "--json").json["plugins"]
+    assert "of-its-own" not in [one["name"] for one in here]
+
+
+def test_plugins_show_and_schema_import_the_trainer_there(published: Any) -> None:
+    shown = published.hostcore("plugins", "show", "of-its-own", "--environment", "job.json", "--json")
+    assert shown.code == 0, shown.err
+    (trainer,) = shown.json["plugins"]
+    assert trainer["ref"]["dist"] == "of-its-own"
+    assert "train_step" in trainer["hooks"]
+    schema = published.hostcore("schema", "of-its-own", "parquet", "terminal", "--environment", "job.json")
+    assert schema.code == 0, schema.err
+    assert schema.json["properties"]["trainer"]
+    (error,) = published.hostcore("plugins", "show", "of-its-own", "--json").json["errors"]
+    assert error["code"] == "plugin.unknown"
+
+
+def test_an_option_of_the_wrong_place_is_one_error(published: Any) -> None:
+    said = published.hostcore("plugins", "--environment", "job.json", "--server", "http://127.0.0.1:9")
+    assert (said.code, "exclude each other" in said.err) == (2, True)
+    said = published.hostcore("plugins", "--environment", "job.json", "show", "of-its-own")
+    assert (said.code, "comes behind the command" in said.err) == (2, True)
+    (error,) = published.hostcore("plugins", "list", "--environment", "nowhere.json", "--json").json["errors"]
+    assert error["code"] == "job.not_found"
+
+
+def test_check_needs_the_kit_there_and_runs_there(published: Any) -> None:
+    check = ("check", "of-its-own", "--environment", "job.json", "--only", "plugin.imports_alone", "--json", "-")
+    refused = published.hostcore(*check)
+    assert refused.code == 2
+    (error,) = refused.json["errors"]
+    assert "hostcore-conformance is missing" in error["message"]
+    assert 'add "hostcore-conformance==' in error["hint"]
+    published.index.add(_read("hostcore-conformance").write(published.path))
+    published.job(**{**JOB, "environment": {"requirements": ["of-its-own", "hostcore-conformance"]}})
+    done = published.hostcore(*check)
+    assert done.code == 0, done.err
+    assert done.json["plugin"]["distribution"] == "of-its-own"

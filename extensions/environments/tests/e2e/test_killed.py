@@ -1,0 +1,136 @@
+"""Two trainers that exclude each other, side by side, killed again and again: pyarrow 20, and the one that is here."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fork_server import hostcore
+from waiting import wait_until
+
+from hostcore_builtin_plugins.processes import children
+
+OLD = "20.0.0"
+KILLS = 20
+STEPS = 10 * KILLS
+#: Its losses depend on all rows before, in their order, and on the random generator that the host keeps.
+TRAINER = """
+    import random
+    import pyarrow
+    from hostcore_hookspecs import StepResult
+
+    class Trainer:
+        def setup(self):
+            print("pyarrow", pyarrow.__version__, flush=True)
+
+        def configure(self):
+            return {"weight": 0.5}
+
+        def prepare_batch(self, raw_batch, state):
+            return raw_batch.column("x").to_pylist()
+
+        def train_step(self, prepared_batch, state):
+            loss = sum((state["weight"] * x - 1.0) ** 2 for x in prepared_batch) / len(prepared_batch)
+            slope = sum(2 * x * (state["weight"] * x - 1.0) for x in prepared_batch) / len(prepared_batch)
+            state["weight"] -= 0.01 * slope + 0.001 * random.random()
+            return StepResult(metrics={"loss": loss})
+
+        def state_dict(self, state):
+            return dict(state)
+
+        def load_state_dict(self, state, payload):
+            state.update(payload)
+"""
+
+
+@pytest.fixture(scope="module")
+def old_pyarrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real wheel, from the package registry that pip here is configured for."""
+    folder = tmp_path_factory.mktemp("pyarrow")
+    asked = ["download", "--quiet", "--no-deps", "--only-binary=:all:", f"pyarrow=={OLD}", "--dest", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", *asked], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def metrics(workplace: Any, run_id: str) -> list[tuple[int, float]]:
+    """Step and loss of every event, of all attempts."""
+    log = workplace.run_directory(run_id) / "logs/events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True) if log.exists() else []
+    events = [orjson.loads(line) for line in lines if line.endswith(b"\n")]
+    return [(event["step"], event["metrics"]["train/loss"]) for event in events if event["event"] == "metrics"]
+
+
+def start(workplace: Any, job: Path) -> "subprocess.Popen[Any]":
+    return hostcore(["run", job.name], cwd=workplace.path, env=workplace.environment, stdout=-1, stderr=-2, text=True)
+
+
+def test_both_are_killed_again_and_again_and_lose_nothing(workplace: Any, old_pyarrow: Path) -> None:
+    here = version("pyarrow")
+    page = workplace.index.path / "pyarrow"
+    links = [*page.resolve().glob("*.whl"), old_pyarrow]
+    page.unlink()
+    page.mkdir()
+    for wheel in links:
+        (page / wheel.name).symlink_to(wheel)
+    (page / "index.html").write_text(
+        "<!DOCTYPE html>" + "".join(f'<a href="{one.name}">{one.name}</a>' for one in links)
+    )
+    chance = random.Random(3)
+    rows = pa.table({"x": [chance.gauss(0, 1) for _ in range(400)]})
+    pq.write_table(rows, workplace.path / "rows.parquet", row_group_size=50)
+    jobs: dict[str, Path] = {}
+    for name, wanted in (("old", OLD), ("new", here)):
+        own = f"{name}-arrow"
+        workplace.index.publish(own, trainer=own, requires=[f"pyarrow=={wanted}"], source=textwrap.dedent(TRAINER))
+        keys = {
+            "trainer": own,
+            "environment": {"requirements": [own]},
+            "dataset": {"parquet_paths": ["rows.parquet"], "batch_size": 16, "shuffle": True},
+            "max_steps": STEPS,
+            "checkpoint_every": 1,
+            "device": "cpu",
+        }
+        whole = workplace.hostcore("run", workplace.job(f"whole-{name}.json", **keys, run_id=f"whole-{name}"))
+        assert whole.code == 0, whole.err
+        assert f"pyarrow {wanted}" in workplace.output(f"whole-{name}")
+        jobs[name] = workplace.job(f"{name}.json", **keys, run_id=name)
+
+    kills = dict.fromkeys(jobs, 0)
+    running = {name: start(workplace, job) for name, job in jobs.items()}
+    while running:
+        for name, run in list(running.items()):
+            if kills[name] < KILLS:
+                enough = len(metrics(workplace, name)) + 1
+                wait_until(
+                    lambda name=name, run=run, enough=enough: (
+                        run.poll() is not None or len(metrics(workplace, name)) >= enough
+                    ),
+                    f"steps of {name}",
+                )
+                workers = children(run.pid)
+                for worker in workers:
+                    os.kill(worker, signal.SIGKILL)
+                kills[name] += bool(workers)
+            said, _ = run.communicate(timeout=300)
+            if run.returncode == 0:
+                del running[name]
+                continue
+            assert "Traceback" not in said
+            assert "building" not in said
+            running[name] = start(workplace, jobs[name])
+    assert kills == dict.fromkeys(jobs, KILLS)
+    for name in jobs:
+        losses = dict(metrics(workplace, f"whole-{name}"))
+        assert len(losses) == STEPS
+        assert dict(metrics(workplace, name)) == losses
+        assert all(loss == losses[step] for step, loss in metrics(workplace, name))

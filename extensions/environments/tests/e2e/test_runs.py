@@ -1,0 +1,334 @@
+"""Runs whose workers have environments of their own."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import COMMAND
+
+BOTH = {"environment": {"requirements": ["of-its-own"]}, "trainer": "of-its-own", "run_id": "own"}
+
+
+@pytest.fixture
+def published(workplace: Any) -> Any:
+    """An index with the trainer ``of-its-own``, which is installed nowhere."""
+    workplace.index.publish("of-its-own", trainer="of-its-own", requires=["hostcore-hookspecs>=1,<2"])
+    return workplace
+
+
+def test_the_worker_runs_in_the_environment(published: Any) -> None:
+    done = published.hostcore("run", published.job(**BOTH))
+    assert done.code == 0, done.err
+    python = Path(published.output("own").splitlines()[0])
+    assert python.is_relative_to(published.environment["HOSTCORE_ENVIRONMENTS_DIR"])
+    assert "environment: Installed" in done.err
+    assert published.document("own", "result.json")["metrics"]["sum"] == 4.0
+    record = published.document("own", "config/run.json")
+    (trainer,) = (one for one in record["plugins"] if one["kind"] == "trainer")
+    assert (trainer["distribution"], trainer["version"]) == ("of-its-own", "1.0")
+    assert trainer["sha256"]
+    lock = tomllib.loads((published.run_directory("own") / "config" / "pylock.toml").read_text())
+    names = {one["name"] for one in lock["packages"]}
+    assert {"of-its-own", "torch", "pyarrow"} <= names
+    assert not [name for name in names if name.startswith("hostcore")]
+
+
+def test_a_second_run_finds_the_environment(published: Any) -> None:
+    first = published.hostcore("validate", published.job(**BOTH))
+    assert first.code == 0, first.err
+    done = published.hostcore("run", published.job(**BOTH))
+    assert done.code == 0, done.err
+    assert "building" not in done.err
+    (one,) = published.hostcore("environments", "list", "--json").json["environments"]
+    assert one["made_for"] == ["of-its-own"]
+    assert "the 10 last used are kept, and at most 50 GB" in published.hostcore("environments", "list").err
+    removed = published.hostcore("environments", "remove", "--all")
+    assert removed.out == f"removed {one['key']}\n"
+    assert published.hostcore("environments", "list", "--json").json["environments"] == []
+
+
+def test_a_run_that_goes_on_installs_what_it_began_with(published: Any) -> None:
+    assert published.hostcore("run", published.job(**BOTH)).code == 0
+    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    assert published.hostcore("environments", "remove", "--all").code == 0
+    done = published.hostcore("resume", "own", "--set", "max_steps=6")
+    assert done.code == 0, done.err
+    assert published.document("own", "result.json")["metrics"]["sum"] == 6.0
+    another = published.hostcore("run", published.job(**{**BOTH, "run_id": "another"}))
+    assert another.code == 0, another.err
+    assert published.document("another", "result.json")["metrics"]["sum"] == 400.0
+
+
+def test_one_that_goes_on_elsewhere_installs_what_is_in_its_mirror(published: Any) -> None:
+    job = published.job(**BOTH, checkpoint_base_uri=str(published.path / "mirror"))
+    assert published.hostcore("run", job).code == 0
+    lock = (published.run_directory("own") / "config" / "pylock.toml").read_bytes()
+    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    published.run_directory("own").rename(published.path / "on the machine that is gone")
+    elsewhere = {"HOSTCORE_ENVIRONMENTS_DIR": str(published.path / "environments of another machine")}
+    done = published.hostcore("run", job, "--set", "max_steps=6", **elsewhere)
+    assert done.code == 0, done.err
+    assert "is fetched from" in done.err
+    result = published.document("own", "result.json")
+    assert (result["attempt"], result["metrics"]["sum"]) == (2, 6.0)
+    assert (published.run_directory("own") / "config" / "pylock.toml").read_bytes() == lock
+
+
+def test_a_new_run_takes_the_versions_of_the_last_for_a_while(published: Any) -> None:
+    assert published.hostcore("run", published.job(**BOTH)).code == 0
+    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    for run_id, reuse, total in (("again", "", 4.0), ("anew", "0", 400.0)):
+        job = published.job(**{**BOTH, "run_id": run_id})
+        done = published.hostcore("run", job, HOSTCORE_ENVIRONMENTS_REUSE_SECONDS=reuse)
+        assert done.code == 0, done.err
+        assert ("as they were resolved" in done.err) == (run_id == "again")
+        assert published.document(run_id, "result.json")["metrics"]["sum"] == total
+
+
+FOLDER_PROJECT = """
+[project]
+name = "in-a-folder"
+version = "1.0"
+
+[project.entry-points."hostcore.trainers"]
+in-a-folder = "in_a_folder:Trainer"
+
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+"""
+
+
+@pytest.mark.parametrize("locked", [False, True], ids=["requirements", "lock"])
+def test_a_folder_is_installed_as_it_is_now(workplace: Any, locked: bool) -> None:
+    project = workplace.path / "mine"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(FOLDER_PROJECT)
+    environment: dict[str, object] = {"requirements": ["./mine"]}
+    for run_id, step in (("first", 1), ("second", 10)):
+        (project / "in_a_folder.py").write_text(workplace.index.source(step))
+        own = {"trainer": "in-a-folder", "environment": environment, "run_id": run_id}
+        done = workplace.hostcore("run", workplace.job(**own))
+        assert done.code == 0, done.err
+        assert workplace.document(run_id, "result.json")["metrics"]["sum"] == 4.0 * step
+        if locked:
+            lock = (workplace.run_directory("first") / "config" / "pylock.toml").read_text()
+            (workplace.path / "pylock.toml").write_text(lock.replace(str(project), "./mine"))
+            environment = {"lock": "pylock.toml"}
+
+
+STARTS = """
+import os, sys
+with open(os.environ["STARTS"], "a") as file:
+    print(sys.executable, *sys.orig_argv[1:], file=file)
+"""
+
+
+def test_no_worker_is_started_in_another_python(published: Any) -> None:
+    assert published.hostcore("validate", published.job(**BOTH)).code == 0
+    (published.path / "site").mkdir()
+    (published.path / "site" / "sitecustomize.py").write_text(STARTS)
+    starts = published.path / "starts"
+    seen = {"PYTHONPATH": str(published.path / "site"), "STARTS": str(starts)}
+    assert published.hostcore("run", published.job(**BOTH), **seen).code == 0
+    assert published.hostcore("resume", "own", "--set", "max_steps=6", **seen).code == 0
+    workers = [line for line in starts.read_text().splitlines() if "-m hostcore.worker" in line]
+    assert len(workers) == 2
+    environments = published.environment["HOSTCORE_ENVIRONMENTS_DIR"]
+    assert all(line.startswith(environments) for line in workers)
+
+
+def test_a_lock_is_installed_as_it_is(published: Any) -> None:
+    assert published.hostcore("run", published.job(**BOTH)).code == 0
+    resolved = (published.run_directory("own") / "config" / "pylock.toml").read_text()
+    (published.path / "pylock.toml").write_text(resolved)
+    published.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    locked = {**BOTH, "environment": {"lock": "pylock.toml"}, "run_id": "locked"}
+    done = published.hostcore("run", published.job(**locked))
+    assert done.code == 0, done.err
+    assert published.document("locked", "result.json")["metrics"]["sum"] == 4.0
+
+
+def test_a_lock_without_what_hostcore_needs_is_one_error(published: Any) -> None:
+    (published.path / "pylock.toml").write_text('lock-version = "1.0"\ncreated-by = "tests"\npackages = []\n')
+    done = published.hostcore("validate", published.job(**{**BOTH, "environment": {"lock": "pylock.toml"}}), "--json")
+    assert done.code == 2
+    (error,) = done.json["errors"]
+    assert (error["code"], error["pointer"]) == ("environment.failed", "/environment/lock")
+    assert "it lacks annotated-types>=" in error["message"]
+    assert "torch>=" in error["message"]
+    assert "hostcore among its dependencies" in error["hint"]
+    assert str(published.environment["HOSTCORE_ENVIRONMENTS_DIR"]) in error["hint"]
+
+
+LOCK = 'lock-version = "1.0"\ncreated-by = "tests"\n'
+WHEEL_FOR_WINDOWS = """
+[[packages]]
+name = "mine"
+version = "1.0"
+wheels = [{url = "http://127.0.0.1:9/mine-1.0-cp311-cp311-win_amd64.whl", hashes = {sha256 = "00"}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LOCK + WHEEL_FOR_WINDOWS.replace("00", "0" * 64), "doesn't have a source distribution or wheel for the"),
+        (LOCK + "environments = [\"sys_platform == 'win32'\"]\npackages = []", "target environment is not supported"),
+        (LOCK + 'requires-python = ">=3.99"\npackages = []', ">=3.99"),
+        ("no lock [", "Not a valid `pylock.toml` file"),
+    ],
+    ids=["wheels", "environments", "python", "syntax"],
+)
+def test_a_lock_for_another_machine_is_one_error(workplace: Any, text: str, message: str) -> None:
+    (workplace.path / "pylock.toml").write_text(text)
+    job = workplace.job(**{**BOTH, "environment": {"lock": "pylock.toml"}})
+    done = workplace.hostcore("validate", job, "--json")
+    assert done.code == 2
+    (error,) = done.json["errors"]
+    assert (error["code"], error["pointer"]) == ("environment.failed", "/environment/lock")
+    assert message in error["message"]
+    assert "everything that uv said is in" in error["hint"]
+
+
+def test_an_index_that_cannot_be_reached_is_one_error(workplace: Any) -> None:
+    unreachable = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}
+    done = workplace.hostcore("validate", workplace.job(**BOTH), "--json", **unreachable)
+    assert done.code == 2
+    (error,) = done.json["errors"]
+    assert error["pointer"] == "/environment/requirements"
+    assert "Failed to fetch" in error["message"]
+    assert "http://127.0.0.1:9/simple" in error["message"]
+
+
+#: On a small disk, in a mount namespace of its own; then on a larger one.
+SMALL_DISK = """
+mount -t tmpfs -o size=3M tmpfs "$1"
+shift
+"$@"; echo "exit code $?"
+ls -d "$HOSTCORE_ENVIRONMENTS_DIR"/*.building "$HOSTCORE_ENVIRONMENTS_DIR"/*/environment.json
+mount -o remount,size=64M "$HOSTCORE_ENVIRONMENTS_DIR"
+"$@" >&2; echo "exit code $?"
+"""
+OWN_MOUNTS = ["unshare", "--user", "--map-root-user", "--mount"]
+
+
+def test_a_disk_that_is_full_in_the_middle_is_one_error_and_nothing_stays(published: Any) -> None:
+    mounted = subprocess.run([*OWN_MOUNTS, "mount", "-t", "tmpfs", "tmpfs", "/mnt"], capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip("mounting in a namespace is not allowed here")
+    disk = Path(published.environment["HOSTCORE_ENVIRONMENTS_DIR"])
+    disk.mkdir()
+    job = published.job(**BOTH)
+    done = subprocess.run(
+        [*OWN_MOUNTS, "bash", "-c", SMALL_DISK, "bash", disk, COMMAND, "validate", job, "--json"],
+        cwd=published.path,
+        env=published.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said, _, after = done.stdout.partition("exit code 2\n")
+    (error,) = json.loads(said)["errors"]
+    assert (error["code"], error["pointer"]) == ("environment.failed", "/environment")
+    assert "No space left on device" in error["message"]
+    assert "HOSTCORE_ENVIRONMENTS_DIR" in error["hint"]
+    assert after == "exit code 0\n", done.stderr
+
+
+def test_two_trainers_that_exclude_each_other_run_from_one_host(workplace: Any) -> None:
+    for version in ("1.0", "2.0"):
+        workplace.index.publish("shared-library", version=version)
+    for name, version, step in (("old", "1.0", 1), ("new", "2.0", 10)):
+        workplace.index.publish(name, trainer=name, requires=[f"shared-library=={version}"], step=step)
+        own = {"trainer": name, "environment": {"requirements": [name]}, "run_id": name}
+        done = workplace.hostcore("run", workplace.job(**own))
+        assert done.code == 0, done.err
+        assert workplace.document(name, "result.json")["metrics"]["sum"] == 4.0 * step
+
+
+def test_requirements_that_exclude_each_other_are_one_error(published: Any) -> None:
+    wanted = {"requirements": ["of-its-own==1.0", "of-its-own==2.0"]}
+    done = published.hostcore("run", published.job(**{**BOTH, "environment": wanted}), "--json")
+    assert done.code == 2
+    (error,) = done.json["errors"]
+    assert error["code"] == "environment.failed"
+    assert "of-its-own==1.0" in error["message"]
+    assert "unsatisfiable" in error["message"]
+    assert not published.run_directory("own").exists()
+
+
+@pytest.mark.parametrize(
+    ("environment", "pointer", "message"),
+    [
+        ({}, "/environment", "has neither requirements, lock nor interpreter"),
+        ({"requirements": ["a"], "lock": "pylock.toml"}, "/environment", "has requirements and lock"),
+        ({"interpreter": sys.executable, "python": "3.12"}, "/environment/python", "has its own version"),
+        ({"interpreter": "/nowhere/python"}, "/environment/interpreter", "cannot be started: No such file"),
+        ({"interpreter": "/bin/true"}, "/environment/interpreter", "is no Python 3: it exited with 0"),
+        ({"lock": "nowhere.toml"}, "/environment/lock", "there is no lock"),
+        ({"requirements": ["nowhere"]}, "/environment/requirements", "nowhere was not found"),
+        ({"requirements": ["a"], "python": "3.99"}, "/environment/python", "No interpreter found for Python 3.99"),
+        ({"requirements": ["-r other.txt"]}, "/environment/requirements/0", "is an option"),
+    ],
+)
+def test_an_environment_that_cannot_be(
+    published: Any, environment: dict[str, object], pointer: str, message: str
+) -> None:
+    done = published.hostcore("validate", published.job(**{**BOTH, "environment": environment}), "--json")
+    assert done.code == 2
+    (error,) = done.json["errors"]
+    assert error["pointer"] == pointer
+    assert message in error["message"]
+    assert error["hint"]
+
+
+def test_the_environment_belongs_to_the_job(published: Any) -> None:
+    assert published.hostcore("run", published.job(**BOTH)).code == 0
+    published.index.publish("another", trainer="another")
+    other = {**BOTH, "environment": {"requirements": ["of-its-own", "another"]}, "max_steps": 8}
+    done = published.hostcore("run", published.job(**other), "--json")
+    assert done.code == 2
+    assert "environment" in done.json["errors"][0]["message"]
+
+
+def test_a_place_for_environments_that_cannot_be_is_one_error(published: Any) -> None:
+    (published.path / "file").touch()
+    done = published.hostcore(
+        "validate", published.job(**BOTH), "--json", HOSTCORE_ENVIRONMENTS_DIR=str(published.path / "file" / "below")
+    )
+    assert done.code == 2
+    (error,) = done.json["errors"]
+    assert (error["code"], error["pointer"]) == ("environment.failed", "/environment")
+    assert "HOSTCORE_ENVIRONMENTS_DIR" in error["hint"]
+
+
+def test_a_number_of_environments_that_is_none_is_one_error(published: Any) -> None:
+    done = published.hostcore("validate", published.job(**BOTH), "--json", HOSTCORE_ENVIRONMENTS_KEPT="ten")
+    assert done.code == 2
+    assert "HOSTCORE_ENVIRONMENTS_KEPT is 'ten'" in done.json["errors"][0]["message"]
+
+
+def test_another_hostcore_is_refused(published: Any, tmp_path: Path) -> None:
+    """An environment whose hostcore is of another version, which nothing there can import."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "other"], check=True)
+    (packages,) = (tmp_path / "other" / "lib").glob("python*/site-packages")
+    (packages / "hostcore-0.0.9.dist-info").mkdir()
+    (packages / "hostcore-0.0.9.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: hostcore\nVersion: 0.0.9\n"
+    )
+    own = {**BOTH, "environment": {"interpreter": str(tmp_path / "other" / "bin" / "python")}}
+    (error,) = published.hostcore("run", published.job(**own), "--json").json["errors"]
+    assert error["code"] == "environment.unusable"
+    assert "hostcore 0.0.9, hostcore-hookspecs is missing" in error["message"]
+    assert "-m pip install hostcore==" in error["hint"]
+
+
+def test_a_run_in_this_process_has_no_environment(published: Any) -> None:
+    done = published.hostcore("run", "--in-process", published.job(**BOTH), "--json")
+    assert done.code == 2
+    assert done.json["errors"][0]["pointer"] == "/environment"

@@ -1,0 +1,61 @@
+"""Jobs over HTTP that bring an environment: what the operator allows is built when the job runs, not before."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from command_line import COMMAND
+from waiting import wait_until
+
+TOKEN = "token-of-the-tests"
+JOB = {"trainer": "of-its-own", "max_steps": 4, "device": "cpu", "terminal": False}
+
+
+@pytest.fixture
+def service(workplace: Any) -> Iterator[str]:
+    """A service whose operator allows one package; its URL."""
+    workplace.index.publish("of-its-own", trainer="of-its-own", requires=["hostcore-hookspecs>=1,<2"])
+    workplace.index.publish("another", trainer="another")
+    operator = workplace.path / "operator.toml"
+    operator.write_text('[http]\nrequirements = ["of-its-own"]\n')
+    own = {
+        "TRAINER_API_TOKEN": TOKEN,
+        "HOSTCORE_CONFIG": str(operator),
+        "HOSTCORE_RUNS_DIR": str(workplace.path / "runs"),
+    }
+    with subprocess.Popen(
+        [COMMAND, "serve", "--port", "0"],
+        cwd=workplace.path,
+        env={**workplace.environment, **own},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().split()[-1]
+        process.terminate()
+
+
+def post(service: str, run_id: str, requirement: str) -> Any:
+    job = {**JOB, "run_id": run_id, "environment": {"requirements": [requirement]}}
+    headers = {"X-TRAINER-TOKEN": TOKEN, "Content-Type": "application/json"}
+    return urllib3.request("POST", f"{service}/v1/jobs", body=json.dumps(job), headers=headers)
+
+
+def test_the_operator_says_which_packages(workplace: Any, service: str) -> None:
+    taken = post(service, "taken", "of-its-own>=1")
+    assert taken.status == 201, taken.data
+    result = workplace.run_directory("taken") / "result.json"
+    wait_until(result.exists, "the end of the job")
+    assert json.loads(result.read_bytes())["metrics"]["sum"] == 4.0
+    assert Path(workplace.output("taken").splitlines()[0]).is_relative_to(
+        workplace.environment["HOSTCORE_ENVIRONMENTS_DIR"]
+    )
+    refused = post(service, "refused", "another")
+    assert refused.status >= 400
+    assert "is not of the packages that the operator allows" in refused.data.decode()
+    assert not workplace.run_directory("refused").exists()

@@ -1,0 +1,164 @@
+"""The environments of a machine: built once, used by many, never half."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore_environments import cache as cache_module
+from hostcore_environments.cache import KEPT_VARIABLE, MOST_GB_VARIABLE, EnvironmentCache, InvalidSetting
+
+RECORD = {"made_for": ["numpy"], "python": "3.12.1"}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EnvironmentCache:
+    monkeypatch.setattr(cache_module, "_in_use", [])
+    return EnvironmentCache(tmp_path / "environments")
+
+
+def building(content: str = "whole", *, built: list[Path] | None = None) -> Callable[[Path], dict[str, Any]]:
+    """Builds an environment of one file."""
+
+    def build(folder: Path) -> dict[str, Any]:
+        if built is not None:
+            built.append(folder)
+        folder.mkdir()
+        (folder / "file").write_text(content)
+        return RECORD
+
+    return build
+
+
+def unasked() -> None:
+    raise AssertionError("it waits for another process")
+
+
+def leave(_cache: EnvironmentCache) -> None:
+    """End all uses, as the end of the process does it."""
+    while cache_module._in_use:
+        cache_module._in_use.pop().close()
+
+
+def test_an_environment_is_built_once(cache: EnvironmentCache) -> None:
+    built: list[Path] = []
+    first = cache.get("a", building(built=built), wait=unasked)
+    assert cache.get("a", building("another", built=built), wait=unasked) == first
+    assert (first / "file").read_text() == "whole"
+    assert len(built) == 1
+    (one,) = cache.all()
+    assert (one.key, one.made_for, one.python, one.folder) == ("a", ("numpy",), "3.12.1", first)
+    assert one.size >= len("whole")
+
+
+def test_a_build_that_fails_leaves_nothing(cache: EnvironmentCache) -> None:
+    def fails(folder: Path) -> dict[str, Any]:
+        building()(folder)
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        cache.get("a", fails, wait=unasked)
+    assert not [one for one in cache.folder.iterdir() if one.is_dir()]
+    assert cache.get("a", building(), wait=unasked).is_dir()
+
+
+KILLED = """
+    import os, signal, sys, time
+    from pathlib import Path
+    from hostcore_environments.cache import EnvironmentCache
+
+    def build(folder):
+        folder.mkdir()
+        (folder / "file").write_text("half")
+        print("building", flush=True)
+        time.sleep(600)
+
+    EnvironmentCache(Path(sys.argv[1])).get("a", build, wait=lambda: None)
+"""
+
+
+@pytest.fixture
+def builder(cache: EnvironmentCache) -> subprocess.Popen[str]:
+    """A process that is building the environment ``a``, and never comes to an end."""
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(cache.folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "building\n"
+        yield process
+        process.kill()
+
+
+def test_a_build_that_is_killed_is_used_by_none(cache: EnvironmentCache, builder: subprocess.Popen[str]) -> None:
+    builder.kill()
+    builder.wait()
+    assert cache.all() == []
+    assert (cache.get("a", building(), wait=unasked) / "file").read_text() == "whole"
+    assert not list(cache.folder.glob("*.building"))
+
+
+def test_what_outlives_a_killed_build_writes_into_no_other(
+    cache: EnvironmentCache, builder: subprocess.Popen[str]
+) -> None:
+    (left,) = cache.folder.glob("*.building")
+    builder.kill()
+    builder.wait()
+
+    def build(folder: Path) -> dict[str, Any]:
+        left.mkdir(exist_ok=True)
+        (left / "late").touch()  # as its uv may
+        return building()(folder)
+
+    place = cache.get("a", build, wait=unasked)
+    assert sorted(one.name for one in place.iterdir()) == ["environment.json", "file"]
+    leave(cache)
+    assert cache.remove("a")
+    assert not left.exists()
+
+
+def test_one_that_another_process_builds_is_waited_for(cache: EnvironmentCache, builder: subprocess.Popen[str]) -> None:
+    place = cache.get("a", building(), wait=builder.kill)  # it is killed once it is waited for
+    assert (place / "file").read_text() == "whole"
+
+
+def test_one_that_is_used_is_not_removed(cache: EnvironmentCache) -> None:
+    place = cache.get("a", building(), wait=unasked)
+    assert not cache.remove("a")
+    assert place.is_dir()
+    leave(cache)
+    assert cache.remove("a")
+    assert cache.all() == []
+
+
+def test_the_least_recently_used_is_removed_where_there_are_too_many(
+    cache: EnvironmentCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEPT_VARIABLE, "2")
+    for moment, key in enumerate("abc", 1_000):
+        if key == "c":  # "a" is used again: "b" is older
+            cache.get("a", building(), wait=unasked)
+        place = cache.get(key, building(), wait=unasked)
+        leave(cache)
+        os.utime(place / "environment.json", (moment, moment))
+    assert {one.key for one in cache.all()} == {"a", "c"}
+
+
+def test_so_are_those_that_are_too_large_together(cache: EnvironmentCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "most_bytes", lambda: 20_000)
+    for moment, key in enumerate("abc", 1_000):
+        place = cache.get(key, building("x" * 8_000), wait=unasked)
+        if key != "b":  # which is in use
+            leave(cache)
+        os.utime(place / "environment.json", (moment, moment))
+    assert {one.key for one in cache.all()} == {"b", "c"}
+
+
+@pytest.mark.parametrize("told", ["0", "many", "-1", "1.5"])
+def test_a_bound_is_a_number(cache: EnvironmentCache, monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    monkeypatch.setenv(MOST_GB_VARIABLE, told)
+    with pytest.raises(InvalidSetting, match=f"{MOST_GB_VARIABLE} is '{told}'"):
+        cache.get("a", building(), wait=unasked)

@@ -1,0 +1,141 @@
+"""What uv says, as people are told it. The texts are those of uv 0.13."""
+
+import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import attrs
+import pytest
+
+from hostcore_environments import uv as uv_module
+from hostcore_environments.uv import EnvironmentFailed, Uv, _failure, _under_way
+
+UNSATISFIABLE = """\
+error: No solution found when resolving dependencies
+  cause: Because you require a==20 and a==26, we can conclude that your requirements are unsatisfiable.
+"""
+OFFLINE = """\
+Using Python 3.11.7
+error: No solution found when resolving dependencies
+  cause: Because a was not found in the cache and you require a>=1, we can conclude that it cannot be.
+
+hint: Packages were unavailable because the network was disabled.
+"""
+UNREACHABLE = """\
+error: Request failed after 3 retries in 10.7s
+  cause: Failed to download `https://github.com/cpython-3.9.25.tar.gz`
+  cause: error sending request for url (https://github.com/cpython-3.9.25.tar.gz)
+  cause: client error (Connect)
+  cause: dns error
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "hint"),
+    [
+        (UNSATISFIABLE, "No solution found when resolving dependencies: Because you require a==20 and", ""),
+        (OFFLINE, "No solution found when resolving dependencies: Because a was not found", "Packages were"),
+        (UNREACHABLE, "Request failed after 3 retries in 10.7s: Failed to download `https://github.com/cpython", ""),
+        ("Segmentation fault", "Segmentation fault", ""),
+        ("", "uv exited with 139", ""),
+    ],
+)
+def test_its_reason_is_the_message(said: str, message: str, hint: str) -> None:
+    error = _failure(said.splitlines(), 139, Path("uv.log"))
+    assert error.message.startswith(message)
+    assert (error.hint or "").startswith(hint or "everything that uv said is in uv.log")
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def uv(tmp_path: Path, told: list[str]) -> Uv:
+    return Uv(folder=tmp_path, log=tmp_path / "uv.log", tell=told.append)
+
+
+def test_a_command_that_fails_is_an_error_and_its_words_are_kept(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    wanted = uv.folder / "requirements.in"
+    wanted.write_text("left-pad==1\nleft-pad==2\n")
+    with pytest.raises(EnvironmentFailed, match="left-pad") as failed:
+        uv("pip", "compile", "--output-file", uv.folder / "out", wanted, resolves=True)
+    assert str(uv.log) in (failed.value.hint or "")
+    assert "left-pad==1" in uv.log.read_text()
+
+
+class SilentIndex(BaseHTTPRequestHandler):
+    """An index that answers when it is told to."""
+
+    answering = threading.Event()
+
+    def do_GET(self) -> None:
+        self.answering.wait()
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def silent_index(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    SilentIndex.answering.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), SilentIndex) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://127.0.0.1:{server.server_port}/simple")
+        yield SilentIndex.answering
+        SilentIndex.answering.set()
+        server.shutdown()
+
+
+def test_while_it_is_silent_it_is_told_what_it_does(
+    uv: Uv, silent_index: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uv_module, "QUIET_SECONDS", 0.05)
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        silent_index.set()
+
+    wanted = uv.folder / "requirements.in"
+    wanted.write_text("left-pad")
+    with pytest.raises(EnvironmentFailed, match="left-pad was not found"):
+        attrs.evolve(uv, tell=tell)("pip", "compile", "--output-file", uv.folder / "out", wanted, doing="resolving")
+    assert re.fullmatch(r"environment: resolving, \d+\.\ds", told[0])
+
+
+def test_what_is_under_way_is_told_with_its_size() -> None:
+    said = ["Downloading torch (195.1MiB)", "Downloading numpy (16.2MiB)", "   Building mine==1.0", " Downloaded numpy"]
+    assert _under_way(said) == "downloading torch (195.1MiB), building mine==1.0"
+    assert _under_way([*said, "Prepared 3 packages in 9s"]) == ""
+
+
+def test_without_uv_it_is_said_how_to_get_it(uv: Uv, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError("no uv in any of these places")
+
+    for found in (nowhere, lambda: str(tmp_path / "uv")):
+        monkeypatch.setattr(uv_module, "find_uv_bin", found)
+        with pytest.raises(EnvironmentFailed, match="uv cannot be started") as failed:
+            uv("venv", "made")
+        assert failed.value.hint == "pip install --force-reinstall uv"
+
+
+def test_its_steps_are_told(uv: Uv, told: list[str]) -> None:
+    wanted = uv.folder / "requirements.in"
+    wanted.write_text("")
+    uv("pip", "compile", "--output-file", uv.folder / "out", wanted)
+    assert [line.partition(" in ")[0] for line in told] == ["environment: Resolved"]
+
+
+def test_an_environment_around_it_does_not_mislead_it(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("VIRTUAL_ENV", "UV_PYTHON", "UV_PROJECT_ENVIRONMENT"):
+        monkeypatch.setenv(name, "/nowhere")
+    monkeypatch.setenv("UV_CONSTRAINT", "/nowhere")
+    uv("venv", "--no-project", "made")
+    assert (uv.folder / "made" / "bin" / "python").exists()

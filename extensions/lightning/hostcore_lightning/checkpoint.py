@@ -1,0 +1,158 @@
+"""The state of a run in the layout of Lightning's own checkpoints, with what those leave out below ``hostcore``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.__version__ import version as lightning_version
+from lightning.pytorch import LightningModule
+from lightning.pytorch.trainer.call import (
+    _call_callbacks_load_state_dict,
+    _call_callbacks_on_load_checkpoint,
+    _call_callbacks_on_save_checkpoint,
+    _call_callbacks_state_dict,
+    _call_lightning_module_hook,
+)
+
+from hostcore_hookspecs import InvalidData
+from hostcore_lightning.fit import Fit
+from hostcore_lightning.metric_states import (
+    load_metric_states,
+    load_result_states,
+    metric_states,
+    result_states,
+)
+
+
+def captured(fit: Fit) -> dict[str, Any]:
+    """Everything that is needed to go on."""
+    fit.leave_evaluation()
+    view: Any = fit.view
+    checkpoint: dict[str, Any] = {
+        "epoch": view.current_epoch,
+        "global_step": view.global_step,
+        "pytorch-lightning_version": lightning_version,
+        "state_dict": dict(fit.module.state_dict()),
+        "callbacks": _call_callbacks_state_dict(view),
+        "optimizer_states": [one.state_dict() for one in view.optimizers],
+        "lr_schedulers": [one.scheduler.state_dict() for one in view.lr_scheduler_configs],
+        "hostcore": _beside(fit),
+    }
+    if view.datamodule is not None and (of_data := view.datamodule.state_dict()):
+        checkpoint[type(view.datamodule).__qualname__] = of_data
+    _call_callbacks_on_save_checkpoint(view, checkpoint)
+    _call_lightning_module_hook(view, "on_save_checkpoint", checkpoint)
+    return checkpoint
+
+
+def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
+    """Go on from what :func:`captured` returned."""
+    view: Any = fit.view
+    if view.datamodule is not None:
+        view.datamodule.load_state_dict(checkpoint.get(type(view.datamodule).__qualname__, {}))
+    _call_lightning_module_hook(view, "on_load_checkpoint", checkpoint)
+    fit.module.load_state_dict(checkpoint["state_dict"], strict=fit.module.strict_loading)
+    _call_callbacks_on_load_checkpoint(view, checkpoint)
+    _call_callbacks_load_state_dict(view, checkpoint)
+    for optimizer, state in zip(view.optimizers, checkpoint["optimizer_states"], strict=True):
+        optimizer.load_state_dict(state)
+    for config, state in zip(view.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
+        config.scheduler.load_state_dict(state)
+    view.current_epoch, view.global_step = checkpoint["epoch"], checkpoint["global_step"]
+    _restore_beside(fit, checkpoint["hostcore"])
+
+
+def load_weights(module: LightningModule, path: str) -> None:
+    """Load the weights of a Lightning checkpoint, or of a ``state_dict`` that ``torch.save`` wrote.
+
+    :raises InvalidData: The file is neither, or the weights are not of this module.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        weights = content.get("state_dict", content)
+        module.load_state_dict(weights, strict=module.strict_loading)
+    except (RuntimeError, OSError, AttributeError, TypeError) as error:
+        raise InvalidData(
+            f"the weights cannot be loaded into {type(module).__name__}: {str(error).partition(chr(10))[0]}",
+            pointer="/weights",
+            file=path,
+            hint="name a .ckpt of Lightning, or a state_dict, of this module",
+        ) from error
+
+
+def export(fit: Fit, folder: Path) -> dict[str, str]:
+    """Write ``model.ckpt``, which ``load_from_checkpoint`` of the module takes; weights and hyperparameters alone."""
+    content = {
+        "epoch": fit.view.current_epoch,
+        "global_step": fit.view.global_step,
+        "pytorch-lightning_version": lightning_version,
+        "state_dict": fit.module.state_dict(),
+        "loops": {},
+    }
+    if fit.module.hparams:
+        content |= {
+            fit.module.CHECKPOINT_HYPER_PARAMS_NAME: fit.module._hparams_name,
+            fit.module.CHECKPOINT_HYPER_PARAMS_KEY: dict(fit.module.hparams),
+        }
+    if fit.view.is_global_zero:
+        torch.save(content, folder / "model.ckpt")
+    return {"ckpt": "model.ckpt"}
+
+
+def _beside(fit: Fit) -> dict[str, Any]:
+    connector = fit.view._logger_connector
+    own = {"metrics": metric_states(fit.module), "results": result_states(fit.view._results)}
+    if fit.view.world_size > 1:  # each rank adds up what it has seen
+        ranks: list[Any] = [None] * fit.view.world_size
+        dist.all_gather_object(ranks, own)
+    else:
+        ranks = [own]
+    return {
+        "ranks": ranks,
+        "logged": {
+            "callback": dict(connector._callback_metrics),
+            "log": dict(connector._logged_metrics),
+            "pbar": dict(connector._progress_bar_metrics),
+        },
+        "first_loop_iter": connector._first_loop_iter,
+        "current_fx": connector._current_fx,
+        "in_epoch": fit.in_epoch,
+        "epoch_is_complete": fit.epoch_is_complete,
+        "awaits_validation": fit.awaits_validation,
+        "last_index": fit.last_index,
+        "frozen": [name for name, one in fit.module.named_parameters() if not one.requires_grad],
+        "modes": dict(fit.modes) if fit.modes is not None else fit.modes_now(),
+        "gradients": _gradients(fit),
+    }
+
+
+def _gradients(fit: Fit) -> dict[str, torch.Tensor]:
+    """Those that wait for a later step, where a module with manual optimization accumulates them itself."""
+    if fit.stepped:
+        return {}
+    return {name: one.grad for name, one in fit.module.named_parameters() if one.grad is not None}
+
+
+def _restore_beside(fit: Fit, beside: Mapping[str, Any]) -> None:
+    view, connector = fit.view, fit.view._logger_connector
+    if len(beside["ranks"]) == view.world_size:
+        own = beside["ranks"][view.global_rank]
+        load_metric_states(fit.module, own["metrics"])
+        load_result_states(view._results, own["results"], fit.module, view.strategy)
+    elif view.is_global_zero:
+        fit.ctx.warn("metrics of the present epoch begin anew: they were added up on another number of ranks")
+    logged = beside["logged"]
+    connector._callback_metrics, connector._logged_metrics = dict(logged["callback"]), dict(logged["log"])
+    connector._progress_bar_metrics = dict(logged["pbar"])
+    connector._first_loop_iter, connector._current_fx = beside["first_loop_iter"], beside["current_fx"]
+    fit.in_epoch, fit.epoch_is_complete = beside["in_epoch"], beside["epoch_is_complete"]
+    fit.awaits_validation, fit.last_index = beside["awaits_validation"], beside["last_index"]
+    fit.modes = beside["modes"]
+    frozen = set(beside["frozen"])
+    for name, parameter in fit.module.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+        gradient = beside["gradients"].get(name)
+        parameter.grad = None if gradient is None else gradient.to(parameter.device)
+    fit.stepped = 0 if beside["gradients"] else 1

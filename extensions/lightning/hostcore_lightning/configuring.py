@@ -1,0 +1,140 @@
+"""Making what is trained: the module with its callbacks, optimizers and view, by the hooks that come before a fit."""
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    Checkpoint,
+    DeviceStatsMonitor,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    LearningRateMonitor,
+    ProgressBar,
+    StochasticWeightAveraging,
+    Timer,
+)
+from lightning.pytorch.trainer.call import _call_callback_hooks, _call_configure_model, _call_lightning_module_hook
+
+from hostcore.toolkit import parallelize
+from hostcore_hookspecs import StepContext
+from hostcore_lightning.checkpoint import load_weights
+from hostcore_lightning.fit import Fit
+from hostcore_lightning.making import made, overrides
+from hostcore_lightning.settings import CannotRun, Hyperparams
+from hostcore_lightning.trainer_view import TrainerView
+
+#: Callbacks that steer a Trainer, and what does the same here.
+_STEERING: Final[Mapping[type, str]] = {
+    Checkpoint: 'hostcore writes the checkpoints: "checkpoint_every", and the callback "best-checkpoint"',
+    ProgressBar: "hostcore shows the progress in the terminal",
+    LearningRateMonitor: 'it needs a logger; use the hostcore callback "lr-monitor"',
+    StochasticWeightAveraging: "use lightning.pytorch.callbacks.WeightAveraging, which needs no Trainer",
+    Timer: 'say "max_steps" or "epochs", or stop the run with `hostcore cancel`',
+    DeviceStatsMonitor: "it needs a logger",
+    GradientAccumulationScheduler: 'say "accumulate", which holds for the whole run',
+    BatchSizeFinder: "say the batch size in the data module",
+    LearningRateFinder: "say the learning rate in the module",
+}
+#: Left out with a warning where a module brings them: what they do is done.
+_DONE_HERE: Final = (Checkpoint, ProgressBar)
+#: What a split of the data needs of the module.
+_NEEDED: Final = {"validation": "validation_step", "test": "test_step"}
+
+
+def configured(ctx: StepContext, datamodule: LightningDataModule | None) -> Fit:
+    """Everything that is trained, on the device, before its state is loaded."""
+    hyperparams: Hyperparams = ctx.hyperparams
+    module: LightningModule = made(hyperparams.module, hyperparams.init, LightningModule, pointer="/module")
+    _check(module, ctx)
+    callbacks = [_callback(hyperparams, index) for index in range(len(hyperparams.callbacks))]
+    view = TrainerView(ctx, module, datamodule, callbacks, hyperparams)
+    trainer: Any = view
+    module.trainer = trainer
+    if datamodule is not None:
+        datamodule.trainer = trainer
+    view.callbacks = _with_those_of(module, callbacks, ctx)
+    module._device = torch.device(ctx.device)
+    _call_callback_hooks(trainer, "setup", stage="fit")
+    _call_lightning_module_hook(trainer, "setup", stage="fit")
+    _call_configure_model(trainer)
+    module.to(ctx.device)
+    if "weights" in ctx.model_handles:
+        load_weights(module, ctx.model_handles["weights"])
+    model = parallelize(module, ctx, find_unused_parameters=hyperparams.find_unused_parameters)
+    view.strategy.model = model
+    try:
+        view.strategy.setup_optimizers(trainer)
+    except (MisconfigurationException, TypeError, RuntimeError) as error:
+        if isinstance(error, CannotRun):
+            raise
+        raise CannotRun("/module", f"configure_optimizers of {type(module).__name__}: {error}") from error
+    if len(view.optimizers) == 1:
+        (optimizer,) = view.optimizers
+        configs = view.lr_scheduler_configs
+        ctx.register_optimizer(optimizer, configs[0].scheduler if len(configs) == 1 else None)
+    fit = Fit(ctx=ctx, module=module, model=model, view=view)
+    if not module.automatic_optimization:
+        fit.count_manual_steps()
+    return fit
+
+
+def _check(module: LightningModule, ctx: StepContext) -> None:
+    cls, name = type(module), type(module).__name__
+    if not overrides(cls, "training_step", LightningModule):
+        raise CannotRun("/module", f"{name} has no training_step", hint="give it training_step(self, batch, batch_idx)")
+    if not overrides(cls, "configure_optimizers", LightningModule):
+        raise CannotRun("/module", f"{name} has no configure_optimizers", hint="return an optimizer from it")
+    for split, method in _NEEDED.items():
+        if getattr(ctx.job, split) is not None and not overrides(cls, method, LightningModule):
+            raise CannotRun(
+                "/module", f"{name} has no {method}, which {split} needs", hint=f"give it one, or drop {split}"
+            )
+    if module.automatic_optimization:
+        return
+    hyperparams = cast(Hyperparams, ctx.hyperparams)
+    if ctx.job.accumulate > 1:
+        raise CannotRun(
+            "/module",
+            f"{name} optimizes by hand, and the job accumulates {ctx.job.accumulate} batches for it",
+            hint='remove "accumulate": the module decides itself when an optimizer makes a step',
+        )
+    if hyperparams.gradient_clip_val is not None:
+        raise CannotRun(
+            "/gradient_clip_val",
+            f"{name} optimizes by hand, and gradients are clipped for automatic optimization alone",
+            hint="call self.clip_gradients(optimizer, gradient_clip_val=…) in training_step",
+        )
+
+
+def _callback(hyperparams: Hyperparams, index: int) -> Callback:
+    use, pointer = hyperparams.callbacks[index], f"/callbacks/{index}/use"
+    callback: Callback = made(use.use, use.init, Callback, pointer=pointer)
+    _refuse_steering(callback, pointer)
+    return callback
+
+
+def _refuse_steering(callback: Callback, pointer: str) -> None:
+    for cls, way_out in _STEERING.items():
+        if isinstance(callback, cls):
+            raise CannotRun(pointer, f"the callback {type(callback).__name__} needs Lightning's Trainer", hint=way_out)
+
+
+def _with_those_of(module: LightningModule, callbacks: list[Callback], ctx: StepContext) -> list[Callback]:
+    """The callbacks of the job with those of ``configure_callbacks``, which win over others of the same class."""
+    own = _call_lightning_module_hook(cast(Any, module.trainer), "configure_callbacks")
+    own = list(own) if isinstance(own, (list, tuple)) else [own]
+    kept = []
+    for one in own:
+        if isinstance(one, _DONE_HERE):
+            if ctx.rank == 0:
+                (way_out,) = (hint for cls, hint in _STEERING.items() if isinstance(one, cls))
+                ctx.warn(f"the module's callback {type(one).__name__} is left out: {way_out}")
+            continue
+        _refuse_steering(one, "/module")
+        kept.append(one)
+    classes = {type(one) for one in kept}
+    return [*(one for one in callbacks if type(one) not in classes), *kept]

@@ -1,0 +1,50 @@
+"""What a job says to the trainer ``lightning``, and the errors that name what it cannot run."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import attrs
+from annotated_types import Gt
+
+from hostcore_hookspecs import ImportPath, InvalidSettings
+
+
+class CannotRun(InvalidSettings):
+    """A module, a data module or a callback asks for what the host does not do, or lacks what it needs."""
+
+    code = "lightning.unsupported"
+
+
+@attrs.frozen(kw_only=True)
+class CallbackUse:
+    """One Lightning callback."""
+
+    use: ImportPath[type] = attrs.field(metadata={"help": "Its class: `my_callbacks:Ema`."})
+    init: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+
+
+@attrs.frozen(kw_only=True)
+class Hyperparams:
+    """The job's ``hyperparams``."""
+
+    module: ImportPath[type] = attrs.field(metadata={"help": "The LightningModule: `my_models:Classifier`."})
+    init: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+    datamodule: ImportPath[type] | None = attrs.field(
+        default=None, metadata={"help": "The LightningDataModule. Without one, the module's own loaders are used."}
+    )
+    datamodule_init: Mapping[str, Any] = attrs.field(factory=dict, metadata={"help": "What its constructor is given."})
+    callbacks: tuple[CallbackUse, ...] = attrs.field(
+        default=(), metadata={"help": "Lightning callbacks, in the order in which they are called."}
+    )
+    gradient_clip_val: Annotated[float, Gt(0)] | None = attrs.field(
+        default=None, metadata={"help": "As in `Trainer(gradient_clip_val=…)`; for automatic optimization."}
+    )
+    gradient_clip_algorithm: Literal["norm", "value"] = attrs.field(
+        default="norm", metadata={"help": "As in `Trainer(gradient_clip_algorithm=…)`."}
+    )
+    find_unused_parameters: bool = attrs.field(
+        default=False, metadata={"help": "On several ranks: as in `DDPStrategy(find_unused_parameters=…)`."}
+    )
+    export_ckpt: bool = attrs.field(
+        default=False, metadata={"help": "Write `model.ckpt`, for `load_from_checkpoint`, with the last checkpoint."}
+    )

@@ -1,0 +1,134 @@
+"""The trainer ``lightning``: what the host calls. Lightning itself is imported when the first method is called."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from hostcore_hookspecs import Capabilities, DataContext, StepContext, StepResult
+from hostcore_lightning import settings
+from hostcore_lightning.indices import INDEX, MARK
+from hostcore_lightning.settings import CannotRun
+
+if TYPE_CHECKING:
+    from hostcore_lightning.data import Loaders
+    from hostcore_lightning.fit import Fit
+
+
+class LightningTrainer:
+    """Trains a LightningModule as it is."""
+
+    Hyperparams = settings.Hyperparams
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True)
+
+    def __init__(self) -> None:
+        if find_spec("lightning") is None:
+            raise CannotRun("/module", "lightning is not installed", hint="pip install 'hostcore[lightning]'")
+        self._loaders: Loaders | None = None
+        self._is_prepared = False
+
+    # Data.
+
+    def data_sections(
+        self, hyperparams: settings.Hyperparams, ctx: DataContext
+    ) -> Mapping[str, Mapping[str, Any]] | None:
+        """The data of the data module, or of the module's own loaders, fed by index; None if the job has all of it.
+
+        ``prepare_data`` is called here, by one process of a machine after the other.
+        """
+        from hostcore_lightning.data import brings_data
+
+        if not brings_data(hyperparams):
+            return None
+        loaders = self._data(hyperparams)
+        loaders.prepare(Path(ctx.cache_dir) / "lightning" / "prepare_data.lock" if ctx.cache_dir else None)
+        self._is_prepared = True
+        return loaders.sections()
+
+    def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
+        """The rows of these numbers, put together by the loader's ``collate_fn``; other data as tensors by column."""
+        if not isinstance(raw_batch, pa.RecordBatch):
+            return raw_batch
+        if raw_batch.schema.metadata != MARK:
+            from hostcore.toolkit import to_tensors
+
+            return to_tensors(raw_batch)
+        from hostcore_lightning.data import seeded
+
+        loaders = self._data(ctx.hyperparams)
+        with seeded(int(rng.integers(2**32))):
+            return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split)
+
+    def _data(self, hyperparams: settings.Hyperparams) -> "Loaders":
+        from hostcore_lightning.data import Loaders
+
+        if self._loaders is None:
+            self._loaders = Loaders(hyperparams)
+        return self._loaders
+
+    # The order in which the host calls the rest is in hostcore/worker/loop.py.
+
+    def setup(self, ctx: StepContext) -> None:
+        """Refuse a job without data, and call ``prepare_data`` if that was not done."""
+        if ctx.dataset is None:
+            raise CannotRun(
+                "/module", "there are no rows to train on", hint='name a "datamodule", or give the job a "dataset"'
+            )
+        if self._is_prepared or ctx.dataset.schema.metadata != MARK:
+            return
+        if ctx.local_rank == 0:
+            self._data(ctx.hyperparams).prepare()
+        ctx.any_rank(False)  # the others wait
+
+    def configure(self, ctx: StepContext) -> "Fit":
+        """Make the module, the callbacks and the optimizers, with Lightning's hooks up to ``on_fit_start``."""
+        from hostcore_lightning.configuring import configured
+
+        return configured(ctx, self._data(ctx.hyperparams).datamodule if ctx.hyperparams.datamodule else None)
+
+    def prepare_batch(self, raw_batch: Any, state: "Fit") -> Any:
+        """A batch on the device, by Lightning's hooks for that."""
+        return state.prepared(raw_batch)
+
+    def train_step(self, prepared_batch: Any, state: "Fit", ctx: StepContext) -> StepResult:
+        """One update, or what a module with manual optimization makes of it."""
+        return state.train(prepared_batch if ctx.job.accumulate > 1 else (prepared_batch,))
+
+    def validate_step(self, prepared_batch: Any, state: "Fit") -> StepResult:
+        """Call ``validation_step``; what it logs for the whole validation is in :meth:`evaluation_metrics`."""
+        return state.evaluate(prepared_batch, "validation")
+
+    def test_step(self, prepared_batch: Any, state: "Fit") -> StepResult:
+        """Call ``test_step``."""
+        return state.evaluate(prepared_batch, "test")
+
+    def evaluation_metrics(self, state: "Fit") -> Mapping[str, Any]:
+        """What was logged, as Lightning reduces it; after a validation, the end of the step or epoch before it too."""
+        return state.evaluated()
+
+    def state_dict(self, state: "Fit") -> dict[str, object]:
+        """In the layout of Lightning's checkpoints, with the states of metrics and loops beside."""
+        from hostcore_lightning.checkpoint import captured
+
+        return captured(state)
+
+    def load_state_dict(self, state: "Fit", payload: dict[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` returned."""
+        from hostcore_lightning.checkpoint import restore
+
+        restore(state, payload)
+
+    def save_checkpoint(self, state: "Fit", output_dir: str, final: bool, ctx: StepContext) -> Mapping[str, Any] | None:
+        """With ``export_ckpt``, write ``model.ckpt`` for Lightning beside the last checkpoint."""
+        if not (final and cast(settings.Hyperparams, ctx.hyperparams).export_ckpt):
+            return None
+        from hostcore_lightning.checkpoint import export
+
+        return export(state, Path(output_dir))
+
+    def teardown(self, state: "Fit") -> None:
+        """Call the hooks that end a fit."""
+        state.tear_down()

@@ -1,0 +1,296 @@
+"""What a module, a data module and callbacks see as ``self.trainer``: where the run stands, and nothing to steer it by.
+
+Lightning's own code does Lightning's work: ``LightningModule.log`` with its results, ``LightningOptimizer``, the
+precision plugins, the transfer of batches. It looks here for what it takes from a ``Trainer``, under names that begin
+with an underscore among them; the tested range of versions is in ``pyproject.toml``.
+"""
+
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.overrides.distributed import prepare_for_backward
+from lightning.pytorch.plugins import MixedPrecision, Precision
+from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.strategies import SingleDeviceStrategy
+from lightning.pytorch.strategies.ddp import _DDPForwardRedirection
+from lightning.pytorch.trainer.connectors.data_connector import _DataHookSelector
+from lightning.pytorch.trainer.connectors.logger_connector.logger_connector import _LoggerConnector
+from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn, TrainerState
+from lightning.pytorch.utilities.enums import GradClipAlgorithmType
+from torch.nn.parallel import DistributedDataParallel
+
+from hostcore_hookspecs import StepContext
+from hostcore_lightning.settings import CannotRun, Hyperparams
+
+
+class TrainerInternal(CannotRun, AttributeError):
+    """The code of a module or a callback asks for a part of Lightning's Trainer that is not there."""
+
+    code = "lightning.trainer_internal"
+
+
+class HostStrategy(SingleDeviceStrategy):
+    """One device for each of the host's ranks, whose collectives are torch's default group."""
+
+    def __init__(self, ctx: StepContext) -> None:
+        super().__init__(device=torch.device(ctx.device), precision_plugin=_precision(ctx))
+        self._forward_redirection = _DDPForwardRedirection()
+        self.global_rank = ctx.rank
+        self.local_rank = ctx.local_rank
+        self.world_size = ctx.world_size
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first rank."""
+        return self.global_rank == 0
+
+    def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
+        """The mean, or the sum, over the ranks."""
+        return (
+            _sync_ddp_if_available(tensor, group, reduce_op=reduce_op) if isinstance(tensor, torch.Tensor) else tensor
+        )
+
+    def all_gather(self, tensor: torch.Tensor, group: Any = None, sync_grads: bool = False) -> torch.Tensor:
+        """The tensors of all ranks, stacked."""
+        return _all_gather_ddp_if_available(tensor, group=group, sync_grads=sync_grads)
+
+    def barrier(self, *_: Any, **__: Any) -> None:
+        """Wait for all ranks."""
+        if self.world_size > 1:
+            dist.barrier()
+
+    def broadcast(self, obj: Any, src: int = 0) -> Any:
+        """An object of one rank, on all."""
+        if self.world_size == 1:
+            return obj
+        objects = [obj]
+        dist.broadcast_object_list(objects, src)
+        return objects[0]
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        """Whether all ranks say so, or any."""
+        count = int(self.reduce(torch.tensor(int(decision), device=self.root_device), reduce_op="sum"))
+        return count == self.world_size if all else count > 0
+
+    def pre_backward(self, closure_loss: torch.Tensor) -> None:
+        """Before the gradients: DDP does not see the forward pass end where a module calls ``manual_backward``."""
+        if isinstance(self.model, DistributedDataParallel):
+            assert self.lightning_module is not None
+            if not self.lightning_module.automatic_optimization:
+                prepare_for_backward(self.model, closure_loss)
+
+    def validation_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's own, not through DDP: there are no gradients to reduce."""
+        assert self.lightning_module is not None
+        with self.precision_plugin.val_step_context():
+            return self.lightning_module.validation_step(*args, **kwargs)
+
+    def test_step(self, *args: Any, **kwargs: Any) -> Any:
+        """As :meth:`validation_step`."""
+        assert self.lightning_module is not None
+        with self.precision_plugin.test_step_context():
+            return self.lightning_module.test_step(*args, **kwargs)
+
+
+def _precision(ctx: StepContext) -> Precision:
+    kind = torch.device(ctx.device).type
+    if ctx.job.precision == "bf16":
+        return MixedPrecision("bf16-mixed", kind)
+    if ctx.job.precision == "fp16":
+        return MixedPrecision("16-mixed", kind, scaler=ctx.scaler)
+    return Precision()
+
+
+class TrainerView:
+    """Stands where a module expects its Trainer."""
+
+    sanity_checking = False
+    predicting = False
+    barebones = False
+    fast_dev_run = False
+    overfit_batches = 0
+    #: The host's reporters take what the module logs.
+    logger = None
+    progress_bar_callback = None
+    checkpoint_callback = None
+    early_stopping_callback = None
+    log_dir = None
+    num_nodes = 1
+    min_epochs = None
+    min_steps = None
+    val_check_interval = 1.0
+    check_val_every_n_epoch = 1
+    reload_dataloaders_every_n_epochs = 0
+    received_sigterm = False
+
+    def __init__(
+        self,
+        ctx: StepContext,
+        module: LightningModule,
+        datamodule: LightningDataModule | None,
+        callbacks: list[Callback],
+        hyperparams: Hyperparams,
+    ) -> None:
+        self._ctx = ctx
+        self.lightning_module = module
+        self.datamodule = datamodule
+        self.callbacks = callbacks
+        self.loggers: list[Any] = []
+        self.profiler = PassThroughProfiler()
+        self.strategy = HostStrategy(ctx)
+        self.strategy.connect(module)
+        self.state = TrainerState(fn=TrainerFn.FITTING, stage=RunningStage.TRAINING)
+        self.gradient_clip_val = hyperparams.gradient_clip_val
+        self.gradient_clip_algorithm = (
+            GradClipAlgorithmType(hyperparams.gradient_clip_algorithm) if hyperparams.gradient_clip_val else None
+        )
+        #: Finished epochs, and steps of optimizers.
+        self.current_epoch = 0
+        self.global_step = 0
+        rows = sum(one.num_rows for one in ctx.dataset.shards()) if ctx.dataset is not None else 0
+        self.num_training_batches = rows // ctx.job.global_batch_size * ctx.job.accumulate
+        self._results = _ResultCollection(training=True)
+        self._logger_connector = _LoggerConnector(self)  # type: ignore[arg-type]
+        self._data_connector = SimpleNamespace(_datahook_selector=_DataHookSelector(module, datamodule))
+        self._accelerator_connector = SimpleNamespace(is_distributed=ctx.world_size > 1)
+        self._active_loop = None
+        self._should_stop = False
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TrainerInternal(
+            "/module",
+            f"`trainer.{name}` is a part of Lightning's Trainer, which does not run here",
+            hint="hostcore runs the loop: use what the page 'Coming from Lightning' lists, or a hostcore callback",
+        )
+
+    # Where the run stands.
+
+    @property
+    def training(self) -> bool:
+        """Whether it trains now."""
+        return self.state.stage == RunningStage.TRAINING
+
+    @property
+    def validating(self) -> bool:
+        """Whether it validates now."""
+        return self.state.stage == RunningStage.VALIDATING
+
+    @property
+    def testing(self) -> bool:
+        """Whether it tests now."""
+        return self.state.stage == RunningStage.TESTING
+
+    @property
+    def max_epochs(self) -> int:
+        """That of the job; -1: no limit."""
+        return -1 if self._ctx.job.epochs is None else self._ctx.job.epochs
+
+    @property
+    def max_steps(self) -> int:
+        """That of the job; -1: no limit."""
+        return self._ctx.job.max_steps or -1
+
+    @property
+    def estimated_stepping_batches(self) -> int:
+        """Steps of the whole run."""
+        return self._ctx.run_state.total_steps
+
+    @property
+    def accumulate_grad_batches(self) -> int:
+        """Micro-batches of a step."""
+        return self._ctx.job.accumulate
+
+    @property
+    def log_every_n_steps(self) -> int:
+        """How often the host records what the module logs."""
+        return self._ctx.job.metric_every
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a callback has asked for the end; to be set by them."""
+        return self._should_stop
+
+    @should_stop.setter
+    def should_stop(self, stop: bool) -> None:
+        if stop and not self._should_stop:
+            self._ctx.request_stop("the Lightning module or one of its callbacks set trainer.should_stop")
+        self._should_stop = self._should_stop or stop
+
+    # What it runs on.
+
+    @property
+    def world_size(self) -> int:
+        """Ranks."""
+        return self.strategy.world_size
+
+    @property
+    def global_rank(self) -> int:
+        """The number of the rank."""
+        return self.strategy.global_rank
+
+    @property
+    def local_rank(self) -> int:
+        """The number of the rank on its machine."""
+        return self.strategy.local_rank
+
+    @property
+    def num_devices(self) -> int:
+        """Devices, one for each rank."""
+        return self.strategy.world_size
+
+    @property
+    def is_global_zero(self) -> bool:
+        """Whether this is the first rank."""
+        return self.strategy.is_global_zero
+
+    @property
+    def default_root_dir(self) -> str:
+        """The run's folder."""
+        return self._ctx.run_dir
+
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The module, as DDP wraps it on several ranks."""
+        return self.strategy.model
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        """Those of ``configure_optimizers``."""
+        return self.strategy.optimizers
+
+    @property
+    def lr_scheduler_configs(self) -> list[Any]:
+        """Those of ``configure_optimizers``."""
+        return self.strategy.lr_scheduler_configs
+
+    @property
+    def precision_plugin(self) -> Precision:
+        """What Lightning scales, casts and clips by."""
+        return self.strategy.precision_plugin
+
+    @property
+    def precision(self) -> str:
+        """As Lightning calls it: ``32-true``, ``bf16-mixed`` or ``16-mixed``."""
+        return str(self.precision_plugin.precision)
+
+    # What the module has logged.
+
+    @property
+    def callback_metrics(self) -> dict[str, torch.Tensor]:
+        """By name, as callbacks and plateau schedulers look for it."""
+        return self._logger_connector.callback_metrics
+
+    @property
+    def logged_metrics(self) -> dict[str, torch.Tensor]:
+        """What was logged with ``logger=True``."""
+        return self._logger_connector.logged_metrics
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        """What was logged with ``prog_bar=True``."""
+        return self._logger_connector.progress_bar_metrics

@@ -1,0 +1,90 @@
+"""Killed and resumed: the same losses, metrics and state, to the last bit."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fork_server import hostcore
+from lit_jobs import HERE, job, section
+from lit_killed import Kept
+
+from hostcore.checkpoints.state import read_state
+
+EMA = {"use": "lightning.pytorch.callbacks:EMAWeightAveraging", "init": {"decay": 0.9}}
+
+
+def told(run: Path) -> dict[tuple[str, int], dict[str, float]]:
+    """All recorded metrics, by what they are of and the step; of steps that were made twice, both must be the same."""
+    found: dict[tuple[str, int], dict[str, float]] = {}
+    for line in (run / "logs/events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        if event["event"] in ("metrics", "validation", "test"):
+            key = event["event"], event["step"]
+            assert found.setdefault(key, event["metrics"]) == event["metrics"], key
+    return found
+
+
+def final_state(run: Path) -> str:
+    """The state of the last checkpoint, as text."""
+    state: Any = read_state(max(one for one in (run / "checkpoints").glob("step-*") if one.is_dir()), "state")
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {str(key): plain(one) for key, one in value.items()}
+        return (
+            [plain(one) for one in value]
+            if isinstance(value, (list, tuple))
+            else repr(getattr(value, "tolist", lambda: value)())
+        )
+
+    return json.dumps(plain(state), sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("module", "keys"),
+    [
+        pytest.param(
+            "Kept",
+            {"hyperparams": {"callbacks": [EMA]}, "validate_every": 7, "test": section(40)},
+            id="average, metrics",
+        ),
+        pytest.param("KeptByHand", {}, id="accumulated by hand"),
+        pytest.param("KeptSynced", {"devices": ["cpu", "cpu"], "device": None}, id="two ranks"),
+        pytest.param("KeptHooked", {"hyperparams": {"datamodule": "user_modules:Noisy"}}, id="hooks, drawn rows"),
+    ],
+)
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dict[str, Any]) -> None:
+    for name in ("user_modules.py", "lit_killed.py"):
+        shutil.copy(HERE / name, tmp_path)
+    given = job(module, **keys)
+    given["hyperparams"]["module"] = f"lit_killed:{module}"
+    given["dataset"] |= {"shuffle": True, "batch_size": 8 // len(given.get("devices", ["cpu"]))}
+    given |= {"checkpoint_every": 4}
+    if "ByHand" not in module:
+        given |= {"validation": section(40), "validate_every": keys.get("validate_every", "epoch")}
+    (tmp_path / "job.json").write_text(json.dumps(given))
+    (tmp_path / "marks").mkdir()
+    around = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def run(name: str, **more: str) -> int:
+        command = ["run", "job.json", "--set", f"run_id={name}"]
+        process = hostcore(command, cwd=tmp_path, env=around | more, stdout=-1, stderr=-2, text=True)
+        said, _ = process.communicate()
+        (tmp_path / f"{name}.txt").write_text(said)
+        return int(process.returncode)
+
+    assert run("whole") == 0, (tmp_path / "whole.txt").read_text()
+    for _ in Kept.steps:
+        if run("killed", KILL_MARKS=str(tmp_path / "marks")) == 0:
+            break
+    else:
+        assert run("killed", KILL_MARKS=str(tmp_path / "marks")) == 0, (tmp_path / "killed.txt").read_text()
+    assert len([*(tmp_path / "marks").iterdir()]) == len(Kept.steps)
+    assert told(tmp_path / "runs/killed") == told(tmp_path / "runs/whole")
+    assert final_state(tmp_path / "runs/killed") == final_state(tmp_path / "runs/whole")
+    verified = hostcore(["verify", "runs/killed"], cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)
+    said, _ = verified.communicate()
+    assert verified.returncode == 0, said

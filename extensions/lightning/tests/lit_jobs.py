@@ -1,0 +1,51 @@
+"""Jobs for the modules of ``user_modules.py``, and what Lightning's own Trainer does with them."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import user_modules
+from lit_watch import WATCHED, Watch
+
+HERE = Path(__file__).parent
+
+SEED = 5
+
+
+def section(rows: int, batch_size: int = 16) -> dict[str, Any]:
+    return {"source": "hostcore-lightning/indices", "rows": rows, "batch_size": batch_size}
+
+
+def job(module: str, *, rows: int = 160, **keys: Any) -> dict[str, Any]:
+    """A job that trains a module of ``user_modules`` on its ``Data``, unshuffled."""
+    hyperparams = {"module": f"user_modules:{module}", "datamodule": "user_modules:Data", **keys.pop("hyperparams", {})}
+    given = {
+        "run_id": "fit",
+        "trainer": "lightning",
+        "hyperparams": hyperparams,
+        "dataset": section(rows, 8),
+        "epochs": 3,
+        "metric_every": 1,
+        "seed": SEED,
+        "device": "cpu",
+        "terminal": False,
+        **keys,
+    }
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def by_lightning(module: str, init: dict[str, Any] | None = None, **trainer: Any) -> Watch:
+    """What Lightning's Trainer does with a module."""
+    pl.seed_everything(SEED)
+    model = getattr(user_modules, module)(**(init or {}))
+    callbacks = [*trainer.pop("callbacks", ()), Watch()]
+    options = {"max_epochs": 3, "accelerator": "cpu", "num_sanity_val_steps": 0, "logger": False} | trainer
+    own = pl.Trainer(
+        callbacks=callbacks,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **options,
+    )
+    own.fit(model, datamodule=user_modules.Data())
+    return WATCHED[-1]

@@ -1,0 +1,232 @@
+"""A service with jobs to look at, and its page in a browser."""
+
+import json
+import os
+import select
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import attrs
+import pytest
+from browser import chromium, first_tab, open_tab
+from command_line import COMMAND
+from fork_server import popen
+
+from hostcore_service.store.database import open_database
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Jobs
+
+__all__ = ["chromium", "first_tab", "open_tab"]
+
+ENDED = ("succeeded", "failed", "cancelled", "preempted", "lost")
+TOKEN = "a-token-for-the-tests-of-the-page"
+#: What takes a page over if it ever becomes markup.
+MARKUP = "</script><script>document.title='taken'</script><img src=x onerror=\"document.title='taken'\">"
+
+#: It waits at a step until a file is there, so that a test can look at a job that is under way.
+TRAINER = f"""
+import math, time
+from pathlib import Path
+from hostcore_hookspecs import Capabilities, StepResult
+
+class Trainer:
+    CAPABILITIES = Capabilities(distributed=True)
+    def setup(self, ctx):
+        print(f"hello from rank {{ctx.rank}}: <b>bold</b> \\x1b[31mred\\x1b[0m", flush=True)
+    def configure(self): return {{}}
+    def prepare_batch(self, raw_batch): return raw_batch
+    def train_step(self, ctx):
+        step = ctx.run_state.step + 1
+        if step == ctx.hyperparams.get("fail_at") and ctx.rank == ctx.world_size - 1:
+            raise ValueError({MARKUP!r} + "\\nthe second line of two")
+        if step == ctx.hyperparams.get("wait_at"):
+            print(f"waiting at step {{step}}", flush=True)
+            go_on = Path({{here!r}}, "go-on-" + ctx.job.run_id)
+            while not go_on.exists() and not ctx.is_canceled():
+                time.sleep(0.02)
+        return StepResult(metrics={{"loss": 4 / step, "wave": math.sin(step * step), {MARKUP!r}: 1.0}})
+    def validate_step(self, ctx): return StepResult(metrics={{"loss": 5 / ctx.run_state.step}})
+    def state_dict(self): return {{}}
+    def load_state_dict(self): pass
+"""
+
+
+def paced(run_id: str, **keys: Any) -> dict[str, Any]:
+    """A job of the trainer of the tests."""
+    usual = {
+        "trainer": "paced",
+        "devices": ["cpu"],
+        "terminal": False,
+        "mock_batches": [1, 2, 3, 4],
+        "max_steps": 60,
+        "metric_every": 1,
+        "checkpoint_every": 20,
+    }
+    return {"run_id": run_id, **usual, **keys}
+
+
+@attrs.define(kw_only=True, eq=False)
+class Service:
+    """``hostcore serve`` in a process of its own."""
+
+    folder: Path
+    token: str | None = None
+    url: str = ""
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    def start(self) -> None:
+        operator = self.folder / "operator.toml"
+        operator.write_text("[http]\nrequests_per_minute = 0\n[service]\npoll_seconds = 0.2\n")
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("HOSTCORE_", "TRAINER_"))}
+        own = {
+            "PYTHONPATH": os.pathsep.join([str(self.folder / "site"), inherited.pop("PYTHONPATH", "")]).rstrip(":"),
+            "HOSTCORE_RUNS_DIR": str(self.runs),
+            "HOSTCORE_CONFIG": str(operator),
+            **({"TRAINER_API_TOKEN": self.token} if self.token else {}),
+        }
+        port = self.url.rpartition(":")[2] or "0"
+        command = [COMMAND, "serve", "--port", port, *([] if self.token else ["--insecure-no-auth"])]
+        with (self.folder / "serve.log").open("ab") as log:
+            self.process = popen(command, env={**inherited, **own}, cwd=self.folder, stdout=subprocess.PIPE, stderr=log)
+        assert self.process.stdout is not None
+        assert select.select([self.process.stdout], [], [], 60)[0], "the service does not start"
+        self.url = self.process.stdout.readline().decode().split()[-1]
+
+    def stop(self) -> None:
+        assert self.process is not None
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json", **({"X-TRAINER-TOKEN": self.token} if self.token else {})}
+        try:
+            with urlopen(Request(f"{self.url}{path}", data, headers), timeout=60) as answer:
+                return json.loads(answer.read())
+        except HTTPError as error:
+            raise AssertionError(error.read()) from error
+
+    def submit(self, run_id: str, **keys: Any) -> None:
+        self.ask("/v1/jobs", paced(run_id, **keys))
+
+    def let_go(self, run_id: str) -> None:
+        """A job that waits goes on."""
+        (self.folder / f"go-on-{run_id}").touch()
+
+    def wait(self, run_id: str, *statuses: str, step: int = 0) -> dict[str, Any]:
+        """The job, once it has one of some statuses and has come to a step."""
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            job = self.ask(f"/v1/jobs/{run_id}")
+            if job["status"] in (statuses or ENDED) and ((job["run"] or {}).get("step") or 0) >= step:
+                return job
+            time.sleep(0.05)
+        raise AssertionError(f"waited in vain for {run_id}: {job}")
+
+
+def install(folder: Path) -> None:
+    """The trainer, as pip would leave it."""
+    info = folder / "site" / "paced_trainer-1.0.dist-info"
+    info.mkdir(parents=True)
+    (folder / "site" / "paced_trainer.py").write_text(TRAINER.replace("{here!r}", repr(str(folder))))
+    requires = "Requires-Dist: hostcore-hookspecs>=1,<2"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: paced-trainer\nVersion: 1.0\n{requires}\n")
+    (info / "entry_points.txt").write_text("[hostcore.trainers]\npaced = paced_trainer:Trainer\n")
+
+
+def add_old_jobs(runs: Path, number: int) -> None:
+    """Jobs that ended long ago: in the database alone."""
+    runs.mkdir(parents=True)
+    engine = open_database(f"sqlite:///{runs / '.service' / 'jobs.sqlite'}")
+    for each in range(number):
+        run_id, submitted_ms = f"old-{each:03}", 1_700_000_000_000 + each
+        Jobs(engine).add(
+            StoredJob(
+                run_id=run_id,
+                name=run_id,
+                job=paced(run_id),
+                trainer="paced",
+                launcher="hostcore-builtin-plugins/local",
+                principal="anonymous",
+                route="jobs",
+                phase="ended",
+                status="cancelled",
+                launch_id=run_id,
+                submitted_ms=submitted_ms,
+                updated_ms=submitted_ms,
+            )
+        )
+    engine.dispose()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One without a token, with jobs that have ended; ``under-way`` waits at step 30, on two ranks."""
+    folder = tmp_path_factory.mktemp("service")
+    install(folder)
+    add_old_jobs(folder / "runs", 60)
+    started = Service(folder=folder)
+    started.start()
+    try:
+        submit_all(started)
+        yield started
+        for job in started.ask("/v1/jobs?status=running&status=submitted")["jobs"]:
+            started.let_go(job["run_id"])
+            started.ask(f"/v1/jobs/{job['run_id']}:cancel", {})
+            started.wait(job["run_id"])
+    finally:
+        started.stop()
+
+
+def submit_all(service: Service) -> None:
+    mock, ranks = {"source": "mock", "num_rows": 4, "batch_size": 2}, ["cpu", "cpu"]
+    service.submit("finished", validation=mock, validate_every=20, labels={"team": MARKUP[:60]}, owner="ada")
+    service.submit("failed", hyperparams={"fail_at": 45}, devices=ranks)
+    service.submit("under-way", hyperparams={"wait_at": 31}, max_steps=100, devices=ranks)
+    service.wait("finished", "succeeded")
+    service.wait("failed", "failed")
+    service.wait("under-way", "running", step=20)
+
+
+@pytest.fixture
+def closed_service(tmp_path: Path) -> Iterator[Service]:
+    """One with a token, without jobs."""
+    started = Service(folder=tmp_path, token=TOKEN)
+    started.start()
+    yield started
+    started.stop()
+
+
+#: On each page, what is there once it has loaded.
+READY = {
+    "#/jobs": "document.querySelector('.jobs tbody tr')",
+    "#/jobs/": "document.querySelector('dl dt') && document.querySelector('.plot desc')",
+    "#/plugins": "document.querySelector('main table tbody tr')",
+    "#/submit": "document.querySelector('textarea')",
+}
+
+
+@pytest.fixture
+def visit(open_tab: Callable[..., Any], service: Service) -> Callable[..., Any]:
+    """``visit("#/jobs", dark=True)``: a page of the service, loaded."""
+
+    def go(page: str = "#/jobs", **how: Any) -> Any:
+        tab = open_tab(f"{service.url}/{page}", **how)
+        kind = page.partition("?")[0]
+        tab.until(f"!!({READY['#/jobs/' if kind.startswith('#/jobs/') else kind]})")
+        return tab
+
+    return go

@@ -1,0 +1,210 @@
+"""One service for all tests of a module, and the commands that ask it, or look at its runs themselves."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+import pytest
+from checkout import EXTENSIONS
+from click.testing import CliRunner
+from command_line import Said, said_by
+from fork_server import hostcore
+
+from hostcore import scrubbing
+from hostcore.cli import cli
+
+PLUGINS = EXTENSIONS / "service/tests"
+TOKEN = "a-token-that-only-these-tests-know"
+ENTRY_POINTS = """
+[hostcore.trainers]
+tiny = tiny_trainer:Trainer
+[hostcore.launchers]
+instant = told_launchers:Instant
+deaf = deaf_launcher:Deaf
+"""
+OPERATOR = """
+[launchers.instant]
+[launchers.deaf]
+[service]
+poll_seconds = 0.1
+[http]
+requests_per_minute = 0
+"""
+DEAF = '''
+from told_launchers import Stuck, note
+
+class Deaf(Stuck):
+    """What it launches runs for ever."""
+
+    def cancel(self, handle, grace_seconds):
+        note("cancelled", handle.id)
+'''
+
+
+@attrs.define(kw_only=True, eq=False)
+class Service:
+    """``hostcore serve`` in a process, which can be killed and started again at the same port."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    port: int = 0
+    process: "subprocess.Popen[bytes] | None" = None
+    started: list["subprocess.Popen[str]"] = attrs.field(factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def runs(self) -> Path:
+        return self.folder / "runs"
+
+    def hidden(self, text: str) -> str:
+        """A text without the places of the service's machine, which its answers do not show."""
+        return text.replace(f"{self.runs}/", "").replace(f"{self.folder / 'site'}/", "")
+
+    def start(self) -> None:
+        with (self.folder / "serve.log").open("ab") as log:
+            self.process = hostcore(
+                ["serve", "--port", str(self.port)],
+                cwd=self.folder,
+                env=dict(self.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        assert line.startswith("hostcore serves http://"), (self.folder / "serve.log").read_text()
+        self.port = int(line.rpartition(":")[2])
+
+    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """The jobs that it has launched go on."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.communicate(timeout=60)
+
+    def job(self, run_id: str, **keys: Any) -> Path:
+        """Write a job file of the trainer ``tiny``."""
+        path = self.folder / f"{run_id}.json"
+        job = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "metric_every": 1, "run_id": run_id, **keys}
+        path.write_bytes(orjson.dumps(job))
+        return path
+
+    def command(self, *arguments: str | Path, **environment: str) -> "subprocess.Popen[str]":
+        """Start ``hostcore`` with ``HOSTCORE_SERVER`` set, somewhere without runs."""
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir(exist_ok=True)
+        clean = {name: value for name, value in self.environment.items() if not name.startswith("HOSTCORE_")}
+        process = hostcore(
+            arguments,
+            cwd=elsewhere,
+            env={**clean, "HOSTCORE_SERVER": self.url, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def run(self, *arguments: str | Path, **environment: str) -> Said:
+        """Run ``hostcore``, as :meth:`command`, to its end."""
+        return said_by(self.command(*arguments, **environment))
+
+    def clean_up(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
+        if self.process is not None and self.process.poll() is None:
+            self.end()
+        for launch in self.runs.glob("*/config/launch.json"):
+            pid = (orjson.loads(launch.read_bytes()).get("handle") or {}).get("details", {}).get("pid")
+            with suppress(OSError):
+                if pid and b"hostcore" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.killpg(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a token, whose jobs run on this machine."""
+    folder = tmp_path_factory.mktemp("service")
+    site = folder / "site"
+    (site / "told-1.0.dist-info").mkdir(parents=True)
+    (site / "told-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: told\nVersion: 1.0\n")
+    (site / "told-1.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
+    for module in ("tiny_trainer.py", "told_launchers.py"):
+        shutil.copy(PLUGINS / module, site)
+    (site / "deaf_launcher.py").write_text(DEAF)
+    (folder / "ledger").mkdir()
+    operator = folder / "operator.toml"
+    operator.write_text(OPERATOR)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
+    path = [str(site), *filter(None, [clean.get("PYTHONPATH")])]
+    own = {
+        "PYTHONPATH": os.pathsep.join(path),
+        "TRAINER_API_TOKEN": TOKEN,
+        "HOSTCORE_CONFIG": str(operator),
+        "HOSTCORE_RUNS_DIR": str(folder / "runs"),
+        "HOSTCORE_TEST_LEDGER": str(folder / "ledger"),
+        "HOSTCORE_SERVER": "http://127.0.0.1:9",  # what a service launches is run where it is
+    }
+    made = Service(folder=folder, environment={**clean, **own})
+    made.start()
+    yield made
+    made.clean_up()
+
+
+@pytest.fixture
+def there(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Said]]:
+    """``there("list")``: a command in this process, about the jobs of the service."""
+
+    def call(*arguments: str, token: str | None = TOKEN, url: str = service.url) -> Said:
+        monkeypatch.delenv("HOSTCORE_RUNS_DIR", raising=False)
+        if token is None:
+            monkeypatch.delenv("TRAINER_API_TOKEN", raising=False)
+        else:
+            monkeypatch.setenv("TRAINER_API_TOKEN", token)
+        return invoked([*arguments, "--server", url])
+
+    yield call
+    scrubbing.forget_all()
+
+
+@pytest.fixture
+def here(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+    """``here("list")``: the same command, in this process, about the run directories of the service."""
+
+    def call(*arguments: str) -> Said:
+        monkeypatch.setenv("HOSTCORE_RUNS_DIR", str(service.runs))
+        return invoked(arguments)
+
+    return call
+
+
+def invoked(arguments: Any) -> Said:
+    result = CliRunner().invoke(cli, list(arguments), prog_name="hostcore", catch_exceptions=False)
+    return Said(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+
+@pytest.fixture(scope="session")
+def masked() -> Callable[[str], list[str]]:
+    """The lines of a text without what depends on the second, and on where the run is."""
+
+    def mask(text: str) -> list[str]:
+        timeless = re.sub(r"\d+(\.\d+)? ?(s|seconds?|minutes?)\b( ago)?|just now", "<time>", text)
+        timeless = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", "<moment>", timeless)
+        places = re.compile(r"  (engine|events|output|loss curve|samples|everything|checkpoint|to go on|detail)  ")
+        lines = [line.rstrip() for line in timeless.splitlines() if not places.match(line)]
+        return [re.sub(r"(?<=\S) +", " ", line) for line in lines]  # columns are as wide as what was masked in them
+
+    return mask

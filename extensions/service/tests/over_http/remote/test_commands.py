@@ -1,0 +1,202 @@
+"""Every command about a job of a service says what it says of the same run on the machine where that lies."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+Command = Callable[..., Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runs(service: Any) -> dict[str, Any]:
+    """``alpha`` has succeeded, ``alps`` has failed; what their commands said."""
+    alps = service.job("alps", hyperparams={"fail_at": 2}, terminal=False)
+    failing = service.command("run", alps, "--json")
+    # Paths of the job start at its file, and what its options say at the working directory, as they do locally.
+    alpha = service.run("run", service.job("alpha", profiles={"long": {"max_steps": 6}}), "--profile", "long")
+    out, err = failing.communicate(timeout=180)
+    return {"alpha": alpha, "alps": type(alpha)(code=failing.returncode, out=out, err=err)}
+
+
+def result_of(service: Any, run_id: str) -> dict[str, Any]:
+    import orjson
+
+    return orjson.loads((service.runs / run_id / "result.json").read_bytes())
+
+
+class TestRun:
+    def test_shows_the_run_and_says_how_it_ended(self, service: Any, runs: Any) -> None:
+        said = runs["alpha"]
+        assert said.code == 0, said.err
+        assert said.out.splitlines()[0] == "succeeded  alpha"
+        assert f"  everything  {service.url}/v1/jobs/alpha" in said.out.splitlines()
+        assert f"  checkpoint  {service.url}/v1/jobs/alpha/checkpoints/6" in said.out.splitlines()
+        lines = said.err.splitlines()
+        assert lines[0] == f"alpha  submitted to {service.url}"
+        assert "alpha final checkpoint checkpoints/step-000006 saved" in said.err
+        assert lines[-1] == "alpha succeeded at step 6"
+
+    def test_exits_and_prints_json_as_a_run_of_this_machine_does(self, service: Any, runs: Any) -> None:
+        said = runs["alps"]
+        assert (said.code, said.json) == (1, result_of(service, "alps"))
+        assert said.json["error"]["message"] == "the loss has exploded"
+        assert said.err.splitlines() == [f"alps  submitted to {service.url}"], "its job has no reporter"
+
+    def test_of_a_bad_job_says_where_it_is_wrong(self, service: Any, there: Command) -> None:
+        """What this machine finds, what the service finds in it, and what it does not let others do."""
+        for keys, code, pointer in [
+            ({"max_steps": -1}, "value.range", "/max_steps"),
+            ({"trainer": "tyny"}, "plugin.unknown", "/trainer"),
+            ({"trainer": "mine:Trainer"}, "job.not_allowed", "/trainer"),
+            ({"weights": "w.pt"}, "job.not_allowed", "/weights"),
+        ]:
+            file = service.job("bad", **keys)
+            said = there("run", str(file), "--json")
+            assert said.code == 2
+            (error,) = said.json["errors"]
+            assert (error["code"], error["pointer"], error["file"]) == (code, pointer, str(file))
+        assert there("run", str(service.job("alpha")), "--json").json["errors"][0]["code"] == "job.exists"
+
+    def test_refuses_what_cannot_be_done_elsewhere(self, service: Any, there: Command) -> None:
+        file = str(service.job("never"))
+        for arguments in (
+            ["run", file, "--in-process"],
+            ["run", file, "--trace-hooks"],
+            ["resume", "alpha", "--set", "max_steps=9"],
+            ["cancel", "alpha", "--force"],
+        ):
+            said = there(*arguments)
+            assert (said.code, said.out) == (2, ""), arguments
+
+    def test_apart_exits_at_once(self, service: Any, there: Command) -> None:
+        said = there("run", str(service.job("quick", launcher="instant")), "--detach", "--json")
+        assert (said.code, said.json["run_id"], said.json["status"]) == (0, "quick", "submitted")
+        again = there("run", str(service.job("second", launcher="instant")), "--detach")
+        assert f"  logs        hostcore logs -f second --server {service.url}" in again.out.splitlines()
+
+
+class TestLooking:
+    def test_list(self, there: Command, here: Command, masked: Callable[[str], list[str]]) -> None:
+        for arguments in ["--status", "failed"], ["--trainer", "tiny", "--status", "failed"], ["--trainer", "other"]:
+            one, other = (
+                there("list", *arguments, "--json").json["runs"],
+                here("list", *arguments, "--json").json["runs"],
+            )
+            for run in [*one, *other]:
+                assert isinstance(run.pop("submitted_ms"), int)
+            assert one == other
+            assert masked(there("list", *arguments).out) == masked(here("list", *arguments).out)
+        run_ids = [run["run_id"] for run in there("list", "--json").json["runs"]]
+        assert set(run_ids) >= {"alpha", "alps"}
+        assert [run["run_id"] for run in there("list", "-n", "1", "--json").json["runs"]] == run_ids[:1]
+
+    @pytest.mark.parametrize("run_id", ["alpha", "alps"])
+    def test_status(
+        self, service: Any, there: Command, here: Command, masked: Callable[[str], list[str]], run_id: str
+    ) -> None:
+        one, other = there("status", run_id, "--json"), here("status", run_id, "--json")
+        assert (one.code, other.code) == (0, 0)
+        assert list(one.json) == list(other.json)
+        apart = {"submitted_ms", "directory"}
+        local = json.loads(service.hidden(other.out))
+        assert {k: v for k, v in one.json.items() if k not in apart} == {
+            k: v for k, v in local.items() if k not in apart
+        }
+        for options in ([], ["-v"], ["-f"]):
+            local_text = service.hidden(here("status", run_id, *options).out)
+            assert masked(there("status", run_id, *options).out) == masked(local_text)
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            [],
+            ["--json"],
+            ["-n", "2"],
+            ["--since", "3", "--json"],
+            ["--attempt", "1", "-n", "1"],
+            ["-f"],
+            ["-f", "-n", "1", "--json"],
+            ["--output"],
+            ["--output", "-f", "--rank", "0"],
+            ["--attempt", "7"],
+            ["--output", "--rank", "3"],
+        ],
+        ids=" ".join,
+    )
+    def test_logs(self, there: Command, here: Command, options: list[str]) -> None:
+        for run_id in ("alpha", "alps"):
+            one, other = there("logs", run_id, *options), here("logs", run_id, *options)
+            assert (one.code, one.out) == (other.code, other.out)
+            assert [line for line in other.err.splitlines() if "file:" not in line] == one.err.splitlines()
+
+    def test_the_beginning_of_a_run_id_is_enough(self, there: Command, here: Command) -> None:
+        assert there("status", "alph", "--json").json["run_id"] == "alpha"
+        for name, code in ("al", "run.ambiguous"), ("alfa", "run.unknown"), ("runs/alpha", "run.unknown"):
+            one, other = there("status", name, "--json"), here("status", name, "--json")
+            assert (one.code, other.code) == (2, 2)
+            assert one.json["errors"][0]["code"] == other.json["errors"][0]["code"] == code
+        assert "did you mean 'alpha'?" in there("status", "alphha", "--json").json["errors"][0]["hint"]
+
+
+class TestKnowingBefore:
+    def test_plugins(self, service: Any, there: Command, masked: Callable[[str], list[str]]) -> None:
+        local = service.run("plugins", "--json", "--server", "")
+        assert there("plugins", "--json").json == there("plugins", "list", "--json").json == local.json
+        assert {"tiny", "deaf"} <= {one["name"] for one in local.json["plugins"]}
+        assert there("plugins").out == service.run("plugins", "--server", "").out
+
+    def test_validate(self, service: Any, there: Command) -> None:
+        file = service.job("valid", dataset={"source": "mock", "num_rows": 64, "batch_size": 4})
+        one, other = there("validate", str(file), "--json"), service.run("validate", file, "--json", "--server", "")
+        assert (one.code, other.code) == (0, 0)
+        assert list(one.json) == list(other.json)
+        told, here = one.json, other.json
+        allowed = told["job"].pop("import_paths"), here["job"].pop("import_paths")
+        assert allowed == (False, True), "the operator of this service has not opened them"
+        assert {k: v for k, v in told.items() if k != "directory"} == {
+            k: v for k, v in here.items() if k != "directory"
+        }
+
+
+class TestEnded:
+    def test_cancelling_a_run_that_has_ended_changes_nothing(self, there: Command, here: Command) -> None:
+        for run_id in ("alpha", "alps"):
+            one, other = there("cancel", run_id, "--json"), here("cancel", run_id, "--json")
+            assert (one.code, one.json) == (other.code, other.json)
+            assert one.json["requested"] is False
+
+    def test_going_on_with_a_finished_run_does_nothing(self, there: Command) -> None:
+        said = there("resume", "alpha")
+        assert (said.code, said.out.splitlines()[0]) == (0, "succeeded  alpha  (finished before: nothing to do)")
+
+    def test_a_run_of_which_only_its_engine_knows_is_told_as_far_as_that_goes(self, service: Any) -> None:
+        said = service.run("run", service.job("afar", launcher="instant"), "--json")
+        assert (said.code, said.json["status"], said.json["final_checkpoint"]) == (0, "succeeded", None)
+        logs = service.run("logs", "afar")
+        assert (logs.code, logs.out) == (0, "")
+        assert logs.err.startswith("nothing of afar to show; it is succeeded")
+
+
+def test_the_token_never_shows(service: Any, there: Command) -> None:
+    for token in (None, "the-wrong-token-for-this-service"):
+        said = there("list", token=token, url=service.url)
+        assert said.code == 2
+        assert "the service wants a token" in said.err
+        assert "export TRAINER_API_TOKEN" in said.err
+        assert token is None or token not in said.err
+
+
+def test_a_wrong_address_is_one_error(there: Command, service: Any) -> None:
+    for url, code, says in [
+        ("http://127.0.0.1:9", 1, "does not answer: Connection refused"),
+        (service.url.replace("http", "https"), 1, "does not speak TLS"),
+        ("127.0.0.1:8321", 2, "its URL begins with http:// or https://"),
+        ("https://user:password@127.0.0.1", 2, "would end up in logs"),
+        (f"{service.url}/elsewhere", 2, "does not know what was asked"),
+    ]:
+        said = there("status", "alpha", url=url)
+        assert (said.code, said.out) == (code, ""), url
+        assert says in said.err
+        assert said.err.count("error:") == 1

@@ -1,0 +1,111 @@
+"""What commands make of the answers of a service about its runs."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.cli.folder_runs import FolderRun, FolderRuns
+from hostcore.cli.launched import LaunchedRun
+from hostcore.cli.run_client import RunClient, RunHandle, ServiceClient, SubmittedRun
+from hostcore_service.client.client import Client
+from hostcore_service.client.runs import ServiceRun, ServiceRuns, SubmittedJob
+
+JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1, "attempt": 1}
+NDJSON = {"Content-Type": "application/x-ndjson"}
+SSE = {"Content-Type": "text/event-stream"}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> str:
+    """A job file."""
+    path = tmp_path / "job.json"
+    path.write_text('{"trainer": "tiny", "max_steps": 1}')
+    return str(path)
+
+
+@pytest.mark.parametrize("checked", [{}, {"devices": ["cpu"]}])
+def test_a_check_without_what_is_printed_is_no_answer_of_a_service(
+    script: Callable, answer: Any, ask: Callable, job: str, checked: dict[str, Any]
+) -> None:
+    plan = {"plugins": [], "checked": checked, "unchecked": [], "launch": {"summary": "", "document": ""}}
+    found = {"job": {"trainer": "tiny", "max_steps": 1}, "plan": plan}
+    said = ask(script(answer(body=json.dumps(found).encode())), "validate", job, "--json")
+    assert (said.code, said.json["errors"][0]["code"]) == (2, "service.foreign")
+
+
+def test_a_job_that_could_not_be_checked_is_valid_as_far_as_that_goes(
+    script: Callable, answer: Any, ask: Callable, job: str
+) -> None:
+    plugins = [{"kind": "trainer", "name": "tiny", "distribution": "told", "version": "1.0"}]
+    launch = {"summary": "", "document": ""}
+    plan = {"plugins": plugins, "checked": None, "unchecked": ["the trainer is not installed here"], "launch": launch}
+    found = {"job": {"trainer": "tiny", "max_steps": 1, "run_id": "a"}, "plan": plan}
+    server = script(answer(body=json.dumps(found).encode()))
+    said = ask(server, "validate", job)
+    lines = [" ".join(line.split()) for line in said.out.splitlines()]
+    assert lines == ["valid a", f"run new, at {server.url}", "trainer tiny (told 1.0)"]
+    assert said.err == "warning: unchecked: the trainer is not installed here\n"
+
+
+def test_a_line_without_an_end_is_shown_below_the_last_lines(script: Callable, answer: Any, ask: Callable) -> None:
+    server = script(
+        answer(body=json.dumps(JOB).encode()),
+        answer(body=b'{"text":"one\\ntwo\\nno e","next":"1"}\n{"text":"nd","next":"2"}\n', headers=NDJSON),
+    )
+    assert ask(server, "logs", "a", "--output", "-n", "1").out == "two\nno end\n"
+
+
+def test_what_is_printed_meanwhile_goes_on_with_the_line_that_had_no_end(
+    script: Callable, answer: Any, ask: Callable
+) -> None:
+    server = script(
+        answer(body=json.dumps(JOB).encode()),
+        answer(body=b'{"text":"one\\nno e","next":"1"}\n', headers=NDJSON),
+        answer(body=b'data: {"text":"nd\\n","next":"2"}\n\nevent: end\ndata: {"status":"failed"}\n\n', headers=SSE),
+    )
+    said = ask(server, "logs", "a", "--output", "-f")
+    assert (said.code, said.out, said.err) == (0, "one\nno end\n", "")
+
+
+def test_whether_a_run_is_over_is_asked_anew_each_time(
+    script: Callable, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses = ("running", "running", "succeeded")
+    server = script(*[answer(body=json.dumps({**JOB, "status": status}).encode()) for status in statuses])
+    monkeypatch.setattr(Client, "of", lambda _url: server.client())
+    run = ServiceRuns(server.url).find("a")
+    assert [run.is_over(), run.is_over()] == [False, True]
+    assert (run.view().summary.status, server.slept) == ("succeeded", [])
+
+
+@pytest.mark.parametrize(
+    ("client", "protocol"),
+    [
+        (FolderRuns, RunClient),
+        (FolderRun, RunHandle),
+        (LaunchedRun, SubmittedRun),
+        (ServiceRuns, ServiceClient),
+        (ServiceRun, RunHandle),
+        (SubmittedJob, SubmittedRun),
+    ],
+)
+def test_each_client_is_declared_as_what_the_type_checker_compares_it_with(client: type, protocol: type) -> None:
+    assert protocol in client.__mro__
+
+
+@pytest.mark.parametrize("detail", ["its node is gone", ""])
+def test_a_run_that_was_followed_and_is_lost_is_a_failure(
+    script: Callable, answer: Any, ask: Callable, detail: str
+) -> None:
+    server = script(
+        answer(body=json.dumps(JOB).encode()),
+        answer(body=b"", headers=NDJSON),
+        answer(body=b'event: end\ndata: {"status":"lost"}\n\n', headers=SSE),
+        answer(body=json.dumps({**JOB, "status": "lost", "detail": detail}).encode()),
+    )
+    said = ask(server, "logs", "a", "-f")
+    assert (said.code, said.out) == (1, "")
+    assert said.err == f"error: a is lost: {detail or 'what has become of it is unknown'}\n"

@@ -1,0 +1,446 @@
+"""Launching and watching jobs, in SQLite and in PostgreSQL, with launchers that do what the tests told them."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine
+from waiting import wait_until
+
+from hostcore.events.writer import now_ms
+from hostcore.plugins.discover import Discovered
+from hostcore.plugins.launching import Launcher
+from hostcore.runs.attempts import claim_attempt
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.launch import Launch
+from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
+from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
+from hostcore_service.dispatch.dispatcher import Dispatcher
+from hostcore_service.dispatch.watching import look
+from hostcore_service.settings import Settings
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Jobs
+
+Make = Callable[..., StoredJob]
+Noted = Callable[[str], Sequence[str]]
+Start = Callable[..., Dispatcher]
+
+#: Short, for a lease that is to run out.
+LEASE_MS = 400
+#: Of the operator's file: the launcher ``slow`` waits for a file.
+UNTIL_GO: Mapping[str, Any] = {"launchers": {"slow": {"until_go": True}}}
+
+
+@pytest.fixture
+def start(service_here: Callable[..., Settings], installed: Discovered) -> Iterator[Start]:
+    """``start(jobs)``: a dispatcher that works."""
+    started: list[Dispatcher] = []
+
+    def begin(jobs: Jobs, *, longest_seconds: float = 60, **sections: Any) -> Dispatcher:
+        started.append(Dispatcher(jobs, service_here(**sections), installed, longest_seconds=longest_seconds))
+        started[-1].start()
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.stop()
+
+
+def wait(jobs: Jobs, run_id: str, **fields: Any) -> StoredJob:
+    """Wait until a job has some values; the job."""
+
+    def reached() -> StoredJob | None:
+        job = jobs.get(run_id)
+        return job if job and all(getattr(job, name) == value for name, value in fields.items()) else None
+
+    try:
+        found: StoredJob = wait_until(reached, f"{run_id} to have {fields}")
+    except AssertionError:
+        raise AssertionError(f"{jobs.get(run_id)} has not {fields}") from None
+    return found
+
+
+def go(noted: Noted, tmp_path: Path) -> None:
+    (tmp_path / "ledger" / "go").touch()
+
+
+def test_dispatchers_that_share_a_database_launch_each_job_once(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    for number in range(30):
+        jobs.add(a_job(f"job-{number}"))
+    start(jobs)
+    start(jobs)
+    for number in range(30):
+        wait(jobs, f"job-{number}", phase="ended", status="succeeded")
+
+    assert sorted(noted("calls")) == sorted(f"job-{number}.1" for number in range(30))
+
+
+def test_a_launcher_whose_engine_does_not_answer_is_asked_again(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    jobs.add(a_job(launcher="flaky"))
+    start(jobs, launchers={"flaky": {"times": 2}})
+    ended = wait(jobs, "a", phase="ended")
+
+    assert (ended.status, ended.failures) == ("succeeded", 0)
+    assert noted("calls") == ["a.1"] * 3
+    assert noted("started") == ["a.1"]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "says"), [("broken", "ZeroDivisionError"), ("refusing", "no such queue (ask its operator)")]
+)
+def test_a_job_that_its_launcher_does_not_take_has_failed(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, launcher: str, says: str
+) -> None:
+    jobs.add(a_job(launcher=launcher))
+    start(jobs)
+    ended = wait(jobs, "a", phase="ended", status="failed")
+
+    assert says in ended.detail
+    assert noted("calls") == ["a.1"]
+
+
+def test_a_job_whose_plugins_are_gone_has_failed(jobs: Jobs, start: Start, a_job: Make) -> None:
+    jobs.add(a_job(launcher="gone"))
+    start(jobs)
+
+    assert "'gone'" in wait(jobs, "a", phase="ended", status="failed").detail
+
+
+class Ahead:
+    """The time of a machine whose clocks can be put forward."""
+
+    def __init__(self) -> None:
+        self.ms = 0
+
+    def now_ms(self) -> int:
+        return now_ms() + self.ms
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.ms / 1000
+
+
+def test_a_launch_that_takes_long_stays_whose_it_is(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = Ahead()
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.now_ms", ahead.now_ms)
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.time", ahead)
+    jobs.add(a_job(launcher="slow"))
+    start(jobs, **UNTIL_GO)
+    start(jobs, **UNTIL_GO)
+    wait_until(lambda: noted("calls"), "the launch to begin")
+    until_ms = wait(jobs, "a", phase="launching").held_until_ms
+    for _ in range(3):  # half a lease each time
+        ahead.ms += jobs.leases.lease_ms // 2
+        wait_until(lambda: jobs.get("a").held_until_ms > until_ms, "the lease to be renewed")  # type: ignore[union-attr]  # noqa: B023
+        until_ms = wait(jobs, "a").held_until_ms
+    go(noted, tmp_path)
+
+    assert wait(jobs, "a", phase="ended").status == "succeeded"
+    assert noted("calls") == ["a.1"]
+
+
+def test_a_launcher_that_does_not_come_back_is_called_again_and_what_it_says_late_is_dropped(
+    engine: Engine,
+    start: Start,
+    a_job: Make,
+    noted: Noted,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jobs = Jobs(engine, lease_ms=LEASE_MS)
+    jobs.add(a_job(launcher="slow"))
+    start(jobs, longest_seconds=0.1, service={"launches_at_once": 1}, **UNTIL_GO)
+    wait_until(lambda: len(noted("calls")) >= 2, "a second call")
+    # Its room is free again meanwhile.
+    jobs.add(a_job("b"))
+    wait(jobs, "b", phase="ended", status="succeeded")
+    go(noted, tmp_path)
+
+    assert wait(jobs, "a", phase="ended").status == "succeeded"
+    wait_until(lambda: "what was found is dropped" in caplog.text, "the late call to be dropped")
+    assert set(noted("calls")) == {"a.1"} | {"b.1"}
+    assert noted("started").count("a.1") == 1
+
+
+def test_a_job_that_was_being_launched_when_its_service_died_is_launched_under_the_same_id(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    gone = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from hostcore_service.dispatch.dispatcher import holder_name; print(holder_name(7))",
+        ],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    # The lease is not over for long: that its holder has died is enough.
+    far = int(time.time() * 1000) + 10**8
+    jobs.add(a_job(phase="launching", holder=gone.stdout.strip(), held_until_ms=far))
+    start(jobs)
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert noted("calls") == ["a.1"]
+
+
+def test_a_job_that_may_have_been_launched_before_is_not_said_to_have_failed(
+    jobs: Jobs, start: Start, a_job: Make
+) -> None:
+    """Its launcher may have taken it, and now may not even ask: to resume what has failed would run it twice."""
+    jobs.add(a_job(launcher="refusing", phase="launching"))
+    dispatcher = start(jobs, service={"cancel_grace_seconds": 0.1})
+    wait_until(lambda: (jobs.get("a") or a_job()).failures > 1, "it to be asked again")
+    job = jobs.get("a")
+    assert job is not None
+    assert (job.phase, job.status) == ("launching", "submitted")
+    assert job.detail.startswith("it may run already, and its launcher is asked again: the engine knows no such queue")
+
+    jobs.request_cancel("a", "enough", now=int(time.time() * 1000))
+    dispatcher.wake()
+    assert wait(jobs, "a", phase="ended").status == "lost"
+
+
+def test_a_job_that_is_cancelled_before_it_is_launched_never_is(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted
+) -> None:
+    jobs.add(a_job())
+    jobs.request_cancel("a", "changed my mind", now=2000)
+    start(jobs)
+    ended = wait(jobs, "a", phase="ended")
+
+    assert (ended.status, ended.detail) == ("cancelled", "changed my mind")
+    assert noted("calls") == []
+
+
+def test_a_running_job_is_cancelled_through_its_launcher(jobs: Jobs, start: Start, a_job: Make, noted: Noted) -> None:
+    jobs.add(a_job(launcher="stuck"))
+    dispatcher = start(jobs)
+    wait(jobs, "a", status="running")
+    jobs.request_cancel("a", "enough", now=int(time.time() * 1000))
+    dispatcher.wake()
+
+    assert wait(jobs, "a", phase="ended").status == "cancelled"
+    assert noted("cancelled") == ["a.1"]
+
+
+def test_a_cancelled_job_whose_engine_never_answers_is_given_up_as_lost(jobs: Jobs, start: Start, a_job: Make) -> None:
+    jobs.add(a_job(launcher="flaky"))
+    dispatcher = start(jobs, launchers={"flaky": {"times": 10**9}}, service={"cancel_grace_seconds": 0.1})
+    wait_until(lambda: jobs.get("a").failures, "the engine not to answer")  # type: ignore[union-attr]
+    jobs.request_cancel("a", "enough", now=int(time.time() * 1000))
+    dispatcher.wake()
+    ended = wait(jobs, "a", phase="ended")
+
+    assert ended.status == "lost"
+    assert "out for lunch" in ended.detail
+
+
+def test_a_dispatcher_ends_although_a_launcher_does_not_come_back_and_leaves_the_job_to_the_next(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.STOP_SECONDS", 0.1)
+    jobs.add(a_job(launcher="slow"))
+    first = start(jobs, **UNTIL_GO)
+    wait_until(lambda: noted("calls"), "the launch to begin")
+    first.stop()
+    assert (left := jobs.get("a")) is not None
+    assert (left.phase, left.holder) == ("launching", None)
+    go(noted, tmp_path)
+    start(jobs)
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert noted("started") == ["a.1"]
+
+
+def test_what_is_claimed_while_a_dispatcher_ends_is_left_to_the_next(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore_service.dispatch.dispatcher.STOP_SECONDS", 0.1)
+    asked, answer = threading.Event(), threading.Event()
+    claim = jobs.leases.claim
+
+    def late(*arguments: Any, **more: Any) -> Any:
+        asked.set()
+        answer.wait(60)
+        return claim(*arguments, **more)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(jobs.leases, "claim", late)
+        first = start(jobs)
+        jobs.add(a_job())
+        assert asked.wait(60)
+        first.stop()
+    answer.set()
+    wait_until(lambda: not first._thread.is_alive(), "the first dispatcher to end")
+    assert (left := jobs.get("a")) is not None
+    assert (left.phase, left.holder, noted("calls")) == ("queued", None, [])
+    start(jobs)
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+
+
+def test_the_name_of_a_second_launch_is_not_that_of_another_job(
+    jobs: Jobs, start: Start, a_job: Make, tmp_path: Path
+) -> None:
+    jobs.add(a_job("a", launches=2, launch_id="a.0123456789abcdef"))
+    jobs.add(a_job("a-2"))
+    jobs.add(a_job("x" * 63, launches=1000, launch_id="x.0123456789abcdef"))
+    start(jobs)
+    for run_id in ("a", "a-2", "x" * 63):
+        wait(jobs, run_id, phase="ended")
+
+    names = [path.read_text() for path in (tmp_path / "ledger").glob("*.name")]
+    assert sorted(names) == ["a-2", "a-89abcdef", f"{'x' * 54}-89abcdef"]
+
+
+def test_a_database_that_goes_away_for_a_while_loses_nothing(
+    jobs: Jobs, start: Start, a_job: Make, noted: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sqlalchemy.exc import OperationalError
+
+    away, asked = threading.Event(), threading.Event()
+    away.set()
+    claim = jobs.leases.claim
+
+    def sometimes(*arguments: Any, **more: Any) -> Any:
+        if away.is_set():
+            asked.set()
+            raise OperationalError("SELECT", {}, Exception("it is away"))
+        return claim(*arguments, **more)
+
+    monkeypatch.setattr(jobs.leases, "claim", sometimes)
+    jobs.add(a_job())
+    start(jobs)
+    assert asked.wait(60)
+    away.clear()
+
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert noted("calls") == ["a.1"]
+
+
+def test_no_exception_ends_the_dispatching(
+    jobs: Jobs, start: Start, a_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = iter([ProcessLookupError("gone"), RuntimeError("can't start new thread")])
+    claim = jobs.leases.claim
+
+    def failing(*arguments: Any, **more: Any) -> Any:
+        for error in failures:
+            raise error
+        return claim(*arguments, **more)
+
+    monkeypatch.setattr(jobs.leases, "claim", failing)
+    start(jobs)
+    jobs.add(a_job("a"))
+    wait(jobs, "a", phase="ended", status="succeeded")
+    assert list(failures) == []
+
+
+def test_a_local_job_of_a_machine_that_is_gone_is_what_its_run_directory_says(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make
+) -> None:
+    settings = service_here(launchers={"local": {}})
+    folder = RunDirectory(settings.runs / "a")
+    folder.make()
+    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
+    details = {"host": "a-pod-that-was-replaced", "pid": 1, "started": "", "run_dir": str(folder.path), "log": ""}
+    handle = LaunchHandle(launcher="local", id="1", details={**details, "earlier_result": None})
+    Launch(attempt=1, submitted_ms=1, launch_id="a.1", handle=handle).write(folder.launch)
+    job = a_job("a", phase="launched", launcher="local", handle=handle, job={**a_job("a").job, "launcher": "local"})
+
+    seen = look(job, settings, installed)
+    assert (seen.phase, seen.status) == ("ended", "lost")
+    assert "another" in seen.detail or "this is" in seen.detail
+
+
+def test_the_end_of_an_earlier_launch_is_not_that_of_this_one(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = service_here()
+    folder = RunDirectory(settings.runs / "a")
+    folder.make()
+    RunRecord(job={"trainer": "tiny", "run_id": "a", "max_steps": 3}, job_dir="/").write(folder.record)
+    claim_attempt(folder.attempts, 1, process=ProcessIdentity.current(), started_ms=1)
+    RunResult(run_id="a", status="failed", exit_code=1, attempt=1, step=7, epoch=0, started_ms=1, ended_ms=1000).write(
+        folder.result
+    )
+    handle = LaunchHandle(launcher="stuck", id="a.2")
+    Launch(attempt=2, submitted_ms=2, launch_id="a.2", handle=handle).write(folder.launch)
+    told = LaunchStatus(status="failed", message="ImagePullBackOff")
+    monkeypatch.setattr(Launcher, "poll", lambda *_: told)
+
+    seen = look(a_job("a", phase="launched", launcher="stuck", handle=handle), settings, installed)
+    assert (seen.status, seen.detail, seen.exit_code) == ("failed", "ImagePullBackOff", None)
+    assert (seen.ended_ms or 0) > 1000
+
+
+def test_a_far_job_has_ended_when_its_mirror_was_brought_or_could_not_be_for_long(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Launcher, "sees_run_dir", False)
+    monkeypatch.setattr(Launcher, "poll", lambda *_: LaunchStatus(status="succeeded", exit_code=0))
+    monkeypatch.setattr("hostcore_service.dispatch.watching.refresh", lambda *_, **__: all_here)
+    job = a_job("a", phase="launched", launcher="stuck", handle=LaunchHandle(launcher="stuck", id="a.1"))
+    settings = service_here()
+
+    all_here = True
+    assert look(job, settings, installed).phase == "ended"
+    all_here = False
+    looks = 0
+    while job.phase != "ended":
+        job = look(job, settings, installed)
+        looks += 1
+    assert (looks, job.status, job.exit_code) == (6, "succeeded", 0)
+
+
+def test_a_far_job_has_not_ended_while_more_of_its_events_arrive(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = 20
+
+    def bring_a_piece(_: Any, directory: RunDirectory, **__: Any) -> bool:
+        directory.events.parent.mkdir(parents=True, exist_ok=True)
+        with directory.events.open("a") as log:
+            return log.write("piece\n") * pieces == log.tell()
+
+    monkeypatch.setattr(Launcher, "sees_run_dir", False)
+    monkeypatch.setattr(Launcher, "poll", lambda *_: LaunchStatus(status="succeeded", exit_code=0))
+    monkeypatch.setattr("hostcore_service.dispatch.watching.refresh", bring_a_piece)
+    job = a_job("a", phase="launched", launcher="stuck", handle=LaunchHandle(launcher="stuck", id="a.1"))
+    settings = service_here()
+
+    looks = 0
+    while job.phase != "ended":
+        job = look(job, settings, installed)
+        looks += 1
+    assert looks == pieces
+
+
+def test_what_a_job_writes_into_its_run_directory_keeps_nobody_from_cancelling_it(
+    service_here: Callable[..., Settings], installed: Discovered, a_job: Make, noted: Noted
+) -> None:
+    """It names another launcher, says that its directory is not seen, and that it was launched as another handle."""
+    settings = service_here()
+    folder = RunDirectory(settings.runs / "a")
+    folder.make()
+    other = LaunchHandle(launcher="refusing", id="another")
+    RunRecord(job={"trainer": "tiny", "run_id": "a", "launcher": "refusing"}, job_dir="/").write(folder.record)
+    Launch(attempt=1, submitted_ms=1, launch_id="a.1", handle=other, sees_run_dir=False).write(folder.launch)
+    job = a_job("a", phase="launched", launcher="stuck", handle=LaunchHandle(launcher="stuck", id="a.1"), cancel_ms=1)
+
+    folder.result.write_bytes(b"{")
+    look(job, settings, installed)
+    assert noted("cancelled") == ["a.1"]

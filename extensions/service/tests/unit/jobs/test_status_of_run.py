@@ -1,0 +1,224 @@
+"""How a job's run stands, whatever its job has written into its directory, and however often that is asked."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from hostcore.checkpoints.commit import commit
+from hostcore.events.codec import CorruptLog
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.history import History
+from hostcore.runs.record import RunRecord
+from hostcore_service.jobs import histories as histories_module
+from hostcore_service.jobs.histories import Histories
+
+
+def metrics(seq: int, loss: float) -> bytes:
+    event = {
+        "schema": "hostcore.event/1",
+        "seq": seq,
+        "time_ms": 1000 + seq,
+        "run_id": "a",
+        "attempt": 1,
+        "src": [0, 1, seq],
+        "event": "metrics",
+        "step": seq,
+        "epoch": 0,
+        "metrics": {"loss": loss},
+        "nonfinite": [],
+    }
+    return orjson.dumps(event) + b"\n"
+
+
+def add(directory: RunDirectory, *lines: bytes) -> None:
+    with directory.events.open("ab") as log:
+        log.writelines(lines)
+
+
+@pytest.fixture
+def directory(opened: Any) -> RunDirectory:
+    found: RunDirectory = opened.job(phase="launched", status="running", due_ms=2**50)
+    RunRecord(job={"trainer": "tiny"}, job_dir="/").write(found.record)
+    (found.attempts / "1.json").write_text("{}")
+    add(found, metrics(1, 0.5))
+    return found
+
+
+def run_of(opened: Any) -> dict[str, Any]:
+    found: dict[str, Any] = opened.get("/v1/jobs/a").json()["run"]
+    return found
+
+
+def test_a_log_is_read_once_however_often_its_job_is_looked_at(
+    opened: Any, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[int] = []
+    read_on = History.read_on
+
+    def noted(self: History) -> None:
+        began.append(self.offset)
+        read_on(self)
+
+    monkeypatch.setattr(History, "read_on", noted)
+    assert run_of(opened)["metrics"] == {"loss": 0.5}
+    size = directory.events.stat().st_size
+    assert run_of(opened)["metrics"] == {"loss": 0.5}
+    add(directory, metrics(2, 0.25))
+    assert run_of(opened)["metrics"] == {"loss": 0.25}
+    assert began == [0, size, size]
+
+
+def test_a_log_in_place_of_another_is_read_from_its_beginning(opened: Any, directory: RunDirectory) -> None:
+    add(directory, metrics(2, 0.25))
+    assert run_of(opened)["step"] == 2
+    other = directory.events.with_suffix(".new")
+    other.write_bytes(metrics(1, 4.0))
+    other.replace(directory.events)
+    assert (run_of(opened)["metrics"], run_of(opened)["step"]) == ({"loss": 4.0}, 1)
+    directory.events.write_bytes(b"")
+    assert run_of(opened)["metrics"] == {}
+
+
+def test_a_long_log_is_taken_in_over_several_looks(
+    opened: Any, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(histories_module, "_MOST_BYTES", 2 * len(metrics(10, 0.5)) - 8)  # the first line is shorter
+    add(directory, *(metrics(seq, 0.5) for seq in range(10, 15)))
+    assert [run_of(opened)["step"] for _ in range(4)] == [10, 12, 14, 14]
+
+
+class TestHistories:
+    @pytest.fixture
+    def folders(self, tmp_path: Path) -> Callable[[str], RunDirectory]:
+        def make(name: str) -> RunDirectory:
+            made = RunDirectory(tmp_path / "runs" / name)
+            made.make()
+            return made
+
+        return make
+
+    def test_are_those_of_the_runs_that_were_looked_at_last(self, folders: Callable[[str], RunDirectory]) -> None:
+        kept, made = Histories(runs=2), {name: folders(name) for name in "abc"}
+
+        def look(name: str) -> History:
+            with kept.of(made[name]) as history:
+                return history
+
+        first = {name: look(name) for name in "ab"}
+        assert look("a") is first["a"]
+        look("c")
+        assert look("a") is first["a"]
+        assert look("b") is not first["b"]
+
+    def test_are_begun_again_after_an_error(self, folders: Callable[[str], RunDirectory]) -> None:
+        kept, directory = Histories(), folders("a")
+        add(directory, metrics(1, 0.5), b'{"event":"run_failed"}\n')
+        for _ in range(2):
+            with pytest.raises(CorruptLog), kept.of(directory) as history:
+                history.read_on()
+
+    def test_are_read_by_one_thread_at_a_time(self, folders: Callable[[str], RunDirectory]) -> None:
+        kept, directory = Histories(), folders("a")
+        add(directory, *(metrics(seq, 0.5) for seq in range(1, 2000)))
+        inside, most = 0, 0
+
+        def look() -> None:
+            nonlocal inside, most
+            for _ in range(20):
+                with kept.of(directory) as history:
+                    inside += 1
+                    most = max(most, inside)
+                    history.read_on()
+                    assert len(list(history.status_events)) == 50
+                    inside -= 1
+
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert (most, inside) == (1, 0)
+
+
+@pytest.mark.parametrize("number", ["999999999", "9" * 200])
+def test_an_attempt_of_any_number_costs_no_more_than_another(opened: Any, directory: RunDirectory, number: str) -> None:
+    (directory.attempts / f"{number}.json").write_text("{}")
+    found = run_of(opened)
+    assert [one["attempt"] for one in found["attempts"]] == ([1, 999_999_999] if len(number) < 10 else [1])
+
+
+@pytest.mark.parametrize("path", ["config/run.json", "result.json", "lease.json", "logs/events.jsonl"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "wrong"])
+def test_whatever_lies_in_place_of_a_file_a_job_can_be_looked_at(
+    opened: Any, directory: RunDirectory, path: str, kind: str
+) -> None:
+    place = directory.path / path
+    place.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(place)
+    elif kind == "link":
+        place.symlink_to("/dev/zero")
+    elif kind == "folder":
+        place.mkdir()
+    else:
+        place.write_text('{"schema": "hostcore.run/1", "job": {"trainer": "x"}, "job_dir": "/", "attempt": "1"}\n')
+    answer = opened.get("/v1/jobs/a")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "running"
+
+
+def test_checkpoints_elsewhere_are_not_looked_at(opened: Any, directory: RunDirectory, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    commit(elsewhere, step=5, epoch=0, final=False, attempt=1, fill=lambda folder: None)
+    contract = {
+        "contract_version": "v1",
+        "trainer_plugin": "tiny",
+        "job_spec_path": "",
+        "checkpoints_dir": str(elsewhere),
+        "samples_dir": str(elsewhere),
+        "events_path": "",
+        "run_dir": str(directory.path),
+    }
+    directory.contract(1, 0).write_bytes(orjson.dumps(contract))
+    (elsewhere / "samples.png").write_text("for nobody else")
+
+    assert run_of(opened)["checkpoints"] == []
+    assert opened.get("/v1/jobs/a/checkpoints").json() == {"checkpoints": []}
+    assert opened.get("/v1/jobs/a/checkpoints/5").status_code == 404
+    assert "samples/samples.png" not in [one["path"] for one in opened.get("/v1/jobs/a/artifacts").json()["artifacts"]]
+    assert opened.get("/v1/jobs/a/artifacts/samples/samples.png").status_code == 404
+
+
+def test_what_was_printed_is_read_from_no_other_file(opened: Any, directory: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("for nobody else\n")
+    directory.rank_output(1, 0).symlink_to(tmp_path / "token")
+    directory.events.unlink()
+    directory.events.symlink_to(tmp_path / "token")
+    for name in ("logs", "events"):
+        answer = opened.get(f"/v1/jobs/a/{name}", Accept="application/x-ndjson")
+        assert (answer.status_code, answer.text) == (200, "")
+
+
+def test_the_files_of_checkpoints_are_opened_through_no_link(
+    opened: Any, directory: RunDirectory, tmp_path: Path
+) -> None:
+    def fill(folder: Path) -> None:
+        (folder / "state.json").write_text("for nobody else")
+
+    elsewhere = tmp_path / "elsewhere"
+    commit(elsewhere, step=5, epoch=0, final=False, attempt=1, fill=fill)
+    directory.checkpoints.rmdir()
+    directory.checkpoints.symlink_to(elsewhere)
+    assert opened.get("/v1/jobs/a/checkpoints/5/files/state.json").status_code == 404
+
+
+def test_a_start_that_is_taken_back_meanwhile_leaves_a_job_without_a_run(
+    opened: Any, directory: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(History, "read_on", lambda _: directory.remove())  # as the dispatcher does it in its own thread
+    assert run_of(opened) is None

@@ -1,0 +1,261 @@
+"""Opening databases: new ones, old ones, and what is none."""
+
+import os
+import sqlite3
+import stat
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from hostcore_service.store.database import DatabaseError, Readiness, open_database, writing
+from hostcore_service.store.jobs import Jobs
+from hostcore_service.store.tables import METADATA
+
+
+def test_the_migrations_make_the_tables_that_the_code_knows(engine: Engine) -> None:
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_a_database_of_the_first_version_is_migrated_with_its_jobs(
+    database_url: str, a_job: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        upgrade = command.upgrade
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0001"))
+        first = open_database(database_url)
+    Jobs(first).add(a_job("kept"))
+    first.dispose()
+    engine = open_database(database_url)
+
+    assert [job.run_id for job in Jobs(engine).leases.claim("me", now=10, limit=1)] == ["kept"]
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+    engine.dispose()
+
+
+def test_a_database_is_opened_again_with_what_it_has(database_url: str, a_job: object) -> None:
+    first = open_database(database_url)
+    Jobs(first).add(a_job("kept"))  # type: ignore[operator]
+    first.dispose()
+    second = open_database(database_url)
+
+    assert Jobs(second).get("kept") is not None
+    second.dispose()
+
+
+def test_services_that_start_at_once_make_one_database(database_url: str) -> None:
+    opened: list[Engine | Exception] = []
+
+    def start() -> None:
+        try:
+            opened.append(open_database(database_url))
+        except Exception as error:  # noqa: BLE001 - for the assertion below
+            opened.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(isinstance(one, Engine) for one in opened), opened
+    for one in opened:
+        one.dispose()
+
+
+def test_a_new_file_that_another_service_is_writing_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    other = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # no timeout makes the switch of the journal's mode wait for this
+    done = threading.Timer(0.3, other.execute, ["COMMIT"])
+    done.start()
+    open_database(f"sqlite:///{file}").dispose()
+    done.join()
+    other.close()
+
+
+def test_a_database_of_a_later_version_is_not_touched(database_url: str) -> None:
+    engine = open_database(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    engine.dispose()
+
+    with pytest.raises(DatabaseError, match="9999") as raised:
+        open_database(database_url)
+    assert "later hostcore" in (raised.value.hint or "")
+
+
+def test_a_database_file_that_is_none_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    file.write_bytes(b"this is not SQLite" * 1000)
+
+    with pytest.raises(DatabaseError, match="not a database"):
+        open_database(f"sqlite:///{file}")
+    assert file.read_bytes() == b"this is not SQLite" * 1000
+
+
+def test_a_database_that_was_cut_off_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    open_database(f"sqlite:///{file}").dispose()
+    file.write_bytes(file.read_bytes()[:5000])
+
+    with pytest.raises(DatabaseError, match=r"jobs\.sqlite cannot be used"):
+        open_database(f"sqlite:///{file}")
+
+
+def test_a_place_where_no_database_can_be_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+
+    for place in (tmp_path / "file" / "jobs.sqlite", tmp_path / "folder"):
+        with pytest.raises(DatabaseError, match="cannot be used"):
+            open_database(f"sqlite:///{place}")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_database_that_this_user_may_not_write_is_told_so(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    open_database(f"sqlite:///{file}").dispose()
+    file.chmod(stat.S_IRUSR)
+
+    with pytest.raises(DatabaseError, match="readonly"):
+        open_database(f"sqlite:///{file}")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jobs.sqlite",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mysql://host/jobs",
+        "postgresql+asyncpg://host/jobs",
+        "postgresql+nothing://host/jobs",
+        "postgresql+psycopg://host:port/jobs",
+        "\0",
+    ],
+)
+def test_what_is_no_url_of_a_database_is_told_so(url: str) -> None:
+    with pytest.raises(DatabaseError, match="cannot be used") as raised:
+        open_database(url)
+    assert "postgresql+psycopg" in (raised.value.hint or "")
+
+
+def test_a_server_that_does_not_answer_is_told_without_its_password() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(DatabaseError, match="cannot be used") as raised:
+        open_database("postgresql+psycopg://me:correct-horse@127.0.0.1:1/jobs")
+    assert "correct-horse" not in f"{raised.value.message} {raised.value.hint}"
+
+
+def test_what_was_recorded_is_on_the_disk(tmp_path: Path) -> None:
+    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    with engine.connect() as connection:
+        assert connection.execute(text("PRAGMA synchronous")).scalar_one() == 2  # FULL
+        assert connection.execute(text("PRAGMA journal_mode")).scalar_one() == "wal"
+    engine.dispose()
+    assert sqlite3.connect(tmp_path / "jobs.sqlite").execute("SELECT count(*) FROM jobs").fetchone() == (0,)
+
+
+def _is_ready(engine: Engine) -> bool:
+    try:
+        Readiness(engine).require()
+    except DatabaseError as error:
+        assert "/" not in error.message, "it names a place of this machine"
+        return False
+    return True
+
+
+def test_a_deleted_file_is_noticed_and_is_not_made_anew(tmp_path: Path, a_job: Any) -> None:
+    file = tmp_path / "jobs.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    jobs = Jobs(engine)
+    jobs.add(a_job("before"))
+    assert _is_ready(engine)
+    for path in tmp_path.glob("jobs.sqlite*"):
+        path.unlink()
+
+    assert not _is_ready(engine)
+    for call in (lambda: jobs.add(a_job("after")), lambda: jobs.get("before"), jobs.run_ids):
+        with pytest.raises(SQLAlchemyError):
+            call()
+    assert not file.exists()
+    engine.dispose()
+
+
+def test_a_file_that_is_deleted_before_the_commit_takes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    with pytest.raises(SQLAlchemyError), writing(engine) as connection:
+        connection.execute(text("DELETE FROM jobs"))
+        file.unlink()
+    engine.dispose()
+
+
+def test_a_file_that_is_put_back_is_used_again(tmp_path: Path, a_job: Any) -> None:
+    file, backup = tmp_path / "jobs.sqlite", tmp_path / "backup.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    jobs = Jobs(engine)
+    jobs.add(a_job("backed-up"))
+    with sqlite3.connect(file) as source, sqlite3.connect(backup) as target:
+        source.backup(target)
+    source.close()
+    target.close()
+    jobs.add(a_job("later"))
+    for path in tmp_path.glob("jobs.sqlite*"):
+        path.unlink()
+    assert not _is_ready(engine)
+    backup.rename(file)
+
+    assert _is_ready(engine)
+    assert jobs.run_ids() == {"backed-up"}
+    jobs.add(a_job("after"))
+    engine.dispose()
+
+
+def test_an_empty_file_in_its_place_is_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.sqlite"
+    engine = open_database(f"sqlite:///{file}")
+    for path in tmp_path.glob("jobs.sqlite*"):
+        path.unlink()
+    file.touch()
+    assert not _is_ready(engine)
+    engine.dispose()
+
+
+def test_a_server_that_can_only_be_read_is_not_ready(postgres: str, tmp_path: Path) -> None:
+    name = "only_read"
+    server = create_engine(postgres.format(database="postgres"), isolation_level="AUTOCOMMIT")
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    engine = open_database(postgres.format(database=name))
+    assert _is_ready(engine)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    engine.dispose()
+    assert not _is_ready(engine)
+    with server.connect() as connection:
+        connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
+    assert not _is_ready(engine)
+    engine.dispose()
+    server.dispose()
+
+
+def test_probes_ask_a_database_once_a_second(tmp_path: Path) -> None:
+    now = iter([0.0, 0.0, 0.9, 1.0, 1.0])
+    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    readiness = Readiness(engine, clock=lambda: next(now))
+    readiness.require()
+    (tmp_path / "jobs.sqlite").unlink()
+    readiness.require()
+    with pytest.raises(DatabaseError):
+        readiness.require()
+    engine.dispose()

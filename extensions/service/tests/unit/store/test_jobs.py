@@ -1,0 +1,280 @@
+"""The table of jobs, in SQLite and in PostgreSQL."""
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+
+from hostcore_hookspecs.launcher import LaunchHandle
+from hostcore_service.store.job import StoredJob
+from hostcore_service.store.jobs import Filter, JobExists, Jobs, ListPosition, TooManyJobs
+
+Make = Callable[..., StoredJob]
+
+
+def listed(jobs: Jobs, **wanted: Any) -> list[str]:
+    return [job.run_id for job in jobs.page(Filter(**wanted), after=None, limit=100)]
+
+
+def at_once(count: int, call: Callable[[int], Any]) -> list[Any]:
+    """Call something in many threads that begin together; what came back or was raised, in order."""
+    results: list[Any] = [None] * count
+    barrier = threading.Barrier(count)
+
+    def one(number: int) -> None:
+        barrier.wait()
+        try:
+            results[number] = call(number)
+        except Exception as error:  # noqa: BLE001 - for the test to look at
+            results[number] = error
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_a_job_comes_back_as_it_was_recorded(jobs: Jobs, a_job: Make) -> None:
+    job = a_job(
+        labels={"team": "maps"},
+        owner="Zoë",
+        idempotency_key="k",
+        request_sha256="0" * 64,
+        phase="launched",
+        handle=LaunchHandle(launcher="x", id="7", details={"queue": ["a", 1.5, None]}),
+        max_steps=2**63 - 1,
+        exit_code=3_221_225_786,
+    )
+
+    assert jobs.add(job) == job
+    assert jobs.get("a") == job
+    assert jobs.by_name("a") == job
+    assert jobs.by_key("token", "k") == job
+    assert jobs.get("b") is None
+
+
+def test_text_that_no_database_keeps_is_kept_as_far_as_it_goes(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job())
+    (mine,) = jobs.leases.claim("me", now=5, limit=1)
+
+    assert jobs.leases.release(mine, attrs.evolve(mine, detail="a\0b \udcff c"), now=6, due_ms=7)
+    assert (found := jobs.get("a")) is not None
+    assert found.detail == "a\N{REPLACEMENT CHARACTER}b ? c"
+
+
+def test_a_run_id_and_a_name_are_given_once(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job("a"))
+
+    with pytest.raises(JobExists, match="with the run_id 'a'"):
+        jobs.add(a_job("a", name="other"))
+    with pytest.raises(JobExists, match="named 'a'"):
+        jobs.add(a_job("b", name="a"))
+    assert listed(jobs) == ["a"]
+
+
+def test_of_many_with_one_idempotency_key_one_is_recorded(jobs: Jobs, a_job: Make) -> None:
+    results = at_once(12, lambda n: jobs.add(a_job(f"job-{n}", idempotency_key="once", labels={"k": "v"})))
+
+    assert len(listed(jobs)) == 1
+    assert {job.run_id for job in results} == set(listed(jobs, labels=[("k", "v")]))
+
+
+def test_the_same_key_of_somebody_else_is_another_key(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job("a", idempotency_key="k"))
+    jobs.add(a_job("b", idempotency_key="k", principal="somebody"))
+
+    assert sorted(listed(jobs)) == ["a", "b"]
+
+
+def test_no_more_jobs_are_open_than_may_be_however_many_come_at_once(jobs: Jobs, a_job: Make) -> None:
+    results = at_once(12, lambda n: jobs.add(a_job(f"job-{n}"), most_open=5))
+
+    assert sum(isinstance(one, TooManyJobs) for one in results) == 7
+    assert len(listed(jobs)) == 5
+
+
+def test_a_request_that_comes_again_is_not_one_job_more(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job("a", idempotency_key="k"), most_open=1)
+
+    assert jobs.add(a_job("b", idempotency_key="k"), most_open=1).run_id == "a"
+    with pytest.raises(TooManyJobs):
+        jobs.add(a_job("c"), most_open=1)
+
+
+def test_pages_show_every_job_once_while_others_are_added(jobs: Jobs, a_job: Make, seed: int) -> None:
+    rng = random.Random(seed)
+    # Many in the same millisecond: the run id decides there.
+    there = [f"job-{n}" for n in rng.sample(range(1000), 60)]
+    for run_id in there:
+        jobs.add(a_job(run_id, submitted_ms=rng.randrange(4)))
+    seen: list[str] = []
+    after = None
+    while page := jobs.page(Filter(), after=after, limit=7):
+        seen += [job.run_id for job in page]
+        after = ListPosition(submitted_ms=page[-1].submitted_ms, run_id=page[-1].run_id)
+        jobs.add(a_job(f"late-{len(seen)}", submitted_ms=5))
+
+    assert sorted(seen) == sorted(there)
+
+
+def test_a_page_shows_labels_without_reading_the_jobs(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job("a", labels={"team": "maps", "a": "ä"}))
+    jobs.add(a_job("b"))
+
+    page = jobs.page(Filter(), after=None, limit=2)
+    assert {job.run_id: dict(job.labels) for job in page} == {"a": {"a": "ä", "team": "maps"}, "b": {}}
+    assert not hasattr(page[0], "job")
+
+
+def test_filters_find_what_is_exactly_so(jobs: Jobs, a_job: Make) -> None:
+    hostile = "x' OR '1'='1"
+    jobs.add(a_job("a", status="running", owner="Ann", labels={"team": "maps", hostile: "%_\\"}))
+    jobs.add(a_job("b", status="failed", owner="ann", trainer="other", labels={"team": "Maps"}))
+
+    assert listed(jobs, statuses=["running", "lost"]) == ["a"]
+    assert listed(jobs, owner="ann") == ["b"]
+    assert listed(jobs, trainer="other") == ["b"]
+    assert listed(jobs, labels=[("team", "maps")]) == ["a"]
+    assert listed(jobs, labels=[("team", "maps"), (hostile, "%_\\")]) == ["a"]
+    assert listed(jobs, labels=[("team", "maps"), ("team", "Maps")]) == []
+    for nothing in ({"owner": hostile}, {"labels": [("team", "m%")]}, {"labels": [("team", hostile)]}, {"owner": ""}):
+        assert listed(jobs, **nothing) == []
+
+
+def test_a_claimed_job_is_nobody_elses_until_its_lease_is_over(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job())
+    (first,) = jobs.leases.claim("first", now=10, limit=5)
+
+    assert jobs.leases.claim("second", now=10 + jobs.leases.lease_ms - 1, limit=5) == []
+    jobs.leases.renew([first], now=20)
+    assert jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5) == []
+    (second,) = jobs.leases.claim("second", now=20 + jobs.leases.lease_ms, limit=5)
+    assert second.holder == "second"
+
+
+def test_jobs_of_this_machine_wait_for_room_and_those_of_engines_do_not(jobs: Jobs, a_job: Make) -> None:
+    for number in range(3):
+        jobs.add(a_job(f"here-{number}", launcher="local", submitted_ms=number))
+    jobs.add(a_job("there", launcher="slurm", submitted_ms=9))
+
+    claimed = jobs.leases.claim("me", now=10, limit=8, local_at_once=2)
+    assert sorted(job.run_id for job in claimed) == ["here-0", "here-1", "there"]
+    assert jobs.leases.claim("me", now=11, limit=8, local_at_once=2) == []
+
+    first = next(job for job in claimed if job.run_id == "here-0")
+    jobs.leases.release(first, attrs.evolve(first, phase="launched"), now=12, due_ms=99)
+    assert jobs.leases.claim("me", now=13, limit=8, local_at_once=2) == []
+    jobs.request_cancel("here-2", "no longer needed", now=14)
+    assert [job.run_id for job in jobs.leases.claim("me", now=15, limit=8, local_at_once=2)] == ["here-2"]
+
+
+def test_claimed_are_those_that_are_due_the_longest_whatever_else_there_is(jobs: Jobs, a_job: Make, seed: int) -> None:
+    rng = random.Random(seed)
+    moments = rng.sample(range(200), 120)  # no two are due or submitted at the same moment
+    there = []
+    for moment in moments:
+        held = {"holder": "another", "held_until_ms": rng.choice([90, 900])} if rng.random() < 0.2 else {}
+        there.append(
+            a_job(
+                f"job-{moment}",
+                launcher=rng.choice(["local", "hostcore-builtin-plugins/local", "slurm", "a", "z"]),
+                phase=rng.choice(["queued", "queued", "launching", "launched", "ended"]),
+                cancel_ms=rng.choice([None, None, 1]),
+                due_ms=moment,
+                submitted_ms=200 - moment,
+                **held,
+            )
+        )
+    for job in there:
+        jobs.add(job)
+
+    def is_local(job: StoredJob) -> bool:
+        return job.launcher.endswith("local")
+
+    def waits(job: StoredJob) -> bool:
+        return is_local(job) and job.phase == "queued" and job.cancel_ms is None
+
+    begun = sum(is_local(job) and job.phase in ("launching", "launched") for job in there)
+    begun += sum(is_local(job) and job.phase == "queued" and job.held_until_ms > 100 for job in there)
+    due = [job for job in there if job.phase != "ended" and job.due_ms <= 100 and job.held_until_ms <= 100]
+    due.sort(key=lambda job: job.due_ms)
+    waiting = [job for job in due if waits(job)][:2]
+    wanted = sorted([job for job in due if not waits(job)] + waiting, key=lambda job: job.due_ms)[:12]
+    claimed = jobs.leases.claim("me", now=100, limit=12, local_at_once=begun + 2)
+    assert {job.run_id for job in claimed} == {job.run_id for job in wanted}
+
+
+def test_what_is_written_after_the_lease_was_lost_is_dropped(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job())
+    (first,) = jobs.leases.claim("first", now=10, limit=5)
+    (second,) = jobs.leases.claim("second", now=10 + jobs.leases.lease_ms, limit=5)
+
+    assert not jobs.leases.release(first, first.ended("failed", "", ended_ms=9), now=9, due_ms=9)
+    jobs.leases.renew([first], now=10**6)
+    jobs.leases.let_go([first], now=0)
+    assert jobs.leases.write(second, attrs.evolve(second, phase="launching"), now=99)
+    assert (found := jobs.get("a")) is not None
+    assert (found.phase, found.status, found.holder) == ("launching", "submitted", "second")
+    assert found.held_until_ms == 99 + jobs.leases.lease_ms
+
+
+def test_jobs_of_a_dead_holder_are_free_at_once(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job("a"))
+    jobs.add(a_job("b"))
+    jobs.leases.claim("dead", now=10, limit=1)
+    jobs.leases.claim("alive", now=10, limit=1)
+
+    assert sorted(jobs.leases.holders()) == ["alive", "dead"]
+    jobs.leases.forget(["dead"])
+    assert len(jobs.leases.claim("next", now=11, limit=5)) == 1
+
+
+def test_of_many_that_claim_at_once_each_job_goes_to_one(jobs: Jobs, a_job: Make) -> None:
+    for number in range(20):
+        jobs.add(a_job(f"job-{number}"))
+    results = at_once(6, lambda n: jobs.leases.claim(f"holder-{n}", now=10, limit=20))
+
+    claimed = [job.run_id for result in results for job in result]
+    assert sorted(claimed) == sorted(f"job-{number}" for number in range(20))
+
+
+def test_of_many_that_claim_at_once_this_machine_gets_no_more_than_it_has_room_for(jobs: Jobs, a_job: Make) -> None:
+    for number in range(12):
+        jobs.add(a_job(f"job-{number}", launcher="local"))
+    results = at_once(6, lambda n: jobs.leases.claim(f"holder-{n}", now=10, limit=20, local_at_once=3))
+
+    assert sum(len(result) for result in results) == 3
+
+
+def test_a_wish_to_cancel_that_comes_while_somebody_is_busy_is_looked_at_at_once(jobs: Jobs, a_job: Make) -> None:
+    jobs.add(a_job())
+    (busy,) = jobs.leases.claim("me", now=10, limit=1)
+    jobs.request_cancel("a", "no longer needed", now=11)
+    jobs.request_cancel("a", "another reason", now=12)
+    jobs.leases.release(busy, attrs.evolve(busy, phase="launched"), now=13, due_ms=10_000)
+
+    (again,) = jobs.leases.claim("me again", now=14, limit=1)
+    assert (again.cancel_reason, again.cancel_ms) == ("no longer needed", 11)
+
+
+def test_cancelling_what_has_ended_changes_nothing(jobs: Jobs, a_job: Make) -> None:
+    ended = a_job(phase="ended", status="succeeded", ended_ms=3)
+    jobs.add(ended)
+
+    assert jobs.request_cancel("a", "too late", now=9) == ended
+    assert jobs.request_cancel("b", "nobody", now=9) is None
+
+
+def test_of_many_that_resume_one_job_one_does(jobs: Jobs, a_job: Make) -> None:
+    ended = a_job(phase="ended", status="failed")
+    jobs.add(ended)
+    results = at_once(8, lambda n: jobs.relaunch(ended, ended.queued_again(ended.job, f"a.{n}", now=5)))
+
+    assert results.count(True) == 1
+    assert (found := jobs.get("a")) is not None
+    assert found.launch_id == f"a.{results.index(True)}"

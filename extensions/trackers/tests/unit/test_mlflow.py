@@ -1,0 +1,131 @@
+"""What needs no server of MLflow's: which calls are made, and what answers mean.
+
+``extensions/trackers/tests/e2e`` has the real one.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from waiting import wait_until
+
+from hostcore_hookspecs import FatalError, InvalidSettings, Job, Secret, TransientError
+from hostcore_hookspecs.events import Metrics
+from hostcore_trackers.mlflow import MlflowReporter
+from hostcore_trackers.mlflow_run import safe_name
+
+Course = Any
+MakeCourse = Callable[..., Course]
+Receiver = Any
+Answer = Callable[..., Any]
+
+EXPERIMENT = b'{"experiment": {"experiment_id": "7", "lifecycle_stage": "active"}}'
+RUN = b'{"runs": [{"info": {"run_id": "abc"}}]}'
+KNOWN = b'{"run": {"data": {"params": []}}}'
+
+
+def opened(run: Course, receiver: Receiver, **settings: Any) -> MlflowReporter:
+    uri = receiver.url.removesuffix("/hook")
+    reporter = MlflowReporter(settings=MlflowReporter.Settings(tracking_uri=uri, **settings))
+    reporter.open(run.ctx())
+    return reporter
+
+
+def paths(receiver: Receiver) -> list[str]:
+    return [request.path.partition("?")[0].removeprefix("/api/2.0/mlflow/") for request in receiver.requests]
+
+
+def test_a_run_is_looked_for_once_and_each_event_is_sent_by_itself(
+    course: MakeCourse, receiver: Receiver, answer: Answer
+) -> None:
+    run = course(job=Job(trainer="flights"))
+    receiver.answers += [answer(body=body) for body in (EXPERIMENT, RUN, KNOWN, b"{}", b"{}", b"{}")]
+    reporter = opened(run, receiver, token=Secret("t0ken"))
+    for step in (1, 2):
+        reporter.report_event(run.tell(Metrics(metrics={"train/loss": 0.5, "bad": None}), step=step))
+    assert paths(receiver) == [
+        "experiments/get-by-name", "runs/search", "runs/get", "runs/log-batch", "runs/log-batch", "runs/log-batch",
+    ]  # fmt: skip
+    assert "experiment_name=flights" in receiver.requests[0].path
+    assert receiver.requests[-1].json == {
+        "run_id": "abc",
+        "metrics": [
+            {"key": "train/loss", "value": 0.5, "timestamp": 1_700_000_001_000, "step": 2},
+            {"key": "bad", "value": "NaN", "timestamp": 1_700_000_001_000, "step": 2},
+        ],
+    }
+    assert {request.headers["authorization"] for request in receiver.requests} == {"Bearer t0ken"}
+
+
+def test_more_metrics_than_a_request_takes_are_several_requests(
+    course: MakeCourse, receiver: Receiver, answer: Answer
+) -> None:
+    run = course()
+    receiver.answers += [answer(body=body) for body in (EXPERIMENT, RUN, KNOWN)] + [answer(body=b"{}")] * 9
+    metrics: dict[str, float | None] = {f"m{index}": 1.0 for index in range(2500)}
+    opened(run, receiver).report_event(run.tell(Metrics(metrics=metrics), step=1))
+    batches = [request.json["metrics"] for request in receiver.requests if b'"metrics"' in request.body]
+    assert [len(batch) for batch in batches] == [1000, 1000, 500]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_what_may_pass_is_transient(status: int, course: MakeCourse, receiver: Receiver, answer: Answer) -> None:
+    run = course()
+    receiver.answers.append(
+        answer(status=status, headers={"Retry-After": "17"}, body=b'{"error_code": "BUSY", "message": "busy"}')
+    )
+    with pytest.raises(TransientError, match=f"answered {status} to experiments/get-by-name: busy") as caught:
+        opened(run, receiver).report_event(run.tell(Metrics(metrics={"train/loss": 1.0}), step=1))
+    assert caught.value.retry_after_seconds == 17
+    assert len(receiver.requests) == 1  # trying again is the host's business
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_what_cannot_pass_is_fatal(status: int, course: MakeCourse, receiver: Receiver, answer: Answer) -> None:
+    run = course()
+    receiver.answers.append(answer(status=status, body=b'{"error_code": "NO", "message": "no"}'))
+    with pytest.raises(FatalError, match=f"answered {status} .*: no"):
+        opened(run, receiver).report_event(run.tell(Metrics(metrics={"train/loss": 1.0}), step=1))
+
+
+def test_no_answer_is_transient_after_the_timeout(course: MakeCourse, receiver: Receiver) -> None:
+    run = course()
+    receiver.may_answer.clear()
+    with pytest.raises(TransientError, match="cannot reach the MLflow server"):
+        opened(run, receiver, timeout_seconds=0.2).report_event(run.tell(Metrics(metrics={"a": 1.0}), step=1))
+    wait_until(lambda: receiver.requests, "the server to have read it")
+    assert len(receiver.requests) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[1]"])
+def test_an_answer_that_is_not_mlflows_is_an_error(
+    body: bytes, course: MakeCourse, receiver: Receiver, answer: Answer
+) -> None:
+    run = course()
+    receiver.answers.append(answer(body=body))
+    with pytest.raises(TransientError, match="is not from MLflow"):
+        opened(run, receiver).report_event(run.tell(Metrics(metrics={"a": 1.0}), step=1))
+
+
+def test_a_name_that_mlflow_would_refuse_is_made_one_that_it_takes() -> None:
+    assert safe_name("val/loss (top-5) @ 10%") == "val/loss _top-5_ _ 10_"
+    assert len(safe_name("x" * 500)) == 250
+
+
+@pytest.mark.parametrize(
+    ("settings", "pointer"),
+    [
+        ({"tracking_uri": "sqlite:///mlflow.db"}, "/tracking_uri"),
+        ({"tracking_uri": "http://user:pw@h"}, "/tracking_uri"),
+        ({"tracking_uri": "http://h", "username": "me"}, "/username"),
+        (
+            {"tracking_uri": "http://h", "username": "me", "password": Secret("s3cret"), "token": Secret("t0ken")},
+            "/token",
+        ),
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], pointer: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        MlflowReporter(settings=MlflowReporter.Settings(**settings))
+    assert caught.value.pointer == pointer

@@ -1,0 +1,1 @@
+"""The trainer ``transformers``: models of Hugging Face transformers, trained by hostcore."""

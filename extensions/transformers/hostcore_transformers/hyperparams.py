@@ -1,0 +1,123 @@
+"""What a job may set: the model, the text, the optimizer."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import attrs
+from annotated_types import Ge, Gt, Le, Lt
+
+from hostcore_hookspecs import InvalidSettings
+
+Task = Literal["causal-lm", "masked-lm", "sequence-classification"]
+
+
+@attrs.frozen(kw_only=True)
+class Lora:
+    """Low-rank adapters (Hu et al., arXiv:2106.09685), by peft. They alone are trained and stored."""
+
+    #: The rank of the adapters' matrices.
+    rank: Annotated[int, Gt(0)] = 8
+    #: The adapters' output is scaled by ``alpha / rank``.
+    alpha: Annotated[float, Gt(0)] = 16.0
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    #: Names of the layers that get adapters, as the model calls them; empty: those that peft knows for it.
+    target_modules: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Hyperparams:
+    """The job's ``hyperparams``."""
+
+    task: Task = attrs.field(default="causal-lm", metadata={"help": "What the model learns."})
+    model: Path | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "A folder with `config.json` and weights, as `save_pretrained` writes it. None: the input `model` "
+            "of the job, or `config`."
+        },
+    )
+    config: Mapping[str, Any] = attrs.field(
+        factory=dict,
+        metadata={
+            "help": 'A model with new weights: `{"model_type": "llama", "hidden_size": 64}`, as transformers names it.'
+        },
+    )
+    tokenizer: Path | None = attrs.field(
+        default=None, metadata={"help": "A folder with the tokenizer. None: the model's, or the input `tokenizer`."}
+    )
+    attention: Literal["eager", "sdpa", "flash_attention_2"] | None = attrs.field(
+        default=None, metadata={"help": "How attention is computed. None: as transformers chooses."}
+    )
+    gradient_checkpointing: bool = attrs.field(
+        default=False, metadata={"help": "Compute activations again in the backward pass: less memory, more time."}
+    )
+    lora: Lora | None = attrs.field(default=None, metadata={"help": "Train adapters, and leave the model as it is."})
+
+    text_column: str = attrs.field(default="text", metadata={"help": "The column with the text."})
+    messages_column: str = attrs.field(
+        default="",
+        metadata={"help": "In place of text: a column of conversations, for the tokenizer's chat template."},
+    )
+    label_column: str = attrs.field(
+        default="label", metadata={"help": "For `sequence-classification`: the column with the class, an integer."}
+    )
+    num_labels: Annotated[int, Gt(1)] = attrs.field(
+        default=2, metadata={"help": "For `sequence-classification`: how many classes there are."}
+    )
+    max_length: Annotated[int, Gt(1)] = attrs.field(
+        default=512, metadata={"help": "Tokens of a text; longer ones are cut. With `packing`: of a block."}
+    )
+    append_eos: bool = attrs.field(
+        default=True, metadata={"help": "For `causal-lm`: end each text with the token that says so."}
+    )
+    packing: bool = attrs.field(
+        default=False,
+        metadata={
+            "help": "For `causal-lm`: texts one after the other, cut into blocks of `max_length`; no token is lost."
+        },
+    )
+    mask_probability: Annotated[float, Gt(0), Lt(1)] = attrs.field(
+        default=0.15, metadata={"help": "For `masked-lm`: the share of tokens to be predicted."}
+    )
+
+    learning_rate: Annotated[float, Gt(0)] = attrs.field(default=5e-5, metadata={"help": "Of AdamW, at its highest."})
+    weight_decay: Annotated[float, Ge(0)] = attrs.field(
+        default=0.0, metadata={"help": "Of all parameters but biases and those of normalizations."}
+    )
+    adam_betas: tuple[float, float] = attrs.field(default=(0.9, 0.999), metadata={"help": "Of AdamW."})
+    schedule: Literal["linear", "cosine", "constant", "constant_with_warmup"] = attrs.field(
+        default="linear", metadata={"help": "How the learning rate falls after the warm-up, as transformers names it."}
+    )
+    warmup_steps: Annotated[int, Ge(0)] = attrs.field(
+        default=0, metadata={"help": "Steps in which the learning rate rises from 0."}
+    )
+    max_grad_norm: Annotated[float, Ge(0)] = attrs.field(
+        default=1.0, metadata={"help": "The norm that gradients are scaled down to; 0: never."}
+    )
+    strategy: Literal["ddp", "fsdp2"] = attrs.field(
+        default="ddp",
+        metadata={"help": "On several ranks: the whole model on each, or a part of every parameter."},
+    )
+
+    max_new_tokens: Annotated[int, Gt(0)] = attrs.field(
+        default=64, metadata={"help": "Tokens that a generated sample adds to its prompt."}
+    )
+    temperature: Annotated[float, Ge(0), Le(10)] = attrs.field(
+        default=0.8, metadata={"help": "Of generated samples; 0: always the likeliest token."}
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.model is not None and self.config:
+            raise InvalidSettings(
+                "/config", "the model's folder has a configuration", hint='remove "config" or "model"'
+            )
+        if self.config and "model_type" not in self.config:
+            raise InvalidSettings("/config", 'it has no "model_type"', hint='for instance "model_type": "llama"')
+        if self.lora is not None and self.config:
+            message = "adapters are trained on a model that has learned something, and this one has new weights"
+            raise InvalidSettings("/lora", message, hint='name the folder of a model in "model"')
+        if self.task != "causal-lm":
+            for name, given in (("packing", self.packing), ("messages_column", bool(self.messages_column))):
+                if given:
+                    raise InvalidSettings(f"/{name}", f'it is for "causal-lm", and the task is "{self.task}"')

@@ -1,0 +1,134 @@
+"""From rows of the data to token ids, labels and masks."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from hostcore_hookspecs import InvalidData
+from hostcore_transformers.hyperparams import Hyperparams
+
+#: What a label is where nothing is to be predicted, as transformers has it.
+IGNORED: Final = -100
+
+
+class Encoder:
+    """Turns record batches into what the model takes; a pure function of the rows and of the random generator.
+
+    :param tokenizer: One with a token to pad with.
+    """
+
+    def __init__(self, tokenizer: Any, hyperparams: Hyperparams) -> None:
+        self._tokenizer = tokenizer
+        self._hyperparams = hyperparams
+
+    def encode(self, rows: pa.RecordBatch, rng: np.random.Generator) -> "Mapping[str, Tensor] | list[list[int]]":
+        """Token ids of some rows.
+
+        :param rng: For the tokens that are masked.
+        :return: ``input_ids``, ``attention_mask`` and ``labels``, on the CPU, int64 of shape (rows, longest); labels
+            of a classification (rows,). With packing, the ids of each text: the trainer makes blocks of them.
+        :raises InvalidData: When a value is none that can be used.
+        """
+        hyperparams = self._hyperparams
+        texts = self._token_ids(rows)
+        if hyperparams.packing:
+            return texts
+        batch = {name: value for name, value in self._padded(texts).items() if name in {"input_ids", "attention_mask"}}
+        if hyperparams.task == "causal-lm":
+            # By the mask: the padding token may be the one that ends a text, and that is to be learned.
+            return {**batch, "labels": batch["input_ids"].masked_fill(batch["attention_mask"] == 0, IGNORED)}
+        if hyperparams.task == "masked-lm":
+            return self._masked(batch, rng)
+        return {**batch, "labels": self._classes(rows)}
+
+    def _token_ids(self, rows: pa.RecordBatch) -> list[list[int]]:
+        hyperparams, tokenizer = self._hyperparams, self._tokenizer
+        longest = None if hyperparams.packing else hyperparams.max_length
+        if hyperparams.messages_column:
+            conversations = [_messages(one) for one in rows.column(hyperparams.messages_column).to_pylist()]
+            texts = [tokenizer.apply_chat_template(one, tokenize=False) for one in conversations]
+            encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]  # the template has written them
+            return [ids[:longest] for ids in encoded]
+        texts = rows.column(hyperparams.text_column).to_pylist()
+        if None in texts:
+            raise InvalidData(f'row {texts.index(None)} of a batch has no text in "{hyperparams.text_column}"')
+        ends = hyperparams.task == "causal-lm" and hyperparams.append_eos and tokenizer.eos_token_id is not None
+        if longest is not None and not ends:
+            return list(tokenizer(texts, truncation=True, max_length=longest)["input_ids"])
+        encoded = tokenizer(texts)["input_ids"]
+        end = [tokenizer.eos_token_id] if ends else []
+        return [(ids if ids[-1:] == end else [*ids, *end])[:longest] for ids in encoded]
+
+    def _padded(self, texts: Sequence[list[int]]) -> Mapping[str, Tensor]:
+        padded: Mapping[str, Tensor] = self._tokenizer.pad({"input_ids": texts}, padding=True, return_tensors="pt")
+        return padded
+
+    def _masked(self, batch: Mapping[str, Tensor], rng: np.random.Generator) -> Mapping[str, Tensor]:
+        """As BERT does (arXiv:1810.04805, section 3.1): 80 % of the predicted tokens masked, 10 % random."""
+        from transformers import DataCollatorForLanguageModeling
+
+        collator = DataCollatorForLanguageModeling(
+            self._tokenizer, mlm=True, mlm_probability=self._hyperparams.mask_probability
+        )
+        with torch.random.fork_rng(devices=[]):  # it draws from the global generator
+            torch.manual_seed(int(rng.integers(2**63)))
+            input_ids, labels = collator.torch_mask_tokens(batch["input_ids"].clone())
+        return {**batch, "input_ids": input_ids, "labels": labels.masked_fill(batch["attention_mask"] == 0, IGNORED)}
+
+    def _classes(self, rows: pa.RecordBatch) -> Tensor:
+        hyperparams = self._hyperparams
+        classes = rows.column(hyperparams.label_column).to_pylist()
+        for one in classes:
+            if one is None or not 0 <= one < hyperparams.num_labels:
+                raise InvalidData(
+                    f'the column "{hyperparams.label_column}" has {one!r}, and the classes are 0 to '
+                    f"{hyperparams.num_labels - 1}",
+                    hint='set "num_labels", or correct the data',
+                )
+        return torch.tensor(classes)
+
+
+def _messages(conversation: Any) -> Any:
+    """A list of ``{"role": ..., "content": ...}``: structs of the data, or JSON."""
+    messages = json.loads(conversation) if isinstance(conversation, str) else conversation
+    if not isinstance(messages, list) or not all(isinstance(one, dict) and "role" in one for one in messages):
+        raise InvalidData(
+            'a conversation is a list of {"role": ..., "content": ...}', hint="as structs, or as JSON text"
+        )
+    return messages
+
+
+class Packer:
+    """Puts texts one after the other and cuts blocks; what is left over is the beginning of the next ones.
+
+    The blocks are a pure function of the texts and their order, whatever the batches; a checkpoint keeps the remainder.
+    """
+
+    def __init__(self, block: int) -> None:
+        self._block = block
+        #: The tokens that are no whole block yet, int64.
+        self.remainder: Tensor = torch.empty(0, dtype=torch.int64)
+
+    def take(self, texts: Sequence[Sequence[int]]) -> Mapping[str, Tensor]:
+        """The blocks that these texts complete: shape (blocks, block), perhaps no block at all."""
+        new = [torch.tensor(text, dtype=torch.int64) for text in texts]
+        tokens = torch.cat([self.remainder, *new])
+        whole = len(tokens) // self._block * self._block
+        self.remainder = tokens[whole:].clone()
+        return _blocks(tokens[:whole].view(-1, self._block))
+
+    def take_all(self, texts: Sequence[Sequence[int]]) -> Mapping[str, Tensor]:
+        """The blocks of these texts alone, the last one filled up with what does not count. For evaluations."""
+        tokens = torch.cat([torch.tensor(text, dtype=torch.int64) for text in texts])
+        missing = -len(tokens) % self._block
+        labels = torch.nn.functional.pad(tokens, (0, missing), value=IGNORED).view(-1, self._block)
+        return {**_blocks(labels.clamp(min=0)), "labels": labels}
+
+
+def _blocks(input_ids: Tensor) -> Mapping[str, Tensor]:
+    return {"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids), "labels": input_ids.clone()}

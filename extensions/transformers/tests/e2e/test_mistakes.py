@@ -1,0 +1,96 @@
+"""The usual mistakes: one clear error each, that says where, and no traceback."""
+
+import shutil
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers_workshop import BERT, LLAMA, save_tokenizer
+
+CASES = {
+    "no model": ({"config": {}}, "/hyperparams/model", "the job names no model"),
+    "no folder": ({"model": "nowhere"}, "/hyperparams/model", "there is no such folder"),
+    "no model in the folder": ({"model": "tokenizer"}, "/hyperparams/model", "it has no config.json"),
+    "no tokenizer": ({"tokenizer": "llama"}, "/hyperparams/tokenizer", "it has no tokenizer_config.json"),
+    "no tokenizer named": ({"tokenizer": None}, "/hyperparams/tokenizer", "a model from a config needs one"),
+    "small vocabulary": (
+        {"config": {**LLAMA, "vocab_size": 100}},
+        "/hyperparams/config/vocab_size",
+        "the model embeds 100",
+    ),
+    "unknown architecture": ({"config": {"model_type": "lama"}}, "/hyperparams/config", "cannot make this model"),
+    "other names on the disk": (
+        {"config": {**LLAMA, "model_type": "mixtral", "num_local_experts": 2, "num_key_value_heads": 4}},
+        "/hyperparams/config",
+        "MixtralForCausalLM has other weights in memory than on the disk",
+    ),
+    "no type": ({"config": {"hidden_size": 3}}, "/hyperparams/config", 'no "model_type"'),
+    "no text": ({"text_column": "body"}, "/dataset", 'the data has no column "body"'),
+    "no labels": (
+        {"task": "sequence-classification", "config": BERT, "label_column": "klass"},
+        "/dataset",
+        'the data has no column "klass"',
+    ),
+    "labels that are text": (
+        {"task": "sequence-classification", "config": BERT, "label_column": "text"},
+        "/dataset",
+        "classes are integers",
+    ),
+    "too many classes": (
+        {"task": "sequence-classification", "config": BERT, "num_labels": 2},
+        "",
+        'the column "label" has 2, and the classes are 0 to 1',
+    ),
+    "packing of classes": ({"task": "masked-lm", "config": BERT, "packing": True}, "/packing", "it is for"),
+    "adapters of new weights": ({"lora": {}}, "/lora", "a model that has learned something"),
+    "unknown layers": (
+        {"model": "llama", "lora": {"target_modules": ["queries"]}},
+        "/hyperparams/lora/target_modules",
+        "queries",
+    ),
+    "no mask": ({"task": "masked-lm", "config": BERT, "tokenizer": "plain"}, "/hyperparams/tokenizer", "no mask token"),
+    "no template": (
+        {"messages_column": "messages", "tokenizer": "plain"},
+        "/hyperparams/messages_column",
+        "no chat template",
+    ),
+    "no padding": ({"tokenizer": "bare"}, "/hyperparams/tokenizer", "no token to pad with"),
+    "unknown setting": ({"learningrate": 0.1}, "/hyperparams/learningrate", 'did you mean "learning_rate"'),
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(workshop: Any) -> Any:
+    workshop.model("llama", LLAMA)
+    save_tokenizer(workshop.path / "plain", pad_token="<pad>", eos_token="</s>")
+    save_tokenizer(workshop.path / "bare")
+    return workshop
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mistake_is_one_clear_error(prepared: Any, case: str) -> None:
+    hyperparams, pointer, message = CASES[case]
+    finished = prepared.run(f"mistake-{list(CASES).index(case)}", hyperparams)
+    assert finished.code in {1, 2}, finished.output
+    assert message in finished.output
+    assert pointer in finished.output
+    assert "Traceback" not in finished.output
+
+
+def test_a_text_that_is_missing_is_said_with_its_column(prepared: Any) -> None:
+    table = pa.table({"text": ["the mill", None, "the river", "the oak"]})
+    pq.write_table(table, prepared.path / "missing.parquet")
+    finished = prepared.run("missing", {}, dataset={"parquet_paths": ["missing.parquet"], "batch_size": 4})
+    assert finished.code != 0
+    assert 'has no text in "text"' in finished.output
+
+
+def test_a_model_of_another_shape_than_its_weights_is_refused(prepared: Any) -> None:
+    shutil.copytree(prepared.path / "llama", prepared.path / "reshaped")
+    config = prepared.path / "reshaped/config.json"
+    config.write_text(config.read_text().replace('"hidden_size": 32', '"hidden_size": 64'))
+    finished = prepared.run("reshaped", {"model": "reshaped"})
+    assert finished.code != 0
+    assert "cannot make this model" in finished.output
+    assert "/hyperparams/model" in finished.output

@@ -1,0 +1,169 @@
+"""Tasks, adapters, packing, several ranks; and that a run which was killed is the run which was not."""
+
+import math
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers_workshop import BERT, LLAMA
+
+SHUFFLED = {"dataset": {"parquet_paths": ["train.parquet"], "batch_size": 4, "shuffle": True, "workers": 2}}
+
+DROPPING = {**LLAMA, "attention_dropout": 0.1}
+
+WAYS = {
+    "packed": {"config": DROPPING, "packing": True},
+    "chat": {"messages_column": "messages", "gradient_checkpointing": True},
+    "masked": {"task": "masked-lm", "config": BERT},
+    "classes": {"task": "sequence-classification", "config": BERT, "num_labels": 3},
+    "lora": {"model": "llama", "lora": {"rank": 4, "dropout": 0.1, "target_modules": ["q_proj", "v_proj"]}},
+}
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    (file,) = {path.name for path in one.glob("*.safetensors")}
+    first, second = load_file(one / file), load_file(other / file)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def killed_and_started_again(workshop: Any, name: str, hyperparams: Any, **keys: Any) -> Any:
+    """The run, killed after its fourth step, and begun anew with the same command."""
+    process = workshop.start(name, hyperparams, **keys)
+    while not (workshop.path / "runs" / name / "checkpoints/step-000004.json").exists():
+        assert process.poll() is None, process.communicate()
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return workshop.done(name, hyperparams, **keys)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_that_was_killed_goes_on_bit_for_bit(workshop: Any, way: str) -> None:
+    workshop.model("llama", LLAMA)
+    keys = {**SHUFFLED, "max_steps": 12, "checkpoint_every": 4, "keep_checkpoints": 9}
+    whole = workshop.done(f"{way}-whole", WAYS[way], **keys)
+    again = killed_and_started_again(workshop, f"{way}-killed", WAYS[way], **keys)
+    assert again.metrics() == whole.metrics()
+    assert same_weights(again.trained(12), whole.trained(12))
+    assert workshop.command("verify", f"{way}-killed")[0] == 0
+
+
+def test_from_pretrained_reads_a_checkpoint_and_computes_what_the_run_computed(workshop: Any) -> None:
+    import transformers
+
+    keys = {
+        "validation": {"parquet_paths": ["train.parquet"], "batch_size": 96},
+        "validate_every": "epoch",
+        "epochs": 1,
+    }
+    done = workshop.done("pretrained", {"config": LLAMA}, **{**keys, "max_steps": 0})
+    folder = done.trained(24)
+    assert {path.name for path in folder.iterdir()} >= {"config.json", "generation_config.json", "tokenizer.json"}
+    stored = load_file(folder / "model.safetensors")
+    assert "lm_head.weight" not in stored  # tied
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    assert torch.equal(model.lm_head.weight, stored["model.embed_tokens.weight"])
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id  # where a sample ends
+    texts = pq.read_table(workshop.path / "train.parquet").column("text").to_pylist()
+    batch = tokenizer.pad(
+        {"input_ids": [[*tokenizer(one)["input_ids"], tokenizer.eos_token_id][:32] for one in texts]},
+        return_tensors="pt",
+    )
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    with torch.no_grad():
+        loss = model(**batch, labels=labels).loss.item()
+    (validation,) = done.validations()
+    assert validation["val/loss"] == pytest.approx(loss, rel=1e-6)
+    assert validation["val/perplexity"] == pytest.approx(math.exp(loss), rel=1e-6)
+
+
+def test_adapters_alone_are_stored_and_peft_reads_them(workshop: Any) -> None:
+    import peft
+    import transformers
+
+    folder = workshop.model("llama", LLAMA)
+    done = workshop.done("adapters", {**WAYS["lora"], "learning_rate": 0.01})
+    assert {path.name for path in done.trained(6).glob("*.safetensors")} == {"adapter_model.safetensors"}
+    base = transformers.AutoModelForCausalLM.from_pretrained(workshop.path / folder)
+    before = {name: one.clone() for name, one in base.state_dict().items()}
+    model = peft.PeftModel.from_pretrained(base, done.trained(6))
+    assert sum("lora" in name for name in model.state_dict()) == 8
+    merged = model.merge_and_unload().state_dict()
+    changed = {name for name in before if not torch.equal(before[name], merged[name])}
+    assert changed == {
+        f"model.layers.{layer}.self_attn.{name}.weight" for layer in (0, 1) for name in ("q_proj", "v_proj")
+    }
+
+
+def test_packing_is_a_function_of_the_texts_whatever_the_batches(workshop: Any) -> None:
+    """With blocks of 32 tokens, two rows a step or four: the same tokens, block after block."""
+    import transformers
+
+    from hostcore_transformers.text import Packer
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
+    texts = pq.read_table(workshop.path / "train.parquet").column("text").to_pylist()
+    ids = [[*tokenizer(one)["input_ids"], tokenizer.eos_token_id] for one in texts]
+    blocks = []
+    for rows in (1, 4, 7, 96):
+        packer = Packer(32)
+        taken = [packer.take(ids[at : at + rows])["input_ids"] for at in range(0, len(ids), rows)]
+        blocks.append((torch.cat(taken), packer.remainder))
+    everything = torch.tensor([one for text in ids for one in text])
+    for block, remainder in blocks:
+        assert torch.equal(torch.cat([block.flatten(), remainder]), everything)
+
+
+def test_a_step_without_a_whole_block_changes_nothing_but_the_remainder(workshop: Any) -> None:
+    keys = {"dataset": {"parquet_paths": ["train.parquet"], "batch_size": 1}, "max_steps": 12}
+    every = {"checkpoint_every": 1, "keep_checkpoints": 99}
+    done = workshop.done("no-block", {"packing": True, "max_length": 24, "weight_decay": 0.1}, **keys, **every)
+    losses = done.metrics()
+    assert 0 < sum(loss == 0.0 for loss in losses.values()) < 12
+    for step in range(2, 13):
+        assert same_weights(done.trained(step - 1), done.trained(step)) == (losses[step] == 0.0), step
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_two_ranks_train_as_one_and_go_on_bit_for_bit(workshop: Any, strategy: str) -> None:
+    folder = workshop.model("llama", LLAMA)
+    hyperparams = {"model": folder, "strategy": strategy}
+    keys = {"max_steps": 8, "checkpoint_every": 4, "keep_checkpoints": 9}
+    alone = workshop.done(f"{strategy}-one", {"model": folder}, **keys)
+    data = {"parquet_paths": ["train.parquet"], "batch_size": 2}
+    samples = {"samples": [{"prompt": "the mill"}], "sample_every": 8}
+    pair = {"devices": ["cpu", "cpu"], "dataset": data, **samples}
+    two = workshop.done(f"{strategy}-two", hyperparams, **keys, **pair)
+    assert two.metrics() == pytest.approx(alone.metrics(), rel=1e-4)
+    weights, other = load_file(two.trained(8) / "model.safetensors"), load_file(alone.trained(8) / "model.safetensors")
+    assert weights.keys() == other.keys()
+    assert all(torch.allclose(weights[name], other[name], rtol=1e-3, atol=1e-4) for name in weights)
+
+    again = killed_and_started_again(workshop, f"{strategy}-killed", hyperparams, **keys, **pair)
+    assert again.metrics() == two.metrics()
+    assert same_weights(again.trained(8), two.trained(8))
+
+
+def test_a_sample_is_the_same_each_time_and_leaves_the_run_as_it_is(workshop: Any) -> None:
+    keys = {"max_steps": 6, "samples": [{"prompt": "the mill", "seed": 3}], "sample_every": 3}
+    with_samples = workshop.done("sampled", {"config": DROPPING}, **keys)
+    again = workshop.done("sampled-again", {"config": DROPPING}, **keys)
+    without = workshop.done("not-sampled", {"config": DROPPING}, max_steps=6)
+    assert with_samples.metrics() == without.metrics()
+    written = [sorted(run.path.glob("samples/*/0/sample.txt")) for run in (with_samples, again)]
+    texts = [[path.read_text() for path in files] for files in written]
+    assert len(texts[0]) == 2
+    assert texts[0] == texts[1]
+    assert all(text.startswith("the mill") for text in texts[0])
+
+
+def test_bf16_trains_a_model_that_is_an_input_of_the_job(workshop: Any) -> None:
+    inputs = {"model": workshop.model("llama", LLAMA)}
+    done = workshop.done("bf16", {"config": {}}, precision="bf16", max_steps=4, inputs=inputs)
+    alike = workshop.done("fp32", {"model": "llama"}, max_steps=4)
+    assert done.metrics() == pytest.approx(alike.metrics(), rel=0.02)
+    assert done.metrics() != alike.metrics()

@@ -1,0 +1,173 @@
+"""The data of a job: the sections that it has itself, those that its trainer brings, and the rules about them."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from hostcore.errors import Errors, all_errors
+from hostcore.job.json_values import checked
+from hostcore.job.paths import with_absolute_paths
+from hostcore.job.pointers import Problems, escaped, tokens
+from hostcore.job.rules import check_global_batch, conflict
+from hostcore.job.secrets import with_absolute_files, wrong_references
+from hostcore.job.sections import DatasetSpec
+from hostcore.job.structure import structure
+from hostcore.job.wording import found
+from hostcore_hookspecs.errors import HostcoreError
+
+if TYPE_CHECKING:
+    from hostcore.job.spec import JobSpec
+
+#: What a trainer may bring, as a job would have it.
+SECTIONS: Final = ("dataset", "validation", "test")
+#: What is evaluated if no split is asked for: the first that there is.
+SPLITS: Final = ("test", "validation")
+
+
+class NothingToEvaluate(HostcoreError):
+    """The job has no data for it, and its trainer brings none."""
+
+    code = "evaluation.no_data"
+
+
+def needed(spec: "JobSpec", sections: Any) -> dict[str, Any]:
+    """Those of the sections that a trainer brings which the job does not have itself.
+
+    :param sections: What the trainer's ``data_sections`` returned.
+    :raises Errors: When it is no mapping of sections.
+    """
+    if sections is None:
+        return {}
+    if not isinstance(sections, Mapping):
+        raise _wrong(f"data_sections returned {found(sections)}, and no mapping of sections")
+    if unknown := [key for key in sections if key not in SECTIONS]:
+        raise _wrong(f"data_sections returned a section {found(unknown[0])}")
+    has = {key for key in SECTIONS if getattr(spec, key) is not None}
+    if spec.mock_batches is not None:
+        has.add("dataset")
+    return {key: value for key, value in sections.items() if key not in has}
+
+
+def _wrong(message: str) -> HostcoreError:
+    hint = f"the sections are {', '.join(SECTIONS)}, each an object as a job has it"
+    return HostcoreError(message, code="trainer.data_sections", pointer="", hint=hint)
+
+
+def with_sections(spec: "JobSpec", sections: Mapping[str, Any]) -> "JobSpec":
+    """A job with sections of data beside its own. Their relative paths start where those of the job do.
+
+    :param sections: By name, as a job would have them; see :func:`needed`.
+    :raises Errors: Everything that is wrong with them, with pointers as if the job had them.
+    """
+    if not sections:
+        return spec
+    folder, problems = spec.job_dir, Problems()
+    document = with_absolute_files(with_absolute_paths(checked(sections), folder), folder)
+    brought: dict[str, Any] = {
+        key: problems.gather(key, structure, DatasetSpec, section) for key, section in document.items()
+    }
+    problems.extend(wrong_references(document))
+    problems.check()
+    return attrs.evolve(spec, **brought)
+
+
+def with_brought(spec: "JobSpec", by_rank: Sequence[Mapping[str, Any]]) -> "JobSpec":
+    """A job with the data that the workers have found its trainer to bring.
+
+    :param by_rank: The sections, for each rank.
+    :raises Errors: When they are not the same on all ranks, or the global batch cannot be made of them.
+    """
+    different = next((rank for rank, one in enumerate(by_rank) if one != by_rank[0]), 0)
+    if different:
+        message = f"data_sections of the trainer returned one thing on rank 0, and another on rank {different}"
+        hint = "the data is that of all ranks, which share it out: return the same on all of them"
+        raise Errors([HostcoreError(message, code="trainer.data_sections", pointer="/trainer", hint=hint)])
+    spec = with_sections(spec, by_rank[0])
+    try:
+        check_global_batch(spec)  # of a job that is to run elsewhere, no worker here knows the ranks
+    except HostcoreError as error:
+        raise Errors([error]) from None
+    return spec
+
+
+def said_of_trainer(error: HostcoreError, sections: Mapping[str, Any], *, trainer: str, provenance: str) -> None:
+    """Let errors about sections that a trainer brings name the trainer in place of keys that the job does not have.
+
+    :param sections: Those that it brings, by name.
+    :param trainer: What it is called in a sentence.
+    """
+    for one in all_errors(error):
+        place = tokens(one.pointer or "")
+        if place and place[0] in sections:
+            inside = "".join(f"/{escaped(token)}" for token in place[1:])
+            at = f", at {inside}" if inside else ""
+            one.message = f'in the "{place[0]}" that {trainer} brings{at}: {one.message}'
+            one.pointer, one.plugin = "/trainer", one.plugin or provenance
+
+
+def check_data(spec: "JobSpec") -> None:
+    """Check what must hold between the keys of a job and its data, once all of that is known.
+
+    :param spec: With the sections that its trainer brings.
+    :raises Errors: With every rule that is broken; pointers start at the job.
+    """
+    errors = []
+    if not spec.has_data:
+        if not spec.max_steps:
+            hint = 'give "max_steps", or data: "dataset" or "mock_batches"'
+            errors.append(conflict("/max_steps", 'a job without data needs "max_steps"', hint))
+        if spec.epochs is not None:
+            message = '"epochs" is given, but there is no data to go through'
+            errors.append(conflict("/epochs", message, 'use "max_steps"'))
+    if spec.validate_every and spec.validation is None:
+        hint = 'give "validation" in the form of "dataset", or remove "validate_every"'
+        errors.append(conflict("/validate_every", '"validate_every" is given, but no "validation" data', hint))
+    if spec.validate_every == "epoch" and not spec.has_data:
+        errors.append(conflict("/validate_every", "without data there are no epochs", "give a number of steps"))
+    try:
+        check_global_batch(spec)
+    except HostcoreError as error:
+        errors.append(error)
+    if errors:
+        raise Errors(errors)
+
+
+def settled_split(spec: "JobSpec", asked: str | None) -> str | None:
+    """The split to evaluate, if the job has data for it itself; None if that depends on what its trainer brings.
+
+    :param asked: ``validation`` or ``test``; None: the test, else the validation.
+    """
+    first = asked or SPLITS[0]
+    return first if getattr(spec, first) is not None else None
+
+
+def chosen_split(spec: "JobSpec", asked: str | None) -> str:
+    """The split to evaluate: the one asked for, else the test, else the validation.
+
+    :param spec: With the sections that its trainer brings.
+    :raises NothingToEvaluate: When the job has no data for it.
+    """
+    given = [split for split in SPLITS if getattr(spec, split) is not None]
+    if asked is None and given:
+        return given[0]
+    if asked in given:
+        return str(asked)
+    if asked is None:
+        message, pointer = 'the job has neither "test" nor "validation" data', "/test"
+    else:
+        message, pointer = f'the job has no "{asked}" data', f"/{asked}"
+    hint = 'give it in the form of "dataset"'
+    if given:
+        hint += f", or evaluate on what it has: --split {given[0]}"
+    raise NothingToEvaluate(message, pointer=pointer, hint=hint)
+
+
+def with_split_alone(spec: "JobSpec", split: str) -> "JobSpec":
+    """A job without the other split, nor steps between validations: what an evaluation needs of it."""
+    return attrs.evolve(
+        spec,
+        validation=spec.validation if split == "validation" else None,
+        test=spec.test if split == "test" else None,
+        validate_every=0,
+    )

@@ -1,0 +1,238 @@
+"""The components of a job, and its data: what the trainer brings, and all of it opened for one of the ranks.
+
+Trainer and callbacks are loaded first, since the trainer is asked for data and callbacks may wrap that; data sources
+are loaded once it is known which.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from hostcore.errors import Errors, all_errors
+from hostcore.interruption import is_by_signal
+from hostcore.job.data import (
+    check_data,
+    chosen_split,
+    needed,
+    said_of_trainer,
+    with_sections,
+    with_split_alone,
+)
+from hostcore.job.pointers import moved
+from hostcore.job.secrets import remember_secrets
+from hostcore.job.spec import DatasetSpec, JobSpec
+from hostcore.plugins.attribution import attribute
+from hostcore.plugins.component import Component, load_component
+from hostcore.plugins.discover import discover
+from hostcore.plugins.errors import named
+from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.importing import from_exception
+from hostcore.plugins.resolve import select
+from hostcore.plugins.tracing import Trace
+from hostcore.runs.contract import EITHER, WorkerContract
+from hostcore.runs.directory import cache_dir
+from hostcore.worker.feed.evaluation import EvaluationFeed, evaluation_feed
+from hostcore.worker.feed.feed import Feed, dataset_feed, mock_feed
+from hostcore.worker.ranks.rank_info import RankInfo
+from hostcore_hookspecs import DataContext, HostcoreError, InvalidData, InvalidSettings
+from hostcore_hookspecs.data_source import Dataset
+
+T = TypeVar("T")
+
+
+class Collector:
+    """Runs checks one after the other and keeps their errors, so that all are reported at once."""
+
+    def __init__(self) -> None:
+        self.errors: list[HostcoreError] = []
+        #: Where the job names each component, by its use.
+        self.named_at: dict[str, str] = {}
+
+    def check(self, action: Callable[[], T], components: Sequence[Component] = ()) -> T | None:
+        """Do something that may raise: the host's errors, and anything that one of the components raises."""
+        try:
+            return action()
+        except HostcoreError as error:
+            self.errors += all_errors(error)
+        except BaseException as error:
+            culprit = None if is_by_signal(error) else attribute(error, components)
+            if culprit is None:
+                raise
+            pointer = self.named_at[culprit.use]
+            self.errors.append(from_exception("started", error, code="plugin.start", ref=culprit.ref, pointer=pointer))
+        return None
+
+    def raise_errors(self) -> None:
+        """Raise what was found, if anything was."""
+        if self.errors:
+            raise Errors(self.errors)
+
+
+class Loading:
+    """Everything that a job names, loaded, and the job with what its trainer brings.
+
+    :param spec: As it was written.
+    :raises Errors: When plugins that it names are unknown. All else that is wrong is in ``found``.
+    """
+
+    def __init__(self, contract: WorkerContract, spec: JobSpec, rank_info: RankInfo) -> None:
+        #: What is evaluated, as far as it was asked for; empty for a training.
+        self._evaluate = contract.evaluate
+        self._rank_info = rank_info
+        self._discovered = discover()
+        self._loaded: dict[str, Component] = {}
+        self.found = Collector()
+        #: Records every call; None without tracing.
+        self.trace = Trace() if contract.trace_path else None
+        #: The sections that the trainer brings, by name: plain JSON.
+        self.brought: Mapping[str, Any] = {}
+        self._take(spec)
+        self._load(lambda kind: kind != "data_source")
+        #: None: it could not be loaded.
+        self.trainer = next((one for one in self.components if one.ref.kind == "trainer"), None)
+        #: Whether the data may be opened: what the job says of it is known, and right as far as that goes.
+        self.has_valid_data = spec.has_data
+        if self.trainer is not None:
+            self.has_valid_data = bool(self.found.check(partial(self._complete, self.trainer), self.components))
+        self._load(lambda kind: kind == "data_source")
+        #: None: the components do not go together.
+        self.hooks = self.found.check(lambda: Hooks(self.components))
+
+    @property
+    def components(self) -> list[Component]:
+        """Those that could be loaded, in the order of the job."""
+        return [self._loaded[one.use] for one in self.selected if one.use in self._loaded]
+
+    def raise_errors(self) -> None:
+        """Raise what was found; what is wrong with data that the trainer brings names the trainer."""
+        for error in self.found.errors:
+            if self.trainer is not None:
+                say_of_trainer(error, self.brought, self.trainer)
+        self.found.raise_errors()
+
+    def _take(self, spec: JobSpec) -> None:
+        remember_secrets(spec.to_json())
+        self.spec = spec
+        self.selected = select(spec, self._discovered, room="worker")
+        self.found.named_at = {one.use: one.named_at for one in self.selected}
+
+    def _load(self, is_due: Callable[[str], bool]) -> None:
+        for one in self.selected:
+            if is_due(one.ref.kind):
+                load = partial(load_component, one, job_dir=self.spec.job_dir, import_paths=self.spec.import_paths)
+                component = self.found.check(load)
+                if component is not None:
+                    self._loaded[one.use] = self.trace.of(component) if self.trace is not None else component
+
+    def _complete(self, trainer: Component) -> bool:
+        """Make the data that the trainer brings a part of the job.
+
+        :return: True.
+        :raises Errors: What is wrong with it, or with the job without it.
+        """
+        self.brought = self._asked(trainer)
+        spec = with_sections(self.spec, self.brought)
+        if self._evaluate:
+            split = None if self._evaluate == EITHER else self._evaluate
+            spec = with_split_alone(spec, chosen_split(spec, split))
+        self.brought = {key: data.to_json() for key in self.brought if (data := getattr(spec, key)) is not None}
+        if spec is not self.spec:
+            self._take(spec)
+        check_data(spec)
+        return True
+
+    def _asked(self, trainer: Component) -> Mapping[str, Any]:
+        """What the trainer brings and the job does not have."""
+        if "data_sections" not in trainer.hooks:
+            return {}
+        data_sections = Hooks(self.components).bind("data_sections", of=trainer)
+        assert data_sections is not None
+        try:
+            sections = data_sections(trainer.settings, data_context(self.spec, self._rank_info))
+        except HostcoreError as error:
+            for one in all_errors(error):
+                if isinstance(one, InvalidSettings):
+                    moved(one, "/hyperparams")
+                one.pointer = one.pointer or "/trainer"
+                one.plugin = one.plugin or trainer.ref.provenance
+            raise
+        try:
+            return needed(self.spec, sections)
+        except HostcoreError as error:
+            error.message = f"{named(trainer.ref)}: {error.message}"
+            error.pointer, error.plugin = "/trainer", trainer.ref.provenance
+            raise
+
+
+def say_of_trainer(error: HostcoreError, brought: Mapping[str, Any], trainer: Component) -> None:
+    """Let an error about data that the trainer brings name the trainer; see :func:`said_of_trainer`."""
+    said_of_trainer(error, brought, trainer=named(trainer.ref), provenance=trainer.ref.provenance)
+
+
+def data_context(spec: JobSpec, rank_info: RankInfo, **split: str) -> DataContext:
+    """What a plugin that brings or opens data is told about the run.
+
+    :param split: The ``split``, if it is about one.
+    """
+    return DataContext(
+        seed=spec.seed, rank=rank_info.rank, world_size=rank_info.world_size, cache_dir=str(cache_dir()), **split
+    )
+
+
+class Sources:
+    """Opens the data that a job names.
+
+    :param components: Among others, the data sources of which the job's could be loaded.
+    """
+
+    def __init__(self, spec: JobSpec, hooks: Hooks, components: Sequence[Component], rank_info: RankInfo) -> None:
+        self._spec = spec
+        self._hooks = hooks
+        self._rank_info = rank_info
+        sources = [one for one in components if one.ref.kind == "data_source"]
+        self._source_of = {one.use.rpartition("#")[2]: one for one in sources}
+
+    def training(self) -> tuple[Dataset | None, Feed] | None:
+        """The training data; None when its source could not be loaded."""
+        spec, rank_info = self._spec, self._rank_info
+        where = {"rank": rank_info.rank, "world_size": rank_info.world_size, "micro_batches": spec.micro_batches}
+        if spec.dataset is None:
+            return None, mock_feed(spec.mock_batches, **where)
+        data = spec.dataset
+        return self._opened(
+            data,
+            "dataset",
+            "train",
+            lambda dataset: (dataset, dataset_feed(dataset, data, seed=spec.seed, pointer="/dataset", **where)),
+        )
+
+    def evaluation(self, split: str) -> EvaluationFeed | None:
+        """The validation or test data; None when there is none, or its source could not be loaded."""
+        data = getattr(self._spec, split)
+        if data is None:
+            return None
+        rank, world_size = self._rank_info.rank, self._rank_info.world_size
+        return self._opened(
+            data,
+            split,
+            split,
+            lambda dataset: evaluation_feed(dataset, data, pointer=f"/{split}", rank=rank, world_size=world_size),
+        )
+
+    def _opened(self, data: DatasetSpec, key: str, split: str, feed_of: Callable[[Dataset], T]) -> T | None:
+        source = self._source_of.get(split)
+        if source is None:
+            return None  # its own error has been collected
+        open_dataset = self._hooks.bind("open_dataset", of=source)
+        assert open_dataset is not None
+        context = data_context(self._spec, self._rank_info, split=split)
+        try:
+            return feed_of(open_dataset(data.to_json(), context))
+        except InvalidSettings as error:
+            error.pointer = f"/{key}{error.pointer or ''}"
+            error.plugin = error.plugin or source.ref.provenance
+            raise
+        except InvalidData as error:
+            error.pointer = error.pointer or f"/{key}"
+            error.plugin = error.plugin or source.ref.provenance
+            raise

@@ -1,0 +1,123 @@
+"""A run of the trainer ``process`` whose program, of another Python if there is one, is killed again and again."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checkout import ROOT
+from fork_server import hostcore
+from thoroughness import points
+from waiting import wait_until
+
+from hostcore_builtin_plugins.processes import children
+
+PROGRAM = ROOT / "example_trainers/linear/python/linear.py"
+KILLS = points(20, long=60)
+STEPS = 15 * KILLS
+UV = (sys.executable, "-m", "uv")
+
+
+def pythons() -> list[str]:
+    """Pythons of this machine, those of other versions first."""
+    minors = [minor for minor in range(8, 20) if minor != sys.version_info.minor]
+    places = [*map(str, Path.home().glob(".pyenv/versions/*/bin")), *os.environ["PATH"].split(":")]
+    found = [shutil.which(f"python3.{minor}", path=place) for minor in minors for place in places]
+    return [*(one for one in found if one), sys.executable]
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with pyarrow and without hostcore: of another version, where the machine has one."""
+    folder = tmp_path_factory.mktemp("python")
+    for one in pythons():
+        made = subprocess.run([*UV, "venv", "--no-project", "--clear", "--python", one, str(folder)], check=False)
+        if made.returncode:
+            continue
+        own = str(folder / "bin/python")
+        installed = subprocess.run([*UV, "pip", "install", "--python", own, "pyarrow"], check=False)
+        if not installed.returncode:
+            return own
+    raise AssertionError("no Python of this machine can have pyarrow")
+
+
+def start(folder: Path, run_id: str, python: str) -> "subprocess.Popen[Any]":
+    job = {
+        "trainer": "process",
+        "run_id": run_id,
+        "hyperparams": {
+            "command": ["python", str(PROGRAM)],
+            "settings": {"columns": ["a", "b"], "target": "y", "learning_rate": 0.05},
+        },
+        "environment": {"used_by": "programs", "interpreter": python},
+        "dataset": {"parquet_paths": ["rows.parquet"], "batch_size": 16, "shuffle": True},
+        "max_steps": STEPS,
+        "metric_every": 1,
+        "checkpoint_every": 1,
+        "device": "cpu",
+        "terminal": False,
+    }
+    (folder / f"{run_id}.json").write_text(json.dumps(job))
+    around = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
+    return hostcore(["run", f"{run_id}.json"], cwd=folder, env=around, stdout=-1, stderr=-2, text=True)
+
+
+def metrics(folder: Path, run_id: str) -> list[tuple[int, float]]:
+    """Step and loss of every event, of all attempts."""
+    log = folder / "runs" / run_id / "logs/events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True) if log.exists() else []
+    events = [orjson.loads(line) for line in lines if line.endswith(b"\n")]
+    return [(event["step"], event["metrics"]["train/loss"]) for event in events if event["event"] == "metrics"]
+
+
+def program_of(supervisor: int) -> int | None:
+    """The program of a run, which is the worker's child."""
+    for worker in children(supervisor):
+        for pid in children(worker):
+            return pid
+    return None
+
+
+def test_it_is_killed_again_and_again_and_its_losses_are_those_of_a_run_that_was_not(
+    python: str, tmp_path: Path
+) -> None:
+    chance = random.Random(7)
+    rows = {name: [chance.gauss(0, 1) for _ in range(240)] for name in "aby"}
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet", row_group_size=60)
+    whole = start(tmp_path, "whole", python)
+    said, _ = whole.communicate(timeout=300)
+    assert whole.returncode == 0, said
+    losses = dict(metrics(tmp_path, "whole"))
+    assert len(losses) == STEPS
+
+    kills = 0
+    while True:
+        seen = len(metrics(tmp_path, "killed"))
+        run = start(tmp_path, "killed", python)
+        # In turns the program, as a defect in it would end it, and its worker.
+        if kills < KILLS:
+            enough = seen + chance.randint(1, 3)
+            wait_until(
+                lambda run=run, enough=enough: run.poll() is not None or len(metrics(tmp_path, "killed")) >= enough,
+                "some steps",
+            )
+            pid = program_of(run.pid) if kills % 2 else next(iter(children(run.pid)), None)
+            if pid is not None and run.poll() is None:
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+        said, _ = run.communicate(timeout=300)
+        if run.returncode == 0:
+            break
+        assert "Traceback" not in said
+    assert kills == KILLS, "the run ended before it could be killed"
+    assert dict(metrics(tmp_path, "killed")) == losses
+    assert all(loss == losses[step] for step, loss in metrics(tmp_path, "killed"))

@@ -1,0 +1,43 @@
+"""The page that shows one training as a plain PyTorch loop and as a trainer: both, as they stand there."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from checkout import ROOT
+from fork_server import hostcore
+
+PAGE = (ROOT / "docs/how-to/coming-from-pytorch.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"```\{code-block\} \w+\n:caption: (\S+)\n\n(.*?)```", PAGE, re.DOTALL))
+
+
+def test_both_have_the_same_losses_to_the_last_bit(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    random = np.random.default_rng(0)
+    for name, rows in (("train", 442), ("validation", 100)):
+        age, bmi = random.normal(size=(2, rows))
+        target = np.sin(age) + bmi * bmi + 0.1 * random.normal(size=rows)
+        pq.write_table(pa.table({"age": age, "bmi": bmi, "target": target}), tmp_path / f"{name}.parquet")
+    around = {**os.environ, "OMP_NUM_THREADS": "1"}
+    loop = subprocess.run(
+        [sys.executable, "loop.py"], cwd=tmp_path, env=around, capture_output=True, text=True, check=True
+    )
+    started = hostcore(["run", "job.json"], cwd=tmp_path, env=around, stdout=-1, stderr=-1, text=True)
+    _, said = started.communicate()
+    assert started.returncode == 0, said
+    lines = (tmp_path / "runs/same/logs/events.jsonl").read_text().splitlines()
+    events = [event for event in map(json.loads, lines) if event["event"] in ("metrics", "validation")]
+    names = {"metrics": "train/loss", "validation": "val/loss"}
+    told = [
+        f"{'validation' if event['event'] == 'validation' else event['step']} {event['metrics'][names[event['event']]]}"
+        for event in events
+    ]
+    assert len(told) == 42
+    assert told == loop.stdout.splitlines()
