@@ -96,9 +96,10 @@ def container(site: Any, tmp_path: Path) -> Container:
     cleared = ("TRAINER_", "WORKER_", "HOSTCORE_", "PET_", "RANK", "WORLD_", "LOCAL_", "MASTER_")
     inherited = {name: value for name, value in site.environment.items() if not name.startswith(cleared)}
     base = f"{folder}/mirror"
-    prefix = f"{base}/meta_demo_001/framework=meta"
+    prefix = f"{base}/meta_demo_001/framework=meta-trainer-meta"
     described = {
-        "FRAMEWORK": "meta",
+        # hostcore-transformers has a trainer of this name, too.
+        "FRAMEWORK": "meta-trainer/meta",
         "MODEL_ID": "meta-llama-3-70b",
         "RUN_ID": "meta_demo_001",
         "NUM_NODES": "1",
@@ -122,7 +123,7 @@ def test_the_environment_of_the_specification_trains_and_another_container_goes_
     record = container.document("runs/meta_demo_001/config/run.json")["job"]
     assert record["hyperparams"] == {"model_id": "meta-llama-3-70b", "lr": 2e-5}
     assert record["accumulate"] == 2
-    mirror = container.folder / "mirror/meta_demo_001/framework=meta"
+    mirror = container.folder / "mirror/meta_demo_001/framework=meta-trainer-meta"
     assert (mirror / "checkpoints/step-000020.json").is_file()
 
     shutil.rmtree(container.folder / "runs")  # the pod's own
