@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -47,18 +47,21 @@ class EarlyWorker:
 
     def _start(self) -> None:
         self._environment = worker_environment(without_ranks(os.environ))
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - until the worker has ended
-        self._handover, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "hostcore.worker", SAID_LATER, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        with ExitStack() as opened:
+            self._output = opened.enter_context(tempfile.TemporaryFile())
+            self._handover, theirs = socket.socketpair()
+            opened.enter_context(self._handover)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "hostcore.worker", SAID_LATER, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            opened.pop_all()  # until the worker has ended
 
     def take(
         self, contract: Path, descriptors: Sequence[int], environment: Mapping[str, str]

@@ -73,6 +73,30 @@ def test_a_worker_ends_when_its_supervisor_is_gone_before_it_was_told_anything(t
         assert process.wait(120) == 0
 
 
+def test_a_worker_that_is_told_what_makes_no_sense_says_so_and_ends(tmp_path: Path) -> None:
+    with EarlyWorker() as given:
+        process = given.take(tmp_path / "contract", [0], given._environment)  # no descriptor to write to
+        assert process is not None
+        assert process.wait(120) == 1
+        assert b"\nValueError: not enough values to unpack" in given.unheard()
+
+
+def test_a_worker_that_cannot_write_where_it_is_told_to_ends(tmp_path: Path) -> None:
+    with EarlyWorker() as given, Path("/dev/full").open("wb") as full:
+        os.write(given._output.fileno(), b"said early")
+        process = given.take(tmp_path / "contract", [0, full.fileno()], given._environment)
+        assert process is not None
+        assert process.wait(120) == 1
+
+
+def test_nothing_stays_open_where_no_worker_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(early.sys, "executable", str(tmp_path / "python"))
+    before = len(list(Path("/dev/fd").iterdir()))
+    given = EarlyWorker()
+    assert given._process is None
+    assert len(list(Path("/dev/fd").iterdir())) == before
+
+
 def test_an_environment_that_it_cannot_take_over_any_more_means_another_worker(
     tmp_path: Path, interpreter: Callable[[str], None]
 ) -> None:
