@@ -8,7 +8,8 @@ first::
 
 What it is to do comes through a socket of its own: a line of JSON, with the descriptors of its line to the supervisor,
 of its output, and of the leases of its GPUs. Its environment cannot change any more, except for what says which GPUs it
-sees, which nothing has read before then. A worker that is not needed, or has died, is none: another is started.
+sees, which nothing has read before then. One that the job cannot use ends as soon as the job is known
+(:meth:`EarlyWorker.look`); one that does not fit, or has died, is none: another is started.
 
 Imports nothing heavy: it would come before torch.
 """
@@ -24,10 +25,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hostcore.runs.channel import SAID_LATER
 from hostcore.supervisor.ranks.engine import RANK_VARIABLES, SUPERVISOR_VARIABLE, without_ranks
+
+if TYPE_CHECKING:
+    from hostcore.job.spec import JobSpec
 
 #: What may still change after the start: torch reads it when it first asks for a GPU.
 _LATE_VARIABLES: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")
@@ -62,6 +66,12 @@ class EarlyWorker:
                     start_new_session=True,
                 )
             opened.pop_all()  # until the worker has ended
+
+    def look(self, spec: "JobSpec") -> None:
+        """End it if it can be no worker of a job: one with an environment of its own, or with several ranks here."""
+        elsewhere = spec.environment is not None and spec.environment.used_by == "worker"
+        if elsewhere or (spec.ranks > 1 and not spec.runs_elsewhere):
+            self.close()
 
     def take(
         self, contract: Path, descriptors: Sequence[int], environment: Mapping[str, str]
