@@ -84,10 +84,12 @@ else
 endif
 
 # The suites that .ci/run makes, with all points at which they kill, send signals and cut the power, in place of a few.
-# HOSTCORE_TEST_SEED chooses the points.
+# HOSTCORE_TEST_SEED chooses the points. Of the plugins for pytest that their packages bring none is wanted, not in the pytest
+# of a package that a test has made either.
 .PHONY: test-long
-test-long: $(VENV)/test.installed ## The suites of faults and of whole systems, at all their points: hours
-	HOSTCORE_TEST_LONG=1 $(PY) -m pytest -n 2 --dist worksteal tests/faults tests/e2e $(wildcard $(EXTENSIONS:=/tests/e2e)) $(PYTEST_ARGS)
+test-long: $(VENV)/test-long.installed ## The suites of faults and of whole systems, at all their points: hours
+	HOSTCORE_TEST_LONG=1 PYTEST_ADDOPTS='-p no:asyncio -p no:kmock -p no:schemathesis' $(PY) -m pytest -n 2 --dist worksteal \
+	  tests/faults tests/e2e $(wildcard $(EXTENSIONS:=/tests/e2e)) $(PYTEST_ARGS)
 
 .PHONY: docs
 docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error
@@ -128,6 +130,10 @@ $(PY):
 $(VENV)/demo.installed: $(PROJECTS) | $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  -e ./hookspecs -e ./builtin_plugins -e . -e './$(EXAMPLE)[data]'
+	@touch $@
+
+$(VENV)/test-long.installed: $(VENV)/test.installed
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e . -e '.[test,docs,test-long]'
 	@touch $@
 
 # hostcore is named with and without extras: the extensions require it, and pip looks for that in the index otherwise.

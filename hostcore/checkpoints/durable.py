@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from hostcore.events.folder_sync import sync_folder
+
 #: Large enough that a thread which writes seldom has to ask the training loop for the interpreter.
 _CHUNK_BYTES: Final = 16 << 20
 #: What a file must leave free on its disk, for the log and the result of the run, which is worth more than it.
@@ -28,15 +30,7 @@ def fsync_file(path: Path) -> None:
 
 def fsync_folder(path: Path) -> None:
     """Bring the names in a folder to the disk: what was created, renamed or removed in it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some network file systems cannot do this for folders; their renames are durable by themselves.
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
+    sync_folder(path, system=os)
 
 
 def make_folder(path: Path) -> None:

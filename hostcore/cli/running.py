@@ -77,6 +77,7 @@ def run_plan(
     with plan.devices, plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched)
         if isinstance(opened, RunResult):
+            early.close()  # there is nothing for it to do, and uploads may take long
             result = opened
         else:
             if plan.trace_hooks:

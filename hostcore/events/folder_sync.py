@@ -3,15 +3,20 @@
 import errno
 import os
 from pathlib import Path
+from types import ModuleType
 
 
-def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync_folder(path: Path, *, system: ModuleType = os) -> None:
+    """Bring the names in a folder to the disk: what was created, renamed or removed in it.
+
+    :param system: ``os``, or what has its ``open``, ``fsync`` and ``close``.
+    """
+    descriptor = system.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        system.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems cannot, and need not
+        # Some network file systems cannot do this for folders; their renames are durable by themselves.
+        if error.errno != errno.EINVAL:
             raise
     finally:
-        os.close(descriptor)
+        system.close(descriptor)

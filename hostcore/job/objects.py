@@ -43,7 +43,7 @@ def asked_of(form: Any) -> Asked:
         base = typing.get_origin(base) or base
         if _is_anything(base):
             return Asked(noun="a class", accepts=inspect.isclass)
-        if _can_be_asked(base):
+        if _can_be_asked(base) and _has_subclasses(base):
             return Asked(noun=f"a subclass of {_name(base)}", accepts=lambda found: _is_subclass(found, base))
     elif _can_be_asked(origin):
         return Asked(noun=f"an instance of {_name(origin)}", accepts=lambda found: isinstance(found, origin))
@@ -65,6 +65,15 @@ def _can_be_asked(form: Any) -> bool:
     if not inspect.isclass(form) or form is types.UnionType:
         return False
     return not getattr(form, "_is_protocol", False) or bool(getattr(form, "_is_runtime_protocol", False))
+
+
+def _has_subclasses(base: type) -> bool:
+    """Whether ``issubclass`` takes it, too: a class, and no protocol with other members than methods."""
+    try:
+        issubclass(object, base)
+    except TypeError:
+        return False
+    return True
 
 
 def _name(cls: type) -> str:

@@ -70,6 +70,8 @@ def distribution_on(path: Sequence[str] | None, name: str) -> "Distribution":
 
 def _on(path: Sequence[str]) -> Iterator[Installed]:
     for place in path:
+        if not isinstance(place, str):  # in sys.path; `import` leaves it out, too
+            continue
         try:
             names = os.listdir(place or ".")  # noqa: PTH208 - names alone are needed
         except OSError:

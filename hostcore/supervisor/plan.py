@@ -89,7 +89,7 @@ class RunPlan:
         return provenance(one.ref, job_dir=self.spec.job_dir, path=self.discovered.path_of(one.ref))
 
 
-def _silently(_line: str) -> None:
+def _silently(_: object) -> None:
     """Tell no one."""
 
 
@@ -106,6 +106,7 @@ def make_plan(
     load: bool = True,
     submits: bool = False,
     discovered: Discovered | None = None,
+    look: Callable[[JobSpec], object] = _silently,
     tell: Callable[[str], object] = _silently,
 ) -> RunPlan:
     """Load a job and find its plugins.
@@ -124,6 +125,7 @@ def make_plan(
         and no environment is built for it.
     :param submits: Whether the run is for the job's launcher to start. An engine's machines build its environment.
     :param discovered: The plugins that are installed; they are looked for if not given.
+    :param look: Called with the job before its environment is built, which takes minutes.
     :param tell: Called with a line, now and then, while the job's environment is built.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
@@ -135,6 +137,7 @@ def make_plan(
         job_dir=job_dir,
         world_size=world_size,
     )
+    look(spec)
     try:
         return _planned(
             spec,

@@ -1,17 +1,27 @@
 """The cadences of the loop: metrics, validation, samples and test, and the requests of components between two steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hostcore.events.codec import finite
 from hostcore.worker.evaluation import Evaluated, Evaluation
 from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_metrics, read_weight
+from hostcore.worker.ranks.meeting import RanksDisagree
 from hostcore.worker.training import Training
 from hostcore_hookspecs import events
 
+#: Of a rank: Σ(weight·value) and Σ weight, by name.
+Totals = Mapping[str, tuple[float, float]]
+
 
 def record(training: Training, result: Any) -> None:
-    """Read the metrics of a cadence step: this is where a GPU is synchronised."""
+    """Read the metrics of a cadence step: this is where a GPU is synchronised.
+
+    :param result: None: they are not recorded, as the trainer has asked for.
+    """
+    if result is None:
+        _skip_record(training)
+        return
     run_state = training.progress.state
     where = f"train_step at step {run_state.step}"
     metrics = read_metrics(result, where)
@@ -20,10 +30,26 @@ def record(training: Training, result: Any) -> None:
     reading = training.meter.read(run_state.step, run_state.samples_seen)
     if training.ranks.world_size > 1:
         weight = read_weight(result, where, rows=training.feed.rows_per_step // training.ranks.world_size)
-        _record_means(training, metrics, weight, reading)
+        own = WeightedMeans()
+        own.add(metrics, weight)
+        _record_means(training, own.totals(), reading)
         return
     training.progress.remember(metrics)
     training.emit(_metrics(metrics, reading))
+
+
+def _skip_record(training: Training) -> None:
+    """Record nothing at a cadence step; the other ranks must not either."""
+    if training.ranks.world_size > 1:
+        _record_means(training, None, {})
+    if training.meter.clock() > training.meter.sign_due:
+        sign_of_life(training)
+
+
+def sign_of_life(training: Training) -> None:
+    """Show that the run goes on."""
+    rate = training.meter.sign_of_life(training.progress.state.samples_seen)
+    training.emit(events.Progress(samples_per_second=rate))
 
 
 def _metrics(metrics: dict[str, float], reading: dict[str, float]) -> events.Metrics:
@@ -31,23 +57,36 @@ def _metrics(metrics: dict[str, float], reading: dict[str, float]) -> events.Met
     return events.Metrics(metrics=values, nonfinite=nonfinite, **reading)
 
 
-def _record_means(training: Training, metrics: dict[str, float], weight: float, reading: dict[str, float]) -> None:
+def _record_means(training: Training, own: Totals | None, reading: dict[str, float]) -> None:
     """Gather the metrics of all ranks, and write their means, beside the steps that follow.
 
     Whatever reads them, and whatever is written behind them, waits; see :class:`hostcore.worker.progress.Progress`.
+
+    :param own: This rank's; None: it skips the step.
     """
-    own = WeightedMeans()
-    own.add(metrics, weight)
     step, epoch = training.progress.state.step, training.progress.state.epoch
 
-    def receive(totals: list[Any]) -> dict[str, float]:
+    def receive(told: list[Totals | None]) -> dict[str, float]:
+        totals = [one for one in told if one is not None]
+        if not totals:
+            return {}
+        if len(totals) < len(told):
+            raise _disagreement(step, [one is None for one in told])
         means, missing = mean_over_ranks(totals)
         for event in (*_warning_of_missing(missing, "train_step"), _metrics(means, reading)):
             training.emit_beside(event, step=step, epoch=epoch)
         return means
 
     training.progress.settle()
-    training.progress.expect(training.ranks.gather_beside(own.totals(), receive))
+    training.progress.expect(training.ranks.gather_beside(own, receive))
+
+
+def _disagreement(step: int, skips: Sequence[bool]) -> RanksDisagree:
+    told = "; ".join(f"rank {rank} {'skips' if one else 'records'} them" for rank, one in enumerate(skips))
+    return RanksDisagree(
+        f"the ranks do not record the same: of the metrics of step {step}, {told}",
+        hint="all ranks must return the same `control.skip_cadence_emit` at the same step",
+    )
 
 
 def _warning_of_missing(missing: list[str], method: str) -> list[events.Warning]:
@@ -62,6 +101,7 @@ def validate(training: Training) -> None:
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     assert training.validation is not None
     answer(training)  # a state that a component wants to leave is not worth validating
+    training.meeting.meet()  # none of them wants to leave it alone
     if training.stop.interrupted is not None:
         return
     with training.meter.paused():
@@ -75,6 +115,7 @@ def validate(training: Training) -> None:
 def sample(training: Training) -> None:
     """Have the trainer generate what the job asks for, as far as the run is not interrupted."""
     assert training.sampling is not None
+    training.meeting.meet()  # none of them skips it
     with training.meter.paused():
         training.sampling.run()
 
@@ -106,9 +147,14 @@ def _evaluate(training: Training, evaluation: Evaluation, event: Callable[..., e
 
 
 def answer(training: Training) -> None:
-    """Do what components have asked for since the last time."""
+    """Do what components have asked for since the last time.
+
+    :raises RanksDisagree: When not all ranks have been asked for the same.
+    """
     requests, progress, saver = training.requests, training.progress, training.saver
     requests.recorded.clear()  # its step is over
+    if requests.best or requests.restore is not None:
+        training.meeting.meet()
     best = requests.take_best()
     for one in best:
         progress.note_best(one)

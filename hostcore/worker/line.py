@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -89,7 +90,7 @@ class Told(NamedTuple):
 
 
 class Handover:
-    """Hears what the worker is to do. When the supervisor is gone without having said it, the process ends.
+    """Hears what the worker is to do. When that cannot be, or the supervisor is gone without a word, the process ends.
 
     :param source: Connected to the supervisor.
     :param connect: Makes the line of a descriptor.
@@ -103,6 +104,15 @@ class Handover:
         threading.Thread(target=self._listen, daemon=True, name="handover").start()
 
     def _listen(self) -> None:
+        try:
+            self.told.put(self._hear())
+        except BaseException:  # noqa: BLE001 - the main thread would wait for ever
+            try:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+
+    def _hear(self) -> Told:
         with self._source:
             said, descriptors, _, _ = socket.recv_fds(self._source, _MOST_BYTES, _MOST_DESCRIPTORS)
             while said and not said.endswith(b"\n"):
@@ -115,7 +125,7 @@ class Handover:
             os.set_inheritable(descriptor, True)  # whatever the worker starts holds its GPUs, too
         _write_to(output)
         told = json.loads(said)
-        self.told.put(Told(told["contract"], self._connect(line), told["environment"]))
+        return Told(told["contract"], self._connect(line), told["environment"])
 
 
 def _write_to(output: int) -> None:

@@ -36,7 +36,7 @@ two cadence steps nothing reads a tensor.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hostcore.worker.cadence import answer, hear_requests, record, run_test, sample, validate
+from hostcore.worker.cadence import answer, hear_requests, record, run_test, sample, sign_of_life, validate
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.training import Call, Training
 from hostcore_hookspecs import events
@@ -62,6 +62,7 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     stopped = training.stop.first
     complete = run_state.step >= training.total_steps or (stopped is not None and stopped.status == "succeeded")
     answer(training)
+    training.meeting.meet()  # none of them has anything else to do
     if complete or stopped is not None:
         training.saver.save(final=complete)  # it has been, unless a request to stop came between
     training.saver.finish()
@@ -100,9 +101,8 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
     prepare_batch, train_step = training.hooks.prepare_batch, training.hooks.train_step
     on_batch_begin, on_batch_end = training.hooks.on_batch_begin, training.hooks.on_batch_end
     run_state, metric_every, checkpoint_every = progress.state, job.metric_every, job.checkpoint_every
-    validate_every, sample_every = training.validate_every, training.sample_every
+    validate_every, sample_every, first_step = training.validate_every, training.sample_every, training.first_step
     requests, beat, accumulates = training.requests, training.beat, job.accumulate > 1
-    first_step = training.first_step
 
     for raw_batch in batches:
         arrived = clock()
@@ -121,10 +121,10 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
             on_batch_end(result, run_state, ctx)
 
         shown = not (control and control.skip_cadence_emit)
-        if metric_every and (step % metric_every == 0 or step == total_steps) and shown:
-            record(training, result)
+        if metric_every and (step % metric_every == 0 or step == total_steps):
+            record(training, result if shown else None)
         elif arrived > meter.sign_due:
-            training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))
+            sign_of_life(training)
         if step == first_step:
             saver.rehearse()
         if saver.has_news:
@@ -136,7 +136,7 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         if requests.pending:
             answer(training)
         if beat is not None:
-            beat()
+            beat(step)
         if step == total_steps:
             saver.save(final=True)
             saver.finish()
@@ -165,9 +165,7 @@ def _back_off(training: Training, seconds: float) -> None:
     while seconds > 0 and not training.stop.requested:
         training.stop.sleep(min(seconds, every))
         seconds -= every
-        training.emit(
-            events.Progress(samples_per_second=training.meter.sign_of_life(training.progress.state.samples_seen))
-        )
+        sign_of_life(training)
 
 
 def _control_of(result: Any, step: int) -> Any:

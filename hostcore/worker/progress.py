@@ -122,7 +122,7 @@ class Progress:
         self._remember(metrics, self.state.step)
 
     def _remember(self, metrics: Mapping[str, float], step: int) -> None:
-        _set(self.state, "metrics", {**self.state.metrics, **metrics})
+        _set(self.state, "metrics", {**_METRICS(self.state), **metrics})
         remember(self._history, metrics, step)
 
     def expect(self, metrics: "Future[dict[str, float]]") -> None:
@@ -142,10 +142,9 @@ class Progress:
             if late is None:
                 return
             try:
-                metrics = late[1].result()
+                self._remember(late[1].result(), late[0])
             finally:
-                self._late = None
-            self._remember(metrics, late[0])
+                self._late = None  # only now: until then, others have to wait
 
     def give_up(self) -> None:
         """Wait no more for what is on its way, but for a moment, and not for its errors: the run has one already."""

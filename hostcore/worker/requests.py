@@ -38,6 +38,7 @@ class Requests:
     :param is_stopping: Whether the ranks have agreed to stop.
     :param asker: Names the component that is running.
     :param author_of: Names the component whose code a frame has run.
+    :param ranks: Those that decide together by ``any_rank``.
     :param emit: Appends an event to the rank's log.
     :param run_state: Where the run stands.
     :param metric_every: The job's.

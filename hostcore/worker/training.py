@@ -97,9 +97,22 @@ class Training:
         return self.job.sample_every if self.sampling else 0
 
     @property
-    def beat(self) -> Call | None:
-        """Called after every step; None with a single rank."""
-        return self.meeting.beat if self.ranks.world_size > 1 else None
+    def beat(self) -> Callable[[int], None] | None:
+        """Called after every step, with its number; None with a single rank.
+
+        The ranks meet before each checkpoint, so that none of them waits there for one that does something else.
+        """
+        if self.ranks.world_size == 1:
+            return None
+        beat, meet, every, last = self.meeting.beat, self.meeting.meet, self.job.checkpoint_every, self.total_steps
+
+        def beat_or_meet(step: int) -> None:
+            if step == last or (every and step % every == 0):
+                meet()
+            else:
+                beat()
+
+        return beat_or_meet
 
     @contextmanager
     def batches(self) -> Iterator[Iterator[Any]]:

@@ -1,6 +1,7 @@
 """What was seen of a step, unread, and how it is found not to be finite."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
@@ -38,11 +39,35 @@ class Finding:
 
 def first_nonfinite(seen: Sequence[Seen]) -> Finding | None:
     """The first value that is not finite, of the oldest step; None if all are. This is where a GPU is waited for."""
-    for one in seen:
-        for what, value in one.values:
-            if not math.isfinite(number := float(value)):
-                return Finding(step=one.step, what=what, value=number)
+    named = [(one.step, what, value) for one in seen for what, value in one.values]
+    for (step, what, _), number in zip(named, _numbers([value for *_, value in named]), strict=True):
+        if not math.isfinite(number):
+            return Finding(step=step, what=what, value=number)
     return None
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    """Read values. Those that lie on one accelerator are read at once: each reading takes a copy, and waits for it."""
+    import torch
+
+    numbers: dict[int, float] = {}
+    together: defaultdict[Any, list[int]] = defaultdict(list)
+    for place, value in enumerate(values):
+        if _is_on_accelerator(value):
+            together[value.device, value.dtype].append(place)
+        else:
+            numbers[place] = float(value)
+    for places in together.values():
+        read = torch.stack([values[place].reshape(()) for place in places]).tolist()
+        numbers.update(zip(places, read, strict=True))
+    return [numbers[place] for place in range(len(values))]
+
+
+def _is_on_accelerator(value: Any) -> bool:
+    """Whether it is a plain tensor of one: a ``DTensor`` is read on its own."""
+    import torch
+
+    return type(value) is torch.Tensor and value.device.type != "cpu"
 
 
 class WatchedMetrics:

@@ -1,8 +1,14 @@
-"""The uploader ``mlflow-artifacts``: copies the run into the artifact store of its MLflow run."""
+"""The uploader ``mlflow-artifacts``: copies the run into the artifact store of its MLflow run.
 
+The API: https://mlflow.org/docs/latest/self-hosting/architecture/artifact-store/ (``mlflow-artifacts:``).
+"""
+
+import base64
 import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote, unquote, urlsplit
 
 import attrs
 import orjson
@@ -26,6 +32,8 @@ if TYPE_CHECKING:
 
     from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
     from hostcore_trackers.mlflow_api import MlflowApi
+
+_ENDPOINT: Final = "/api/2.0/mlflow-artifacts/artifacts"
 
 
 class MlflowArtifactsUploader:
@@ -82,7 +90,6 @@ class MlflowArtifactsUploader:
 
         from hostcore_builtin_plugins.uploaders.http_exchange import HttpExchange
         from hostcore_trackers.mlflow_api import MlflowApi
-        from hostcore_trackers.mlflow_store import authorization
 
         settings = self._settings
         token = settings.token.value if settings.token else None
@@ -97,7 +104,7 @@ class MlflowArtifactsUploader:
         if token is None and username is None:
             found = get_default_host_creds(settings.tracking_uri)  # type: ignore[no-untyped-call]
             token, username, password = found.token, found.username, found.password
-        headers = authorization(token=token, username=username, password=password)
+        headers = _authorization(token=token, username=username, password=password)
         self._exchange = HttpExchange(headers=headers, timeout_seconds=settings.timeout_seconds)
         self._ctx, self._store, self._is_canceled = ctx, None, ctx.is_canceled
 
@@ -127,7 +134,6 @@ class MlflowArtifactsUploader:
         """Where the MLflow run keeps its artifacts: with its server, or in a store that is written to from here."""
         from hostcore_builtin_plugins.uploaders.store_folder import StoreFolder
         from hostcore_trackers.mlflow_run import MlflowRun, experiment_id
-        from hostcore_trackers.mlflow_store import ServedArtifacts
 
         settings, ctx, api, exchange = self._settings, self._ctx, self._api, self._exchange
         if ctx is None or api is None or exchange is None:
@@ -157,3 +163,68 @@ def _submitted_ms(run_dir: str) -> int:
             return int(orjson.loads(log.readline())["time_ms"])
     except (FileNotFoundError, orjson.JSONDecodeError) as error:
         raise TransientError("the run has no event yet", retry_after_seconds=0.2) from error
+
+
+class ServedArtifacts(Store):
+    """The artifacts of one MLflow run, where its server keeps them itself.
+
+    :param tracking_uri: Of the server.
+    :param artifact_uri: Of the run: ``mlflow-artifacts:/<experiment>/<run>/artifacts``.
+    :param run_id: MLflow's.
+    """
+
+    def __init__(self, exchange: "HttpExchange", *, tracking_uri: str, artifact_uri: str, run_id: str) -> None:
+        from hostcore_builtin_plugins.uploaders.http_objects import HttpObjects
+
+        self._exchange = exchange
+        self._objects = HttpObjects(exchange)
+        parts = urlsplit(artifact_uri)
+        # The authority, if there is one, names another server that keeps the artifacts.
+        scheme = urlsplit(tracking_uri).scheme
+        server = f"{scheme}://{parts.netloc}" if parts.netloc else tracking_uri.rstrip("/")
+        self._endpoint = f"{server}{_ENDPOINT}"
+        self._root = parts.path.strip("/")
+        self._run_id = run_id
+
+    def uri(self, path: str) -> str:
+        """See :class:`Store`. One that MLflow's own functions take."""
+        return f"runs:/{self._run_id}/{path}"
+
+    def size(self, path: str) -> int | None:
+        """See :class:`Store`."""
+        folder, _, name = path.rpartition("/")
+        for entry in self._list(f"{self._root}/{folder}".rstrip("/")):
+            if entry["path"].rpartition("/")[2] == name and not entry.get("is_dir"):
+                return int(entry.get("file_size") or 0)  # the server leaves out what is 0
+        return None
+
+    def _list(self, folder: str) -> list[dict[str, Any]]:
+        with self._exchange.send("GET", f"{self._endpoint}?path={quote(folder, safe='')}", also=(404,)) as answer:
+            return orjson.loads(answer.read()).get("files", []) if answer.status != 404 else []
+
+    def pieces(self, path: str, size: int, content: Content) -> Iterator[bytes]:
+        """See :class:`Store`."""
+        del size  # the answer has an end
+        return self._objects.pieces(self._url(path), content)
+
+    def put(self, content: Content, path: str) -> None:
+        """See :class:`Store`. The server stores a file once it has all of it.
+
+        :raises FatalError: The path is one that the server refuses, or would store under another name.
+        """
+        if "#" in path or unquote(path) != path:
+            raise FatalError(f"MLflow takes no file name with # or an escape such as %41: {path}")
+        self._objects.put(self._url(path), content)
+
+    def _url(self, path: str) -> str:
+        return f"{self._endpoint}/{quote(f'{self._root}/{path}')}"
+
+
+def _authorization(*, token: str | None, username: str | None, password: str | None) -> Mapping[str, str]:
+    """The header that MLflow's servers know a client by; none without credentials."""
+    if token:
+        return {"Authorization": f"Bearer {token}"}
+    if username is None:
+        return {}
+    pair = base64.b64encode(f"{username}:{password or ''}".encode()).decode()
+    return {"Authorization": f"Basic {pair}"}

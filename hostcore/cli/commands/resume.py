@@ -18,7 +18,6 @@ from hostcore.cli.job_options import (
 )
 from hostcore.cli.output import json_option, reports_errors, verbose_option
 from hostcore.cli.server_option import server_option, service_client
-from hostcore.runs.directory import RunDirectory
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
@@ -69,8 +68,7 @@ def resume_command(
     service = None if launched else server  # what was launched runs here, whatever its environment says
     from hostcore.supervisor.workers.early import EarlyWorker
 
-    built = RunDirectory(runs / named).lock.exists()  # then its worker has another Python
-    with EarlyWorker(is_wanted=not (service or in_process or built)) as early:  # imports torch beside what follows
+    with EarlyWorker(is_wanted=not (service or in_process)) as early:  # imports torch beside what follows
         from hostcore.checkpoints.find import names_checkpoint
         from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
         from hostcore.cli.redacting_stream import scrub_descriptors
@@ -92,6 +90,7 @@ def resume_command(
                 "world_size": world_size or (1 if alone else None),
                 "extra_reporters": events.reporters,
                 "submits": not (in_process or launched),
+                "look": early.look,
             }
             if begins:
                 return plan_from_checkpoint(Path(named), options, runs=runs, **where)

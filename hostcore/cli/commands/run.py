@@ -23,14 +23,6 @@ if TYPE_CHECKING:
     from hostcore.supervisor.plan import RunPlan
 
 
-def _runs_here(job: Path) -> bool:
-    """Whether the job's worker runs in the Python of this command, as far as a look at the file can tell."""
-    try:
-        return job.is_file() and b"environment" not in job.read_bytes()
-    except OSError:
-        return False
-
-
 @click.command("run", cls=JobCommand, short_help="Run a job, watch it, report how it ended.")
 @job_argument
 @job_options
@@ -71,7 +63,7 @@ def run_command(
         run_at_service(lambda: client.submit(job, options), detach=detach, as_json=as_json)
     from hostcore.supervisor.workers.early import EarlyWorker
 
-    with EarlyWorker(is_wanted=not in_process and _runs_here(job)) as early:  # imports torch beside what follows
+    with EarlyWorker(is_wanted=not in_process) as early:  # imports torch beside what follows
         from hostcore.cli.planning import plan_of
         from hostcore.cli.running import run_and_leave
 
@@ -79,7 +71,7 @@ def run_command(
 
         def plan(world_size: int | None) -> "RunPlan":
             where = {"world_size": world_size, "runs": runs, "extra_reporters": events.reporters}
-            made = plan_of(job, options, submits=not in_process, **where)
+            made = plan_of(job, options, submits=not in_process, look=early.look, **where)
             return attrs.evolve(made, trace_hooks=trace_hooks)
 
         run_and_leave(

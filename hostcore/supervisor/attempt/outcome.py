@@ -125,12 +125,14 @@ def stalled(seconds: float, *, step: int, members: Sequence[Member]) -> RunError
     who, was = ("the worker", "was") if alone else (f"the {len(members)} ranks", "were")
     told = [member.tail() if alone else f"rank {member.rank}:\n{member.tail()}" for member in members]
     stood = "it stood" if alone else "each of them stood; one that is in no collective keeps the others waiting"
+    apart = "" if alone else ", as does one that alone has called ctx.request_best or ctx.request_restore"
     return RunError(
         type="Stalled",
         message=f"{who} did not get beyond step {step} for {seconds:.0f} s and {was} aborted",
         traceback="\n\n".join(told),
         rank=0 if alone else None,
-        hint=f"the tracebacks above show where {stood}; a step that may take longer needs a larger stall_seconds",
+        hint=f"the tracebacks above show where {stood}{apart}; "
+        "a step that may take longer needs a larger stall_seconds",
     )
 
 

@@ -8,7 +8,8 @@ first::
 
 What it is to do comes through a socket of its own: a line of JSON, with the descriptors of its line to the supervisor,
 of its output, and of the leases of its GPUs. Its environment cannot change any more, except for what says which GPUs it
-sees, which nothing has read before then. A worker that is not needed, or has died, is none: another is started.
+sees, which nothing has read before then. One that the job cannot use ends as soon as the job is known
+(:meth:`EarlyWorker.look`); one that does not fit, or has died, is none: another is started.
 
 Imports nothing heavy: it would come before torch.
 """
@@ -21,13 +22,16 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hostcore.runs.channel import SAID_LATER
 from hostcore.supervisor.ranks.engine import RANK_VARIABLES, SUPERVISOR_VARIABLE, without_ranks
+
+if TYPE_CHECKING:
+    from hostcore.job.spec import JobSpec
 
 #: What may still change after the start: torch reads it when it first asks for a GPU.
 _LATE_VARIABLES: Final = ("CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES")
@@ -47,18 +51,27 @@ class EarlyWorker:
 
     def _start(self) -> None:
         self._environment = worker_environment(without_ranks(os.environ))
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - until the worker has ended
-        self._handover, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "hostcore.worker", SAID_LATER, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=self._output,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
+        with ExitStack() as opened:
+            self._output = opened.enter_context(tempfile.TemporaryFile())
+            self._handover, theirs = socket.socketpair()
+            opened.enter_context(self._handover)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "hostcore.worker", SAID_LATER, str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            opened.pop_all()  # until the worker has ended
+
+    def look(self, spec: "JobSpec") -> None:
+        """End it if it can be no worker of a job: one with an environment of its own, or with several ranks here."""
+        elsewhere = spec.environment is not None and spec.environment.used_by == "worker"
+        if elsewhere or (spec.ranks > 1 and not spec.runs_elsewhere):
+            self.close()
 
     def take(
         self, contract: Path, descriptors: Sequence[int], environment: Mapping[str, str]

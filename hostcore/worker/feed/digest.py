@@ -1,4 +1,4 @@
-"""Digests: what a checkpoint keeps to prove that no row was skipped, repeated or swapped.
+"""The layout of an order of rows, and digests: what a checkpoint keeps to prove that no row was skipped or repeated.
 
 The digest of a run is the sum, modulo 2^64, over all rows that it has been trained on, of
 
@@ -13,6 +13,7 @@ whole.
 It finds mistakes; it is not a signature, which would withstand deliberate forgery.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,14 @@ _LAST_SHIFT: Final = 31
 _PIECE_ROWS: Final = 32_768
 #: The steps that a consumer may have asked for before it has trained on them, at most.
 _STEPS_KEPT: Final = 16_384
+#: What a rank may decode, as a multiple of its own share, without a warning.
+_DECODED_TIMES: Final = 1.5
+#: Lanes that mix well.
+_MIXING_LANES: Final = 8
+#: More add nothing.
+_ENOUGH_LANES: Final = 24
+#: With fewer, reading partial shards where lanes begin costs too much.
+_SHARDS_PER_LANE: Final = 4
 
 
 def row_digest(epoch: int, positions: Indices, rows: Indices) -> int:
@@ -154,6 +163,38 @@ def _window(order: ShuffledOrder, window: int) -> tuple[Indices, Indices]:
     numbers = [order.row_numbers(start, start + rows)[order.places(window, lane)] for lane, start in enumerate(starts)]
     positions = np.arange(first, first + rows) * order.lanes + np.arange(order.lanes)[:, None]
     return positions.ravel(), np.concatenate(numbers)
+
+
+def advice(layout: OrderLayout, world_size: int) -> Iterator[str]:
+    """Sentences that name what is not good about the order of some data, each with the remedy."""
+    shards, lanes = len(layout.shard_rows), layout.lanes
+    if not lanes:
+        if world_size > 1:
+            yield (
+                f"in file order each of {world_size} ranks decodes all of the data: set dataset.shuffle, so that each "
+                "decodes its share"
+            )
+        return
+    times = world_size / math.gcd(world_size, lanes) * (1 + lanes / (2 * shards))
+    if times > _DECODED_TIMES:
+        yield f"each rank decodes about {times:.1f} times its share of the data: {_remedy(shards, lanes, world_size)}"
+    if lanes < _MIXING_LANES and sum(layout.shard_rows) > layout.window:
+        yield (
+            f"the shuffle mixes poorly: the data has {shards:,} shard{'s' * (shards > 1)} (a row group is one), and a "
+            f"batch draws from {lanes} place{'s' * (lanes > 1)} at once: write smaller row groups, "
+            f"{_MIXING_LANES * _SHARDS_PER_LANE} or more, or set dataset.lanes to {_MIXING_LANES}"
+        )
+
+
+def _remedy(shards: int, lanes: int, world_size: int) -> str:
+    if lanes > shards:
+        return f"lower dataset.lanes, or write smaller row groups, {_SHARDS_PER_LANE * lanes:,} or more"
+    possible = shards // _SHARDS_PER_LANE // world_size
+    if possible:
+        wanted = world_size * min(possible, max(1, _ENOUGH_LANES // world_size))
+        return f"set dataset.lanes to {wanted}, a multiple of the {world_size} ranks"
+    enough = _SHARDS_PER_LANE * world_size
+    return f"write smaller row groups, {enough:,} or more, and set dataset.lanes to {world_size}, the number of ranks"
 
 
 def expected_digest(layout: OrderLayout, since: "Cursor", until: "Cursor") -> int:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from hostcore.worker.feed.advice import advice
 from hostcore.worker.feed.blocks import file_blocks, shuffled_blocks
-from hostcore.worker.feed.digest import OrderLayout
+from hostcore.worker.feed.digest import OrderLayout, advice
 from hostcore.worker.feed.gathering import Block
 from hostcore.worker.feed.order import LAYOUT, Share, ShuffledOrder, default_lanes
 from hostcore.worker.feed.reading import never, range_reader

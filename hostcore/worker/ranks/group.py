@@ -5,25 +5,24 @@ for small values of main memory; what it does there never mixes with what the tr
 """
 
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from queue import SimpleQueue
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from hostcore.worker.ranks.gathering import GatheringThread
 from hostcore.worker.ranks.one import OneRank
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.ranks.rank_info import RankInfo
 from hostcore_hookspecs.errors import HostcoreError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 T = TypeVar("T")
 
@@ -37,6 +36,10 @@ START_VARIABLE: Final = "HOSTCORE_START"
 _PATIENCE: Final = timedelta(hours=2)
 #: How long leaving may take; a collective of NCCL that will never end can hold it up.
 _LEAVE_SECONDS: Final = 5.0
+#: What a value that is gathered beside the training may take at first, in bytes: the totals of about thirty metrics.
+_FIRST_ROOM: Final = 1024
+#: In front of each of them: how long it is, in bytes.
+_LENGTH: Final = 8
 
 
 class CannotJoin(HostcoreError):
@@ -111,7 +114,9 @@ class Group:
         self.rank = rank_info.rank
         self.local_rank = rank_info.local_rank
         self.world_size = rank_info.world_size
-        self._host = dist.new_group(backend="gloo", timeout=_PATIENCE)
+        self._host = self._one_more_group()
+        # Made now: each new group waits for all ranks, and they come to their first metrics at different moments.
+        self._gathering = GatheringThread(self._one_more_group(), self.world_size)
 
     def any(self, flag: bool) -> bool:
         """Whether any of them says so."""
@@ -145,10 +150,6 @@ class Group:
         """Gather without waiting; see the protocol."""
         return self._gathering.ask(value, receive)
 
-    @cached_property
-    def _gathering(self) -> GatheringThread:
-        return GatheringThread(self._one_more_group(), self.world_size)
-
     def barrier(self) -> None:
         """Wait for all of them."""
         self.largest([0])
@@ -164,12 +165,71 @@ class Group:
 
     def close(self) -> None:
         """Leave; also when a rank has died, or hangs. Nothing happens the second time."""
-        if "_gathering" in vars(self):
-            self._gathering.close()
+        self._gathering.close()
         if dist.is_initialized():
             leaving = threading.Thread(target=_leave, daemon=True, name="leaving the ranks")
             leaving.start()
             leaving.join(_LEAVE_SECONDS)
+
+
+class GatheringThread:
+    """Gathers beside the training: what it is asked to, in that order. All ranks ask for the same.
+
+    It never waits for the loop, so a rank that waits for its result waits for the other ranks' threads alone, whatever
+    their loops do meanwhile. Values of up to a known size take one collective; a longer one of any rank takes a second,
+    and makes that size known to all.
+
+    :param group: Used by nothing else.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, world_size: int) -> None:
+        self._group = group
+        self._world_size = world_size
+        self._make_room(_FIRST_ROOM)
+        #: Each does one piece of work; None: there is no more.
+        self._asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        threading.Thread(target=self._serve, daemon=True, name="gathering").start()
+
+    def ask(self, value: Any, receive: Callable[[list[Any]], T]) -> "Future[T]":
+        """See :meth:`hostcore.worker.ranks.protocol.Ranks.gather_beside`."""
+        future: Future[T] = Future()
+
+        def gather() -> None:
+            try:
+                future.set_result(receive(self._gather(value)))
+            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+                future.set_exception(error)
+
+        self._asked.put(gather)
+        return future
+
+    def close(self) -> None:
+        """End, behind what has been asked for."""
+        self._asked.put(None)
+
+    def _serve(self) -> None:
+        while (gather := self._asked.get()) is not None:
+            gather()
+
+    def _make_room(self, room: int) -> None:
+        """Make what a collective reads and fills, for values of so many bytes: memory that torch and Python share."""
+        size = _LENGTH + room
+        self._room = room
+        self._own, self._all = bytearray(size), [bytearray(size) for _ in range(self._world_size)]
+        self._box = torch.frombuffer(self._own, dtype=torch.uint8)
+        self._boxes = [torch.frombuffer(one, dtype=torch.uint8) for one in self._all]
+
+    def _gather(self, value: Any) -> list[Any]:
+        own = pickle.dumps(value)
+        while True:
+            self._own[:_LENGTH] = len(own).to_bytes(_LENGTH, "little")
+            part = own[: self._room]
+            self._own[_LENGTH : _LENGTH + len(part)] = part
+            dist.all_gather(self._boxes, self._box, group=self._group)
+            longest = max(int.from_bytes(one[:_LENGTH], "little") for one in self._all)
+            if longest <= self._room:
+                return [pickle.loads(memoryview(one)[_LENGTH:]) for one in self._all]  # noqa: S301 - of the other ranks
+            self._make_room(1 << longest.bit_length())
 
 
 def _leave() -> None:

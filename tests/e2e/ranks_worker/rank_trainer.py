@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from hostcore.toolkit import load_training_state, parallelize, to_tensors, training_state
-from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_hookspecs import Best, Capabilities, StepControl, StepResult
 
 
 class Net(nn.Module):
@@ -39,6 +39,7 @@ class Trainer:
 
     @attrs.frozen(kw_only=True)
     class Hyperparams:
+        #: One of :func:`parallelize`, or ``none``: the ranks train alone.
         strategy: str = "ddp"
         dropout: float = 0.0
         #: ``what:rank:step``, such as ``sigterm:1:3``.
@@ -54,7 +55,9 @@ class Trainer:
         torch.set_num_threads(1)
 
     def configure(self, ctx: Any) -> dict[str, Any]:
-        model = parallelize(Net(ctx.hyperparams.dropout), ctx, strategy=ctx.hyperparams.strategy)
+        model = Net(ctx.hyperparams.dropout)
+        if ctx.hyperparams.strategy != "none":
+            model = parallelize(model, ctx, strategy=ctx.hyperparams.strategy)
         self.rows: dict[int, list[int]] = {}
         self.draws: dict[int, float] = {}
         self.first_weights = _digest(model)
@@ -83,9 +86,11 @@ class Trainer:
             metrics["extra"] = 3.0
         if ctx.hyperparams.does == f"many-metrics:{ctx.rank}:{step}":
             metrics.update({f"{number}/{'long' * 20}": float(number) for number in range(100)})
-        back = ctx.hyperparams.backoff
-        control = {"control": _control(back)} if back and step == 2 else {}
-        return StepResult(metrics=metrics, weight=sum(len(one["x"]) for one in micro), **control)
+        control = StepControl(
+            skip_cadence_emit=ctx.hyperparams.does in (f"skip:{ctx.rank}:{step}", f"skip:*:{step}"),
+            backoff_seconds=ctx.hyperparams.backoff if step == 2 else None,
+        )
+        return StepResult(metrics=metrics, weight=sum(len(one["x"]) for one in micro), control=control)
 
     def validate_step(self, prepared_batch: Any, state: Any, ctx: Any) -> StepResult:
         rows = prepared_batch["row"].tolist()
@@ -94,6 +99,9 @@ class Trainer:
         return StepResult(metrics={"loss": loss, "row": sum(rows) / len(rows)}, weight=len(rows))
 
     test_step = validate_step
+
+    def generate_sample(self, state: Any, step: int, request: Any, output_dir: str, ctx: Any) -> None:
+        """Nothing but the folder."""
 
     def state_dict(self, state: Any) -> dict[str, Any]:
         if self.portable:
@@ -163,6 +171,11 @@ class Told:
         if self._asked("stop", ctx):
             ctx.request_stop(f"enough, says rank {ctx.rank}" if "*" not in self.does else "enough")
 
+        if self._asked("restore-step", ctx):
+            ctx.request_restore(1, "to try")
+        if self._asked("best", ctx):
+            ctx.request_best(Best(metric="train/loss", value=0.5, step=run_state.step))
+
     def on_validation_end(self, metrics: Any, run_state: Any, ctx: Any) -> None:
         if self._asked("stop-validation", ctx):
             ctx.request_stop("good enough")
@@ -206,12 +219,6 @@ def _loss(model: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     inputs = torch.stack([batch["x"], batch["y"]], 1).float()
     target = (batch["x"] - batch["y"] * 0.5).float()
     return ((model(inputs).squeeze(1) - target) ** 2).mean()
-
-
-def _control(seconds: float) -> Any:
-    from hostcore_hookspecs import StepControl
-
-    return StepControl(backoff_seconds=seconds)
 
 
 def _plain(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -1,5 +1,6 @@
 """Stops and failures of one rank: the others neither wait for it nor go on without it."""
 
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,58 @@ def test_ranks_that_ask_for_different_things_are_told_so(run: Run) -> None:
     for rank in (0, 1):
         assert outcome.error(rank)["type"] == "RanksDisagree"
         assert "rank 1 is at a meeting of step 4, go back to step 2" in outcome.error(rank)["message"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({"max_steps": 8}, id="metrics alone"),
+        pytest.param({"max_steps": 8, "validate_every": 2, "validation": {}}, id="validation"),
+        pytest.param({"max_steps": 8, "checkpoint_every": 4}, id="checkpoint"),
+        pytest.param({"max_steps": 4}, id="last step"),
+        pytest.param({"max_steps": 8, "sample_every": 4, "samples": [{"prompt": "a"}]}, id="samples"),
+        pytest.param(
+            {"max_steps": 8, "metric_every": 3, "sample_every": 4, "samples": [{"prompt": "a"}]}, id="samples alone"
+        ),
+    ],
+)
+def test_a_cadence_step_that_one_rank_skips_is_an_error_and_recorded_by_none(run: Run, keys: dict[str, Any]) -> None:
+    hyperparams = {"does": "skip:1:4", "strategy": "none"}
+    outcome = run(f"skip-{zlib.crc32(repr(keys).encode())}", 2, hyperparams=hyperparams, **keys)
+    assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
+    types = {outcome.error(rank)["type"] for rank in (0, 1)}
+    assert "RanksDisagree" in types
+    assert types <= {"RanksDisagree", "DistributedError"}  # the other one's, or its end, may be heard first
+    assert set(outcome.losses()) <= {1, 2, 3}
+
+
+def test_a_cadence_step_that_all_ranks_skip_is_recorded_by_none_and_no_error(run: Run) -> None:
+    outcome = run("skip-all", 2, max_steps=6, checkpoint_every=4, hyperparams={"does": "skip:*:4"})
+    assert outcome.codes == [0, 0], outcome.output()
+    assert list(outcome.losses()) == [1, 2, 3, 5, 6]
+
+
+@pytest.mark.parametrize("asks", ["best", "restore-step"])
+@pytest.mark.parametrize(
+    ("step", "keys"),
+    [
+        pytest.param(3, {}, id="plain step"),
+        pytest.param(4, {}, id="checkpoint"),
+        pytest.param(5, {"validate_every": 5, "validation": {}}, id="validation"),
+        pytest.param(8, {}, id="last step"),
+    ],
+)
+def test_what_one_rank_alone_asks_for_is_an_error_that_says_so(
+    run: Run, asks: str, step: int, keys: dict[str, Any]
+) -> None:
+    keys = {"max_steps": 8, "checkpoint_every": 4, **keys, "hyperparams": {"strategy": "none"}}
+    callbacks = [{"use": "rank_trainer:Told", "does": f"{asks}:1:{step}"}]
+    outcome = run(f"lone-{asks}-{step}", 2, callbacks=callbacks, **keys)
+    assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
+    what = "train/loss 0.5 is the best" if asks == "best" else "go back to step 1"
+    for rank in (0, 1):
+        assert outcome.error(rank)["type"] == "RanksDisagree"
+        assert f"rank 1 is at a meeting of step {step}, {what}" in outcome.error(rank)["message"]
 
 
 def test_all_ranks_go_back_to_a_checkpoint_together(run: Run) -> None:

@@ -1,6 +1,8 @@
 """Discovery reads metadata, imports nothing, and lets nothing broken stand in the way."""
 
 import importlib.metadata
+import os
+import pathlib
 import subprocess
 import sys
 import zipfile
@@ -19,6 +21,13 @@ def test_a_plugin_is_found_by_its_entry_point_and_not_imported(site_here):
     (ref,) = [ref for ref in discover().refs if ref.name == "mine"]
     assert (ref.kind, ref.value, ref.dist, ref.version) == ("trainer", "bomb:T", "my-dist", "2.1")
     assert "bomb" not in sys.modules
+
+
+@pytest.mark.parametrize("kind", [pathlib.Path, os.fsencode])
+def test_what_import_leaves_out_of_the_path_hides_nothing(site_here, monkeypatch, tmp_path, kind):
+    site_here.install("my-dist", modules={}, entry_points={TRAINERS: {"mine": "m:T"}})
+    monkeypatch.setattr(sys, "path", [kind(tmp_path), *sys.path])
+    assert [ref.dist for ref in discover().refs if ref.name == "mine"] == ["my-dist"]
 
 
 def test_uninstalled_it_is_gone(site):

@@ -3,13 +3,14 @@
 import pickle
 import sys
 import textwrap
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import pytest
 
 from hostcore.errors import Errors
+from hostcore.job.objects import asked_of
 from hostcore.plugins.component import load_component
-from hostcore_hookspecs import ImportPath
+from hostcore_hookspecs import HostcoreError, ImportPath
 
 HYPERPARAMS = """
     @attrs.frozen(kw_only=True)
@@ -126,6 +127,22 @@ def test_what_cannot_be_checked_is_a_defect_of_the_settings_class(lab: Any, give
         lambda: lab.load_selected(given({"module": "lit_models:Auto"}, "ImportPath[int | str]")), "settings.class"
     )
     assert "ImportPath[int | str] asks for what cannot be checked" in error.message
+
+
+def test_a_protocol_that_no_class_can_be_checked_against_is_an_error_of_the_class_of_settings() -> None:
+    @runtime_checkable
+    class Named(Protocol):
+        name: str
+
+    @runtime_checkable
+    class Closes(Protocol):
+        def close(self) -> None: ...
+
+    assert asked_of(ImportPath[Named]).accepts(type("A", (), {"name": "a"})())
+    assert asked_of(ImportPath[type[Closes]]).accepts(type("A", (), {"close": print}))
+    with pytest.raises(HostcoreError, match="cannot be checked") as caught:
+        asked_of(ImportPath[type[Named]])
+    assert caught.value.code == "settings.class"
 
 
 def test_a_process_that_transforms_batches_imports_an_object_when_it_needs_it(lab: Any, given: Any) -> None:

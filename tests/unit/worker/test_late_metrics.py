@@ -1,11 +1,14 @@
 """Metrics that come from other ranks while the training goes on: nothing that reads them can tell."""
 
+from collections.abc import Mapping
 from concurrent.futures import Future
-from threading import Timer
+from threading import Thread, Timer
 
 import attrs
 import pytest
 
+from hostcore.worker import progress as progress_module
+from hostcore.worker.metrics import History, remember
 from hostcore.worker.progress import Progress
 from hostcore_hookspecs.run_state import MetricPoint
 
@@ -45,6 +48,23 @@ def test_what_is_remembered_stored_or_expected_later_comes_behind_them() -> None
     coming(progress, 4.0)
     assert progress.stored()["metrics"] == {"train/loss": 4.0, "val/loss": 1.0}
     assert progress.stored()["history"]["train/loss"]["steps"].tolist() == [4, 5, 6]
+
+
+def test_a_thread_that_reads_while_another_one_takes_them_in_sees_them_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = advanced()
+    seen: list[object] = []
+
+    def remember_slowly(history: History, metrics: Mapping[str, float], step: int) -> None:
+        reader.start()
+        reader.join(0.1)  # it waits, where it does what it should
+        remember(history, metrics, step)
+
+    reader = Thread(target=lambda: seen.append(list(progress.state.history)))
+    monkeypatch.setattr(progress_module, "remember", remember_slowly)
+    coming(progress, 2.0)
+    progress.settle()
+    reader.join()
+    assert seen == [["train/loss"]]
 
 
 def test_what_keeps_them_from_coming_is_raised_where_they_are_waited_for_and_once() -> None:

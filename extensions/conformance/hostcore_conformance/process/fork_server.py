@@ -114,7 +114,8 @@ class ForkServer:
 
     def __init__(self, hash_seed: str | None = None) -> None:
         # One thread each, unless the environment says otherwise: examples are small, and a machine of CI is shared.
-        environment = {_THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
+        environment = {_THREADS: "1", **os.environ, "PYTHONPATH": os.pathsep.join(path)}
         self._hash_seed = {} if hash_seed is None else {_HASH_SEED: hash_seed}
         self._with_other_hashes: ForkServer | None = None
         pipes = [(os.pipe(), os.pipe()) for _ in Imported]

@@ -165,7 +165,8 @@ def _started(
     )
     file = request.scratch / "request"
     file.write_bytes(pickle.dumps(request))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    path = [one for one in sys.path if one and isinstance(one, str)]  # as `import` looks at it
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-P", "-m", __name__, str(file)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, env=environment, **how)
     return process, request.answer

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Final
 import anyio
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, Field
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.names import BUILTIN
 from hostcore.job.pointers import escaped
+from hostcore.job.schema import json_schema
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore.runs.summary import UnknownRun
 from hostcore_hookspecs.errors import HostcoreError
@@ -28,12 +30,28 @@ from hostcore_service.services import Service, the_service
 from hostcore_service.store.job import StoredJob
 from hostcore_service.train.mapping import MappedJob, extra_arg_names, label, to_job
 from hostcore_service.train.request import TrainingJobRequest, read_request
-from hostcore_service.train.schema import TrainingJobStatus, request_body
 from hostcore_service.train.trainers import Trainers
 
 ROUTER = APIRouter(prefix="/train", tags=["train"], dependencies=[Depends(authenticate)], responses=ALWAYS)
 
 The = Annotated[Service, Depends(the_service)]
+
+#: A body, from the specification.
+EXAMPLE: Final = {
+    "framework": "meta",
+    "model_id": "meta-llama-3-70b",
+    "run_id": "meta_demo_001",
+    "num_nodes": 4,
+    "gpus_per_node": 8,
+    "cpus_per_node": 64,
+    "memory_per_node_gb": 512,
+    "checkpoint_base_uri": "s3://deepfinery-training/runs",
+    "dataset_uri": "s3://deepfinery-datasets/aml/v1/",
+    "resume_from_checkpoint": False,
+    "extra_args": {"max_steps": 6000, "lr": 2e-5, "gradient_accumulation": 16},
+    "env": {"EXPERIMENT_NAME": "meta-demo"},
+    "labels": {"deepfinery.com/team": "aml"},
+}
 
 _REFUSED: Final = problem_answer(
     400,
@@ -56,6 +74,30 @@ _CREATED: Final = {
     "run_id": "meta_demo_001",
 }
 _RUNNING: Final = {**_CREATED, "status": "running", "detail": "PyTorchJob pods active"}
+
+
+class TrainingJobStatus(BaseModel):
+    """How a job goes, in the words of the unified trainer API."""
+
+    name: str = Field(description="What its engine calls it: a DNS label.", examples=["meta-meta-demo-001"])
+    status: str = Field(
+        description="`submitted`, `running`, `succeeded` or `failed`. Jobs that were cancelled, preempted or lost have "
+        "failed, and `detail` begins with that word.",
+        examples=["submitted"],
+    )
+    detail: str = Field(description="Why, in a sentence.", examples=["PyTorchJob created"])
+    framework: str = Field(description="The trainer plugin.", examples=["meta"])
+    run_id: str = Field(examples=["meta_demo_001"])
+
+
+def request_body() -> dict[str, Any]:
+    """The body for the OpenAPI document: it is read by :func:`read_request`, of which FastAPI knows nothing."""
+    schema = {key: value for key, value in json_schema(TrainingJobRequest).items() if key != "$schema"}
+    example = {"summary": "From the specification", "value": EXAMPLE}
+    return {
+        "required": True,
+        "content": {"application/json": {"schema": schema, "examples": {"specification": example}}},
+    }
 
 
 def the_trainers(request: Request) -> Trainers:

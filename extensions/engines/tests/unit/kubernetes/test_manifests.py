@@ -18,7 +18,7 @@ from hostcore_hookspecs import FatalError, LaunchContext
 from hostcore_hookspecs.job import Resources
 from hostcore_service.train.mapping import to_job
 from hostcore_service.train.request import read_request
-from hostcore_service.train.schema import EXAMPLE
+from hostcore_service.train.router import EXAMPLE
 
 Manifests = Callable[..., dict[str, Any]]
 Pods = Callable[[Mapping[str, Any]], list[dict[str, Any]]]

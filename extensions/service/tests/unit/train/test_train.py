@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from hostcore.plugins.describe import Description
 from hostcore_service.app import make_app
-from hostcore_service.train.schema import EXAMPLE
+from hostcore_service.train.router import EXAMPLE
 from hostcore_service.train.trainers import Trainers
 
 TOKEN = "a-token-of-the-tests-alone"

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from hostcore_builtin_plugins.callbacks.nonfinite import largest_element
+from hostcore_builtin_plugins.callbacks import nonfinite
+from hostcore_builtin_plugins.callbacks.nonfinite import Finding, Seen, first_nonfinite, largest_element
 from hostcore_builtin_plugins.callbacks.nonfinite_guard import NonfiniteGuard, NotFinite
 from hostcore_hookspecs import HostcoreError, InvalidSettings, StepContext
 
@@ -345,3 +347,62 @@ def test_large_finite_gradients_are_no_finding() -> None:
     largest = largest_element([one])
     assert largest is not None
     assert math.isfinite(largest)
+
+
+class Readings(TorchDispatchMode):
+    """Counts how often a tensor is read as one number, which on an accelerator waits for it each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alone = self.together = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.alone += func is torch.ops.aten._local_scalar_dense.default
+        self.together += func is torch.ops.aten.stack.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.fixture
+def accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain tensors are taken for those of an accelerator, which this machine may not have."""
+    monkeypatch.setattr(nonfinite, "_is_on_accelerator", lambda value: type(value) is torch.Tensor)
+
+
+def seen(count: int, **bad: float) -> list[Seen]:
+    """Steps with a tensor of another shape and type, a number, and a tensor of each; some of them not finite."""
+    return [
+        Seen(
+            step=step,
+            values=[
+                ("a", torch.tensor([bad.get(f"a{step}", 1.0)])),
+                ("b", bad.get(f"b{step}", 2.0)),
+                ("c", torch.tensor(bad.get(f"c{step}", 3.0), dtype=torch.bfloat16)),
+            ],
+        )
+        for step in range(1, count + 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [
+        ({}, None),
+        ({"c3": NAN, "a4": INF, "b5": NAN}, (3, "c")),
+        ({"b2": INF, "c2": NAN}, (2, "b")),
+        ({"a2": -INF, "b2": NAN}, (2, "a")),
+    ],
+)
+def test_what_lies_on_an_accelerator_is_read_at_once_and_the_oldest_is_found(
+    accelerator: None, bad: dict[str, float], found: tuple[int, str] | None
+) -> None:
+    with Readings() as readings:
+        finding = first_nonfinite(seen(100, **bad))
+    assert (readings.alone, readings.together) == (0, 2)  # of each type
+    assert (finding and (finding.step, finding.what)) == found
+
+
+def test_of_a_cpu_each_value_is_read_where_it_lies() -> None:
+    with Readings() as readings:
+        finding = first_nonfinite(seen(3, c2=INF))
+    assert finding == Finding(step=2, what="c", value=INF)
+    assert (readings.alone, readings.together) == (6, 0)
