@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 from hostcore_builtin_plugins.process import child
 from hostcore_builtin_plugins.process.child import ChildFailed, ChildRaised
 from hostcore_builtin_plugins.process.trainer import Hyperparams, PreparedBatch, ProcessTrainer
+from hostcore_builtin_plugins.processes import descendants
 from hostcore_hookspecs import HostcoreError, InvalidData, InvalidSettings, Job, RunState, SampleRequest, StepContext
 
 #: Answers each request; what it does for one of them instead is in its argument, by method.
@@ -242,6 +245,20 @@ class TestAProgramThatCannotBeUsed:
         error = refusal(Stage(initialize="write('{\"id'); time.sleep(60)", start_seconds=0.3))
         assert "has not answered `initialize` within 0.3 seconds" in error.message
 
+    @pytest.mark.parametrize("settings", [{}, {"large": "x" * 2**20}], ids=["small", "more than a pipe holds"])
+    def test_because_what_it_has_started_says_nothing(self, settings: dict[str, str]) -> None:
+        """That holds the pipes open, also when the program itself has ended."""
+        stage = Stage()
+        stage.ctx.hyperparams = Hyperparams(command=("sh", "-c", "sleep 600; :"), start_seconds=0.3, settings=settings)
+        assert refusal(stage).message == "sh has not answered `initialize` within 0.3 seconds"
+        assert not descendants(stage.trainer._child._process.pid)
+
+    def test_because_it_has_ended_and_another_holds_its_pipes(self) -> None:
+        stage = Stage()
+        command = ("sh", "-c", "exec 3<&0; tail -n 1 <&3 2>/dev/null &")
+        stage.ctx.hyperparams = Hyperparams(command=command, start_seconds=0.3)
+        assert refusal(stage).message == "sh has not answered `initialize` within 0.3 seconds"
+
     def test_because_it_lacks_what_the_job_asks_for(self) -> None:
         error = refusal(Stage(job=Job(max_steps=3, samples=(SampleRequest(prompt="x"),))))
         assert isinstance(error, InvalidSettings)
@@ -349,6 +366,18 @@ class TestAProgramThatFails:
         assert f"the program {told}" in error.message
         assert error.hint
 
+    def test_to_end_its_line(self) -> None:
+        stage = Stage(train_step="while True: write('x' * 2**20)")
+        stage.begin()
+        tracemalloc.start()
+        try:
+            with pytest.raises(ChildFailed, match="a line of more than 16,777,216 bytes"):
+                stage.step()
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 5 * 2**24
+
     def test_by_a_notification_that_there_is_not(self) -> None:
         error = refusal(Stage(train_step="tell('dance', to='music')"))
         assert error.message.endswith("a notification that hostcore.trainer/1 does not have: 'dance'")
@@ -362,6 +391,12 @@ class TestAProgramThatFails:
         stage.trainer.teardown(stage.state)
         assert stage.state._process.returncode == -9
 
+    def test_to_end_and_so_does_what_it_has_started(self) -> None:
+        stage = Stage(teardown="import subprocess; answer(None); subprocess.run(['sleep', '600'])")
+        stage.begin()
+        stage.trainer.teardown(stage.state)
+        assert stage.state._process.returncode == -15
+
     def test_is_ended_if_setup_fails(self) -> None:
         stage = Stage(setup="error('no')")
         refusal(stage)
@@ -371,3 +406,18 @@ class TestAProgramThatFails:
 def test_a_batch_is_compared_by_its_rows() -> None:
     """The number is by which the program knows it."""
     assert PreparedBatch(number=1, rows=3) == PreparedBatch(number=2, rows=3)
+
+
+def test_a_program_is_heard_on_where_its_words_cannot_be_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error may be a pipe that is not read any more, or a file on a full disk."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(child, "_STANDARD_ERROR", writing)
+    stage = Stage(train_step="sys.stderr.write('loud ' * 2**16 + '\\n'); sys.stderr.flush(); answer({'metrics': {}})")
+    try:
+        stage.begin()
+        for _ in range(3):
+            assert stage.step().metrics == {}
+        stage.trainer.teardown(stage.state)
+    finally:
+        os.close(writing)
