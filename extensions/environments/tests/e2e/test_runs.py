@@ -181,10 +181,13 @@ wheels = [{url = "http://127.0.0.1:9/mine-1.0-cp311-cp311-win_amd64.whl", hashes
         (LOCK + "environments = [\"sys_platform == 'win32'\"]\npackages = []", "target environment is not supported"),
         (LOCK + 'requires-python = ">=3.99"\npackages = []', ">=3.99"),
         ("no lock [", "Not a valid `pylock.toml` file"),
+        (LOCK + 'packages = ["x"]', 'invalid type: string "x"'),
+        (LOCK + "packages = 3", "invalid type: integer `3`"),
+        (LOCK + '[[packages]]\ndirectory = {path = "x"}', "missing field `name`"),
     ],
-    ids=["wheels", "environments", "python", "syntax"],
+    ids=["wheels", "environments", "python", "syntax", "package", "packages", "name"],
 )
-def test_a_lock_for_another_machine_is_one_error(workplace: Any, text: str, message: str) -> None:
+def test_a_lock_for_another_machine_or_none_is_one_error(workplace: Any, text: str, message: str) -> None:
     (workplace.path / "pylock.toml").write_text(text)
     job = workplace.job(**{**BOTH, "environment": {"lock": "pylock.toml"}})
     done = workplace.hostcore("validate", job, "--json")
