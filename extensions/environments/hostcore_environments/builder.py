@@ -60,14 +60,14 @@ class UvBuilder(EnvironmentBuilder):
         cache = EnvironmentCache()
         own = own_distributions() if environment.used_by == "worker" else ()
         python = environment.python or sys.executable
-        uv = Uv(folder=job_dir, log=cache.log(), tell=tell)
+        uv = Uv(folder=job_dir, log=cache.log(), tell=tell, indexes=environment.indexes)
         with tempfile.TemporaryDirectory(prefix="hostcore-environment-") as folder:
             lock_file = Path(folder) / _LOCK
             wheels = functools.cache(lambda: [one.write(lock_file.parent) for one in own])
             if lock is None and environment.lock is not None:
                 lock = _locked(uv, Path(environment.lock), lock_file)
             elif lock is None:
-                needs = [*_machine(), *(one.requirements for one in own)]
+                needs = [*_machine(), *(one.requirements for one in own), *environment.indexes]
                 known = Resolution.of(
                     environment.requirements, needs=needs, python=python, job_dir=job_dir, folder=cache.resolutions
                 )

@@ -31,6 +31,7 @@ _MISLEADING: Final = ("UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_PROJECT_ENVIRONMENT",
 _FOR_RESOLVING: Final = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE")
 #: It takes nothing without a hash, which a wheel that was made here a moment ago does not have.
 _HASHES: Final = "UV_REQUIRE_HASHES"
+_INDEX: Final = "UV_INDEX"
 _STEP: Final = re.compile(r"\s*(Resolved|Downloading|Downloaded|Building|Built|Prepared|Installed|Updating|Updated)\b")
 #: What ``uv pip check`` finds.
 _UNMET: Final = re.compile(r"The package `(?P<who>[^`]+)` requires `(?P<what>[^`]+)`, but (?P<but>.*)")
@@ -55,6 +56,8 @@ class Uv:
     log: Path
     #: Called with each step.
     tell: Callable[[str], object]
+    #: Package indexes that are asked first.
+    indexes: Sequence[str] = ()
     #: When the environment was begun with, by the monotonic clock.
     began: float = attrs.field(factory=time.monotonic)
 
@@ -84,7 +87,7 @@ class Uv:
             process = subprocess.Popen(
                 [find_uv_bin(), *map(str, arguments)],
                 cwd=self.folder,
-                env=_environment(resolves=resolves, made_here=made_here),
+                env=_environment(self.indexes, resolves=resolves, made_here=made_here),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -154,9 +157,10 @@ def _ended_with(process: "subprocess.Popen[bytes]") -> Iterator[None]:
         process.wait()
 
 
-def _environment(*, resolves: bool, made_here: bool) -> dict[str, str]:
+def _environment(indexes: Sequence[str], *, resolves: bool, made_here: bool) -> dict[str, str]:
     left_out = {*_MISLEADING, *(() if resolves else _FOR_RESOLVING), *((_HASHES,) if made_here else ())}
-    return {**{name: value for name, value in os.environ.items() if name not in left_out}, "NO_COLOR": "1"}
+    asked = {_INDEX: " ".join(filter(None, [*indexes, os.environ.get(_INDEX)]))} if indexes else {}
+    return {**{name: value for name, value in os.environ.items() if name not in left_out}, **asked, "NO_COLOR": "1"}
 
 
 def _failure(said: Sequence[str], code: int, log: Path) -> EnvironmentFailed:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import COMMAND
+from package_index import Index
 
 BOTH = {"environment": {"requirements": ["of-its-own"]}, "trainer": "of-its-own", "run_id": "own"}
 
@@ -87,6 +88,17 @@ def test_a_new_run_takes_the_versions_of_the_last_for_a_while(published: Any) ->
         assert done.code == 0, done.err
         assert ("as they were resolved" in done.err) == (run_id == "again")
         assert published.document(run_id, "result.json")["metrics"]["sum"] == total
+
+
+def test_a_job_may_name_an_index_which_is_asked_first(published: Any) -> None:
+    assert published.hostcore("run", published.job(**BOTH)).code == 0
+    more = Index(published.path / "more")
+    more.path.mkdir()
+    more.publish("of-its-own", trainer="of-its-own", step=100)
+    environment = {"requirements": ["of-its-own"], "indexes": [more.path.as_uri()]}
+    done = published.hostcore("run", published.job(**{**BOTH, "environment": environment, "run_id": "more"}))
+    assert done.code == 0, done.err
+    assert published.document("more", "result.json")["metrics"]["sum"] == 400.0
 
 
 FOLDER_PROJECT = """
@@ -277,6 +289,9 @@ def test_requirements_that_exclude_each_other_are_one_error(published: Any) -> N
         ({"requirements": ["nowhere"]}, "/environment/requirements", "nowhere was not found"),
         ({"requirements": ["a"], "python": "3.99"}, "/environment/python", "No interpreter found for Python 3.99"),
         ({"requirements": ["-r other.txt"]}, "/environment/requirements/0", "is an option"),
+        ({"requirements": ["a"], "indexes": ["x --y"]}, "/environment/indexes/0", "is no address of an index"),
+        ({"requirements": ["a"], "indexes": ["//me:word@x"]}, "/environment/indexes/0", "with credentials in it"),
+        ({"lock": "a.toml", "indexes": ["https://x"]}, "/environment/indexes", "no requirements to ask an index for"),
     ],
 )
 def test_an_environment_that_cannot_be(

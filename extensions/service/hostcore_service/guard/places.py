@@ -30,7 +30,7 @@ _TEXT: Final = tuple(
         r"/samples/[0-9]+/(prompt|negative_prompt|instruction|task)",
         r"/(dataset|validation|test)/columns/[0-9]+",
         r"/resources/(image|namespace)",
-        r"/environment/(requirements/[0-9]+|interpreter|python)",
+        r"/environment/((requirements|indexes)/[0-9]+|interpreter|python)",
     )
 )
 #: What is a place, and nothing else.
