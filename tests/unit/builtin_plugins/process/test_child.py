@@ -7,9 +7,11 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pyarrow as pa
 import pytest
 
@@ -46,6 +48,7 @@ for line in sys.stdin:
     else:
         answer(usual.get(asked["method"]))
 """
+SCHEMA = json.loads(files("hostcore_builtin_plugins.process").joinpath("hostcore.trainer-1.schema.json").read_text())
 BATCH = pa.record_batch({"x": pa.array([1.0, 2.0, 3.0])})
 #: More than a socket holds.
 LARGE = pa.record_batch({"x": pa.array([0.0] * 2_000_000)})
@@ -161,6 +164,29 @@ class TestAProgramThatSpeaksTheProtocol:
         stage.begin()
         stage.step()
         assert stage.stopped == ["warning: it is warm", "it is enough"]
+
+    @pytest.mark.parametrize(
+        "notification",
+        [
+            *({"method": "warn", "params": {"message": "it is warm"}}, {"method": "request_stop", "params": {}}),
+            *({"method": "request_stop", "params": {"reason": "enough"}}, {"method": "warn", "params": {"message": 7}}),
+            *({"method": "warn", "params": {"reason": "x"}}, {"method": "warn", "params": ["x"]}, {"method": "warn"}),
+            *({"method": "dance", "params": {"message": "x"}}, {"method": 7, "params": {"message": "x"}}),
+            {"jsonrpc": "2.0", "method": "warn", "params": {"message": "it is warm", "more": 1}},
+        ],
+        ids=json.dumps,
+    )
+    def test_may_send_the_notifications_that_the_schema_has_and_no_others(self, notification: dict[str, Any]) -> None:
+        line = json.dumps(notification) + "\n"
+        stage = Stage(train_step=f"write({line!r}); answer({{'metrics': {{}}}})")
+        stage.begin()
+        its = {**SCHEMA, "oneOf": [{"$ref": "#/$defs/notification"}]}
+        if jsonschema.Draft202012Validator(its).is_valid(notification):
+            stage.step()
+            assert len(stage.stopped) == 1
+        else:
+            with pytest.raises(ChildFailed):
+                stage.step()
 
     def test_gets_several_batches_of_a_step(self) -> None:
         job = Job(max_steps=3, accumulate=2)
