@@ -1,9 +1,11 @@
 """Runs whose workers have environments of their own."""
 
 import json
+import platform
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,10 @@ import pytest
 from command_line import COMMAND
 from package_index import Index
 
+from hostcore.supervisor.environment import OWN
+
+#: What wheels are there for.
+HERE = f"sys_platform == '{sys.platform}' and platform_machine == '{platform.machine()}'"
 BOTH = {"environment": {"requirements": ["of-its-own"]}, "trainer": "of-its-own", "run_id": "own"}
 
 
@@ -163,6 +169,31 @@ def test_a_lock_is_installed_as_it_is(published: Any) -> None:
     done = published.hostcore("run", published.job(**locked))
     assert done.code == 0, done.err
     assert published.document("locked", "result.json")["metrics"]["sum"] == 4.0
+
+
+def test_the_lock_of_a_uv_project_is_installed_as_it_is(workplace: Any) -> None:
+    workplace.index.publish("of-its-own", trainer="of-its-own")
+    needed = [one for own in OWN for one in requires(own) or [] if "extra ==" not in one and "hostcore" not in one]
+    project = {
+        "name": '"project"',
+        "version": '"1.0"',
+        "requires-python": f'"=={sys.version_info.major}.{sys.version_info.minor}.*"',
+        "dependencies": json.dumps(["of-its-own", *needed]),
+    }
+    lines = ["[project]", *(f"{key} = {value}" for key, value in project.items())]
+    folder = workplace.path / "project"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("\n".join(lines) + f'\n[tool.uv]\nenvironments = ["{HERE}"]\n')
+    lock = [sys.executable, "-m", "uv", "--quiet", "lock", "--project", str(folder)]
+    subprocess.run(lock, env=workplace.environment, check=True)
+    workplace.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    done = workplace.hostcore("run", workplace.job(**{**BOTH, "environment": {"lock": "project/uv.lock"}}))
+    assert done.code == 0, done.err
+    assert workplace.document("own", "result.json")["metrics"]["sum"] == 4.0
+    resolved = tomllib.loads((workplace.run_directory("own") / "config" / "pylock.toml").read_text())
+    names = {one["name"] for one in resolved["packages"]}
+    assert {"of-its-own", "torch"} <= names
+    assert "project" not in names
 
 
 def test_a_lock_without_what_hostcore_needs_is_one_error(published: Any) -> None:
