@@ -320,9 +320,6 @@ def test_requirements_that_exclude_each_other_are_one_error(published: Any) -> N
         ({"requirements": ["nowhere"]}, "/environment/requirements", "nowhere was not found"),
         ({"requirements": ["a"], "python": "3.99"}, "/environment/python", "No interpreter found for Python 3.99"),
         ({"requirements": ["-r other.txt"]}, "/environment/requirements/0", "is an option"),
-        ({"requirements": ["a"], "indexes": ["x --y"]}, "/environment/indexes/0", "is no address of an index"),
-        ({"requirements": ["a"], "indexes": ["//me:word@x"]}, "/environment/indexes/0", "with credentials in it"),
-        ({"lock": "a.toml", "indexes": ["https://x"]}, "/environment/indexes", "no requirements to ask an index for"),
     ],
 )
 def test_an_environment_that_cannot_be(

@@ -13,6 +13,7 @@ import attrs
 import pytest
 from package_index import Index
 
+from hostcore_builtin_plugins.processes import children
 from hostcore_environments import uv as uv_module
 from hostcore_environments.uv import EnvironmentFailed, Uv, _failure, _under_way
 
@@ -126,6 +127,25 @@ def test_while_it_is_silent_it_is_told_what_it_does(
     with pytest.raises(EnvironmentFailed, match="left-pad was not found"):
         attrs.evolve(uv, tell=tell)("pip", "compile", "--output-file", uv.folder / "out", wanted, doing="resolving")
     assert re.fullmatch(r"environment: resolving, \d+\.\ds", told[0])
+
+
+def test_it_ends_where_what_it_does_is_not_needed_any_more(
+    uv: Uv, silent_index: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NotNeeded(Exception):
+        pass
+
+    def tell(_: str) -> None:
+        raise NotNeeded
+
+    monkeypatch.setattr(uv_module, "QUIET_SECONDS", 0.05)
+    before = children(os.getpid())
+    wanted = uv.folder / "requirements.in"
+    wanted.write_text("left-pad")
+    with pytest.raises(NotNeeded):
+        attrs.evolve(uv, tell=tell)("pip", "compile", "--output-file", uv.folder / "out", wanted)
+    assert not silent_index.is_set()
+    assert children(os.getpid()) == before
 
 
 def test_what_is_under_way_is_told_with_its_size() -> None:
