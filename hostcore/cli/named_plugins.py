@@ -37,13 +37,17 @@ def environment_named(job: Path | None) -> "JobEnvironment":
     from hostcore.job.load import load_job
     from hostcore.plugins.discover import discover
     from hostcore.runs.directory import RunDirectory, runs_dir
+    from hostcore.runs.record import RunRecord
     from hostcore.supervisor.environment import JobEnvironment, environment_of
 
     if job is None:
         return JobEnvironment(discovered=discover())
     spec = load_job(job)
     directory = RunDirectory(runs_dir() / spec.run_id)
-    return environment_of(spec, discover(), lock=directory.read_lock(), tell=tell_aside)
+    lock = directory.read_lock()
+    if directory.record.exists() and RunRecord.read(directory.record).spec().environment != spec.environment:
+        lock = None  # the run of that name has another environment
+    return environment_of(spec, discover(), lock=lock, tell=tell_aside)
 
 
 def describe_named(names: Sequence[str], environment: "JobEnvironment") -> "list[Description]":

@@ -1,5 +1,6 @@
 """The objects inside a job file."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -125,6 +126,10 @@ class EnvironmentSpec:
         default=(),
         metadata={"help": "What to install, as pip takes it: `my-trainer>=2`. For a worker, hostcore itself is added."},
     )
+    indexes: tuple[Text, ...] = attrs.field(
+        default=(),
+        metadata={"help": "Package indexes that are asked for them before the one that uv is configured with."},
+    )
     lock: Text | None = attrs.field(
         default=None,
         metadata={"help": "A `pylock.toml` (PEP 751) or `uv.lock` to install from, in place of `requirements`."},
@@ -156,6 +161,24 @@ class EnvironmentSpec:
                     code="value.invalid",
                     pointer=f"/requirements/{index}",
                     hint="options are uv's: set UV_DEFAULT_INDEX, UV_INDEX, UV_FIND_LINKS, UV_CONSTRAINT",
+                )
+
+    @indexes.validator
+    def _addresses(self, _attribute: "attrs.Attribute[Sequence[str]]", indexes: Sequence[str]) -> None:
+        if indexes and not self.requirements:
+            raise HostcoreError(
+                "there are no requirements to ask an index for",
+                code="value.invalid",
+                pointer="/indexes",
+                hint="remove the key; a lock names its files itself",
+            )
+        for at, index in enumerate(indexes):
+            if re.search(r"\s|^-|//[^/]*@", index):
+                raise HostcoreError(
+                    "it is no address of an index, or one with credentials in it",
+                    code="value.invalid",
+                    pointer=f"/indexes/{at}",
+                    hint="such as https://download.pytorch.org/whl/cpu; uv takes credentials from a .netrc",
                 )
 
     @interpreter.validator

@@ -29,8 +29,8 @@ from hostcore_hookspecs.kinds import ENVIRONMENTS_GROUP, KINDS
 OWN: Final = ("hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins")
 _OLDEST: Final = (3, 11)
 _SECONDS: Final = 60.0
-#: Runs in any Python 3, which may be too old. The first place of the path is the working directory.
-_QUESTION: Final = "import json, sys; print(json.dumps([sys.version_info[:3], sys.path[1:]]))"
+#: Runs in any Python 3, which may be too old. An empty place of the path is the working directory.
+_QUESTION: Final = "import json, sys; print(json.dumps([sys.version_info[:3], [one for one in sys.path if one]]))"
 
 
 class UnusableEnvironment(HostcoreError):
@@ -157,7 +157,8 @@ class EnvironmentBuilder(ABC):
         :param environment: With ``requirements`` or a ``lock``.
         :param lock: What an earlier attempt of the run has installed; None for a new run.
         :param job_dir: Where relative paths start.
-        :param tell: Called with a line, now and then, while it takes longer.
+        :param tell: Called with a line, every few seconds, while it takes longer. It raises an exception when the
+            environment is not needed any more: let that through, and end what was started.
         :raises HostcoreError: When it cannot be built.
         """
 
@@ -203,7 +204,11 @@ def job_python(
     if not isinstance(builder, EnvironmentBuilder):
         told = f"{registered[0].value} of {registered[0].dist} {registered[0].version} is no EnvironmentBuilder"
         raise UnusableEnvironment(told, pointer="/environment", hint=f"uninstall {registered[0].dist}")
-    built = builder.build(environment, lock=lock, job_dir=job_dir, tell=tell)
+    try:
+        built = builder.build(environment, lock=lock, job_dir=job_dir, tell=tell)
+    except OSError as error:
+        told = f"{registered[0].dist} {registered[0].version} cannot build the environment: {error}"
+        raise UnusableEnvironment(told, pointer="/environment") from error
     return JobPython.of(built.python, environment, "/environment"), built.lock
 
 

@@ -88,8 +88,12 @@ class HttpSettings:
         default=(),
         metadata={
             "help": "Patterns of the packages that the `environment` of a job may require, by name; they and what they "
-            "need come from the index that uv is configured with where the job runs."
+            "need come from the index that uv is configured with where the job runs, or from one of `indexes`."
         },
+    )
+    indexes: tuple[Text, ...] = attrs.field(
+        default=(),
+        metadata={"help": "The package indexes that the `environment` of a job may name, each as jobs write it."},
     )
     interpreters: tuple[Text, ...] = attrs.field(
         default=(),

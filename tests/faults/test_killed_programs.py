@@ -1,4 +1,4 @@
-"""A run of the trainer ``process`` whose program, of another Python if there is one, is killed again and again."""
+"""A run of the trainer ``process`` whose program, of another Python than the host, is killed again and again."""
 
 import json
 import os
@@ -28,16 +28,16 @@ UV = (sys.executable, "-m", "uv")
 
 
 def pythons() -> list[str]:
-    """Pythons of this machine, those of other versions first."""
+    """Pythons of this machine, of other versions than this one."""
     minors = [minor for minor in range(8, 20) if minor != sys.version_info.minor]
     places = [*map(str, Path.home().glob(".pyenv/versions/*/bin")), *os.environ["PATH"].split(":")]
     found = [shutil.which(f"python3.{minor}", path=place) for minor in minors for place in places]
-    return [*(one for one in found if one), sys.executable]
+    return [one for one in found if one]
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with pyarrow and without hostcore: of another version, where the machine has one."""
+    """A Python of another version, with pyarrow and without hostcore."""
     folder = tmp_path_factory.mktemp("python")
     for one in pythons():
         made = subprocess.run([*UV, "venv", "--no-project", "--clear", "--python", one, str(folder)], check=False)
@@ -47,7 +47,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
         installed = subprocess.run([*UV, "pip", "install", "--python", own, "pyarrow"], check=False)
         if not installed.returncode:
             return own
-    raise AssertionError("no Python of this machine can have pyarrow")
+    pytest.skip("no Python of another version here can have pyarrow")
 
 
 def start(folder: Path, run_id: str, python: str) -> "subprocess.Popen[Any]":

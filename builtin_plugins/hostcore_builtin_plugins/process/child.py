@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ import attrs
 import orjson
 import pyarrow as pa
 
+from hostcore_builtin_plugins.processes import descendants, kill_all, send
 from hostcore_hookspecs import HostcoreError, InvalidData, InvalidSettings
 
 PROTOCOL: Final = "hostcore.trainer/1"
@@ -54,6 +56,10 @@ class ChildRaised(HostcoreError):
     """The program of a ``process`` trainer has answered a request with an error."""
 
     code = "process.raised"
+
+
+class _Late(Exception):
+    """The child does not read, or does not write, until the time for it is over."""
 
 
 @attrs.frozen
@@ -105,11 +111,16 @@ class _Lines:
         """Whether the next line needs no waiting."""
         return b"\n" in self._received
 
-    def next(self) -> bytes:
-        """The next line; without its end if the pipe has ended in it, or if it is too long."""
+    def next(self, due: float | None) -> bytes:
+        """The next line; without its end if the pipe has ended in it, or if it is too long.
+
+        :param due: See :func:`_wait_for`.
+        :raises _Late: When it is not here by then.
+        """
         seen = 0
         while (end := self._received.find(b"\n", seen)) < 0 and len(self._received) < _MOST_BYTES:
             seen = len(self._received)
+            _wait_for(self._pipe, select.POLLIN, due)
             if not (part := os.read(self._pipe.fileno(), _READ_BYTES)):
                 break
             self._received += part
@@ -142,6 +153,8 @@ class Child:
         self._asked = 0
         #: Requests without an answer yet, the oldest first.
         self._open: deque[_Request] = deque()
+        #: When the request at hand must have been answered, by the monotonic clock; None: it takes what it takes.
+        self._due: float | None = None
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         #: Whether it has ended, or does not keep to the protocol: it can be asked nothing more.
         self.is_lost = False
@@ -190,25 +203,17 @@ class Child:
         :return: What the child says of itself.
         :raises ChildFailed: It speaks another protocol, none, or nothing in time.
         """
-        late = threading.Event()
-
-        def end() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(seconds, end)
-        timer.start()
+        self._due = time.monotonic() + seconds
         try:
             said = self.call("initialize", {"protocol": PROTOCOL, **params})
-        except ChildFailed as error:
-            if not late.is_set():
-                raise
+        except _Late:
+            self.is_lost = True
+            kill_all(self._process.pid)  # one of its own may hold its output open
             told = f"{self._name} has not answered `initialize` within {seconds:g} seconds"
             hint = f"it reads requests of {PROTOCOL} on its standard input, and answers each with a line"
-            raise ChildFailed(told, hint=hint) from error
+            raise ChildFailed(told, hint=hint) from None
         finally:
-            timer.cancel()
-            timer.join()
+            self._due = None
         spoken = said.get("protocol") if isinstance(said, Mapping) else None
         if spoken != PROTOCOL:
             raise ChildFailed(
@@ -238,11 +243,16 @@ class Child:
         request = {"jsonrpc": "2.0", "id": self._asked, "method": method, "params": params}
         self._open.append(_Request(self._asked, method))
         try:
-            self._input.write(orjson.dumps(request, option=orjson.OPT_APPEND_NEWLINE))
-            self._input.flush()
+            self._write(orjson.dumps(request, option=orjson.OPT_APPEND_NEWLINE))
         except OSError:
             self._raise_what_it_said(method)
         return self._asked
+
+    def _write(self, message: bytes) -> None:
+        left = memoryview(message)
+        while left:
+            _wait_for(self._input, select.POLLOUT, self._due)
+            left = left[os.write(self._input.fileno(), left[: select.PIPE_BUF]) :]
 
     def send_batch(self, batch: pa.RecordBatch) -> None:
         """Send a batch, after the request that announces it. It blocks until the child reads it.
@@ -265,19 +275,27 @@ class Child:
         return self._schema is None or not schema.equals(self._schema, check_metadata=True)
 
     def end(self) -> None:
-        """End the child: its standard input ends, then it gets a SIGTERM, then a SIGKILL. May be called again."""
+        """End the child: its standard input ends, then it gets a SIGTERM, then a SIGKILL. May be called again.
+
+        What it has started gets the signals, too.
+        """
         for one in (self._input, self._batches):
             with suppress(OSError):
                 one.close()
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                self._process.wait(_END_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                self._process.send_signal(number)
+        if not self._ends():
+            for pid in (self._process.pid, *descendants(self._process.pid)):
+                send(pid, signal.SIGTERM)
+            if not self._ends():
+                kill_all(self._process.pid)
         self._process.wait()
         self._output.close()
         self._listener.join(_END_SECONDS)
+
+    def _ends(self) -> bool:
+        """Whether it ends in the time that it has for that."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)
+        return self._process.returncode is not None
 
     @property
     def _name(self) -> str:
@@ -305,7 +323,7 @@ class Child:
         return request, message["result"]
 
     def _line(self) -> bytes:
-        line = self._lines.next()
+        line = self._lines.next(self._due)
         if line.endswith(b"\n"):
             return line
         if len(line) >= _MOST_BYTES:
@@ -364,9 +382,23 @@ class Child:
         """Copy what the child writes on its standard error to that of this process."""
         with stream:
             while part := stream.readline(_LONGEST_LINE):
-                os.write(_STANDARD_ERROR, part)
+                with suppress(OSError):  # it would be held up, or ended, by a pipe that it writes into and is not read
+                    os.write(_STANDARD_ERROR, part)
                 if text := part.decode(errors="replace").strip():
                     self._last_lines.append(text)
+
+
+def _wait_for(pipe: IO[bytes], event: int, due: float | None) -> None:
+    """Wait until a pipe can be read or written.
+
+    :param due: Until when, by the monotonic clock; None: as long as it takes.
+    :raises _Late: It could not.
+    """
+    if due is not None:
+        poll = select.poll()
+        poll.register(pipe, event)
+        if not poll.poll(max(0.0, due - time.monotonic()) * 1000):
+            raise _Late
 
 
 def _shown(value: Any) -> str:

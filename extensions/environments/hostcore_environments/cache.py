@@ -12,13 +12,14 @@
 An environment is never changed. The kernel gives locks back when a process ends, however that is.
 """
 
+import ctypes
 import fcntl
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -35,8 +36,13 @@ KEPT: Final = 10
 MOST_GB_VARIABLE: Final = "HOSTCORE_ENVIRONMENTS_MAX_GB"
 MOST_GB: Final = 50
 _RECORD: Final = "environment.json"
+#: A link to the Python that the environment was made with, which may be uninstalled one day.
+_PYTHON: Final = Path("bin", "python")
 #: The ending of what is not complete.
 BUILDING: Final = ".building"
+#: While another process is waited for, that is told every so many seconds, and asked for every so many.
+TOLD_SECONDS: Final = 3.0
+_ASKED_SECONDS: Final = 0.1
 
 #: The locks of the environments that this process uses, open until it ends.
 _in_use: list[IO[bytes]] = []
@@ -96,44 +102,52 @@ class EnvironmentCache:
         """The folder of an environment, which this process uses until it ends.
 
         :param build: Builds it in a folder, and says what it is; called if there is none.
-        :param wait: Called before another process is waited for that builds it.
+        :param wait: Called every few seconds while another process is waited for that builds it.
         """
         most_bytes()  # what is wrong with it is told before anything is built
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / key
         with ExitStack() as unless_used:
-            lock = unless_used.enter_context((self.folder / f"{key}.lock").open("ab"))
+            lock = unless_used.enter_context(self._lock_of(key))
             while True:
                 _lock(lock, fcntl.LOCK_SH, wait)
-                if (place / _RECORD).exists():
+                if _is_usable(place):
                     os.utime(place / _RECORD)
                     _in_use.append(lock)
                     unless_used.pop_all()
                     return place
                 _lock(lock, fcntl.LOCK_EX, wait)
-                if not (place / _RECORD).exists():  # another process may have built it in between
+                if not _is_usable(place):  # another process may have built it in between
                     self._build(key, build)
                     self._trim()
 
+    def _lock_of(self, key: str) -> IO[bytes]:
+        """Opened for both: NFS gives a shared lock only to what may read, and one of its own to what may write."""
+        return (self.folder / f"{key}.lock").open("a+b")
+
     def _build(self, key: str, build: Callable[[Path], dict[str, Any]]) -> None:
+        self._set_aside(key)
         self._clear(key)
         # A name that no earlier build had: a uv may live longer than the process that was killed, and write on.
         unfinished = self.folder / f"{key}.{secrets.token_hex(4)}{BUILDING}"
         try:
             record = build(unfinished)
             write_document(unfinished / _RECORD, {**record, "built_ms": time.time_ns() // 1_000_000})
+            _flush(unfinished)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
-        os.sync()
         unfinished.rename(self.folder / key)
 
     def all(self) -> list[CachedEnvironment]:
         """Those that are there, the last used first."""
-        return sorted(map(self._read, self._records()), key=lambda one: one.used_ms, reverse=True)
+        return sorted(self._found(), key=lambda one: one.used_ms, reverse=True)
 
-    def _records(self) -> list[Path]:
-        return [one for one in self.folder.glob(f"*/{_RECORD}") if one.parent.suffix != BUILDING]
+    def _found(self) -> Iterator[CachedEnvironment]:
+        for record in self.folder.glob(f"*/{_RECORD}"):
+            if record.parent.suffix != BUILDING:
+                with suppress(FileNotFoundError):  # another process has removed it in between
+                    yield self._read(record)
 
     def _read(self, record: Path) -> CachedEnvironment:
         told = read_document(record)
@@ -149,24 +163,48 @@ class EnvironmentCache:
 
     def remove(self, key: str) -> bool:
         """Remove an environment; False if a run uses it."""
-        with (self.folder / f"{key}.lock").open("ab") as lock:
+        with self._alone(key) as is_alone:
+            if is_alone:
+                self._set_aside(key)
+                self._clear(key)
+        return is_alone
+
+    def clear(self) -> list[str]:
+        """Remove what builds and removals that were killed have left; what is being built stays.
+
+        :return: The names of the folders.
+        """
+        left = sorted(one.name for one in self.folder.glob(f"*{BUILDING}"))
+        for key in dict.fromkeys(name.partition(".")[0] for name in left):
+            with self._alone(key) as is_alone:
+                if is_alone:
+                    self._clear(key)
+        return [name for name in left if not (self.folder / name).exists()]
+
+    @contextmanager
+    def _alone(self, key: str) -> Iterator[bool]:
+        """Whether no other process builds, uses or removes an environment, as long as this is entered."""
+        with self._lock_of(key) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                return False
-            with suppress(FileNotFoundError):
-                # A removal that is killed leaves nothing that is used either.
-                (self.folder / key).rename(self.folder / f"{key}.{secrets.token_hex(4)}{BUILDING}")
-            self._clear(key)
-        return True
+                yield False
+            else:
+                yield True
+
+    def _set_aside(self, key: str) -> None:
+        """Take an environment its name: if this process is killed while it removes it, nothing is left that is used."""
+        with suppress(FileNotFoundError):
+            (self.folder / key).rename(self.folder / f"{key}.{secrets.token_hex(4)}{BUILDING}")
 
     def _clear(self, key: str) -> None:
-        """Remove what killed processes have left of an environment."""
+        """Remove what has been left of an environment."""
         for left in self.folder.glob(f"{key}.*{BUILDING}"):
             shutil.rmtree(left, ignore_errors=True)
 
     def _trim(self) -> None:
-        """Remove the least recently used ones, if there are more than are kept, or they are larger together."""
+        """Remove what was left; and the least recently used ones, if there are too many or they are too large."""
+        self.clear()
         size = 0
         for place, one in enumerate(self.all()):
             size += one.size
@@ -174,16 +212,44 @@ class EnvironmentCache:
                 self.remove(one.key)
 
 
+def _is_usable(place: Path) -> bool:
+    """Whether an environment is there, and so is the Python that it was made with."""
+    return (place / _RECORD).exists() and (place / _PYTHON).exists()
+
+
 def _lock(lock: IO[bytes], how: int, wait: Callable[[], object]) -> None:
     """Lock a file, in place of how it was locked.
 
-    :param wait: Called before another process is waited for.
+    :param wait: Called every few seconds while another process is waited for.
     """
+    due = time.monotonic()
+    while True:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, how | fcntl.LOCK_NB)
+            return
+        if time.monotonic() >= due:
+            wait()
+            due = time.monotonic() + TOLD_SECONDS
+        time.sleep(_ASKED_SECONDS)
+
+
+def _flush(folder: Path) -> None:
+    """Have all that is in a folder on the disk: after a power cut its name stands for the whole of it.
+
+    An fsync for each of tens of thousands of files takes minutes, and sync(2) waits for every disk of the machine;
+    syncfs(2) is for the one file system.
+
+    :raises OSError: When something could not be written.
+    """
+    opened = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(lock, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        wait()
-        fcntl.flock(lock, how)
+        libc = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(libc, "syncfs"):  # it is Linux's alone
+            os.sync()
+        elif libc.syncfs(opened):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+    finally:
+        os.close(opened)
 
 
 def most_kept() -> int:

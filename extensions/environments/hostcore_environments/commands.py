@@ -49,6 +49,8 @@ def list_command(*, as_json: bool) -> None:
 def remove_command(*, keys: tuple[str, ...], everything: bool) -> None:
     """Remove environments, given by their names or the beginnings of these. One that a run uses stays.
 
+    With --all, what builds that were killed have left is removed, too.
+
     The next run of any requirements asks the package index anew.
     """
     from hostcore_environments.cache import EnvironmentCache
@@ -62,6 +64,8 @@ def remove_command(*, keys: tuple[str, ...], everything: bool) -> None:
     forget(cache.resolutions)
     for key in dict.fromkeys(chosen):
         echo(f"removed {key}" if cache.remove(key) else f"{key} is in use, and stays")
+    for left in cache.clear() if everything else []:
+        echo(f"removed {left}, which was left behind")
 
 
 def _one(key: str, there: list[str]) -> str:

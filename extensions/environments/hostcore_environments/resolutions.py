@@ -7,8 +7,10 @@ the job and above it. What requirements with a path or an address lead to may ch
 
 import hashlib
 import os
+import secrets
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -67,16 +69,18 @@ class Resolution:
             return
         self.file.parent.mkdir(parents=True, exist_ok=True)
         forget(self.file.parent, seconds=_seconds())
-        whole = self.file.with_suffix(f".{os.getpid()}")
+        whole = self.file.with_suffix(f".{secrets.token_hex(8)}")  # a pid may be that of a process elsewhere, too
         whole.write_text(lock)
-        whole.replace(self.file)
+        with suppress(FileNotFoundError):  # another process forgets all
+            whole.replace(self.file)
 
 
 def forget(folder: Path, *, seconds: float = 0) -> None:
     """Forget the resolutions that are older than so many seconds."""
     for one in folder.glob("*.*"):
-        if time.time() - one.stat().st_mtime >= seconds:
-            one.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):  # another process has forgotten it in between
+            if time.time() - one.stat().st_mtime >= seconds:
+                one.unlink()
 
 
 def _settings(job_dir: Path) -> list[str]:

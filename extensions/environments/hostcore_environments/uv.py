@@ -6,7 +6,7 @@ an error as ``error: …``, indented ``cause: …``, and ``hint: …``.
 
 import os
 import re
-import select
+import selectors
 import shlex
 import signal
 import subprocess
@@ -26,8 +26,12 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: What would have uv work in another environment than the one that it is told.
 _MISLEADING: Final = ("UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_PROJECT_ENVIRONMENT", "VIRTUAL_ENV", "CONDA_PREFIX")
-#: What is for resolving alone; uv refuses it beside a lock.
-_FOR_RESOLVING: Final = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT")
+#: What counts while requirements are resolved. Beside a lock uv refuses the first; all three would have it take other
+#: versions of hostcore than the wheels that it is given, or none. UV_BUILD_CONSTRAINT is for builds: it always counts.
+_FOR_RESOLVING: Final = ("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE")
+#: It takes nothing without a hash, which a wheel that was made here a moment ago does not have.
+_HASHES: Final = "UV_REQUIRE_HASHES"
+_INDEX: Final = "UV_INDEX"
 _STEP: Final = re.compile(r"\s*(Resolved|Downloading|Downloaded|Building|Built|Prepared|Installed|Updating|Updated)\b")
 #: What ``uv pip check`` finds.
 _UNMET: Final = re.compile(r"The package `(?P<who>[^`]+)` requires `(?P<what>[^`]+)`, but (?P<but>.*)")
@@ -52,13 +56,28 @@ class Uv:
     log: Path
     #: Called with each step.
     tell: Callable[[str], object]
+    #: Package indexes that are asked first.
+    indexes: Sequence[str] = ()
     #: When the environment was begun with, by the monotonic clock.
     began: float = attrs.field(factory=time.monotonic)
 
-    def __call__(self, *arguments: str | Path, resolves: bool = False, doing: str = "uv works", hint: str = "") -> None:
+    @property
+    def age(self) -> str:
+        """How long ago the environment was begun with, for people."""
+        return lasting(time.monotonic() - self.began)
+
+    def __call__(
+        self,
+        *arguments: str | Path,
+        resolves: bool = False,
+        made_here: bool = False,
+        doing: str = "uv works",
+        hint: str = "",
+    ) -> None:
         """Run a command of uv.
 
         :param resolves: Whether constraints and overrides of the user count.
+        :param made_here: Whether what it is to install has been made by this process, and has no hashes.
         :param doing: What is told of it every few seconds.
         :param hint: What to do if it fails, beside uv's own hint.
         :raises EnvironmentFailed: When it fails, with uv's reason.
@@ -68,7 +87,7 @@ class Uv:
             process = subprocess.Popen(
                 [find_uv_bin(), *map(str, arguments)],
                 cwd=self.folder,
-                env=_environment(resolves=resolves),
+                env=_environment(self.indexes, resolves=resolves, made_here=made_here),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -83,7 +102,7 @@ class Uv:
             log.write(f"$ uv {shlex.join(map(str, arguments))}\n")
             for line in _lines(process.stderr):
                 if line is None:
-                    self.tell(f"environment: {_under_way(said) or doing}, {lasting(time.monotonic() - self.began)}")
+                    self.tell(f"environment: {_under_way(said) or doing}, {self.age}")
                     continue
                 log.write(f"{scrub(line)}\n")
                 said.append(line.rstrip())
@@ -99,16 +118,18 @@ class Uv:
 def _lines(stream: IO[bytes]) -> Iterator[str | None]:
     """The lines of a pipe as they come; None whenever there was none for some seconds."""
     rest = b""
-    while True:
-        if not select.select([stream], [], [], QUIET_SECONDS)[0]:
-            yield None
-            continue
-        read = os.read(stream.fileno(), 1 << 16)
-        *lines, rest = (rest + read).split(b"\n")
-        for line in [*lines, rest] if not read and rest else lines:
-            yield line.decode(errors="replace")
-        if not read:
-            return
+    with selectors.DefaultSelector() as selector:  # select.select takes no number of a file above 1023
+        selector.register(stream, selectors.EVENT_READ)
+        while True:
+            if not selector.select(QUIET_SECONDS):
+                yield None
+                continue
+            read = os.read(stream.fileno(), 1 << 16)
+            *lines, rest = (rest + read).split(b"\n")
+            for line in [*lines, rest] if not read and rest else lines:
+                yield line.decode(errors="replace")
+            if not read:
+                return
 
 
 def _under_way(said: Sequence[str]) -> str:
@@ -136,9 +157,10 @@ def _ended_with(process: "subprocess.Popen[bytes]") -> Iterator[None]:
         process.wait()
 
 
-def _environment(*, resolves: bool) -> dict[str, str]:
-    left_out = _MISLEADING if resolves else (*_MISLEADING, *_FOR_RESOLVING)
-    return {**{name: value for name, value in os.environ.items() if name not in left_out}, "NO_COLOR": "1"}
+def _environment(indexes: Sequence[str], *, resolves: bool, made_here: bool) -> dict[str, str]:
+    left_out = {*_MISLEADING, *(() if resolves else _FOR_RESOLVING), *((_HASHES,) if made_here else ())}
+    asked = {_INDEX: " ".join(filter(None, [*indexes, os.environ.get(_INDEX)]))} if indexes else {}
+    return {**{name: value for name, value in os.environ.items() if name not in left_out}, **asked, "NO_COLOR": "1"}
 
 
 def _failure(said: Sequence[str], code: int, log: Path) -> EnvironmentFailed:

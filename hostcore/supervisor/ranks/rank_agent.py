@@ -9,8 +9,10 @@ sends to rank 0 what the worker writes: see :mod:`hostcore.supervisor.ranks.rank
 
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import wait
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -49,7 +51,7 @@ from hostcore.supervisor.ranks.rendezvous import (
 from hostcore.supervisor.remote.inputs import fetch_inputs
 from hostcore.supervisor.workers.session import TICK_SECONDS, WorkerSession
 from hostcore.supervisor.workers.spawn import WorkerExit, WorkerProcess
-from hostcore.supervisor.writable import file_errors, unwritable
+from hostcore.supervisor.writable import unwritable
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
@@ -58,6 +60,12 @@ if TYPE_CHECKING:
 Tell = Callable[[str], object]
 
 _CONNECT_SECONDS: Final = 5.0
+#: How long what is being prepared may take to end once it is not needed any more; it hears that when it tells a line.
+_END_SECONDS: Final = 15.0
+
+
+class _Cancelled(Exception):
+    """What is being prepared is not needed any more."""
 
 
 class RankZeroGone(HostcoreError):
@@ -185,7 +193,9 @@ class _RankAgent:
     ) -> None:
         self._engine = engine
         self._folder = folder
-        self._tell = tell
+        self._told = tell
+        #: The worker is not to be started any more.
+        self._cancelled = threading.Event()
         #: What the worker is started with, while that is being brought to this machine.
         self._preparing: Future[tuple[WorkerContract, Path, Path]] | None = None
         self._sender: Sender | None = None
@@ -212,6 +222,7 @@ class _RankAgent:
                         kind, content = self._line.receive(0)
                         if kind == "end":
                             self._workers.end()
+                            self._stop_preparing()
                             if self._folder is not None:
                                 self._folder.remove()
                             return int(content["code"])
@@ -222,6 +233,7 @@ class _RankAgent:
                 "rank 0 is gone, and did not say how the run has ended", hint=f"what it says itself tells more: {error}"
             ) from error
         finally:
+            self._stop_preparing()
             self._workers.close()
             self._line.close()
 
@@ -237,7 +249,7 @@ class _RankAgent:
                 self._sender.took()
         elif kind in ("kill", "abort"):
             if self._preparing is not None:
-                self._preparing = None
+                self._cancelled.set()
                 self._tell_exit(WorkerExit(INVALID))
             self._workers.kill() if kind == "kill" else self._workers.abort()
         else:
@@ -252,12 +264,10 @@ class _RankAgent:
             return
 
         def prepare() -> tuple[WorkerContract, Path, Path]:
-            directory = RunDirectory(Path(told.run_dir))
-            with file_errors(directory):
-                here = _with_python(told, directory.read_lock(), self._tell)
-                if here != told:
-                    here.write(path)
-                return here, path, output
+            here = _with_python(told, RunDirectory(Path(told.run_dir)).read_lock(), self._tell)
+            if here != told:
+                here.write(path)
+            return here, path, output
 
         self._preparing = in_background(prepare, "building the environment")
 
@@ -272,17 +282,36 @@ class _RankAgent:
         local.write(path)
         return local, path, output
 
+    def _tell(self, line: str) -> None:
+        """Tell how the preparing goes, which ends here when it is cancelled."""
+        if self._cancelled.is_set():
+            raise _Cancelled
+        self._told(line)
+
+    def _stop_preparing(self) -> None:
+        """End what is being prepared before this process ends: what that has started would go on without it."""
+        self._cancelled.set()
+        if self._preparing is not None:
+            wait([self._preparing], _END_SECONDS)
+
+    @property
+    def _worker_folder(self) -> Path:
+        """Where the worker writes."""
+        if self._folder is not None:
+            return self._folder.path
+        assert self._contract is not None
+        return Path(self._contract.run_dir)
+
     def _start_prepared(self) -> None:
         """Start the worker once everything is here; or tell rank 0 why it cannot be."""
-        if self._preparing is None or not self._preparing.done():
+        if self._preparing is None or self._cancelled.is_set() or not self._preparing.done():
             return
         prepared, self._preparing = self._preparing, None
         try:
             self._contract, contract, output = prepared.result()
         except (HostcoreError, OSError) as error:
             if isinstance(error, OSError):
-                assert self._folder is not None
-                error = unwritable(self._folder.path, error)
+                error = unwritable(self._worker_folder, error)
             self._line.send("invalid", as_content(error))
             self._tell_exit(WorkerExit(INVALID))
             return

@@ -130,19 +130,23 @@ def test_a_worker_trains_with_the_seven_fields_alone(mount: Any, contract: dict[
     assert "belong to the run 'run_123'" in error["message"]
 
 
-def handed_over(mount: Any, *, rows: int) -> Path:
-    """Batches that another process has written: those of the job's data, in its order."""
+def handed_over(mount: Any, *, rows: int, begin: Callable[..., Any]) -> Path:
+    """Batches that another process has written: those of the job's data, in its order.
+
+    :param begin: Of the file, or of the stream.
+    """
     data = pq.read_table(mount.folder / "data").slice(0, rows)
     path = mount.folder / "batches.arrow"
-    with pa.ipc.new_file(path, data.schema) as file:
+    with begin(path, data.schema) as file:
         for batch in data.to_batches(max_chunksize=100):
             file.write_batch(batch)
     return path
 
 
-def test_a_contract_hands_over_batches(mount: Any, contract: dict[str, Any]) -> None:
+@pytest.mark.parametrize("begin", [pa.ipc.new_file, pa.ipc.new_stream], ids=["file", "stream"])
+def test_a_contract_hands_over_batches(mount: Any, contract: dict[str, Any], begin: Callable[..., Any]) -> None:
     path = mount.folder / "contract.json"
-    handed = {**contract, "arrow_ipc_path": str(handed_over(mount, rows=320))}
+    handed = {**contract, "arrow_ipc_path": str(handed_over(mount, rows=320, begin=begin))}
     path.write_text(json.dumps(handed))
     mount.changed(max_steps=20, dataset={"parquet_paths": ["not/there"], "batch_size": 8})
     code, (ready, *_), output = run_worker(path)

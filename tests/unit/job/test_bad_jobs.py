@@ -278,6 +278,21 @@ NAME_GRAMMAR = "expected the name of a plugin"
 CHANGES: list[tuple[dict[str, Any], str, str, str]] = [
     # merged into GOOD (None removes), code, pointer, a part of the message
     ({"trainer": None}, "key.missing", "/trainer", '"trainer" is missing'),
+    *(
+        (
+            {"environment": {"requirements": ["a"], "indexes": [index]}},
+            "value.invalid",
+            "/environment/indexes/0",
+            "is no address of an index, or one with credentials",
+        )
+        for index in ("--index-url=x", "https://a https://b", "https://me:word@index.example/simple")
+    ),
+    (
+        {"environment": {"lock": "pylock.toml", "indexes": ["https://index.example"]}},
+        "value.invalid",
+        "/environment/indexes",
+        "no requirements to ask an index for",
+    ),
     ({"environment": {}}, "value.invalid", "/environment", "has neither requirements, lock nor interpreter"),
     (
         {"environment": {"lock": "a", "requirements": ["b"]}},

@@ -192,7 +192,9 @@ class KubernetesLauncher(ABC):
     # What they have in common.
 
     def _manifest(self, ctx: LaunchContext, name: str, *, show_values: bool) -> Object:
-        if ctx.document.get("environment") and not self._settings.build_environments:
+        environment = ctx.document.get("environment") or {}
+        is_built = environment.get("requirements") or environment.get("lock")  # a Python of the image is not
+        if is_built and not self._settings.build_environments:
             raise FatalError(
                 "a pod would build the environment of this job each time that it starts",
                 pointer="/environment",

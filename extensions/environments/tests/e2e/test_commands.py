@@ -40,6 +40,19 @@ def test_plugins_show_and_schema_import_the_trainer_there(published: Any) -> Non
     assert error["code"] == "plugin.unknown"
 
 
+def test_what_a_run_has_installed_counts_only_if_the_job_has_the_environment_of_that_run(published: Any) -> None:
+    job = {**JOB, "run_id": "one", "trainer": "of-its-own"}
+    assert published.hostcore("run", published.job(**job)).code == 0
+    published.index.publish("of-its-own", version="2.0", trainer="of-its-own")
+    own = JOB["environment"]
+    newer = {"requirements": ["of-its-own>=2"]}
+    for environment, version in ((own, "1.0"), (newer, "2.0")):
+        published.job(**{**job, "environment": environment})
+        shown = published.hostcore("plugins", "show", "of-its-own", "--environment", "job.json", "--json")
+        assert shown.code == 0, shown.err
+        assert [one["ref"]["version"] for one in shown.json["plugins"]] == [version]
+
+
 def test_an_option_of_the_wrong_place_is_one_error(published: Any) -> None:
     said = published.hostcore("plugins", "--environment", "job.json", "--server", "http://127.0.0.1:9")
     assert (said.code, "exclude each other" in said.err) == (2, True)

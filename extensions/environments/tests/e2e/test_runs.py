@@ -1,15 +1,22 @@
 """Runs whose workers have environments of their own."""
 
 import json
+import platform
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
 import pytest
 from command_line import COMMAND
+from package_index import Index
 
+from hostcore.supervisor.environment import OWN
+
+#: What wheels are there for.
+HERE = f"sys_platform == '{sys.platform}' and platform_machine == '{platform.machine()}'"
 BOTH = {"environment": {"requirements": ["of-its-own"]}, "trainer": "of-its-own", "run_id": "own"}
 
 
@@ -89,6 +96,17 @@ def test_a_new_run_takes_the_versions_of_the_last_for_a_while(published: Any) ->
         assert published.document(run_id, "result.json")["metrics"]["sum"] == total
 
 
+def test_a_job_may_name_an_index_which_is_asked_first(published: Any) -> None:
+    assert published.hostcore("run", published.job(**BOTH)).code == 0
+    more = Index(published.path / "more")
+    more.path.mkdir()
+    more.publish("of-its-own", trainer="of-its-own", step=100)
+    environment = {"requirements": ["of-its-own"], "indexes": [more.path.as_uri()]}
+    done = published.hostcore("run", published.job(**{**BOTH, "environment": environment, "run_id": "more"}))
+    assert done.code == 0, done.err
+    assert published.document("more", "result.json")["metrics"]["sum"] == 400.0
+
+
 FOLDER_PROJECT = """
 [project]
 name = "in-a-folder"
@@ -153,6 +171,31 @@ def test_a_lock_is_installed_as_it_is(published: Any) -> None:
     assert published.document("locked", "result.json")["metrics"]["sum"] == 4.0
 
 
+def test_the_lock_of_a_uv_project_is_installed_as_it_is(workplace: Any) -> None:
+    workplace.index.publish("of-its-own", trainer="of-its-own")
+    needed = [one for own in OWN for one in requires(own) or [] if "extra ==" not in one and "hostcore" not in one]
+    project = {
+        "name": '"project"',
+        "version": '"1.0"',
+        "requires-python": f'"=={sys.version_info.major}.{sys.version_info.minor}.*"',
+        "dependencies": json.dumps(["of-its-own", *needed]),
+    }
+    lines = ["[project]", *(f"{key} = {value}" for key, value in project.items())]
+    folder = workplace.path / "project"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text("\n".join(lines) + f'\n[tool.uv]\nenvironments = ["{HERE}"]\n')
+    lock = [sys.executable, "-m", "uv", "--quiet", "lock", "--project", str(folder)]
+    subprocess.run(lock, env=workplace.environment, check=True)
+    workplace.index.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    done = workplace.hostcore("run", workplace.job(**{**BOTH, "environment": {"lock": "project/uv.lock"}}))
+    assert done.code == 0, done.err
+    assert workplace.document("own", "result.json")["metrics"]["sum"] == 4.0
+    resolved = tomllib.loads((workplace.run_directory("own") / "config" / "pylock.toml").read_text())
+    names = {one["name"] for one in resolved["packages"]}
+    assert {"of-its-own", "torch"} <= names
+    assert "project" not in names
+
+
 def test_a_lock_without_what_hostcore_needs_is_one_error(published: Any) -> None:
     (published.path / "pylock.toml").write_text('lock-version = "1.0"\ncreated-by = "tests"\npackages = []\n')
     done = published.hostcore("validate", published.job(**{**BOTH, "environment": {"lock": "pylock.toml"}}), "--json")
@@ -181,10 +224,13 @@ wheels = [{url = "http://127.0.0.1:9/mine-1.0-cp311-cp311-win_amd64.whl", hashes
         (LOCK + "environments = [\"sys_platform == 'win32'\"]\npackages = []", "target environment is not supported"),
         (LOCK + 'requires-python = ">=3.99"\npackages = []', ">=3.99"),
         ("no lock [", "Not a valid `pylock.toml` file"),
+        (LOCK + 'packages = ["x"]', 'invalid type: string "x"'),
+        (LOCK + "packages = 3", "invalid type: integer `3`"),
+        (LOCK + '[[packages]]\ndirectory = {path = "x"}', "missing field `name`"),
     ],
-    ids=["wheels", "environments", "python", "syntax"],
+    ids=["wheels", "environments", "python", "syntax", "package", "packages", "name"],
 )
-def test_a_lock_for_another_machine_is_one_error(workplace: Any, text: str, message: str) -> None:
+def test_a_lock_for_another_machine_or_none_is_one_error(workplace: Any, text: str, message: str) -> None:
     (workplace.path / "pylock.toml").write_text(text)
     job = workplace.job(**{**BOTH, "environment": {"lock": "pylock.toml"}})
     done = workplace.hostcore("validate", job, "--json")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import urllib3
 from command_line import COMMAND
+from package_index import Index
 from waiting import wait_until
 
 TOKEN = "token-of-the-tests"
@@ -21,7 +22,10 @@ def service(workplace: Any) -> Iterator[str]:
     workplace.index.publish("of-its-own", trainer="of-its-own", requires=["hostcore-hookspecs>=1,<2"])
     workplace.index.publish("another", trainer="another")
     operator = workplace.path / "operator.toml"
-    operator.write_text('[http]\nrequirements = ["of-its-own"]\n')
+    more = Index(workplace.path / "more")
+    more.path.mkdir()
+    more.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
+    operator.write_text(f'[http]\nrequirements = ["of-its-own"]\nindexes = ["{more.path.as_uri()}"]\n')
     own = {
         "TRAINER_API_TOKEN": TOKEN,
         "HOSTCORE_CONFIG": str(operator),
@@ -40,8 +44,8 @@ def service(workplace: Any) -> Iterator[str]:
         process.terminate()
 
 
-def post(service: str, run_id: str, requirement: str) -> Any:
-    job = {**JOB, "run_id": run_id, "environment": {"requirements": [requirement]}}
+def post(service: str, run_id: str, requirement: str, **environment: Any) -> Any:
+    job = {**JOB, "run_id": run_id, "environment": {"requirements": [requirement], **environment}}
     headers = {"X-TRAINER-TOKEN": TOKEN, "Content-Type": "application/json"}
     return urllib3.request("POST", f"{service}/v1/jobs", body=json.dumps(job), headers=headers)
 
@@ -59,3 +63,15 @@ def test_the_operator_says_which_packages(workplace: Any, service: str) -> None:
     assert refused.status >= 400
     assert "is not of the packages that the operator allows" in refused.data.decode()
     assert not workplace.run_directory("refused").exists()
+
+
+def test_the_operator_says_which_indexes(workplace: Any, service: str) -> None:
+    index = (workplace.path / "more").as_uri()
+    taken = post(service, "taken", "of-its-own", indexes=[index])
+    assert taken.status == 201, taken.data
+    result = workplace.run_directory("taken") / "result.json"
+    wait_until(result.exists, "the end of the job")
+    assert json.loads(result.read_bytes())["metrics"]["sum"] == 400.0
+    refused = post(service, "refused", "of-its-own", indexes=[f"{index}/other"])
+    assert refused.status >= 400
+    assert "the index is not one that the operator allows" in refused.data.decode()

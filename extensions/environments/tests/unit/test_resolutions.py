@@ -72,6 +72,38 @@ def test_it_can_be_forgotten(asked: Any, tmp_path: Path) -> None:
     assert asked("a").read() is None
 
 
+def test_what_another_process_has_forgotten_is_no_error(
+    asked: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked("a").write("the lock")
+    usual = Path.glob
+
+    def late(self: Path, pattern: str) -> list[Path]:
+        found = list(usual(self, pattern))
+        for one in found:
+            one.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "glob", late)
+    forget(tmp_path / "resolutions")
+    assert asked("a").read() is None
+
+
+def test_two_processes_of_one_number_write_different_files(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may run on different machines, and share the cache."""
+    written: list[Path] = []
+    usual = Path.write_text
+
+    def noted(self: Path, text: str) -> int:
+        written.append(self)
+        return usual(self, text)
+
+    monkeypatch.setattr(Path, "write_text", noted)
+    asked("a").write("the lock")
+    asked("a").write("the lock")
+    assert len(set(written)) == 2
+
+
 def test_the_time_is_a_number_of_seconds(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked("a").write("the lock")
     monkeypatch.setenv(REUSED_VARIABLE, "0")

@@ -1,6 +1,9 @@
 """What uv says, as people are told it. The texts are those of uv 0.13."""
 
+import fcntl
+import os
 import re
+import resource
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,10 +11,27 @@ from pathlib import Path
 
 import attrs
 import pytest
+from package_index import Index
 
+from hostcore_builtin_plugins.processes import children
 from hostcore_environments import uv as uv_module
 from hostcore_environments.uv import EnvironmentFailed, Uv, _failure, _under_way
 
+LOCK = """
+lock-version = "1.0"
+created-by = "tests"
+[[packages]]
+name = "project"
+directory = {path = "project"}
+"""
+PROJECT = """
+[project]
+name = "project"
+version = "1.0"
+[build-system]
+requires = ["backend>=2"]
+build-backend = "backend"
+"""
 UNSATISFIABLE = """\
 error: No solution found when resolving dependencies
   cause: Because you require a==20 and a==26, we can conclude that your requirements are unsatisfiable.
@@ -109,6 +129,25 @@ def test_while_it_is_silent_it_is_told_what_it_does(
     assert re.fullmatch(r"environment: resolving, \d+\.\ds", told[0])
 
 
+def test_it_ends_where_what_it_does_is_not_needed_any_more(
+    uv: Uv, silent_index: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NotNeeded(Exception):
+        pass
+
+    def tell(_: str) -> None:
+        raise NotNeeded
+
+    monkeypatch.setattr(uv_module, "QUIET_SECONDS", 0.05)
+    before = children(os.getpid())
+    wanted = uv.folder / "requirements.in"
+    wanted.write_text("left-pad")
+    with pytest.raises(NotNeeded):
+        attrs.evolve(uv, tell=tell)("pip", "compile", "--output-file", uv.folder / "out", wanted)
+    assert not silent_index.is_set()
+    assert children(os.getpid()) == before
+
+
 def test_what_is_under_way_is_told_with_its_size() -> None:
     said = ["Downloading torch (195.1MiB)", "Downloading numpy (16.2MiB)", "   Building mine==1.0", " Downloaded numpy"]
     assert _under_way(said) == "downloading torch (195.1MiB), building mine==1.0"
@@ -139,3 +178,49 @@ def test_an_environment_around_it_does_not_mislead_it(uv: Uv, monkeypatch: pytes
     monkeypatch.setenv("UV_CONSTRAINT", "/nowhere")
     uv("venv", "--no-project", "made")
     assert (uv.folder / "made" / "bin" / "python").exists()
+
+
+def test_it_is_heard_where_many_files_are_open() -> None:
+    """select(2) takes no number of a file above 1023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    try:
+        read, write = os.pipe()
+        high = fcntl.fcntl(read, fcntl.F_DUPFD, 1500)
+        os.close(read)
+        with os.fdopen(high, "rb") as stream:
+            os.write(write, b"Resolved\nInst")
+            os.close(write)
+            assert list(uv_module._lines(stream)) == ["Resolved", "Inst"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_REQUIRE_HASHES"])
+def test_what_is_made_here_is_installed_whatever_is_asked_of_others(
+    uv: Uv, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    wheel = Index(uv.folder).publish("made-here")
+    told = uv.folder / "told.txt"
+    told.write_text({"UV_EXCLUDE": "made-here"}.get(name, "made-here==2.0"))
+    monkeypatch.setenv(name, "1" if name == "UV_REQUIRE_HASHES" else str(told))
+    uv("venv", "--no-project", "made")
+    uv("pip", "install", "--python", "made/bin/python", "--offline", "--no-deps", wheel, made_here=True)
+    assert list(uv.folder.glob("made/lib/python*/site-packages/made_here-1.0.dist-info"))
+
+
+def test_constraints_of_what_is_needed_to_build_count_beside_a_lock(uv: Uv, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed, index = uv.folder / "needed.txt", Index(uv.folder / "index")
+    index.path.mkdir()
+    index.publish("backend", version="1.0")
+    index.publish("backend", version="2.0")
+    needed.write_text("backend==1.0")
+    for variable, value in {**index.environment, "UV_BUILD_CONSTRAINT": str(needed)}.items():
+        monkeypatch.setenv(variable, value)
+    project = uv.folder / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(PROJECT)
+    (uv.folder / "pylock.toml").write_text(LOCK)
+    uv("venv", "--no-project", "made")
+    with pytest.raises(EnvironmentFailed, match=r"backend>=2"):
+        uv("pip", "sync", "--python", "made/bin/python", "pylock.toml")

@@ -104,6 +104,10 @@ def _environment(job: Mapping[str, Any], http: HttpSettings) -> Iterator[Hostcor
         if name is None or not matches(canonical(name[1]), http.requirements):
             told = f"the requirement {shown(requirement)} is not of the packages that the operator allows"
             yield _refused(f"/environment/requirements/{position}", told)
+    indexes = environment.get("indexes")
+    for position, index in enumerate(indexes if isinstance(indexes, list) else ()):
+        if isinstance(index, str) and index not in http.indexes:  # no patterns: a * would stand for a host, too
+            yield _refused(f"/environment/indexes/{position}", "the index is not one that the operator allows")
 
 
 def _resources(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:

@@ -3,10 +3,12 @@
 Every string of a job that is a place, or that some plugin could take for one, is looked at in all of its readings.
 """
 
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import attrs
@@ -18,7 +20,6 @@ from hostcore.job.wording import found as shown
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.guard.hosts import MOST_NAMES, Host, Hosts, Lookup, look_up
-from hostcore_service.guard.local_paths import Folders
 from hostcore_service.guard.refusal import NotAllowed
 from hostcore_service.guard.uris import Unreadable, find_uris, host_of
 
@@ -30,7 +31,7 @@ _TEXT: Final = tuple(
         r"/samples/[0-9]+/(prompt|negative_prompt|instruction|task)",
         r"/(dataset|validation|test)/columns/[0-9]+",
         r"/resources/(image|namespace)",
-        r"/environment/(requirements/[0-9]+|interpreter|python)",
+        r"/environment/((requirements|indexes)/[0-9]+|interpreter|python)",
     )
 )
 #: What is a place, and nothing else.
@@ -61,6 +62,9 @@ _SURELY_HOST: Final = re.compile(
     r"|([0-9]{8,}|0x[0-9a-fA-F]+|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\.?|localhost\.?|metadata|instance-data):[0-9]{1,5}",
     re.IGNORECASE,
 )
+#: Files and folders that are looked at before a folder counts as too large to be sure of.
+_MOST_ENTRIES: Final = 100_000
+_MAGIC: Final = re.compile(r"[*?\[]")
 _HINT: Final = "name a URI of a store, or ask the operator: {roots} and hosts in [http] of HOSTCORE_CONFIG"
 
 
@@ -85,8 +89,8 @@ def wrong_places(job: Mapping[str, Any], http: HttpSettings, *, look_up: Lookup 
 class _Guard:
     """One look at one job."""
 
-    read: Folders
-    written: Folders
+    read: "Folders"
+    written: "Folders"
     hosts: Hosts
     #: The named hosts that are to be looked up, and where they stand.
     _named: dict[Host, str] = attrs.field(factory=dict, init=False)
@@ -275,3 +279,77 @@ def _decoded(text: str, steps: Sequence[Callable[[str], str]]) -> Iterator[str |
         if text == before:
             return
     yield None
+
+
+@attrs.frozen(kw_only=True)
+class Folders:
+    """Some folders, and everything in them."""
+
+    roots: Sequence[Path]
+    #: What jobs may do there.
+    use: Literal["read", "write to"]
+    most_entries: int = _MOST_ENTRIES
+
+    def why_not(self, path: str, *, look_inside: bool) -> str | None:
+        """Why a path may not be named; None: it may.
+
+        :param path: Absolute; may be a glob.
+        :param look_inside: Whether what is in the folder is going to be read, too.
+        """
+        roots = [os.path.realpath(root) for root in self.roots]
+        try:
+            real = os.path.realpath(path)
+        except (OSError, ValueError) as error:
+            return f"{path!r} cannot be looked at: {error}"
+        if not _lies_in(real, roots):
+            return f"{path!r} does not lie in one of the folders that jobs may {self.use}"
+        fixed = _fixed_part(path)
+        if (look_inside or fixed != path) and os.path.isdir(fixed):  # noqa: PTH112 - as text, like all the paths here
+            return self._why_not_inside(os.path.realpath(fixed), roots)
+        return None
+
+    def _why_not_inside(self, folder: str, roots: Sequence[str]) -> str | None:
+        """Links are followed by what reads a folder."""
+        if not _lies_in(folder, roots):
+            return f"{folder!r} does not lie in one of the folders that jobs may {self.use}"
+        for seen, entry in enumerate(_everything_in(folder)):
+            if seen >= self.most_entries:
+                return (
+                    f"{folder!r} has more than {self.most_entries:,} files: too many to see that none leads out of it"
+                )
+            if entry.is_symlink() and not _lies_in(os.path.realpath(entry.path), roots):
+                return f"the link {entry.path!r} leads out of the folders that jobs may {self.use}"
+        return None
+
+
+def _lies_in(real: str, roots: Sequence[str]) -> bool:
+    return any(real == root or real.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _fixed_part(path: str) -> str:
+    """The folder that a glob is searched in; a path without a pattern as it is."""
+    found = _MAGIC.search(path)
+    return path if found is None else path[: found.start()].rpartition("/")[0] or "/"
+
+
+def _everything_in(folder: str) -> Iterator["os.DirEntry[str]"]:
+    """Files, folders and links at any depth; linked folders too, once each."""
+    waiting, known = [folder], {folder}
+    while waiting:
+        try:
+            entries = os.scandir(waiting.pop())
+        except OSError:  # what cannot be listed here cannot be read here
+            continue
+        with entries:
+            for entry in entries:
+                yield entry
+                if _is_folder(entry) and (real := os.path.realpath(entry.path)) not in known:
+                    known.add(real)
+                    waiting.append(real)
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False

@@ -2,18 +2,23 @@
 
 import json
 import math
+import os
 import sys
 import threading
+import tracemalloc
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pyarrow as pa
 import pytest
 
 from hostcore_builtin_plugins.process import child
 from hostcore_builtin_plugins.process.child import ChildFailed, ChildRaised
 from hostcore_builtin_plugins.process.trainer import Hyperparams, PreparedBatch, ProcessTrainer
+from hostcore_builtin_plugins.processes import descendants
 from hostcore_hookspecs import HostcoreError, InvalidData, InvalidSettings, Job, RunState, SampleRequest, StepContext
 
 #: Answers each request; what it does for one of them instead is in its argument, by method.
@@ -43,6 +48,7 @@ for line in sys.stdin:
     else:
         answer(usual.get(asked["method"]))
 """
+SCHEMA = json.loads(files("hostcore_builtin_plugins.process").joinpath("hostcore.trainer-1.schema.json").read_text())
 BATCH = pa.record_batch({"x": pa.array([1.0, 2.0, 3.0])})
 #: More than a socket holds.
 LARGE = pa.record_batch({"x": pa.array([0.0] * 2_000_000)})
@@ -159,6 +165,29 @@ class TestAProgramThatSpeaksTheProtocol:
         stage.step()
         assert stage.stopped == ["warning: it is warm", "it is enough"]
 
+    @pytest.mark.parametrize(
+        "notification",
+        [
+            *({"method": "warn", "params": {"message": "it is warm"}}, {"method": "request_stop", "params": {}}),
+            *({"method": "request_stop", "params": {"reason": "enough"}}, {"method": "warn", "params": {"message": 7}}),
+            *({"method": "warn", "params": {"reason": "x"}}, {"method": "warn", "params": ["x"]}, {"method": "warn"}),
+            *({"method": "dance", "params": {"message": "x"}}, {"method": 7, "params": {"message": "x"}}),
+            {"jsonrpc": "2.0", "method": "warn", "params": {"message": "it is warm", "more": 1}},
+        ],
+        ids=json.dumps,
+    )
+    def test_may_send_the_notifications_that_the_schema_has_and_no_others(self, notification: dict[str, Any]) -> None:
+        line = json.dumps(notification) + "\n"
+        stage = Stage(train_step=f"write({line!r}); answer({{'metrics': {{}}}})")
+        stage.begin()
+        its = {**SCHEMA, "oneOf": [{"$ref": "#/$defs/notification"}]}
+        if jsonschema.Draft202012Validator(its).is_valid(notification):
+            stage.step()
+            assert len(stage.stopped) == 1
+        else:
+            with pytest.raises(ChildFailed):
+                stage.step()
+
     def test_gets_several_batches_of_a_step(self) -> None:
         job = Job(max_steps=3, accumulate=2)
         accumulates = 'answer({"protocol": "hostcore.trainer/1", "accumulate": True})'
@@ -241,6 +270,20 @@ class TestAProgramThatCannotBeUsed:
     def test_because_it_says_half_a_message_and_waits(self) -> None:
         error = refusal(Stage(initialize="write('{\"id'); time.sleep(60)", start_seconds=0.3))
         assert "has not answered `initialize` within 0.3 seconds" in error.message
+
+    @pytest.mark.parametrize("settings", [{}, {"large": "x" * 2**20}], ids=["small", "more than a pipe holds"])
+    def test_because_what_it_has_started_says_nothing(self, settings: dict[str, str]) -> None:
+        """That holds the pipes open, also when the program itself has ended."""
+        stage = Stage()
+        stage.ctx.hyperparams = Hyperparams(command=("sh", "-c", "sleep 600; :"), start_seconds=0.3, settings=settings)
+        assert refusal(stage).message == "sh has not answered `initialize` within 0.3 seconds"
+        assert not descendants(stage.trainer._child._process.pid)
+
+    def test_because_it_has_ended_and_another_holds_its_pipes(self) -> None:
+        stage = Stage()
+        command = ("sh", "-c", "exec 3<&0; tail -n 1 <&3 2>/dev/null &")
+        stage.ctx.hyperparams = Hyperparams(command=command, start_seconds=0.3)
+        assert refusal(stage).message == "sh has not answered `initialize` within 0.3 seconds"
 
     def test_because_it_lacks_what_the_job_asks_for(self) -> None:
         error = refusal(Stage(job=Job(max_steps=3, samples=(SampleRequest(prompt="x"),))))
@@ -349,6 +392,18 @@ class TestAProgramThatFails:
         assert f"the program {told}" in error.message
         assert error.hint
 
+    def test_to_end_its_line(self) -> None:
+        stage = Stage(train_step="while True: write('x' * 2**20)")
+        stage.begin()
+        tracemalloc.start()
+        try:
+            with pytest.raises(ChildFailed, match="a line of more than 16,777,216 bytes"):
+                stage.step()
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 5 * 2**24
+
     def test_by_a_notification_that_there_is_not(self) -> None:
         error = refusal(Stage(train_step="tell('dance', to='music')"))
         assert error.message.endswith("a notification that hostcore.trainer/1 does not have: 'dance'")
@@ -362,6 +417,12 @@ class TestAProgramThatFails:
         stage.trainer.teardown(stage.state)
         assert stage.state._process.returncode == -9
 
+    def test_to_end_and_so_does_what_it_has_started(self) -> None:
+        stage = Stage(teardown="import subprocess; answer(None); subprocess.run(['sleep', '600'])")
+        stage.begin()
+        stage.trainer.teardown(stage.state)
+        assert stage.state._process.returncode == -15
+
     def test_is_ended_if_setup_fails(self) -> None:
         stage = Stage(setup="error('no')")
         refusal(stage)
@@ -371,3 +432,18 @@ class TestAProgramThatFails:
 def test_a_batch_is_compared_by_its_rows() -> None:
     """The number is by which the program knows it."""
     assert PreparedBatch(number=1, rows=3) == PreparedBatch(number=2, rows=3)
+
+
+def test_a_program_is_heard_on_where_its_words_cannot_be_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Standard error may be a pipe that is not read any more, or a file on a full disk."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    monkeypatch.setattr(child, "_STANDARD_ERROR", writing)
+    stage = Stage(train_step="sys.stderr.write('loud ' * 2**16 + '\\n'); sys.stderr.flush(); answer({'metrics': {}})")
+    try:
+        stage.begin()
+        for _ in range(3):
+            assert stage.step().metrics == {}
+        stage.trainer.teardown(stage.state)
+    finally:
+        os.close(writing)

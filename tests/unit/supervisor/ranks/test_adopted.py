@@ -18,9 +18,11 @@ from hostcore.events.reader import read_events
 from hostcore.job.sections import EnvironmentSpec
 from hostcore.plugins.errors import as_content
 from hostcore.runs.result import INVALID, RunResult
+from hostcore.supervisor import environment
 from hostcore.supervisor.attempt.documents import write_contracts, write_record
 from hostcore.supervisor.attempt.journal import Journal
 from hostcore.supervisor.attempt.supervise import supervise
+from hostcore.supervisor.environment import EnvironmentBuilder
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore.supervisor.opening import open_run
 from hostcore.supervisor.ranks import rank_agent, rendezvous
@@ -211,11 +213,38 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
     assert (journal.said[1].payload, journal.said[1].src) == (RunSucceeded(reason="enough"), (1, 1, 0))
 
 
+class Building:
+    """Builds an environment and tells of it, and comes to no end by itself."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended, self.over = threading.Event(), threading.Event(), threading.Event()
+        self.lock: str | None = None
+
+    def __call__(self, *_: Any, lock: str | None, tell: Callable[[str], object], **__: Any) -> Any:
+        self.lock = lock
+        self.begun.set()
+        try:
+            while not self.over.wait(0.01):
+                tell("environment: building it")
+        finally:
+            self.ended.set()
+
+
+@pytest.fixture
+def building(monkeypatch: pytest.MonkeyPatch) -> Iterator[Building]:
+    """What builds the environment on another machine. It has ended when the supervisor there has."""
+    building = Building()
+    monkeypatch.setattr(rank_agent, "job_python", building)
+    yield building
+    assert building.ended.is_set() == building.begun.is_set()
+    building.over.set()
+
+
 class TestAnEnvironment:
     """Of a job, which another machine has to build."""
 
     @pytest.fixture
-    def elsewhere(self, plan: Callable, tmp_path: Path) -> Iterator[Any]:
+    def elsewhere(self, plan: Callable, tmp_path: Path, building: Building) -> Iterator[Any]:
         """``elsewhere()``: rank 0 has told rank 1, and sees its worker so."""
         spec = attrs.evolve(plan().spec, environment=EnvironmentSpec(requirements=("numpy",)), world_size=2)
         planned = attrs.evolve(plan(), spec=spec, python="/of/rank-0/bin/python", lock="# the lock\n")
@@ -229,21 +258,41 @@ class TestAnEnvironment:
             yield lambda: ranks.spawn(1, directory.contract(1, 1), directory.rank_output(1, 1))
 
     def test_that_is_being_built_ends_with_the_run_that_is_cancelled(
-        self, elsewhere: Callable, monkeypatch: pytest.MonkeyPatch
+        self, elsewhere: Callable, building: Building
     ) -> None:
-        begun, over = threading.Event(), threading.Event()
-
-        def builds(*_: Any, **told: Any) -> Any:
-            assert told["lock"] == "# the lock\n"
-            begun.set()
-            over.wait(SECONDS)
-
-        monkeypatch.setattr(rank_agent, "job_python", builds)
         worker = elsewhere()
-        assert begun.wait(SECONDS)
+        assert building.begun.wait(SECONDS)
         worker.kill()
         assert worker.wait().code == INVALID
-        over.set()
+        assert building.ended.wait(SECONDS)
+        assert building.lock == "# the lock\n"
+
+    def test_that_is_being_built_ends_with_the_run_that_has_ended(
+        self, elsewhere: Callable, building: Building
+    ) -> None:
+        elsewhere()
+        assert building.begun.wait(SECONDS)
+
+    @pytest.mark.parametrize(
+        ("broken", "code"), [("the builder", "environment.unusable"), ("the run directory", "run.unwritable")]
+    )
+    def test_is_told_apart_from_the_run_directory_where_a_disk_fails(
+        self, elsewhere: Callable, monkeypatch: pytest.MonkeyPatch, broken: str, code: str
+    ) -> None:
+        def fails(*_: Any, **__: Any) -> Any:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(rank_agent, "job_python", environment.job_python)
+        monkeypatch.setattr(EnvironmentBuilder, "build", fails)
+        monkeypatch.setattr(EnvironmentBuilder, "__abstractmethods__", frozenset())
+        monkeypatch.setattr(environment, "load_extension", lambda *_: EnvironmentBuilder)
+        if broken == "the run directory":
+            monkeypatch.setattr(rank_agent.RunDirectory, "read_lock", fails)
+        worker = elsewhere()
+        kind, (error,) = worker.channel.receive(SECONDS)
+        assert (kind, error["code"]) == ("invalid", code)
+        assert "No space left on device" in error["message"]
+        assert worker.wait().code == INVALID
 
     def test_that_cannot_be_built_there_is_an_error_of_the_job_that_names_the_machine(
         self, elsewhere: Callable, monkeypatch: pytest.MonkeyPatch

@@ -1,17 +1,21 @@
 """That the real host trains on every row of the data, once an epoch."""
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from hostcore_conformance.check import check
-from hostcore_conformance.checks.data_source.stage import example_settings, first_unequal, shown, whole
+from hostcore_conformance.checks.data_source.stage import example_settings, first_unequal, rows_of, shown, whole
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.rehearsal import rehearse
 from hostcore_conformance.stage import on_stage
 from hostcore_conformance.subject import Subject
+from hostcore_hookspecs import StepResult
 
 _LARGEST_BATCH: Final = 64
+#: The rows of all steps since it was cleared, as text. The runs of the kit are in its own process.
+_seen: Final[list[str]] = []
 
 
 @check(
@@ -32,7 +36,7 @@ def trains(subject: Subject, variant: str) -> None:
     everything = whole(subject).all_rows
     size = _batch_size(len(everything))
     job = {
-        "trainer": "hostcore_conformance.checks.data_source.row_reader:RowReader",
+        "trainer": f"{__name__}:RowReader",
         "dataset": {
             **example_settings(subject),
             "source": subject.qualified_name,
@@ -59,12 +63,10 @@ def _batch_size(rows: int) -> int:
 
 
 def _rows_of_a_run(subject: Subject, job: dict[str, Any], *, runs: Path, max_steps: int | None = None) -> list[str]:
-    from hostcore_conformance.checks.data_source import row_reader
-
-    row_reader.SEEN.clear()
+    _seen.clear()
     run = rehearse(on_stage(subject, job), runs=runs, max_steps=max_steps, epochs=1, metric_every=0)
-    rows = list(row_reader.SEEN)
-    row_reader.SEEN.clear()
+    rows = list(_seen)
+    _seen.clear()
     run.require_success("a run over the example's data")
     return rows
 
@@ -91,3 +93,32 @@ def _require_each_once(expected: list[str], found: list[str]) -> None:
         + (f", such as ({shown(extra[0])})" if extra else ""),
         fix="See that read_shard depends on nothing but its arguments: shard, columns and offset.",
     )
+
+
+class RowReader:
+    """A trainer that only notes the rows that it is given. Named by import path in the jobs."""
+
+    def setup(self) -> None:
+        """Nothing to prepare."""
+
+    def configure(self) -> dict[str, int]:
+        """How many rows it has seen."""
+        return {"rows": 0}
+
+    def prepare_batch(self, raw_batch: Any) -> Any:
+        """The batch as it is."""
+        return raw_batch
+
+    def train_step(self, prepared_batch: Any, state: dict[str, int]) -> StepResult:
+        """Note the rows."""
+        _seen.extend(rows_of(prepared_batch))
+        state["rows"] += prepared_batch.num_rows
+        return StepResult(metrics={"loss": 0.0})
+
+    def state_dict(self, state: dict[str, int]) -> dict[str, object]:
+        """See configure."""
+        return dict(state)
+
+    def load_state_dict(self, state: dict[str, int], payload: Mapping[str, Any]) -> None:
+        """See configure."""
+        state.update(payload)

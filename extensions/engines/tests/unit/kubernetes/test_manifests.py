@@ -472,3 +472,14 @@ def test_an_environment_is_built_by_a_pod_only_if_that_is_allowed(launcher: Call
     assert '"resources": {"image"' in caught.value.hint
     assert '"build_environments": true' in caught.value.hint
     assert '\\"environment\\"' in launcher(build_environments=True).plan(ctx).document
+
+
+def test_an_environment_of_the_image_is_preferred_to_one_that_a_pod_builds(
+    launcher: Callable, context: Callable
+) -> None:
+    ctx = context()
+    ctx = attrs.evolve(ctx, document={**ctx.document, "environment": {"interpreter": "/opt/trainer/bin/python"}})
+    assert "/opt/trainer/bin/python" in launcher().plan(ctx).document
+    for built in ({"requirements": ["meta"]}, {"lock": "/srv/pylock.toml"}):
+        with pytest.raises(FatalError, match="a pod would build the environment"):
+            launcher().plan(attrs.evolve(ctx, document={**ctx.document, "environment": built}))

@@ -65,6 +65,23 @@ def test_a_package_that_comes_from_elsewhere_is_refused(requirement: object) -> 
     assert "/environment/requirements/0" in {one.pointer for one in caught.value.errors}
 
 
+@pytest.mark.parametrize(
+    "index",
+    [
+        *("https://index.example/other", "https://index.example/simple/", "https://index.example", "own"),
+        *("https://evil.example/https://index.example/simple", "file:///srv/wheels", "https://evil.example/simple"),
+    ],
+)
+def test_a_job_names_no_index_but_those_that_the_operator_opens(index: str) -> None:
+    http = HttpSettings(requirements=("ok",), indexes=("https://index.example/simple", "file:///srv/index"))
+    require_allowed({"environment": {"requirements": ["ok"], "indexes": list(http.indexes)}}, http)
+    for opened in (http, HttpSettings(requirements=("ok",))):
+        with pytest.raises(Errors) as caught:
+            require_allowed({"environment": {"requirements": ["ok"], "indexes": [index]}}, opened)
+        (error,) = caught.value.errors
+        assert error.pointer == "/environment/indexes/0"
+
+
 @pytest.mark.parametrize("python", ["/tmp/evil/python", "./python", "python", "cpython@/tmp/evil", "3.12\n", ""])
 def test_a_python_is_a_version(python: str) -> None:
     with pytest.raises(Errors) as caught:
