@@ -37,14 +37,14 @@ class LightningTrainer:
     ) -> Mapping[str, Mapping[str, Any]] | None:
         """The data of the data module, or of the module's own loaders, fed by index; None if the job has all of it.
 
-        ``prepare_data`` is called here, by one process of a machine after the other.
+        ``prepare_data`` is called here, by one process of a machine.
         """
         from hostcore_lightning.data import brings_data
 
         if not brings_data(hyperparams):
             return None
-        loaders = self._data(hyperparams)
-        loaders.prepare(Path(ctx.cache_dir) / "lightning" / "prepare_data.lock" if ctx.cache_dir else None)
+        loaders = self._data(hyperparams, ctx.seed, ctx.rank, ctx.world_size)
+        loaders.prepare(ctx.cache_dir)
         self._is_prepared = True
         return loaders.sections()
 
@@ -58,15 +58,19 @@ class LightningTrainer:
             return to_tensors(raw_batch)
         from hostcore_lightning.data import seeded
 
-        loaders = self._data(ctx.hyperparams)
+        loaders, epoch = self._data_of(ctx), _epoch_of(rng)
+        loaders.loader(ctx.split)  # made outside of what the batch is seeded with
         with seeded(int(rng.integers(2**32))):
-            return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split)
+            return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split, epoch=epoch)
 
-    def _data(self, hyperparams: settings.Hyperparams) -> "Loaders":
+    def _data_of(self, ctx: StepContext) -> "Loaders":
+        return self._data(ctx.hyperparams, ctx.job.seed, ctx.rank, ctx.world_size)
+
+    def _data(self, hyperparams: settings.Hyperparams, seed: int, rank: int, world_size: int) -> "Loaders":
         from hostcore_lightning.data import Loaders
 
         if self._loaders is None:
-            self._loaders = Loaders(hyperparams)
+            self._loaders = Loaders(hyperparams, seed=seed, rank=rank, world_size=world_size)
         return self._loaders
 
     # The order in which the host calls the rest is in hostcore/worker/loop.py.
@@ -80,14 +84,14 @@ class LightningTrainer:
         if self._is_prepared or ctx.dataset.schema.metadata != MARK:
             return
         if ctx.local_rank == 0:
-            self._data(ctx.hyperparams).prepare()
+            self._data_of(ctx).prepare()
         ctx.any_rank(False)  # the others wait
 
     def configure(self, ctx: StepContext) -> "Fit":
         """Make the module, the callbacks and the optimizers, with Lightning's hooks up to ``on_fit_start``."""
         from hostcore_lightning.configuring import configured
 
-        return configured(ctx, self._data(ctx.hyperparams).datamodule if ctx.hyperparams.datamodule else None)
+        return configured(ctx, self._data_of(ctx).datamodule if ctx.hyperparams.datamodule else None)
 
     def prepare_batch(self, raw_batch: Any, state: "Fit") -> Any:
         """A batch on the device, by Lightning's hooks for that."""
@@ -132,3 +136,9 @@ class LightningTrainer:
     def teardown(self, state: "Fit") -> None:
         """Call the hooks that end a fit."""
         state.tear_down()
+
+
+def _epoch_of(rng: np.random.Generator) -> int:
+    """The epoch of a batch, which the generator that the host gives for it is keyed with; 0 for another generator."""
+    state: Any = rng.bit_generator.state["state"]
+    return int(state["key"][1]) if isinstance(rng.bit_generator, np.random.Philox) else 0

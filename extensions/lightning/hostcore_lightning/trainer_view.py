@@ -25,13 +25,7 @@ from lightning.pytorch.utilities.enums import GradClipAlgorithmType
 from torch.nn.parallel import DistributedDataParallel
 
 from hostcore_hookspecs import StepContext
-from hostcore_lightning.settings import CannotRun, Hyperparams
-
-
-class TrainerInternal(CannotRun, AttributeError):
-    """The code of a module or a callback asks for a part of Lightning's Trainer that is not there."""
-
-    code = "lightning.trainer_internal"
+from hostcore_lightning.settings import Hyperparams, TrainerInternal
 
 
 class HostStrategy(SingleDeviceStrategy):

@@ -1,5 +1,7 @@
 """Modules as their users write them: nothing in them knows of hostcore."""
 
+import random
+from pathlib import Path
 from typing import ClassVar
 
 import lightning.pytorch as pl
@@ -9,7 +11,15 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    random_split,
+)
 
 
 class Data(pl.LightningDataModule):
@@ -316,6 +326,58 @@ class Noisy(Data):
         self.training = Drawn()
 
 
+class Split(Data):
+    """Splits the data by the global generators, in its constructor and in each stage."""
+
+    def __init__(self, **init) -> None:
+        super().__init__(**init)
+        self.order = random.sample(range(self.rows + 40), self.rows + 40)
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        both = torch.utils.data.ConcatDataset([self.training, self.held_out])
+        whole = torch.utils.data.Subset(both, self.order)
+        self.training, self.held_out = random_split(whole, [self.rows, 40])
+
+
+class Weighted(Data):
+    """Some rows more often than others, some never."""
+
+    def train_dataloader(self):
+        weights = [float(one % 4) for one in range(self.rows)]
+        return DataLoader(self.training, batch_size=8, sampler=WeightedRandomSampler(weights, 160))
+
+
+class Chosen(Data):
+    """Half of the rows, in an order of a generator of its own."""
+
+    def train_dataloader(self):
+        sampler = SubsetRandomSampler(range(0, self.rows, 2), generator=torch.Generator().manual_seed(1))
+        return DataLoader(self.training, batch_size=8, sampler=sampler)
+
+
+class AsksTrainer(Data):
+    """Divides the batch among the ranks, and looks for more of the Trainer if it is asked to."""
+
+    def __init__(self, asked: str = "") -> None:
+        super().__init__()
+        self.asked = asked
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.batch_size = 16 // self.trainer.world_size
+        if self.asked:
+            getattr(self.trainer, self.asked)
+
+
+class Downloads(Data):
+    """Writes down, in the present folder, whenever it prepares its data."""
+
+    def prepare_data(self) -> None:
+        with Path("prepared.txt").open("a") as file:
+            file.write("once\n")
+
+
 class Synced(Classifier):
     """Logs over all ranks."""
 
@@ -357,9 +419,30 @@ class Streamed(Data):
         return DataLoader(Rows(), batch_size=2)
 
 
-class Weighted(Data):
+class Unsteady(Data):
     def train_dataloader(self):
-        return DataLoader(self.training, batch_size=8, sampler=WeightedRandomSampler([1.0] * self.rows, self.rows))
+        class Order(Sampler):
+            generator = random.Random(0)
+
+            def __len__(self):
+                return 4
+
+            def __iter__(self):
+                return iter(self.generator.sample(range(100), 4))
+
+        return DataLoader(self.training, batch_size=2, sampler=Order())
+
+
+class TooShort(Data):
+    def train_dataloader(self):
+        class Order(Sampler):
+            def __len__(self):
+                return 9
+
+            def __iter__(self):
+                return iter(range(4))
+
+        return DataLoader(self.training, batch_size=2, sampler=Order())
 
 
 class OwnBatches(Data):
