@@ -11,7 +11,7 @@ What is called, in this order::
             on_batch_begin
             train_step
             on_batch_end
-            every metric_every steps, and after the last: the metrics event
+            every metric_every steps, after the last, and where train_step wishes it: the metrics event
             after the attempt's first step: state_dict  to see that a checkpoint can hold what it returns
             every validate_every steps, and after the last: on_validation_begin,
                 transform_batch, prepare_batch, validate_step for each batch, evaluation_metrics, on_validation_end
@@ -93,7 +93,7 @@ def _train_batches(training: Training) -> None:
         _train_each(batches, asked, training)
 
 
-def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:  # noqa: PLR0912 - the whole order
+def _train_each(batches: Iterator[Any], asked: float, training: Training) -> None:  # noqa: PLR0912, PLR0915 - the whole order
     """The innermost loop: everything it needs is a local name."""
     job, ctx, state, stop, meter = training.job, training.ctx, training.state, training.stop, training.meter
     progress, saver, total_steps, clock = training.progress, training.saver, training.total_steps, meter.clock
@@ -121,7 +121,8 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
             on_batch_end(result, run_state, ctx)
 
         shown = not (control and control.skip_cadence_emit)
-        if metric_every and (step % metric_every == 0 or step == total_steps) and shown:
+        wished = control and getattr(control, "record_metrics", False)
+        if metric_every and (step % metric_every == 0 or step == total_steps or wished) and shown:
             record(training, result)
         elif arrived > meter.sign_due:
             training.emit(events.Progress(samples_per_second=meter.sign_of_life(run_state.samples_seen)))

@@ -39,8 +39,8 @@ _STEERING: Final[Mapping[type, str]] = {
     BatchSizeFinder: "say the batch size in the data module",
     LearningRateFinder: "say the learning rate in the module",
 }
-#: Left out with a warning where a module brings them: what they do is done.
-_DONE_HERE: Final = (Checkpoint, ProgressBar)
+#: Left out with a warning where a module brings them: they change nothing in what is learned, and the job has the like.
+_DONE_HERE: Final = (Checkpoint, ProgressBar, LearningRateMonitor, DeviceStatsMonitor)
 #: What a split of the data needs of the module.
 _NEEDED: Final = {"validation": "validation_step", "test": "test_step"}
 

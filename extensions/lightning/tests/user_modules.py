@@ -7,7 +7,7 @@ from typing import ClassVar
 import lightning.pytorch as pl
 import torch
 import torchmetrics
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
@@ -302,10 +302,72 @@ for _hook in (
     "configure_gradient_clipping", "optimizer_step", "lr_scheduler_step", "on_train_batch_end",
     "on_validation_model_zero_grad",
     "on_validation_model_eval", "on_validation_start", "on_validation_epoch_start", "on_validation_batch_start",
-    "on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_train_epoch_end", "on_train_end",
-    "on_fit_end", "teardown",
+    "on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_validation_model_train",
+    "on_train_epoch_end", "on_train_end", "on_fit_end", "on_test_model_eval", "on_test_start", "on_test_epoch_start",
+    "on_test_batch_start", "on_test_batch_end", "on_test_epoch_end", "on_test_end", "on_test_model_train", "teardown",
 ):  # fmt: skip
     setattr(Hooked, _hook, _written_down(_hook))
+
+
+class Tuned(pl.LightningModule):
+    """A backbone, which `BackboneFinetuning` freezes at first, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())
+        self.head = nn.Linear(8, 2)
+
+    def training_step(self, batch):
+        x, y = batch
+        return cross_entropy(self.head(self.backbone(x)), y)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.head.parameters(), lr=0.01)
+
+
+class ByHandPlain(pl.LightningModule):
+    """Manual optimization, where the mean over the rows of two ranks is that over all rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        optimizer = self.optimizers()
+        loss = cross_entropy(self.net(x), y)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
+
+
+class NamesOneTwice(Plain):
+    def training_step(self, batch):
+        loss = super().training_step(batch)
+        self.log("train_loss", loss)
+        self.log("loss", 2 * loss)
+        return loss
+
+
+class LogsEpochs(Plain):
+    """Metrics of an epoch, one of them by the name of the loss."""
+
+    def training_step(self, batch):
+        loss = super().training_step(batch)
+        self.log("train/loss", loss, on_step=False, on_epoch=True)
+        self.log("train_twice", 2 * loss, on_step=False, on_epoch=True)
+        self.log("half", loss / 2, prog_bar=True)
+        return loss
+
+
+class BringsMonitors(Plain):
+    def configure_callbacks(self):
+        return [LearningRateMonitor(), ModelCheckpoint()]
 
 
 class Noisy(Data):
