@@ -15,6 +15,7 @@ from user_modules import Classifier, Data
 
 from hostcore_hookspecs import ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.configuring import configured
+from hostcore_lightning.fit import Fit
 from hostcore_lightning.indices import Indices
 from hostcore_lightning.settings import CallbackUse, CannotRun, Hyperparams
 from hostcore_lightning.trainer import LightningTrainer
@@ -26,9 +27,13 @@ def context(module: str, job: Job | None = None, **hyperparams: Any) -> StepCont
     return StepContext(job=job or Job(max_steps=3), hyperparams=given, run_state=RunState(total_steps=3))
 
 
+def made(ctx: StepContext) -> Fit:
+    return configured(ctx, None, ctx.hyperparams)
+
+
 def refused(ctx: StepContext) -> CannotRun:
     with pytest.raises(CannotRun) as caught:
-        configured(ctx, None)
+        made(ctx)
     return caught.value
 
 
@@ -72,7 +77,7 @@ def test_callbacks_that_steer_a_trainer(callback: str, way_out: str) -> None:
 
 
 def test_a_part_of_the_trainer_is_named() -> None:
-    fit = configured(context("Internals"), None)
+    fit = made(context("Internals"))
     with pytest.raises(TrainerInternal, match=r"`trainer\.fit_loop` is a part of Lightning's Trainer"):
         fit.module.on_train_batch_start(None, 0)
     assert not hasattr(fit.module.trainer, "fit_loop")
@@ -91,13 +96,13 @@ def test_a_module_of_the_other_package_is_told_apart(monkeypatch: pytest.MonkeyP
 
 def test_a_checkpoint_of_the_module_is_dropped_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="ModelCheckpoint is left out"):
-        fit = configured(context("Hooked"), None)
+        fit = made(context("Hooked"))
     assert [type(one).__name__ for one in fit.view.callbacks] == ["EarlyStopping"]
 
 
 def test_callbacks_that_only_look_are_left_out_where_a_module_brings_them() -> None:
     with pytest.warns(UserWarning, match="is left out") as warned:
-        fit = configured(context("BringsMonitors"), None)
+        fit = made(context("BringsMonitors"))
     assert not fit.view.callbacks
     assert "lr-monitor" in str(warned[0].message)
     use = CallbackUse(use=ImportPath("lightning.pytorch.callbacks:LearningRateMonitor"))
@@ -128,7 +133,7 @@ def test_validations_in_the_words_of_the_trainer(
 def weights(path: Path) -> Any:
     ctx = context("Classifier")
     ctx.model_handles = {"weights": str(path)}
-    return configured(ctx, None).module
+    return made(ctx).module
 
 
 @pytest.fixture
@@ -173,16 +178,16 @@ def test_weights_in_a_file_of_another_kind(tmp_path: Path, content: str) -> None
 def test_weights_of_a_checkpoint_of_lightning(tmp_path: Any) -> None:
     from hostcore_lightning.checkpoint import export
 
-    fit = configured(context("Classifier"), None)
+    fit = made(context("Classifier"))
     export(fit, tmp_path)
     assert torch.equal(Classifier.load_from_checkpoint(tmp_path / "model.ckpt").net[0].weight, fit.module.net[0].weight)
     ctx = context("Classifier")
     ctx.model_handles = {"weights": str(tmp_path / "model.ckpt")}
-    assert torch.equal(configured(ctx, None).module.net[0].weight, fit.module.net[0].weight)
+    assert torch.equal(made(ctx).module.net[0].weight, fit.module.net[0].weight)
     ctx = context("Plain")
     ctx.model_handles = {"weights": str(tmp_path / "model.ckpt")}
     with pytest.raises(Exception, match="the weights cannot be loaded into Plain"):
-        configured(ctx, None)
+        made(ctx)
 
 
 def test_lightning_that_is_missing_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
