@@ -72,6 +72,8 @@ class Fit:
     modes: Mapping[str, bool] | None = None
     #: What a validation or a test stands apart from: results, the connector's place in them, states of metrics.
     _apart: tuple[Any, ...] | None = None
+    #: Metrics of the epoch before, which an interrupted validation has kept back.
+    _late: Mapping[str, Any] = attrs.field(factory=dict)
     #: Whether the hooks that begin a test were called in this attempt.
     _tested: bool = False
     _takes_index: dict[str, bool] = attrs.field(factory=dict)
@@ -106,10 +108,11 @@ class Fit:
             metrics = of_training(view._logger_connector.metrics["log"])
         if losses and "loss" not in metrics:
             metrics["loss"] = torch.stack([one.detach() for one in losses]).sum() if len(losses) > 1 else losses[0]
+        found, self._late = dict(self._late), {}
         if self.awaits_validation:
             self.modes = self.modes_now()
-            return StepResult(metrics=metrics)
-        found = of_training(self._after_step(step), apart_from=metrics)
+        else:
+            found |= of_training(self._after_step(step), apart_from=metrics)
         return StepResult(metrics=metrics | found, control=StepControl(record_metrics=True) if found else None)
 
     def _is_recorded(self, step: int) -> bool:
@@ -136,7 +139,7 @@ class Fit:
                 self._both("on_train_start")
         if self.awaits_validation:  # it was interrupted, and the rest of its step with it
             self.awaits_validation = False
-            self._after_step(self.ctx.run_state.step, validated=False)
+            self._late = of_training(self._after_step(self.ctx.run_state.step, validated=False))
         if self.ctx.batch_index == 0:
             self.in_epoch = True
             self._both("on_train_epoch_start")
@@ -368,9 +371,10 @@ class Fit:
         metrics = of_evaluation(connector.update_eval_epoch_metrics(), split)
         self._both(f"on_{split}_end")
         counts = split == "validation" and self.awaits_validation
-        with self._as_in_training() if counts else nullcontext():
-            if is_overridden(f"on_{split}_model_train", self.module):
-                self._of_module(f"on_{split}_model_train")
+        if is_overridden(f"on_{split}_model_train", self.module):  # else the modes are as they were before
+            self._of_module(f"on_{split}_model_train")
+            if counts:
+                self.modes = self.modes_now()
         view._results.reset()
         self._back_to_training(as_if_never=not counts)
         if counts:
