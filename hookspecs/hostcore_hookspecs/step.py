@@ -21,6 +21,9 @@ class StepControl:
 
     #: Do not record metrics or samples of this step. A checkpoint is never skipped.
     skip_cadence_emit: bool = False
+    #: Record the metrics of this step, although ``metric_every`` does not come to it: those of an epoch, for instance.
+    #: On all ranks alike. It has no effect in a job whose ``metric_every`` is 0.
+    record_metrics: bool = False
     #: Wait this long before the next step; a stop interrupts the wait.
     backoff_seconds: float | None = None
 

@@ -34,6 +34,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("trainer", "hf"): "transformers",
         ("trainer", "lightning"): "lightning",
         ("trainer", "meta"): "transformers",
+        ("trainer", "nemo"): "lightning",
         ("trainer", "transformers"): "transformers",
         ("uploader", "mlflow-artifacts"): "mlflow",
     }

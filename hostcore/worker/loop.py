@@ -11,7 +11,7 @@ What is called, in this order::
             on_batch_begin
             train_step
             on_batch_end
-            every metric_every steps, and after the last: the metrics event
+            every metric_every steps, after the last, and where train_step wishes it: the metrics event
             after the attempt's first step: state_dict  to see that a checkpoint can hold what it returns
             every validate_every steps, and after the last: on_validation_begin,
                 transform_batch, prepare_batch, validate_step for each batch, evaluation_metrics, on_validation_end
@@ -121,7 +121,8 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
             on_batch_end(result, run_state, ctx)
 
         shown = not (control and control.skip_cadence_emit)
-        if metric_every and (step % metric_every == 0 or step == total_steps):
+        wished = control and getattr(control, "record_metrics", False)
+        if metric_every and (step % metric_every == 0 or step == total_steps or wished):
             record(training, result if shown else None)
         elif arrived > meter.sign_due:
             sign_of_life(training)

@@ -1,6 +1,8 @@
 """The state of a run in the layout of Lightning's own checkpoints, with what those leave out below ``hostcore``."""
 
-from collections.abc import Mapping
+import argparse
+import pickle
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ import torch
 import torch.distributed as dist
 from lightning.__version__ import version as lightning_version
 from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import BaseFinetuning
 from lightning.pytorch.trainer.call import (
     _call_callbacks_load_state_dict,
     _call_callbacks_on_load_checkpoint,
@@ -22,6 +25,7 @@ from hostcore_lightning.metric_states import (
     load_metric_states,
     load_result_states,
     metric_states,
+    on_device,
     result_states,
 )
 
@@ -29,6 +33,8 @@ from hostcore_lightning.metric_states import (
 def captured(fit: Fit) -> dict[str, Any]:
     """Everything that is needed to go on."""
     fit.leave_evaluation()
+    if fit.is_over and not fit.awaits_validation:  # averaged weights, for instance, belong into the last checkpoint
+        fit.end()
     view: Any = fit.view
     checkpoint: dict[str, Any] = {
         "epoch": view.current_epoch,
@@ -48,20 +54,33 @@ def captured(fit: Fit) -> dict[str, Any]:
 
 
 def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
-    """Go on from what :func:`captured` returned."""
+    """Go on from what :func:`captured` returned.
+
+    Within an attempt, which a component may ask for, only what is learned goes back: the module, its optimizers and
+    schedulers, and the callbacks. Step, epoch and the place in it go on, as in the host.
+    """
     view: Any = fit.view
-    if view.datamodule is not None:
+    starts, beside = not fit.started, checkpoint["hostcore"]
+    if starts and view.datamodule is not None:
         view.datamodule.load_state_dict(checkpoint.get(type(view.datamodule).__qualname__, {}))
+    if starts:
+        view.current_epoch, view.global_step = checkpoint["epoch"], checkpoint["global_step"]
     _call_lightning_module_hook(view, "on_load_checkpoint", checkpoint)
     fit.module.load_state_dict(checkpoint["state_dict"], strict=fit.module.strict_loading)
     _call_callbacks_on_load_checkpoint(view, checkpoint)
     _call_callbacks_load_state_dict(view, checkpoint)
+    fit.begin()
+    if not starts:
+        for callback in view.callbacks:
+            if isinstance(callback, BaseFinetuning):  # its hook gives the optimizers the groups that they had
+                callback.on_fit_start(view, fit.module)
     for optimizer, state in zip(view.optimizers, checkpoint["optimizer_states"], strict=True):
         optimizer.load_state_dict(state)
     for config, state in zip(view.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
-    view.current_epoch, view.global_step = checkpoint["epoch"], checkpoint["global_step"]
-    _restore_beside(fit, checkpoint["hostcore"])
+    _restore_parameters(fit, beside)
+    if starts:
+        _restore_place(fit, beside)
 
 
 def load_weights(module: LightningModule, path: str) -> None:
@@ -70,10 +89,19 @@ def load_weights(module: LightningModule, path: str) -> None:
     :raises InvalidData: The file is neither, or the weights are not of this module.
     """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # a common hyperparameter, which runs no code
+            content = torch.load(path, map_location="cpu", weights_only=True)
         weights = content.get("state_dict", content)
         module.load_state_dict(weights, strict=module.strict_loading)
-    except (RuntimeError, OSError, AttributeError, TypeError) as error:
+    except pickle.UnpicklingError as error:
+        raise InvalidData(
+            "the file holds objects beside tensors and plain values, which are not loaded: they could run code",
+            pointer="/weights",
+            file=path,
+            hint="where the file is trusted, write its weights alone: "
+            "torch.save(torch.load(path, weights_only=False)['state_dict'], 'weights.pt')",
+        ) from error
+    except (RuntimeError, OSError, AttributeError, TypeError, ValueError, LookupError, EOFError) as error:
         raise InvalidData(
             f"the weights cannot be loaded into {type(module).__name__}: {str(error).partition(chr(10))[0]}",
             pointer="/weights",
@@ -102,11 +130,11 @@ def export(fit: Fit, folder: Path) -> dict[str, str]:
 
 
 def _beside(fit: Fit) -> dict[str, Any]:
-    connector = fit.view._logger_connector
+    connector, state = fit.view._logger_connector, fit.ctx.run_state
     own = {"metrics": metric_states(fit.module), "results": result_states(fit.view._results)}
     if fit.view.world_size > 1:  # each rank adds up what it has seen
         ranks: list[Any] = [None] * fit.view.world_size
-        dist.all_gather_object(ranks, own)
+        dist.all_gather_object(ranks, on_device("cpu", own))
     else:
         ranks = [own]
     return {
@@ -118,11 +146,13 @@ def _beside(fit: Fit) -> dict[str, Any]:
         },
         "first_loop_iter": connector._first_loop_iter,
         "current_fx": connector._current_fx,
+        "stopped": fit.ctx.job.run_id if fit.ended and state.step < state.total_steps else "",
         "in_epoch": fit.in_epoch,
         "epoch_is_complete": fit.epoch_is_complete,
         "awaits_validation": fit.awaits_validation,
         "last_index": fit.last_index,
         "frozen": [name for name, one in fit.module.named_parameters() if not one.requires_grad],
+        "running": {name: one.track_running_stats for name, one in _norms(fit.module)},
         "modes": dict(fit.modes) if fit.modes is not None else fit.modes_now(),
         "gradients": _gradients(fit),
     }
@@ -135,7 +165,25 @@ def _gradients(fit: Fit) -> dict[str, torch.Tensor]:
     return {name: one.grad for name, one in fit.module.named_parameters() if one.grad is not None}
 
 
-def _restore_beside(fit: Fit, beside: Mapping[str, Any]) -> None:
+def _norms(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """Layers whose statistics a callback may freeze."""
+    return ((name, one) for name, one in module.named_modules() if hasattr(one, "track_running_stats"))
+
+
+def _restore_parameters(fit: Fit, beside: Mapping[str, Any]) -> None:
+    """Which parameters are trained, and gradients that wait for a later step."""
+    for name, one in _norms(fit.module):
+        one.track_running_stats = beside["running"].get(name, one.track_running_stats)
+    frozen = set(beside["frozen"])
+    for name, parameter in fit.module.named_parameters():
+        parameter.requires_grad_(name not in frozen)
+        gradient = beside["gradients"].get(name)
+        parameter.grad = None if gradient is None else gradient.to(parameter.device)
+    fit.stepped = 0 if beside["gradients"] else 1
+
+
+def _restore_place(fit: Fit, beside: Mapping[str, Any]) -> None:
+    """Where the hooks stand, and what was logged."""
     view, connector = fit.view, fit.view._logger_connector
     if len(beside["ranks"]) == view.world_size:
         own = beside["ranks"][view.global_rank]
@@ -150,9 +198,6 @@ def _restore_beside(fit: Fit, beside: Mapping[str, Any]) -> None:
     fit.in_epoch, fit.epoch_is_complete = beside["in_epoch"], beside["epoch_is_complete"]
     fit.awaits_validation, fit.last_index = beside["awaits_validation"], beside["last_index"]
     fit.modes = beside["modes"]
-    frozen = set(beside["frozen"])
-    for name, parameter in fit.module.named_parameters():
-        parameter.requires_grad_(name not in frozen)
-        gradient = beside["gradients"].get(name)
-        parameter.grad = None if gradient is None else gradient.to(parameter.device)
-    fit.stepped = 0 if beside["gradients"] else 1
+    if beside["stopped"] and beside["stopped"] == fit.ctx.job.run_id:
+        # The test that follows was interrupted: it is made again, and nothing is trained on top of what came last.
+        fit.ended = view.should_stop = True

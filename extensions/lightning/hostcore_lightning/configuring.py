@@ -39,17 +39,16 @@ _STEERING: Final[Mapping[type, str]] = {
     BatchSizeFinder: "say the batch size in the data module",
     LearningRateFinder: "say the learning rate in the module",
 }
-#: Left out with a warning where a module brings them: what they do is done.
-_DONE_HERE: Final = (Checkpoint, ProgressBar)
+#: Left out with a warning where a module brings them: they change nothing in what is learned, and the job has the like.
+_DONE_HERE: Final = (Checkpoint, ProgressBar, LearningRateMonitor, DeviceStatsMonitor)
 #: What a split of the data needs of the module.
 _NEEDED: Final = {"validation": "validation_step", "test": "test_step"}
 
 
-def configured(ctx: StepContext, datamodule: LightningDataModule | None) -> Fit:
+def configured(ctx: StepContext, datamodule: LightningDataModule | None, hyperparams: Hyperparams) -> Fit:
     """Everything that is trained, on the device, before its state is loaded."""
-    hyperparams: Hyperparams = ctx.hyperparams
     module: LightningModule = made(hyperparams.module, hyperparams.init, LightningModule, pointer="/module")
-    _check(module, ctx)
+    _check(module, ctx, hyperparams)
     callbacks = [_callback(hyperparams, index) for index in range(len(hyperparams.callbacks))]
     view = TrainerView(ctx, module, datamodule, callbacks, hyperparams)
     trainer: Any = view
@@ -82,7 +81,7 @@ def configured(ctx: StepContext, datamodule: LightningDataModule | None) -> Fit:
     return fit
 
 
-def _check(module: LightningModule, ctx: StepContext) -> None:
+def _check(module: LightningModule, ctx: StepContext, hyperparams: Hyperparams) -> None:
     cls, name = type(module), type(module).__name__
     if not overrides(cls, "training_step", LightningModule):
         raise CannotRun("/module", f"{name} has no training_step", hint="give it training_step(self, batch, batch_idx)")
@@ -95,7 +94,6 @@ def _check(module: LightningModule, ctx: StepContext) -> None:
             )
     if module.automatic_optimization:
         return
-    hyperparams = cast(Hyperparams, ctx.hyperparams)
     if ctx.job.accumulate > 1:
         raise CannotRun(
             "/module",

@@ -1,18 +1,19 @@
 """The loaders of a data module or a module, read by index: the host owns order, batches, ranks and the place in them.
 
 A ``DataLoader`` says what it would do (dataset, batch size, whether it shuffles, workers, ``collate_fn``). None is ever
-iterated.
+iterated. What a data module draws in its constructor, in ``setup`` and where it makes its loaders follows from the
+job's seed alone: each process that reads rows makes one of its own, and all must split the data alike.
 """
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from filelock import FileLock
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import (
     BatchSampler,
@@ -25,7 +26,8 @@ from torch.utils.data import (
 
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.making import made, overrides
-from hostcore_lightning.settings import CannotRun, Hyperparams
+from hostcore_lightning.preparing import prepare_once
+from hostcore_lightning.settings import CannotRun, Hyperparams, TrainerInternal
 
 SOURCE: Final = "hostcore-lightning/indices"
 _METHODS: Final = {"train": "train_dataloader", "validation": "val_dataloader", "test": "test_dataloader"}
@@ -34,33 +36,62 @@ _SECTIONS: Final = {"train": "dataset", "validation": "validation", "test": "tes
 _STEPS: Final = {"validation": "validation_step", "test": "test_step"}
 
 
-class Loaders:
-    """What a job names as its data: a data module, or the module itself."""
+class DataView:
+    """What a data module sees as ``self.trainer`` before there is one, and in processes where there is none.
 
-    def __init__(self, hyperparams: Hyperparams) -> None:
+    :param pointer: Where the hyperparameters name it.
+    """
+
+    def __init__(self, pointer: str, *, rank: int, world_size: int) -> None:
+        self._pointer = pointer
+        self.global_rank = rank
+        self.world_size = world_size
+        self.is_global_zero = rank == 0
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise TrainerInternal(
+            self._pointer,
+            f"`trainer.{name}` is not known where the data is prepared: processes read it that have no Trainer",
+            hint="give the value to the constructor; known are world_size, global_rank and is_global_zero",
+        )
+
+
+class Loaders:
+    """What a job names as its data: a data module, or the module itself.
+
+    :param seed: The job's.
+    """
+
+    def __init__(self, hyperparams: Hyperparams, *, seed: int, rank: int = 0, world_size: int = 1) -> None:
+        self._hyperparams, self._seed = hyperparams, seed
         self._pointer = "/datamodule" if hyperparams.datamodule else "/module"
-        with random_states_kept():
+        self._several = world_size > 1
+        with seeded(seed):
             #: None: the module has the loaders.
             self.datamodule = datamodule_of(hyperparams)
-            #: What has the methods. The module is one of its own: that which is trained is made from the job's seed.
+            #: What has the methods. The module is one of its own, not that which is trained.
             self.owner: Any = self.datamodule or made(
                 hyperparams.module, hyperparams.init, LightningModule, pointer="/module"
             )
+        self.owner.trainer = DataView(self._pointer, rank=rank, world_size=world_size)
         self._module_class = hyperparams.module.load()
         self._stages: set[str] = set()
         self._loaders: dict[str, DataLoader[Any] | None] = {}
+        #: Of loaders with a sampler of their own: the epoch, and the rows that it has in it. By split.
+        self._drawn: dict[str, tuple[int, npt.NDArray[np.int64]]] = {}
 
-    def prepare(self, lock: Path | None = None) -> None:
+    def prepare(self, cache_dir: str = "") -> None:
         """Call ``prepare_data``.
 
-        :param lock: A file that lets the processes of this machine do that one after the other.
+        :param cache_dir: Where the processes of this machine see to it that one of them does that; empty: no other
+            process could.
         """
-        if lock is None:
-            self.owner.prepare_data()
-            return
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(lock):
-            self.owner.prepare_data()
+        with seeded(self._seed):
+            if cache_dir:
+                folder = Path(cache_dir) / "lightning"
+                prepare_once(self.owner.prepare_data, folder, self._hyperparams, several=self._several)
+            else:
+                self.owner.prepare_data()
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The sections of a job that say the same: ``dataset``, and ``validation`` and ``test`` if there are any."""
@@ -71,29 +102,37 @@ class Loaders:
                 split in _STEPS and not overrides(self._module_class, _STEPS[split], LightningModule)
             ):
                 continue
-            section = {"source": SOURCE, "rows": len(loader.dataset), "batch_size": loader.batch_size}  # type: ignore[arg-type]
+            section = {"source": SOURCE, "rows": self._rows(loader), "batch_size": loader.batch_size}
+            if _has_own_order(loader):
+                self._order_is_repeatable(loader, split)
             if split == "train":
                 section["shuffle"] = _shuffles(loader)
             found[key] = section | ({"workers": loader.num_workers} if loader.num_workers else {})
         return found
 
-    def batch(self, indices: Sequence[int], split: str) -> Any:
+    def batch(self, indices: Sequence[int], split: str, *, epoch: int = 0) -> Any:
         """What the loader of a split would give for these rows.
 
+        :param indices: Of rows; for a loader with a sampler of its own, places in the order that it draws.
+        :param epoch: What such an order is drawn for.
         :raises CannotRun: There is no such loader.
         """
         loader = self.loader(split)
         if loader is None:
             raise CannotRun(self._pointer, f"{_name(self.owner)} has no {_METHODS[split]}, which {split} needs")
         dataset: Any = loader.dataset
-        if max(indices) >= len(dataset):
+        if max(indices) >= (rows := self._rows(loader)):
             key = f"/{_SECTIONS[split]}/rows"
             raise InvalidData(
-                f"{key} says that there are more rows than {_name(self.owner)}.{_METHODS[split]} has: {len(dataset)}",
-                hint=f'write "rows": {len(dataset)}',
+                f"{key} says that there are more rows than {_name(self.owner)}.{_METHODS[split]} has: {rows}",
+                hint=f'write "rows": {rows}',
             )
-        rows = dataset.__getitems__(indices) if hasattr(dataset, "__getitems__") else [dataset[one] for one in indices]
-        return loader.collate_fn(rows)
+        if _has_own_order(loader):
+            if self._drawn.get(split, (None,))[0] != epoch:
+                self._drawn[split] = epoch, _drawn(loader, self._seed, epoch)
+            indices = self._drawn[split][1][indices].tolist()
+        read = getattr(dataset, "__getitems__", None)
+        return loader.collate_fn(read(indices) if read is not None else [dataset[one] for one in indices])
 
     def loader(self, split: str) -> DataLoader[Any] | None:
         """The loader of a split; None when there is none.
@@ -115,8 +154,8 @@ class Loaders:
                 f"{_name(self.owner)} has no train_dataloader, so there is nothing to train on",
                 hint='give it one, or name a LightningDataModule that has: "datamodule": "my_data:Data"',
             )
-        with random_states_kept():
-            self._set_up("test" if split == "test" else "fit")
+        self._set_up("test" if split == "test" else "fit")
+        with seeded(self._seed):
             loader = getattr(self.owner, method)()
         where = f"{_name(self.owner)}.{method}"
         if isinstance(loader, Sequence) and len(loader) == 1:
@@ -129,7 +168,33 @@ class Loaders:
     def _set_up(self, stage: str) -> None:
         if stage not in self._stages:
             self._stages.add(stage)
-            self.owner.setup(stage)
+            with seeded(self._seed):  # anew: one that splits the data in each stage splits it alike
+                self.owner.setup(stage)
+
+    @staticmethod
+    def _rows(loader: DataLoader[Any]) -> int:
+        """What an epoch has of the dataset; of one with a sampler of its own, as many as that gives."""
+        return len(loader.sampler) if _has_own_order(loader) else len(loader.dataset)  # type: ignore[arg-type]
+
+    def _order_is_repeatable(self, loader: DataLoader[Any], split: str) -> None:
+        """:raises CannotRun: A sampler does not give the same rows twice, or none that the dataset has."""
+        kind, where = type(loader.sampler).__name__, f"{_name(self.owner)}.{_METHODS[split]}"
+        one, other = (_drawn(loader, self._seed, 0) for _ in range(2))
+        size = len(loader.dataset)  # type: ignore[arg-type]
+        if len(one) != self._rows(loader) or len(one) == 0 or not (one.min() >= 0 and one.max() < size):
+            raise CannotRun(
+                self._pointer,
+                f"{where} returns a loader whose {kind} gives {len(one)} rows, and says that it gives "
+                f"{self._rows(loader)} of the {size} of the dataset",
+                hint="its __len__ must be the number of rows of an epoch",
+            )
+        if not np.array_equal(one, other):
+            raise CannotRun(
+                self._pointer,
+                f"{where} returns a loader whose {kind} gives other rows each time, whatever the seed: no run could "
+                "go on exactly",
+                hint="let it draw from the global generators, or from a torch.Generator in its attribute `generator`",
+            )
 
 
 def brings_data(hyperparams: Hyperparams) -> bool:
@@ -173,7 +238,32 @@ def random_states_kept() -> Iterator[None]:
 
 def _shuffles(loader: DataLoader[Any]) -> bool:
     sampler = loader.sampler
-    return isinstance(sampler, RandomSampler) or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
+    return not _has_own_order(loader) and (
+        isinstance(sampler, RandomSampler) or (isinstance(sampler, DistributedSampler) and sampler.shuffle)
+    )
+
+
+def _has_own_order(loader: DataLoader[Any]) -> bool:
+    """Whether a sampler decides which rows an epoch has: not just all of them, in order or shuffled."""
+    sampler = loader.sampler
+    return not (
+        type(sampler) in (SequentialSampler, DistributedSampler)
+        or (
+            type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(loader.dataset)  # type: ignore[arg-type]
+        )
+    )
+
+
+def _drawn(loader: DataLoader[Any], seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    """The rows that a sampler gives in an epoch, which follow from the job's seed and the epoch alone."""
+    sampler: Any = loader.sampler
+    own = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+    with seeded(own):
+        if isinstance(generator := getattr(sampler, "generator", None), torch.Generator):
+            generator.manual_seed(own)
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        return np.fromiter(sampler, np.int64)
 
 
 def _check(loader: Any, where: str, pointer: str) -> None:
@@ -198,14 +288,10 @@ def _check(loader: Any, where: str, pointer: str) -> None:
         raise refuse(
             f"a loader with {kind}", "say batch_size and shuffle, in place of batch_sampler: the host cuts the batches"
         )
-    sampler = loader.sampler
-    plain = type(sampler) in (SequentialSampler, DistributedSampler) or (
-        type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == len(loader.dataset)  # type: ignore[arg-type]
-    )
-    if not plain:
+    if _has_own_order(loader) and not hasattr(loader.sampler, "__len__"):
         raise refuse(
-            f"a loader with a sampler of its own ({type(sampler).__name__})",
-            "say shuffle=True or False, and choose rows by torch.utils.data.Subset: the host owns the order",
+            f"a loader with a sampler without a length ({type(loader.sampler).__name__})",
+            "give it __len__: how many rows an epoch has",
         )
 
 

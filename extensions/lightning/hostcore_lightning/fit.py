@@ -4,13 +4,15 @@ The host decides which batch comes next, when there is a validation and when the
 end runs behind its last step, or behind the validation that follows that step, and so before the checkpoint.
 """
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import attrs
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule
+from lightning.pytorch.callbacks import Checkpoint, EarlyStopping
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.loops.optimization.automatic import Closure, ClosureResult
 from lightning.pytorch.loops.optimization.manual import ManualResult
@@ -20,19 +22,22 @@ from lightning.pytorch.trainer.call import (
     _call_strategy_hook,
 )
 from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
-from lightning.pytorch.trainer.states import RunningStage
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn, TrainerStatus
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch.nn.parallel import DistributedDataParallel
 
-from hostcore_hookspecs import StepContext, StepResult
+from hostcore_hookspecs import StepContext, StepControl, StepResult
 from hostcore_lightning.data import random_states_kept
+from hostcore_lightning.metric_names import of_epoch, of_evaluation, of_training
 from hostcore_lightning.metric_states import copied_metric_states, kept, load_metric_states
 from hostcore_lightning.settings import CannotRun
 from hostcore_lightning.trainer_view import TrainerView
 
 _STAGES: Final = {"validation": RunningStage.VALIDATING, "test": RunningStage.TESTING}
-#: What the recorded names of metrics begin with.
-_PREFIXES: Final = {"train": "train", "validation": "val", "test": "test"}
+_FUNCTIONS: Final = {"validation": TrainerFn.FITTING, "test": TrainerFn.TESTING}
+#: Who asks for a stop that leaves the run unfinished; components end it.
+_INTERRUPTING: Final = ("user", "host")
 
 
 @attrs.define(eq=False, slots=False)
@@ -44,6 +49,8 @@ class Fit:
     #: The module, or DDP around it.
     model: torch.nn.Module
     view: TrainerView
+    #: Whether ``on_fit_start`` was called in this attempt.
+    fitting: bool = False
     #: Whether this attempt's training has begun: ``on_train_start`` was called.
     started: bool = False
     #: Whether the hooks that begin the present epoch were called, and not those that end it.
@@ -65,6 +72,10 @@ class Fit:
     modes: Mapping[str, bool] | None = None
     #: What a validation or a test stands apart from: results, the connector's place in them, states of metrics.
     _apart: tuple[Any, ...] | None = None
+    #: Metrics of the epoch before, which an interrupted validation has kept back.
+    _late: Mapping[str, Any] = attrs.field(factory=dict)
+    #: Whether the hooks that begin a test were called in this attempt.
+    _tested: bool = False
     _takes_index: dict[str, bool] = attrs.field(factory=dict)
 
     # Training.
@@ -92,14 +103,28 @@ class Fit:
             output = self._batch(batch, first_index + number, first=number == 0, last=number + 1 == len(batches))
             if isinstance(output.get("loss"), torch.Tensor):
                 losses.append(output["loss"])
-        metrics = {_of_training(name): value for name, value in view._logger_connector.metrics["log"].items()}
+        metrics: dict[str, Any] = {}
+        if self._is_recorded(step):  # of other steps nothing is read: values with `prog_bar` synchronise a GPU
+            metrics = of_training(view._logger_connector.metrics["log"])
         if losses and "loss" not in metrics:
             metrics["loss"] = torch.stack([one.detach() for one in losses]).sum() if len(losses) > 1 else losses[0]
+        found, self._late = dict(self._late), {}
         if self.awaits_validation:
             self.modes = self.modes_now()
         else:
-            metrics |= self._after_step(step)
-        return StepResult(metrics=metrics)
+            found |= of_training(self._after_step(step), apart_from=metrics)
+        return StepResult(metrics=metrics | found, control=StepControl(record_metrics=True) if found else None)
+
+    def _is_recorded(self, step: int) -> bool:
+        """Whether the host records the metrics of a step for its number."""
+        every = self.ctx.job.metric_every
+        return bool(every) and (step % every == 0 or step == self.ctx.run_state.total_steps)
+
+    def begin(self) -> None:
+        """Call ``on_fit_start``, once: before the states of optimizers are loaded, whose groups it may change."""
+        if not self.fitting:
+            self.fitting = True
+            self._both("on_fit_start")
 
     def _before_training_batch(self) -> None:
         self.leave_evaluation()
@@ -110,11 +135,11 @@ class Fit:
             self.started = True
             # An attempt that goes on with a run begins with the random states that the one before had reached.
             with random_states_kept() if self.ctx.run_state.step else nullcontext():
-                self._both("on_fit_start")
+                self.begin()
                 self._both("on_train_start")
         if self.awaits_validation:  # it was interrupted, and the rest of its step with it
             self.awaits_validation = False
-            self._after_step(self.ctx.run_state.step, validated=False)
+            self._late = of_training(self._after_step(self.ctx.run_state.step, validated=False))
         if self.ctx.batch_index == 0:
             self.in_epoch = True
             self._both("on_train_epoch_start")
@@ -191,7 +216,8 @@ class Fit:
         :param step: Finished steps.
         :param validated: False: a validation should have come first, and was interrupted.
         """
-        self._step_schedulers("step", plateau=True, validated=validated)
+        fresh = None if validated else self._logged_in_training()
+        self._step_schedulers("step", plateau=True, fresh=fresh)
         metrics = self._end_epoch(validated=validated) if self.epoch_is_complete else {}
         if step == self.ctx.run_state.total_steps:
             self.end()
@@ -202,14 +228,30 @@ class Fit:
         connector.epoch_end_reached()
         self._callbacks("on_train_epoch_end", monitoring_callbacks=False)
         self._of_module("on_train_epoch_end")
-        self._callbacks("on_train_epoch_end", monitoring_callbacks=True)
+        fresh = None if validated else self._logged_in_training()
+        with self._without(_stale(self.view.callbacks, fresh)):
+            self._callbacks("on_train_epoch_end", monitoring_callbacks=True)
         connector.on_epoch_end()
-        self._step_schedulers("epoch", plateau=True, validated=validated)
-        metrics = {_of_training(name): value for name, value in connector.metrics["log"].items()}
+        self._step_schedulers("epoch", plateau=True, fresh=fresh)
+        metrics = of_epoch(connector.metrics["log"])
         connector.reset_results()
         self.in_epoch = self.epoch_is_complete = False
         self.view.current_epoch += 1
         return metrics
+
+    def _logged_in_training(self) -> frozenset[str]:
+        """What monitors find that the present epoch itself has logged, and not a validation before it."""
+        return frozenset(self.view._logger_connector.metrics["callback"])
+
+    @contextmanager
+    def _without(self, callbacks: Sequence[Callback]) -> Iterator[None]:
+        """While entered, some callbacks are not called."""
+        all_of_them = self.view.callbacks
+        self.view.callbacks = [one for one in all_of_them if one not in callbacks]
+        try:
+            yield
+        finally:
+            self.view.callbacks = all_of_them
 
     def end(self) -> None:
         """Call ``on_train_end``, once."""
@@ -217,16 +259,32 @@ class Fit:
             self.ended = True
             self._both("on_train_end")
 
-    def tear_down(self) -> None:
-        """Call the hooks that end a fit; those of the training unless it has failed."""
-        self.leave_evaluation()
+    @property
+    def is_over(self) -> bool:
+        """Whether the training has come to its end, or to one that a component asked for."""
         state = self.ctx.run_state
-        if self.started and (state.step == state.total_steps or state.stop_requests):
+        if state.step == state.total_steps:
+            return True
+        first = state.stop_requests[0].requested_by if state.stop_requests else "user"
+        return not (first in _INTERRUPTING or first.startswith("signal:"))
+
+    def tear_down(self) -> None:
+        """Call the hooks that end a fit; those of the training unless it was interrupted or has failed."""
+        self.leave_evaluation()
+        error = sys.exception()
+        if error is not None:
+            self.view.state.status = TrainerStatus.INTERRUPTED
+            self._callbacks("on_exception", error)
+            if self.view.datamodule is not None:
+                self.view.datamodule.on_exception(error)
+        elif self.started and self.is_over:
             self.end()
             self._both("on_fit_end")
-        if self.view.datamodule is not None:
-            self.view.datamodule.teardown("fit")
-        self._both("teardown", "fit")
+        stages = ["fit", "test"] if self._tested else ["fit"]
+        for stage in stages:
+            if self.view.datamodule is not None:
+                self.view.datamodule.teardown(stage)
+            self._both("teardown", stage)
 
     def _validates_behind(self, step: int) -> bool:
         job, every = self.ctx.job, self.ctx.job.validate_every
@@ -236,17 +294,22 @@ class Fit:
             every = self.view.num_training_batches // job.accumulate
         return step % int(every) == 0 or step == self.ctx.run_state.total_steps
 
-    def _step_schedulers(self, interval: str, *, plateau: bool, validated: bool = True) -> None:
-        """As ``_TrainingEpochLoop._update_learning_rates``."""
+    def _step_schedulers(self, interval: str, *, plateau: bool, fresh: frozenset[str] | None = None) -> None:
+        """As ``_TrainingEpochLoop._update_learning_rates``.
+
+        :param fresh: The metrics that plateau schedulers may look at; None: all.
+        """
         if not self.module.automatic_optimization:
             return
         count = (self.last_index if interval == "step" else self.view.current_epoch) + 1
         for config in self.view.lr_scheduler_configs:
             if config.reduce_on_plateau != plateau or config.interval != interval or count % config.frequency:
                 continue
+            if plateau and fresh is not None and config.monitor not in fresh:
+                continue
             value = self.view.callback_metrics.get(config.monitor) if plateau else None
             if plateau and value is None:
-                if config.strict and validated:
+                if config.strict:
                     known = ", ".join(sorted(self.view.callback_metrics)) or "none"
                     raise CannotRun(
                         "/module",
@@ -284,9 +347,13 @@ class Fit:
             ],
         )
         self.evaluating = split
-        view.state.stage = _STAGES[split]
+        view.state.fn, view.state.stage = _FUNCTIONS[split], _STAGES[split]
         view._results = _ResultCollection(training=False)
         connector._first_loop_iter = connector._current_fx = None
+        if split == "test" and not self._tested:
+            self._tested = True  # the data module's was called where its loader was made
+            self._callbacks("setup", stage="test")
+            self._of_module("setup", stage="test")
         if self.in_epoch:
             self._of_module("on_validation_model_zero_grad")
         self._of_module(f"on_{split}_model_eval")
@@ -301,15 +368,19 @@ class Fit:
         connector.update_eval_epoch_metrics()
         self._both(f"on_{split}_epoch_end")
         connector.on_epoch_end()
-        metrics = {_name(name, split): value for name, value in connector.update_eval_epoch_metrics().items()}
+        metrics = of_evaluation(connector.update_eval_epoch_metrics(), split)
         self._both(f"on_{split}_end")
-        view._results.reset()
         counts = split == "validation" and self.awaits_validation
+        if is_overridden(f"on_{split}_model_train", self.module):  # else the modes are as they were before
+            self._of_module(f"on_{split}_model_train")
+            if counts:
+                self.modes = self.modes_now()
+        view._results.reset()
         self._back_to_training(as_if_never=not counts)
         if counts:
             self.awaits_validation = False
             with self._as_in_training():
-                found = self._after_step(self.ctx.run_state.step)
+                found = of_training(self._after_step(self.ctx.run_state.step))
             metrics |= {name if "/" in name else f"train/{name}": value for name, value in found.items()}
         return metrics
 
@@ -326,7 +397,7 @@ class Fit:
         view._results, connector._first_loop_iter, connector._current_fx, _, logged = self._apart
         if as_if_never:
             connector._callback_metrics, connector._logged_metrics, connector._progress_bar_metrics = logged
-        view.state.stage = RunningStage.TRAINING
+        view.state.fn, view.state.stage = TrainerFn.FITTING, RunningStage.TRAINING
         self.evaluating, self._apart = "", None
 
     @contextmanager
@@ -362,8 +433,8 @@ class Fit:
     def _callbacks(self, hook: str, *args: Any, **options: Any) -> None:
         _call_callback_hooks(self._trainer, hook, *args, **options)
 
-    def _of_module(self, hook: str, *args: Any) -> Any:
-        return _call_lightning_module_hook(self._trainer, hook, *args)
+    def _of_module(self, hook: str, *args: Any, **options: Any) -> Any:
+        return _call_lightning_module_hook(self._trainer, hook, *args, **options)
 
     def _has_index(self, method: str) -> bool:
         """Whether a step method takes the number of the batch."""
@@ -374,12 +445,12 @@ class Fit:
         return self._takes_index[method]
 
 
-def _of_training(name: str) -> str:
-    """What a metric is recorded by: ``train_acc`` is ``train/acc``. Of ``loss`` the host makes ``train/loss``."""
-    plain = _name(name, "train")
-    return plain if plain == "loss" or "/" in plain else f"train/{plain}"
+def _stale(callbacks: Sequence[Callback], fresh: frozenset[str] | None) -> list[Callback]:
+    """Those that would look at a metric of an earlier validation.
 
-
-def _name(name: str, split: str) -> str:
-    """A metric's name as the host takes it: ``val_loss`` of a validation is ``loss``, recorded as ``val/loss``."""
-    return name.removeprefix(f"{_PREFIXES[split]}_") or name
+    :param fresh: The metrics that are none; None: all.
+    """
+    if fresh is None:
+        return []
+    monitoring = [one for one in callbacks if isinstance(one, (EarlyStopping, Checkpoint))]
+    return [one for one in monitoring if getattr(one, "monitor", None) not in fresh]

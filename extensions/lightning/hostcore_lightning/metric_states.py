@@ -107,16 +107,19 @@ def _state(metric: Metric) -> dict[str, Any]:
 
 def _load(metric: Metric, state: Mapping[str, Any]) -> None:
     for name, value in state["values"].items():
-        setattr(metric, name, _on(metric.device, value))
+        setattr(metric, name, on_device(metric.device, value))
     metric._update_count = state["updates"]
-    metric._computed = _on(metric.device, state["computed"])
-    metric._forward_cache = _on(metric.device, state["forward"])
+    metric._computed = on_device(metric.device, state["computed"])
+    metric._forward_cache = on_device(metric.device, state["forward"])
 
 
-def _on(device: Any, value: Any) -> Any:
+def on_device(device: Any, value: Any) -> Any:
+    """A value with its tensors on a device, also within lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
-    return [_on(device, one) for one in value] if isinstance(value, list) else value
+    if isinstance(value, dict):
+        return {key: on_device(device, one) for key, one in value.items()}
+    return [on_device(device, one) for one in value] if isinstance(value, list) else value
 
 
 def _copied(value: Any) -> Any:

@@ -15,6 +15,12 @@ class CannotRun(InvalidSettings):
     code = "lightning.unsupported"
 
 
+class TrainerInternal(CannotRun, AttributeError):
+    """The code of a module, a data module or a callback asks for a part of Lightning's Trainer that is not there."""
+
+    code = "lightning.trainer_internal"
+
+
 @attrs.frozen(kw_only=True)
 class CallbackUse:
     """One Lightning callback."""

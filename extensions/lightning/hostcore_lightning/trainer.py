@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class LightningTrainer:
     """Trains a LightningModule as it is."""
 
-    Hyperparams = settings.Hyperparams
+    Hyperparams: ClassVar[type[Any]] = settings.Hyperparams
     CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True)
 
     def __init__(self) -> None:
@@ -30,21 +30,23 @@ class LightningTrainer:
         self._loaders: Loaders | None = None
         self._is_prepared = False
 
+    def settings_of(self, hyperparams: Any) -> settings.Hyperparams:
+        """What the job has written, in the words of this trainer."""
+        return cast(settings.Hyperparams, hyperparams)
+
     # Data.
 
-    def data_sections(
-        self, hyperparams: settings.Hyperparams, ctx: DataContext
-    ) -> Mapping[str, Mapping[str, Any]] | None:
+    def data_sections(self, hyperparams: Any, ctx: DataContext) -> Mapping[str, Mapping[str, Any]] | None:
         """The data of the data module, or of the module's own loaders, fed by index; None if the job has all of it.
 
-        ``prepare_data`` is called here, by one process of a machine after the other.
+        ``prepare_data`` is called here, by one process of a machine.
         """
         from hostcore_lightning.data import brings_data
 
-        if not brings_data(hyperparams):
+        if not brings_data(self.settings_of(hyperparams)):
             return None
-        loaders = self._data(hyperparams)
-        loaders.prepare(Path(ctx.cache_dir) / "lightning" / "prepare_data.lock" if ctx.cache_dir else None)
+        loaders = self._data(hyperparams, ctx.seed, ctx.rank, ctx.world_size)
+        loaders.prepare(ctx.cache_dir)
         self._is_prepared = True
         return loaders.sections()
 
@@ -58,15 +60,19 @@ class LightningTrainer:
             return to_tensors(raw_batch)
         from hostcore_lightning.data import seeded
 
-        loaders = self._data(ctx.hyperparams)
+        loaders, epoch = self._data_of(ctx), _epoch_of(rng)
+        loaders.loader(ctx.split)  # made outside of what the batch is seeded with
         with seeded(int(rng.integers(2**32))):
-            return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split)
+            return loaders.batch(raw_batch.column(INDEX).to_pylist(), ctx.split, epoch=epoch)
 
-    def _data(self, hyperparams: settings.Hyperparams) -> "Loaders":
+    def _data_of(self, ctx: StepContext) -> "Loaders":
+        return self._data(ctx.hyperparams, ctx.job.seed, ctx.rank, ctx.world_size)
+
+    def _data(self, hyperparams: Any, seed: int, rank: int, world_size: int) -> "Loaders":
         from hostcore_lightning.data import Loaders
 
         if self._loaders is None:
-            self._loaders = Loaders(hyperparams)
+            self._loaders = Loaders(self.settings_of(hyperparams), seed=seed, rank=rank, world_size=world_size)
         return self._loaders
 
     # The order in which the host calls the rest is in hostcore/worker/loop.py.
@@ -80,14 +86,15 @@ class LightningTrainer:
         if self._is_prepared or ctx.dataset.schema.metadata != MARK:
             return
         if ctx.local_rank == 0:
-            self._data(ctx.hyperparams).prepare()
+            self._data_of(ctx).prepare()
         ctx.any_rank(False)  # the others wait
 
     def configure(self, ctx: StepContext) -> "Fit":
         """Make the module, the callbacks and the optimizers, with Lightning's hooks up to ``on_fit_start``."""
         from hostcore_lightning.configuring import configured
 
-        return configured(ctx, self._data(ctx.hyperparams).datamodule if ctx.hyperparams.datamodule else None)
+        datamodule = self._data_of(ctx).datamodule if self.settings_of(ctx.hyperparams).datamodule else None
+        return configured(ctx, datamodule, self.settings_of(ctx.hyperparams))
 
     def prepare_batch(self, raw_batch: Any, state: "Fit") -> Any:
         """A batch on the device, by Lightning's hooks for that."""
@@ -123,7 +130,7 @@ class LightningTrainer:
 
     def save_checkpoint(self, state: "Fit", output_dir: str, final: bool, ctx: StepContext) -> Mapping[str, Any] | None:
         """With ``export_ckpt``, write ``model.ckpt`` for Lightning beside the last checkpoint."""
-        if not (final and cast(settings.Hyperparams, ctx.hyperparams).export_ckpt):
+        if not (final and self.settings_of(ctx.hyperparams).export_ckpt):
             return None
         from hostcore_lightning.checkpoint import export
 
@@ -132,3 +139,9 @@ class LightningTrainer:
     def teardown(self, state: "Fit") -> None:
         """Call the hooks that end a fit."""
         state.tear_down()
+
+
+def _epoch_of(rng: np.random.Generator) -> int:
+    """The epoch of a batch, which the generator that the host gives for it is keyed with; 0 for another generator."""
+    state: Any = rng.bit_generator.state["state"]
+    return int(state["key"][1]) if isinstance(rng.bit_generator, np.random.Philox) else 0

@@ -25,13 +25,7 @@ from lightning.pytorch.utilities.enums import GradClipAlgorithmType
 from torch.nn.parallel import DistributedDataParallel
 
 from hostcore_hookspecs import StepContext
-from hostcore_lightning.settings import CannotRun, Hyperparams
-
-
-class TrainerInternal(CannotRun, AttributeError):
-    """The code of a module or a callback asks for a part of Lightning's Trainer that is not there."""
-
-    code = "lightning.trainer_internal"
+from hostcore_lightning.settings import Hyperparams, TrainerInternal
 
 
 class HostStrategy(SingleDeviceStrategy):
@@ -123,8 +117,6 @@ class TrainerView:
     num_nodes = 1
     min_epochs = None
     min_steps = None
-    val_check_interval = 1.0
-    check_val_every_n_epoch = 1
     reload_dataloaders_every_n_epochs = 0
     received_sigterm = False
 
@@ -154,6 +146,7 @@ class TrainerView:
         self.global_step = 0
         rows = sum(one.num_rows for one in ctx.dataset.shards()) if ctx.dataset is not None else 0
         self.num_training_batches = rows // ctx.job.global_batch_size * ctx.job.accumulate
+        self.val_check_interval, self.check_val_every_n_epoch = self._validations()
         self._results = _ResultCollection(training=True)
         self._logger_connector = _LoggerConnector(self)  # type: ignore[arg-type]
         self._data_connector = SimpleNamespace(_datahook_selector=_DataHookSelector(module, datamodule))
@@ -167,6 +160,15 @@ class TrainerView:
             f"`trainer.{name}` is a part of Lightning's Trainer, which does not run here",
             hint="hostcore runs the loop: use what the page 'Coming from Lightning' lists, or a hostcore callback",
         )
+
+    def _validations(self) -> tuple[int | float, int | None]:
+        """When there are validations, as ``val_check_interval`` and ``check_val_every_n_epoch`` say it."""
+        job = self._ctx.job
+        if job.validation is None or job.validate_every in (0, "epoch"):
+            return 1.0, 1
+        batches = int(job.validate_every) * job.accumulate
+        epochs, rest = divmod(batches, self.num_training_batches or batches + 1)
+        return (batches, None) if rest else (1.0, epochs)
 
     # Where the run stands.
 

@@ -1,15 +1,25 @@
 """Modules as their users write them: nothing in them knows of hostcore."""
 
+import random
+from pathlib import Path
 from typing import ClassVar
 
 import lightning.pytorch as pl
 import torch
 import torchmetrics
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateMonitor, ModelCheckpoint
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.optim.lr_scheduler import ExponentialLR, OneCycleLR, ReduceLROnPlateau, StepLR
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    Sampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    random_split,
+)
 
 
 class Data(pl.LightningDataModule):
@@ -292,10 +302,72 @@ for _hook in (
     "configure_gradient_clipping", "optimizer_step", "lr_scheduler_step", "on_train_batch_end",
     "on_validation_model_zero_grad",
     "on_validation_model_eval", "on_validation_start", "on_validation_epoch_start", "on_validation_batch_start",
-    "on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_train_epoch_end", "on_train_end",
-    "on_fit_end", "teardown",
+    "on_validation_batch_end", "on_validation_epoch_end", "on_validation_end", "on_validation_model_train",
+    "on_train_epoch_end", "on_train_end", "on_fit_end", "on_test_model_eval", "on_test_start", "on_test_epoch_start",
+    "on_test_batch_start", "on_test_batch_end", "on_test_epoch_end", "on_test_end", "on_test_model_train", "teardown",
 ):  # fmt: skip
     setattr(Hooked, _hook, _written_down(_hook))
+
+
+class Tuned(pl.LightningModule):
+    """A backbone, which `BackboneFinetuning` freezes at first, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backbone = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh())
+        self.head = nn.Linear(8, 2)
+
+    def training_step(self, batch):
+        x, y = batch
+        return cross_entropy(self.head(self.backbone(x)), y)
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.head.parameters(), lr=0.01)
+
+
+class ByHandPlain(pl.LightningModule):
+    """Manual optimization, where the mean over the rows of two ranks is that over all rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        optimizer = self.optimizers()
+        loss = cross_entropy(self.net(x), y)
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.2, momentum=0.9)
+
+
+class NamesOneTwice(Plain):
+    def training_step(self, batch):
+        loss = super().training_step(batch)
+        self.log("train_loss", loss)
+        self.log("loss", 2 * loss)
+        return loss
+
+
+class LogsEpochs(Plain):
+    """Metrics of an epoch, one of them by the name of the loss."""
+
+    def training_step(self, batch):
+        loss = super().training_step(batch)
+        self.log("train/loss", loss, on_step=False, on_epoch=True)
+        self.log("train_twice", 2 * loss, on_step=False, on_epoch=True)
+        self.log("half", loss / 2, prog_bar=True)
+        return loss
+
+
+class BringsMonitors(Plain):
+    def configure_callbacks(self):
+        return [LearningRateMonitor(), ModelCheckpoint()]
 
 
 class Noisy(Data):
@@ -314,6 +386,58 @@ class Noisy(Data):
                 return x + 0.1 * torch.randn(4), y
 
         self.training = Drawn()
+
+
+class Split(Data):
+    """Splits the data by the global generators, in its constructor and in each stage."""
+
+    def __init__(self, **init) -> None:
+        super().__init__(**init)
+        self.order = random.sample(range(self.rows + 40), self.rows + 40)
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        both = torch.utils.data.ConcatDataset([self.training, self.held_out])
+        whole = torch.utils.data.Subset(both, self.order)
+        self.training, self.held_out = random_split(whole, [self.rows, 40])
+
+
+class Weighted(Data):
+    """Some rows more often than others, some never."""
+
+    def train_dataloader(self):
+        weights = [float(one % 4) for one in range(self.rows)]
+        return DataLoader(self.training, batch_size=8, sampler=WeightedRandomSampler(weights, 160))
+
+
+class Chosen(Data):
+    """Half of the rows, in an order of a generator of its own."""
+
+    def train_dataloader(self):
+        sampler = SubsetRandomSampler(range(0, self.rows, 2), generator=torch.Generator().manual_seed(1))
+        return DataLoader(self.training, batch_size=8, sampler=sampler)
+
+
+class AsksTrainer(Data):
+    """Divides the batch among the ranks, and looks for more of the Trainer if it is asked to."""
+
+    def __init__(self, asked: str = "") -> None:
+        super().__init__()
+        self.asked = asked
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        self.batch_size = 16 // self.trainer.world_size
+        if self.asked:
+            getattr(self.trainer, self.asked)
+
+
+class Downloads(Data):
+    """Writes down, in the present folder, whenever it prepares its data."""
+
+    def prepare_data(self) -> None:
+        with Path("prepared.txt").open("a") as file:
+            file.write("once\n")
 
 
 class Synced(Classifier):
@@ -357,9 +481,30 @@ class Streamed(Data):
         return DataLoader(Rows(), batch_size=2)
 
 
-class Weighted(Data):
+class Unsteady(Data):
     def train_dataloader(self):
-        return DataLoader(self.training, batch_size=8, sampler=WeightedRandomSampler([1.0] * self.rows, self.rows))
+        class Order(Sampler):
+            generator = random.Random(0)
+
+            def __len__(self):
+                return 4
+
+            def __iter__(self):
+                return iter(self.generator.sample(range(100), 4))
+
+        return DataLoader(self.training, batch_size=2, sampler=Order())
+
+
+class TooShort(Data):
+    def train_dataloader(self):
+        class Order(Sampler):
+            def __len__(self):
+                return 9
+
+            def __iter__(self):
+                return iter(range(4))
+
+        return DataLoader(self.training, batch_size=2, sampler=Order())
 
 
 class OwnBatches(Data):

@@ -53,6 +53,21 @@ def final_state(run: Path) -> str:
         ),
         pytest.param("KeptByHand", {}, id="accumulated by hand"),
         pytest.param("KeptSynced", {"devices": ["cpu", "cpu"], "device": None}, id="two ranks"),
+        pytest.param(
+            "KeptSynced",
+            {
+                "hyperparams": {"datamodule": "user_modules:Split"},
+                "devices": ["cpu", "cpu"],
+                "device": None,
+                "dataset": {**section(160, 8), "workers": 2},
+            },
+            id="a split of its own, two ranks, workers",
+        ),
+        pytest.param(
+            "Kept",
+            {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": section(160, 8)},
+            id="a sampler",
+        ),
         pytest.param("KeptHooked", {"hyperparams": {"datamodule": "user_modules:Noisy"}}, id="hooks, drawn rows"),
     ],
 )

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging
+from lightning.pytorch.callbacks import EarlyStopping, EMAWeightAveraging, WeightAveraging
 from lit_jobs import by_lightning, section
-from lit_watch import Watch
+from lit_watch import LateAverage, Watch
 
 VALIDATION = {"validation": section(40), "validate_every": "epoch"}
 
@@ -66,10 +66,16 @@ def test_all_forms_of_configure_optimizers(by_hostcore: Callable[..., Watch], fo
     same(found, by_lightning("Plain", {"form": form}, limit_val_batches=0))
 
 
-def test_moving_average_of_the_weights(by_hostcore: Callable[..., Watch]) -> None:
-    ema = {"use": "lightning.pytorch.callbacks:EMAWeightAveraging", "init": {"decay": 0.9}}
-    found = by_hostcore("Classifier", **VALIDATION, hyperparams={"callbacks": [ema]})
-    same(found, by_lightning("Classifier", callbacks=[EMAWeightAveraging(decay=0.9)]))
+@pytest.mark.parametrize(
+    ("callback", "init"), [(EMAWeightAveraging, {"decay": 0.9}), (WeightAveraging, {}), (LateAverage, {})]
+)
+def test_averages_of_the_weights(
+    by_hostcore: Callable[..., Watch], callback: type[WeightAveraging], init: dict[str, Any]
+) -> None:
+    """Exponential, of all steps, and from an epoch on (SWA): validated with, and taken at the end."""
+    use = {"use": f"{callback.__module__}:{callback.__name__}", "init": init}
+    found = by_hostcore("Classifier", **VALIDATION, hyperparams={"callbacks": [use]})
+    same(found, by_lightning("Classifier", callbacks=[callback(**init)]))
 
 
 def test_a_callback_ends_the_run(by_hostcore: Callable[..., Watch]) -> None:

@@ -53,6 +53,7 @@ def test_two_ranks_learn_what_one_does_with_twice_the_rows(folder: Path) -> None
 
 
 def test_manual_optimization(folder: Path) -> None:
-    one, _ = run(folder, "ByHand", name="one", dataset=section(160, 16))
-    two, _ = run(folder, "ByHand", name="two", dataset=section(160, 8), devices=["cpu", "cpu"])
-    assert one.keys() == two.keys()
+    """Gradients of both ranks count: the same losses as one rank with all of the rows, up to rounding."""
+    one, _ = run(folder, "ByHandPlain", name="one", dataset=section(160, 16))
+    two, _ = run(folder, "ByHandPlain", name="two", dataset=section(160, 8), devices=["cpu", "cpu"])
+    assert two == pytest.approx(one, rel=1e-4)

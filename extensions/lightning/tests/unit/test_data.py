@@ -1,5 +1,7 @@
 """Loaders that are read by index."""
 
+import random
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -7,9 +9,11 @@ import pytest
 import torch
 from user_modules import Data
 
-from hostcore_hookspecs import DataContext, ImportPath, InvalidData, StepContext
+from hostcore.worker.feed.transform_call import generator
+from hostcore_hookspecs import DataContext, ImportPath, InvalidData, Job, StepContext
 from hostcore_lightning.data import Loaders
 from hostcore_lightning.indices import SCHEMA, IndicesSource
+from hostcore_lightning.preparing import prepare_once
 from hostcore_lightning.settings import CannotRun, Hyperparams
 from hostcore_lightning.trainer import LightningTrainer
 
@@ -51,13 +55,13 @@ def test_a_batch_is_that_of_the_loader() -> None:
     data = Data()
     data.setup("fit")
     first = next(iter(data.train_dataloader()))
-    found = Loaders(named()).batch(range(8), "train")
+    found = Loaders(named(), seed=0).batch(range(8), "train")
     assert all(torch.equal(one, other) for one, other in zip(found, first, strict=True))
 
 
 def test_more_rows_than_the_dataset_has() -> None:
     with pytest.raises(InvalidData, match=r"/dataset/rows says .* Data.train_dataloader has: 160"):
-        Loaders(named()).batch([160], "train")
+        Loaders(named(), seed=0).batch([160], "train")
 
 
 def test_drawn_rows_follow_from_the_generator_alone() -> None:
@@ -85,11 +89,129 @@ def test_other_data_comes_as_tensors_by_column() -> None:
 
 
 def test_indices_are_read_from_any_row() -> None:
-    source = IndicesSource(settings=IndicesSource.Settings(rows=200_000)).open_dataset({}, DataContext())
-    first, second = source.shards()
-    assert (first.num_rows, second.num_rows) == (131_072, 68_928)
-    (rest,) = source.read_shard(second, None, 68_926)
-    assert rest.column("index").to_pylist() == [199_998, 199_999]
+    """All shards together are the numbers from 0 on, each is read from any row, and none is larger than the first."""
+    rows = 20_000
+    source = IndicesSource(settings=IndicesSource.Settings(rows=rows)).open_dataset({}, DataContext())
+    shards = source.shards()
+    assert len(shards) > 1  # a shuffled order goes across the whole length
+    assert [one.num_rows for one in shards[:-1]] == [shards[0].num_rows] * (len(shards) - 1)
+    read = [number for shard in shards for batch in source.read_shard(shard, None, 0) for number in batch["index"]]
+    assert [one.as_py() for one in read] == [*range(rows)]
+    (rest,) = source.read_shard(shards[-1], None, shards[-1].num_rows - 2)
+    assert rest.column("index").to_pylist() == [rows - 2, rows - 1]
+    (middle,) = source.read_shard(shards[1], None, 5)
+    assert middle.column("index")[0].as_py() == shards[0].num_rows + 5
+
+
+def test_all_processes_split_the_data_alike() -> None:
+    """Whatever they have drawn before, and whichever batch they read first: no row is both trained on and held out."""
+    import numpy as np
+
+    ctx = StepContext(hyperparams=named(data="Split"), job=Job(seed=5))
+    held_out = StepContext(hyperparams=named(data="Split"), job=Job(seed=5), split="validation")
+
+    def rows(place: int) -> tuple[set[Any], set[Any]]:
+        trainer = LightningTrainer()
+        first, second = (ctx, held_out) if place % 2 else (held_out, ctx)
+        found = {}
+        for one in (first, second):
+            numbers = range(160) if one is ctx else range(40)
+            x, _ = trainer.transform_batch(indices(*numbers), np.random.default_rng(place), one)
+            found[one.split] = {tuple(row) for row in x.tolist()}
+        return found["train"], found["validation"]
+
+    splits = []
+    for place in range(4):
+        torch.manual_seed(place)
+        random.seed(place)
+        splits.append(rows(place))
+    assert all(one == splits[0] for one in splits)
+    assert not splits[0][0] & splits[0][1]
+    other = Loaders(named(data="Split"), seed=6).batch(range(160), "train")
+    assert {tuple(row) for row in other[0].tolist()} != splits[0][0]
+
+
+@pytest.mark.parametrize(("data", "rows"), [("Weighted", 160), ("Chosen", 80)])
+def test_a_sampler_gives_an_order_for_each_epoch(data: str, rows: int) -> None:
+    """The same in each process, from any place in it on, and for each seed and epoch another."""
+    given = named(data=data)
+    assert LightningTrainer().data_sections(given, DataContext())["dataset"] == {
+        "source": "hostcore-lightning/indices",
+        "rows": rows,
+        "batch_size": 8,
+        "shuffle": False,
+    }
+
+    def order(seed: int, epoch: int) -> Any:
+        return Loaders(given, seed=seed).batch(range(rows), "train", epoch=epoch)[0]
+
+    loaders = Loaders(given, seed=1)
+    loaders.batch([0], "train", epoch=2)
+    assert torch.equal(loaders.batch(range(40, 48), "train", epoch=3)[0], order(1, 3)[40:48])
+    assert not torch.equal(order(1, 3), order(1, 4))
+    assert not torch.equal(order(1, 3), order(2, 3))
+    drawn, whole = order(1, 3), Loaders(named(), seed=1).batch(range(160), "train")[0]
+    numbers = [int((whole == row).all(1).nonzero()[0]) for row in drawn]
+    assert all(one % 4 for one in numbers) if data == "Weighted" else sorted(numbers) == [*range(0, 160, 2)]
+
+
+def test_the_epoch_is_that_of_the_batch() -> None:
+    ctx = StepContext(hyperparams=named(data="Weighted"), job=Job(seed=1))
+    found = [
+        LightningTrainer().transform_batch(indices(*range(160)), generator(1, epoch, 0), ctx)[0] for epoch in (3, 4)
+    ]
+    for one, epoch in zip(found, (3, 4), strict=True):
+        assert torch.equal(one, Loaders(ctx.hyperparams, seed=1).batch(range(160), "train", epoch=epoch)[0])
+
+
+def test_a_data_module_may_ask_how_many_ranks_there_are() -> None:
+    found = LightningTrainer().data_sections(named(data="AsksTrainer"), DataContext(world_size=2))
+    assert found is not None
+    assert found["dataset"]["batch_size"] == 8
+
+
+def test_what_a_data_module_cannot_ask_the_trainer_is_named() -> None:
+    with pytest.raises(CannotRun, match=r"`trainer\.max_epochs` is not known where the data is prepared") as caught:
+        LightningTrainer().data_sections(named(data="AsksTrainer", asked="max_epochs"), DataContext())
+    assert caught.value.pointer == "/datamodule"
+
+
+def test_data_is_prepared_once_by_the_ranks_of_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MASTER_PORT", "1")
+
+    def prepare(**ranks: int) -> int:
+        LightningTrainer().data_sections(
+            named(data="Downloads"), DataContext(cache_dir=str(tmp_path / "cache"), **ranks)
+        )
+        return len((tmp_path / "prepared.txt").read_text().splitlines())
+
+    assert [prepare(rank=rank, world_size=2) for rank in (1, 0)] == [1, 1]
+    monkeypatch.setenv("MASTER_PORT", "2")  # another attempt
+    assert [prepare(rank=rank, world_size=2) for rank in (0, 1)] == [2, 2]
+    assert [prepare() for _ in range(2)] == [3, 4]
+
+
+def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    given = named(data="Downloads")
+
+    def wait() -> None:
+        prepare_once(lambda: None, tmp_path, given, several=False, quiet_seconds=0.01, longest_seconds=0.01)
+
+    def held() -> None:
+        with pytest.raises(CannotRun, match="another process has been running prepare_data of user_modules:Downloads"):
+            wait()
+
+    prepare_once(held, tmp_path, given, several=False)
+    assert "waiting for another process, which runs prepare_data of user_modules:Downloads" in caplog.text
+
+
+def test_other_arguments_do_not_wait(tmp_path: Path) -> None:
+    def other() -> None:
+        given = named(data="Downloads", rows=4)
+        prepare_once(lambda: None, tmp_path, given, several=False, quiet_seconds=0.01, longest_seconds=0.01)
+
+    prepare_once(other, tmp_path, named(data="Downloads"), several=False)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +219,8 @@ def test_indices_are_read_from_any_row() -> None:
     [
         ("NoLoader", "NoLoader has no train_dataloader", "LightningDataModule"),
         ("Streamed", "Streamed.train_dataloader returns a loader of an IterableDataset (Rows)", "__getitem__"),
-        ("Weighted", "a loader with a sampler of its own (WeightedRandomSampler)", "Subset"),
+        ("Unsteady", "a loader whose Order gives other rows each time", "generator"),
+        ("TooShort", "a loader whose Order gives 4 rows, and says that it gives 9 of the 160", "__len__"),
         ("OwnBatches", "a loader with Batches", "batch_size"),
         ("Several", "Several.val_dataloader returns 2 loaders", "ConcatDataset"),
         ("NotALoader", "NotALoader.train_dataloader returns a list_iterator", "DataLoader"),
@@ -110,7 +233,7 @@ def test_indices_are_read_from_any_row() -> None:
 )
 def test_what_cannot_be_read_by_index_is_refused(data: str, says: str, way_out: str) -> None:
     with pytest.raises(CannotRun) as caught:
-        Loaders(named(data=data)).sections()
+        Loaders(named(data=data), seed=0).sections()
     assert says in caught.value.message
     assert way_out in (caught.value.hint or "")
     assert caught.value.pointer == "/datamodule"
@@ -118,5 +241,5 @@ def test_what_cannot_be_read_by_index_is_refused(data: str, says: str, way_out: 
 
 def test_a_wrong_constructor_argument_is_named() -> None:
     with pytest.raises(CannotRun, match="got an unexpected keyword argument 'row'") as caught:
-        Loaders(named(row=3))
+        Loaders(named(row=3), seed=0)
     assert caught.value.pointer == "/datamodule_init"

@@ -1,18 +1,25 @@
 """What cannot be run: one error each, with the way out."""
 
+import argparse
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
 from lit_jobs import section
+from user_modules import Classifier, Data
 
-from hostcore_hookspecs import ImportPath, Job, RunState, StepContext
+from hostcore_hookspecs import ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.configuring import configured
+from hostcore_lightning.fit import Fit
+from hostcore_lightning.indices import Indices
 from hostcore_lightning.settings import CallbackUse, CannotRun, Hyperparams
 from hostcore_lightning.trainer import LightningTrainer
-from hostcore_lightning.trainer_view import TrainerInternal
+from hostcore_lightning.trainer_view import TrainerInternal, TrainerView
 
 
 def context(module: str, job: Job | None = None, **hyperparams: Any) -> StepContext:
@@ -20,9 +27,13 @@ def context(module: str, job: Job | None = None, **hyperparams: Any) -> StepCont
     return StepContext(job=job or Job(max_steps=3), hyperparams=given, run_state=RunState(total_steps=3))
 
 
+def made(ctx: StepContext) -> Fit:
+    return configured(ctx, None, ctx.hyperparams)
+
+
 def refused(ctx: StepContext) -> CannotRun:
     with pytest.raises(CannotRun) as caught:
-        configured(ctx, None)
+        made(ctx)
     return caught.value
 
 
@@ -66,7 +77,7 @@ def test_callbacks_that_steer_a_trainer(callback: str, way_out: str) -> None:
 
 
 def test_a_part_of_the_trainer_is_named() -> None:
-    fit = configured(context("Internals"), None)
+    fit = made(context("Internals"))
     with pytest.raises(TrainerInternal, match=r"`trainer\.fit_loop` is a part of Lightning's Trainer"):
         fit.module.on_train_batch_start(None, 0)
     assert not hasattr(fit.module.trainer, "fit_loop")
@@ -85,25 +96,98 @@ def test_a_module_of_the_other_package_is_told_apart(monkeypatch: pytest.MonkeyP
 
 def test_a_checkpoint_of_the_module_is_dropped_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="ModelCheckpoint is left out"):
-        fit = configured(context("Hooked"), None)
+        fit = made(context("Hooked"))
     assert [type(one).__name__ for one in fit.view.callbacks] == ["EarlyStopping"]
 
 
-def test_weights_of_a_checkpoint_of_lightning(tmp_path: Any) -> None:
-    from user_modules import Classifier
+def test_callbacks_that_only_look_are_left_out_where_a_module_brings_them() -> None:
+    with pytest.warns(UserWarning, match="is left out") as warned:
+        fit = made(context("BringsMonitors"))
+    assert not fit.view.callbacks
+    assert "lr-monitor" in str(warned[0].message)
+    use = CallbackUse(use=ImportPath("lightning.pytorch.callbacks:LearningRateMonitor"))
+    assert "lr-monitor" in (refused(context("Plain", callbacks=(use,))).hint or "")
 
+
+@pytest.mark.parametrize(
+    ("validate_every", "accumulate", "found"),
+    [
+        ("epoch", 1, (1.0, 1)),
+        (20, 1, (1.0, 1)),
+        (40, 1, (1.0, 2)),
+        (7, 1, (7, None)),
+        (3, 2, (6, None)),
+        (0, 1, (1.0, 1)),
+    ],
+)
+def test_validations_in_the_words_of_the_trainer(
+    validate_every: Any, accumulate: int, found: tuple[int | float, int | None]
+) -> None:
+    sections = {"validation": section(40)}
+    ctx = context("Plain", Job(validate_every=validate_every, accumulate=accumulate, global_batch_size=8, **sections))
+    ctx.dataset = Indices(160)
+    view = TrainerView(ctx, Classifier(), None, [], ctx.hyperparams)
+    assert (view.val_check_interval, view.check_val_every_n_epoch) == found
+
+
+def weights(path: Path) -> Any:
+    ctx = context("Classifier")
+    ctx.model_handles = {"weights": str(path)}
+    return made(ctx).module
+
+
+@pytest.fixture
+def written_by_lightning(tmp_path: Path) -> Callable[..., Path]:
+    """A checkpoint of ``pl.Trainer``."""
+
+    def write(**hyperparameters: Any) -> Path:
+        model = Classifier()
+        model.hparams.update(hyperparameters)
+        trainer = pl.Trainer(
+            max_steps=2, accelerator="cpu", logger=False, default_root_dir=tmp_path, limit_val_batches=0,
+            enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+        )  # fmt: skip
+        trainer.fit(model, datamodule=Data())
+        trainer.save_checkpoint(tmp_path / "their.ckpt")
+        return tmp_path / "their.ckpt"
+
+    return write
+
+
+def test_weights_of_a_checkpoint_that_lightning_wrote(written_by_lightning: Callable[..., Path]) -> None:
+    path = written_by_lightning(given=argparse.Namespace(width=4))
+    stored = torch.load(path, weights_only=False)["state_dict"]
+    assert torch.equal(weights(path).net[0].weight, stored["net.0.weight"])
+
+
+def test_weights_beside_other_objects_are_not_loaded(written_by_lightning: Callable[..., Path]) -> None:
+    with pytest.raises(InvalidData, match="the file holds objects beside tensors") as caught:
+        weights(written_by_lightning(given=Data()))
+    assert "weights_only=False" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("content", ["no weights at all", "", "{}"])
+def test_weights_in_a_file_of_another_kind(tmp_path: Path, content: str) -> None:
+    (tmp_path / "weights.txt").write_text(content)
+    with pytest.raises(InvalidData) as caught:
+        weights(tmp_path / "weights.txt")
+    assert caught.value.pointer == "/weights"
+    assert caught.value.hint
+
+
+def test_weights_of_a_checkpoint_of_lightning(tmp_path: Any) -> None:
     from hostcore_lightning.checkpoint import export
 
-    fit = configured(context("Classifier"), None)
+    fit = made(context("Classifier"))
     export(fit, tmp_path)
     assert torch.equal(Classifier.load_from_checkpoint(tmp_path / "model.ckpt").net[0].weight, fit.module.net[0].weight)
     ctx = context("Classifier")
     ctx.model_handles = {"weights": str(tmp_path / "model.ckpt")}
-    assert torch.equal(configured(ctx, None).module.net[0].weight, fit.module.net[0].weight)
+    assert torch.equal(made(ctx).module.net[0].weight, fit.module.net[0].weight)
     ctx = context("Plain")
     ctx.model_handles = {"weights": str(tmp_path / "model.ckpt")}
     with pytest.raises(Exception, match="the weights cannot be loaded into Plain"):
-        configured(ctx, None)
+        made(ctx)
 
 
 def test_lightning_that_is_missing_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,100 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return workshop.path
 
 
+#: As a team that uses NeMo has one: a configuration, a tokenizer of its own, texts.
+NEMO = '''
+import lightning.pytorch as pl
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+
+class Bytes(pl.LightningModule):
+    """A language model over bytes."""
+
+    def __init__(self, cfg, trainer=None):
+        super().__init__()
+        self.cfg = cfg
+        self.embedding = nn.Embedding(257, cfg.hidden_size)
+        self.rnn = nn.GRU(cfg.hidden_size, cfg.hidden_size, batch_first=True)
+        self.head = nn.Linear(cfg.hidden_size, 257)
+
+    def on_before_batch_transfer(self, batch, dataloader_idx):
+        texts = [text.encode()[: self.cfg.max_seq_len] for text in batch[self.cfg.dataset_text_field]]
+        rows = [torch.tensor([256, *text]) for text in texts]
+        return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=256)
+
+    def training_step(self, batch, batch_idx):
+        states, _ = self.rnn(self.embedding(batch[:, :-1]))
+        loss = cross_entropy(self.head(states).flatten(0, 1), batch[:, 1:].flatten())
+        self.log("train_loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        optim = self.cfg.optim
+        optimizer = torch.optim.AdamW(self.parameters(), lr=optim.lr, weight_decay=optim.weight_decay)
+        warm = torch.optim.lr_scheduler.LinearLR(optimizer, 0.5, total_iters=optim.sched.warmup_steps)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": warm, "interval": "step"}}
+'''
+
+
+def test_a_module_in_the_style_of_nemo_trains_in_the_words_of_the_specification(
+    make_server: Callable[..., Any], service_site: Any, tmp_path: Path
+) -> None:
+    (service_site.path / "team_nemo.py").write_text(NEMO)
+    data = tmp_path / "data"
+    data.mkdir()
+    rows = [{"body": f"the {one} is what it is"} for one in ("cat", "dog", "bird", "fish") for _ in range(6)]
+    (data / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (data / "gpt.yaml").write_text("model:\n  hidden_size: 16\n  optim: {lr: 1.0}\n")
+    server = make_server(
+        http=f'import_paths = true\ndata_roots = ["{data}"]\ncheckpoint_roots = ["{tmp_path}"]', OMP_NUM_THREADS="1"
+    )
+
+    def post(run_id: str, **extra_args: Any) -> Any:
+        given = {
+            "module": "team_nemo:Bytes",
+            "dataset_text_field": "body",
+            "max_seq_len": 12,
+            "lr": 0.01,
+            "warmup_steps": 2,
+            "batch_size": 4,
+            "num_epochs": 2,
+            "save_steps": 6,
+            "logging_steps": 1,
+            "dataloader_workers": 1,
+        }
+        request = {
+            "framework": "nemo",
+            "model_id": "byte-gpt",
+            "run_id": run_id,
+            "checkpoint_base_uri": f"{tmp_path}/mirror",
+            "dataset_uri": f"{data}/train.jsonl",
+            "config_path": f"{data}/gpt.yaml",
+            "extra_args": given | extra_args,
+        }
+        return server.request("POST", "/train", json=request, timeout=200)
+
+    wrong = post("wrong", max_seq_length=32)
+    assert wrong.status == 400, wrong.body
+    assert [one["pointer"] for one in wrong.json["errors"]] == ["/extra_args/max_seq_length"]
+
+    for run_id, extra_args in {"trained": {}, "no-column": {"dataset_text_field": "text"}}.items():
+        answer = post(run_id, **extra_args)
+        assert answer.status == 201, answer.body
+        assert answer.json["framework"] == "nemo"
+    ended = {run_id: server.wait_ended(run_id, seconds=300) for run_id in ("trained", "no-column")}
+    assert ended["trained"]["status"] == "succeeded", (server.runs / "trained/result.json").read_text()
+    events = [json.loads(line) for line in (server.runs / "trained/logs/events.jsonl").read_text().splitlines()]
+    losses = [one["metrics"]["train/loss"] for one in events if one["event"] == "metrics"]
+    assert len(losses) == 12
+    assert losses[-1] < losses[0]
+    saved = tmp_path / "mirror/trained/framework=nemo/checkpoints"
+    assert sorted(one.name for one in saved.glob("*.json")) == ["step-000006.json", "step-000012.json"]
+    assert ended["no-column"]["status"] == "failed"
+    assert "the data has no column 'text'" in (server.runs / "no-column/result.json").read_text()
+
+
 def test_the_frameworks_train_and_tell_mistakes(
     make_server: Callable[..., Any], until: Callable[..., Any], models: Path, tmp_path: Path
 ) -> None:

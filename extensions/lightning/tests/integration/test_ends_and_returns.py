@@ -1,0 +1,193 @@
+"""How a fit ends, goes on and goes back, in this process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lit_killed
+import pytest
+import torch
+from lit_jobs import job, section
+from lit_watch import WATCHED, Watch
+
+from hostcore.checkpoints.state import read_state
+from hostcore.in_process import run as run_here
+
+VALIDATION = {"validation": section(40), "validate_every": "epoch"}
+STOPPING = {
+    "use": "lightning.pytorch.callbacks:EarlyStopping",
+    "init": {"monitor": "val_loss", "patience": 1, "min_delta": 10.0},
+}
+EMA = {"use": "lightning.pytorch.callbacks:EMAWeightAveraging", "init": {"decay": 0.9}}
+WATCH = {"use": "lit_watch:Watch"}
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(module: str, *callbacks: dict[str, Any], **keys: Any) -> Any:
+    """The result of an attempt; a run of the same name goes on."""
+    hyperparams = keys.pop("hyperparams", {})
+    given = job("", **keys)
+    given["hyperparams"] |= {"module": module, "callbacks": [*callbacks, WATCH], **hyperparams}
+    return run_here(given)
+
+
+def events(kind: str, name: str = "fit") -> list[dict[str, Any]]:
+    lines = Path("runs", name, "logs/events.jsonl").read_text().splitlines()
+    return [event for event in map(json.loads, lines) if event["event"] == kind]
+
+
+def last_checkpoint(name: str = "fit") -> Path:
+    return max(one for one in Path("runs", name, "checkpoints").glob("step-*") if one.is_dir())
+
+
+def test_a_backbone_that_was_unfrozen_goes_on_bit_for_bit() -> None:
+    tuning = {"use": "lightning.pytorch.callbacks:BackboneFinetuning", "init": {"unfreeze_backbone_at_epoch": 1}}
+    found: list[Watch] = []
+    for name, fails in (("whole", set()), ("failing", {33, 47})):
+        lit_killed._Fails.steps |= fails
+        for _ in fails:
+            assert run("lit_killed:FailsTuned", tuning, run_id=name, checkpoint_every=6).status == "failed"
+        result = run("lit_killed:FailsTuned", tuning, run_id=name, checkpoint_every=6)
+        assert result.status == "succeeded", result.error
+        found.append(WATCHED[-1])
+    for key, value in found[0].weights.items():
+        assert torch.equal(value, found[1].weights[key]), key
+    assert found[1].rates == found[0].rates[-len(found[1].rates) :]
+
+
+def test_the_fit_ends_before_the_last_checkpoint_of_a_run_that_a_callback_ends() -> None:
+    """The averaged weights are in the checkpoint, in what is exported, and in what is tested."""
+    result = run(
+        "user_modules:Classifier",
+        EMA,
+        STOPPING,
+        **VALIDATION,
+        epochs=6,
+        test=section(40),
+        hyperparams={"export_ckpt": True},
+    )
+    assert result.status == "succeeded", result.error
+    averaged, folder = WATCHED[-1].weights, last_checkpoint()
+    exported = torch.load(folder / "trainer/model.ckpt", weights_only=True)["state_dict"]
+    for name, value in averaged.items():
+        assert torch.equal(exported[name], value), name
+    stored: Any = read_state(folder, "state")
+    assert torch.equal(stored["current_model_state"]["net.0.weight"], averaged["net.0.weight"])
+    (test,) = events("test")
+    import user_modules
+
+    model = user_modules.Classifier()
+    model.load_state_dict(averaged)
+    data = user_modules.Data()
+    data.setup("test")
+    x, y = data.held_out.tensors
+    assert test["metrics"]["test/loss"] == pytest.approx(
+        float(torch.nn.functional.cross_entropy(model.eval()(x), y)), rel=1e-5
+    )
+
+
+def test_a_run_that_a_callback_ended_is_not_trained_further_after_an_interrupted_test() -> None:
+    lit_killed.FailsTest.times.append(1)
+    keys = {**VALIDATION, "epochs": 6, "test": section(40)}
+    assert run("lit_killed:FailsTest", EMA, STOPPING, **keys).status == "preempted"
+    averaged = WATCHED[-1].weights
+    result = run("lit_killed:FailsTest", EMA, STOPPING, **keys)
+    assert result.status == "succeeded", result.error
+    assert result.step == 40
+    stored: Any = read_state(last_checkpoint(), "state")
+    assert torch.equal(stored["current_model_state"]["net.0.weight"], averaged["net.0.weight"])
+    assert len(events("test")) == 1
+
+
+def test_metrics_of_an_epoch_are_recorded_whatever_the_cadence() -> None:
+    result = run("user_modules:LogsEpochs", metric_every=7, epochs=2)
+    assert result.status == "succeeded", result.error
+    of_epochs = {"train/loss_epoch", "train/twice"}
+    found = {event["step"]: set(event["metrics"]) for event in events("metrics")}
+    assert {step for step, names in found.items() if of_epochs <= names} == {20, 40}
+    assert {step for step, names in found.items() if "train/half" in names} == {7, 14, 21, 28, 35, 40}
+    assert all("train/loss" in names for names in found.values())
+
+
+def test_no_metrics_of_an_epoch_where_a_job_wants_none() -> None:
+    assert run("user_modules:LogsEpochs", metric_every=0, epochs=1).status == "succeeded"
+    assert not events("metrics")
+
+
+def test_going_back_leaves_the_place_of_the_run() -> None:
+    keys = {"checkpoint_every": 16, "keep_checkpoints": 9, **VALIDATION}
+    result = run("user_modules:Classifier", **keys, callbacks=["lit_killed:Back"])
+    assert result.status == "succeeded", result.error
+    assert any("went back to its state of step 16" in event["message"] for event in events("warning"))
+    found = WATCHED[-1]
+    assert found.place == (3, 60)
+    assert len(found.losses) == 60
+    assert len(found.validated) == 3
+    whole = run("user_modules:Classifier", **keys, run_id="whole")
+    assert whole.status == "succeeded", whole.error
+    assert WATCHED[-1].losses[:33] == found.losses[:33]
+    assert WATCHED[-1].losses[33] != found.losses[33]
+
+
+def test_a_validation_that_was_interrupted_moves_no_scheduler_and_no_patience() -> None:
+    lit_killed.Interrupted.epochs.add(1)
+    stopping = {"use": STOPPING["use"], "init": {"monitor": "val_loss", "patience": 9}}
+    for status in ("preempted", "succeeded"):
+        result = run("lit_killed:Interrupted", stopping, **VALIDATION)
+        assert result.status == status, result.error
+    assert len(events("validation")) == 2
+    stored: Any = read_state(last_checkpoint(), "state")
+    (plateau,) = stored["lr_schedulers"]
+    assert plateau["last_epoch"] == 2
+    assert WATCHED[-1].place == (3, 60)
+    (patience,) = [one for name, one in stored["callbacks"].items() if "EarlyStopping" in name]
+    values = [event["metrics"]["val/loss"] for event in events("validation")]
+    assert patience["wait_count"] == (0 if values[1] < values[0] else 1)
+
+
+def test_two_names_that_are_recorded_as_one_are_an_error() -> None:
+    result = run("user_modules:NamesOneTwice", epochs=1)
+    assert result.status == "failed"
+    assert "'train_loss' and 'loss', and both are recorded as 'train/loss'" in result.error.message
+
+
+def test_callbacks_are_told_of_an_error() -> None:
+    lit_killed._Fails.steps.add(3)
+    lit_killed.Told.errors.clear()
+    assert run("lit_killed:FailsTuned", {"use": "lit_killed:Told"}).status == "failed"
+    assert lit_killed.Told.errors == ["failed at 3"]
+
+
+def test_early_stopping_looks_when_there_is_a_validation() -> None:
+    """Here at steps 7 and 14, and not at the epoch's end, 20."""
+    result = run("user_modules:Classifier", STOPPING, validation=section(40), validate_every=7)
+    assert result.status == "succeeded", result.error
+    assert result.step == 14
+
+
+def test_hooks_of_a_test() -> None:
+    from user_modules import Hooked
+
+    Hooked.calls.clear()
+    result = run("user_modules:Hooked", **VALIDATION, epochs=1, test=section(16))
+    assert result.status == "succeeded", result.error
+    after = Hooked.calls[Hooked.calls.index("on_train_end") :]
+    assert [one for one in after if "batch" not in one.replace("test_batch", "")] == [
+        "on_train_end",
+        "setup",
+        "on_test_model_eval",
+        "on_test_start",
+        "on_test_epoch_start",
+        "on_test_batch_start",
+        "on_test_batch_end",
+        "on_test_epoch_end",
+        "on_test_end",
+        "on_test_model_train",
+        "on_fit_end",
+        "teardown",
+        "teardown",
+    ]
