@@ -102,7 +102,10 @@ class TransformersTrainer:
         if ctx.world_size == 1:
             model.to(ctx.device)
         else:  # from the CPU, block by block: with fsdp2 no device ever has the whole model
-            model = parallelize(model, ctx, strategy=hyperparams.strategy)
+            # A decoder without its encoder does not use the layers that attend to it.
+            unused = any(".encoder_attn." in name for name, _ in model.named_parameters())
+            options = {"find_unused_parameters": True} if unused and hyperparams.strategy == "ddp" else {}
+            model = parallelize(model, ctx, strategy=hyperparams.strategy, **options)
         optimizer = torch.optim.AdamW(
             _groups(model, hyperparams.weight_decay), lr=hyperparams.learning_rate, betas=hyperparams.adam_betas
         )
