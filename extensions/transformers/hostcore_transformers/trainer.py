@@ -247,7 +247,7 @@ class TransformersTrainer:
             "weights": TensorFile(*stored_weights(state.plain)),
             "optimizer": training_state(state.model, state.optimizer)["optimizer"],
             "scheduler": state.scheduler.state_dict(),
-            "remainders": _by_rank(state.packer.remainder, state.model) if state.packer is not None else None,
+            "remainders": by_rank(state.packer.remainder, state.model) if state.packer is not None else None,
         }
 
     def load_state_dict(self, state: State, payload: Mapping[str, Any]) -> None:
@@ -257,7 +257,7 @@ class TransformersTrainer:
         load_training_state(state.model, state.optimizer, {"model": present, "optimizer": payload["optimizer"]})
         state.scheduler.load_state_dict(payload["scheduler"])
         if state.packer is not None:
-            state.packer.remainder = _dealt(payload["remainders"])
+            state.packer.remainder = dealt(payload["remainders"])
 
     def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> None:
         """Write what belongs to the weights: configuration and tokenizer."""
@@ -299,7 +299,7 @@ def _gradients_shared(model: nn.Module, *, now: bool) -> AbstractContextManager[
     return model.no_sync()
 
 
-def _by_rank(tokens: Tensor, model: nn.Module) -> list[Tensor]:
+def by_rank(tokens: Tensor, model: nn.Module) -> list[Tensor]:
     """The tokens of each rank, on all ranks. A collective where there are several.
 
     :param model: On the device that the ranks talk over.
@@ -316,7 +316,7 @@ def _by_rank(tokens: Tensor, model: nn.Module) -> list[Tensor]:
     return [one[: int(length)].cpu() for one, length in zip(gathered, lengths, strict=True)]
 
 
-def _dealt(remainders: Sequence[Tensor]) -> Tensor:
+def dealt(remainders: Sequence[Tensor]) -> Tensor:
     """What this rank goes on with: its own tokens, and with fewer ranks than before those of the ones that are gone."""
     rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     return torch.cat([torch.empty(0, dtype=torch.int64), *remainders[rank::ranks]])

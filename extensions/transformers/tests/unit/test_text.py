@@ -14,6 +14,7 @@ from hostcore_hookspecs import InvalidData
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
 from hostcore_transformers.text import Encoder, Packer, check_columns
+from hostcore_transformers.trainer import dealt
 
 
 @pytest.fixture(scope="module")
@@ -128,3 +129,18 @@ def test_an_evaluation_has_all_tokens_and_predicts_none_of_the_padding() -> None
     assert found["labels"].tolist() == [[1, 2, 3, 4], [5, 6, IGNORED, IGNORED]]
     assert found["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
     assert packer.remainder.tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [(2, [[1, 2], [3]]), (1, [[1, 2, 3]]), (3, [[1, 2], [3], []])],
+)
+def test_remainders_are_dealt_to_any_number_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, expected: list[list[int]]
+) -> None:
+    remainders = [torch.tensor([1, 2]), torch.tensor([3])]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    for rank in range(ranks):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        assert dealt(remainders).tolist() == expected[rank]
