@@ -1,7 +1,7 @@
 """A run that is uploaded to a repository of the Hugging Face Hub, by the uploader ``fsspec`` and a URI ``hf://``.
 
-The hub cannot run on a developer's machine. Here is a stand-in that answers the requests that ``huggingface_hub``, as it
-is installed, sends for that: what a repository is, what is in a folder, whether a file is small or goes to the store of
+The hub cannot run on a developer's machine. Here is a stand-in that answers the requests that ``huggingface_hub``, as
+installed, sends for that: what a repository is, what is in a folder, whether a file is small or goes to the store of
 large files (LFS), commits, and reading. What it does not have: rights, Xet, limits on commits.
 """
 
@@ -158,7 +158,7 @@ def test_a_run_is_in_the_repository_a_commit_for_each_file(
     monkeypatch.setenv("HF_ENDPOINT", hub.uri)
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_stand_in")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    uploaders = [{"use": "fsspec", "settings": {"uri": f"hf://{REPOSITORY}/runs"}}]
+    uploaders = [{"use": "fsspec", "uri": f"hf://{REPOSITORY}/runs"}]
     done = workshop.done("to-the-hub", {"config": LLAMA}, uploaders=uploaders, max_steps=4, checkpoint_every=4)
     assert done.warnings() == []
     place = "runs/to-the-hub/framework=transformers"
