@@ -98,7 +98,7 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
         _check_names(model, pointer)
     model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
     if hyperparams.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
     return _with_adapters(model, hyperparams.lora, hyperparams.task) if hyperparams.lora else model
 

@@ -104,7 +104,9 @@ class TransformersTrainer:
         else:  # from the CPU, block by block: with fsdp2 no device ever has the whole model
             # A decoder without its encoder does not use the layers that attend to it.
             unused = any(".encoder_attn." in name for name, _ in model.named_parameters())
-            options = {"find_unused_parameters": True} if unused and hyperparams.strategy == "ddp" else {}
+            options: dict[str, Any] = {}
+            if unused and hyperparams.strategy == "ddp":
+                options["find_unused_parameters"] = True
             model = parallelize(model, ctx, strategy=hyperparams.strategy, **options)
         optimizer = torch.optim.AdamW(
             _groups(model, hyperparams.weight_decay), lr=hyperparams.learning_rate, betas=hyperparams.adam_betas
@@ -180,13 +182,13 @@ class TransformersTrainer:
     def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Score a batch; the host averages over the batches by what each predicts, and leaves out those without."""
         count = prepared_batch.predicted
-        loss, logits = self._loss(prepared_batch, state, ctx)
+        loss, logits = (one.detach() for one in self._loss(prepared_batch, state, ctx))
         if ctx.batch_counts:
             right = 0
             if self.settings(ctx).task == "sequence-classification":
                 right = int((logits.argmax(-1) == prepared_batch.labels).sum())
             state.evaluated += torch.tensor([float(loss), count, right], dtype=torch.float64)
-        return StepResult(metrics={"loss": loss.detach() / max(count, 1)}, weight=float(count))
+        return StepResult(metrics={"loss": loss / max(count, 1)}, weight=float(count))
 
     def test_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Score a batch of the job's ``test`` data."""

@@ -160,7 +160,6 @@ def test_a_run_is_in_the_repository_a_commit_for_each_file(
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     uploaders = [{"use": "fsspec", "uri": f"hf://{REPOSITORY}/runs"}]
     done = workshop.done("to-the-hub", {"config": LLAMA}, uploaders=uploaders, max_steps=4, checkpoint_every=4)
-    assert done.warnings() == []
     place = "runs/to-the-hub/framework=transformers"
     checkpoint = done.path / "checkpoints/step-000004"
     written = {str(path.relative_to(done.path)): path for path in checkpoint.rglob("*") if path.is_file()}
