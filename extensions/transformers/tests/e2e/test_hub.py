@@ -158,6 +158,7 @@ def test_a_run_is_in_the_repository_a_commit_for_each_file(
     monkeypatch.setenv("HF_ENDPOINT", hub.uri)
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_stand_in")
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
     uploaders = [{"use": "fsspec", "uri": f"hf://{REPOSITORY}/runs"}]
     done = workshop.done("to-the-hub", {"config": LLAMA}, uploaders=uploaders, max_steps=4, checkpoint_every=4)
     place = "runs/to-the-hub/framework=transformers"
