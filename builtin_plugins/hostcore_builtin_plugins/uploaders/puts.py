@@ -130,7 +130,7 @@ def put_on_hub(filesystem: "AbstractFileSystem", content: Content, path: str) ->
     The file system itself would write a hidden file first, copy it and remove it: three commits.
     """
     from huggingface_hub import HfApi
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     disable_progress_bars()  # the terminal is the run's
     place = filesystem.resolve_path(path)

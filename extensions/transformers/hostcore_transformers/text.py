@@ -14,6 +14,9 @@ from hostcore_hookspecs import InvalidData
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.loss import IGNORED
 
+#: By split: where its data is named in the job.
+POINTERS: Final = {"train": "/dataset", "validation": "/validation", "test": "/test"}
+
 
 class Encoder:
     """Turns record batches into what the model takes; a pure function of the rows and of the random generator.
@@ -105,12 +108,13 @@ class Encoder:
         return torch.tensor(classes)
 
 
-def check_columns(schema: pa.Schema, hyperparams: Hyperparams, pointer: str) -> None:
+def check_columns(schema: pa.Schema, hyperparams: Hyperparams, split: str) -> None:
     """See that data has the columns that the task needs, of types that it can use.
 
-    :param pointer: Where the data is named in the job.
+    :param split: ``train``, ``validation`` or ``test``.
     :raises InvalidData: When one is missing, or of another type.
     """
+    data = "the data" if split == "train" else f"the {split} data"
     types = {"messages_column": _is_conversation} if hyperparams.messages_column else {"text_column": _is_text}
     if hyperparams.task == "sequence-classification":
         types["label_column"] = pa.types.is_integer
@@ -118,15 +122,15 @@ def check_columns(schema: pa.Schema, hyperparams: Hyperparams, pointer: str) -> 
         column = getattr(hyperparams, setting)
         if column not in schema.names:
             raise InvalidData(
-                f'the data has no column "{column}"; it has: {", ".join(schema.names)}',
-                pointer=pointer,
+                f'{data} has no column "{column}"; it has: {", ".join(schema.names)}',
+                pointer=POINTERS[split],
                 hint=f'set "{setting}" to the column that is meant',
             )
         kind = schema.field(column).type
         if not is_right(kind):
             raise InvalidData(
-                f'the column "{column}" is of type {kind}, and {_TYPES[setting]}',
-                pointer=pointer,
+                f'the column "{column}" of {data} is of type {kind}, and {_TYPES[setting]}',
+                pointer=POINTERS[split],
                 hint=f'set "{setting}" to the column that is meant, or convert the data',
             )
 

@@ -27,7 +27,7 @@ from hostcore_hookspecs import (
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model, load_tokenizer
 from hostcore_transformers.loss import nothing_predicted, predictions, summed_loss
-from hostcore_transformers.text import Encoder, Packer, check_columns
+from hostcore_transformers.text import POINTERS, Encoder, Packer, check_columns
 from hostcore_transformers.weights import load_weights, stored_weights
 
 if TYPE_CHECKING:
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
 SAMPLE_FILE: Final = "sample.txt"
-
-#: Where the data of a split is named in the job.
-_POINTERS: Final = {"train": "/dataset", "validation": "/validation", "test": "/test"}
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -90,7 +87,7 @@ class TransformersTrainer:
         """Load the tokenizer, and see that the data has the columns that the task needs."""
         self._own_tokenizer(ctx)
         if ctx.dataset is not None:
-            check_columns(ctx.dataset.schema, self.settings(ctx), _POINTERS["train"])
+            check_columns(ctx.dataset.schema, self.settings(ctx), "train")
 
     def configure(self, ctx: StepContext) -> State:
         """Build the model, the optimizer and the learning rate's schedule."""
@@ -131,7 +128,7 @@ class TransformersTrainer:
         """Tokenize rows: ahead of the loop, in ``dataset.workers`` processes."""
         if not isinstance(raw_batch, pa.RecordBatch):
             return raw_batch  # of mock_batches: what the model takes, as lists
-        check_columns(raw_batch.schema, self.settings(ctx), _POINTERS[ctx.split])
+        check_columns(raw_batch.schema, self.settings(ctx), ctx.split)
         return Encoder(self._own_tokenizer(ctx), self.settings(ctx)).encode(raw_batch, rng)
 
     def prepare_batch(self, raw_batch: Any, state: State, ctx: StepContext) -> Batch:
@@ -204,7 +201,7 @@ class TransformersTrainer:
         if count == 0:
             raise InvalidData(
                 f"nothing is predicted in the {ctx.split} data: no text has a token to predict",
-                pointer=_POINTERS[ctx.split],
+                pointer=POINTERS[ctx.split],
                 hint='for masked-lm, raise "mask_probability"; else see that the texts are longer than one token',
             )
         if self.settings(ctx).task == "sequence-classification":

@@ -83,7 +83,7 @@ def test_a_conversation_that_cannot_be_written_out_is_said_with_its_row(tokenize
 
 
 WRONG = {
-    "numbers": (pa.int64(), {}, '"text" is of type int64, and texts are strings'),
+    "numbers": (pa.int64(), {}, '"text" of the validation data is of type int64, and texts are strings'),
     "bytes": (pa.binary(), {}, "is of type binary"),
     "nothing at all": (pa.null(), {}, "is of type null"),
     "structs": (pa.struct({"role": pa.string()}), {"messages_column": "text"}, "conversations are lists of structs"),
@@ -95,18 +95,18 @@ WRONG = {
 def test_a_column_of_another_type_is_refused_where_the_data_is_named(case: str) -> None:
     kind, settings, message = WRONG[case]
     with pytest.raises(InvalidData, match=message) as refused:
-        check_columns(pa.schema({"text": kind}), Hyperparams(**settings), "/validation")
+        check_columns(pa.schema({"text": kind}), Hyperparams(**settings), "validation")
     assert refused.value.pointer == "/validation"
 
 
 def test_a_column_that_is_missing_is_said_with_those_that_there_are() -> None:
-    with pytest.raises(InvalidData, match='no column "text"; it has: body, title'):
-        check_columns(pa.schema({"body": pa.string(), "title": pa.string()}), Hyperparams(), "/test")
+    with pytest.raises(InvalidData, match='the test data has no column "text"; it has: body, title'):
+        check_columns(pa.schema({"body": pa.string(), "title": pa.string()}), Hyperparams(), "test")
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
 def test_all_kinds_of_strings_are_texts(kind: pa.DataType) -> None:
-    check_columns(pa.schema({"text": kind}), Hyperparams(), "/dataset")
+    check_columns(pa.schema({"text": kind}), Hyperparams(), "train")
 
 
 def test_a_packer_loses_no_token_and_goes_on_with_the_remainder() -> None:
