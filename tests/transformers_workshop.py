@@ -153,7 +153,7 @@ class Workshop:
         return hostcore(
             arguments,
             cwd=self.path,
-            env={**clean, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+            env={"HF_HUB_OFFLINE": "1", **clean, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -124,6 +124,27 @@ def put_on_azure(filesystem: "AbstractFileSystem", content: Content, path: str) 
         filesystem.put_file(content.path, path, callback=_GoOn(content), max_concurrency=2, retry_total=1)
 
 
+def put_on_hub(filesystem: "AbstractFileSystem", content: Content, path: str) -> None:
+    """Write a file of a repository of the Hugging Face Hub, in one commit.
+
+    The file system itself would write a hidden file first, copy it and remove it: three commits.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.utils.tqdm import disable_progress_bars
+
+    disable_progress_bars()  # the terminal is the run's
+    place = filesystem.resolve_path(path)
+    content.go_on()
+    HfApi(endpoint=filesystem.endpoint, token=filesystem.token).upload_file(
+        path_or_fileobj=content.path,
+        path_in_repo=place.path_in_repo,
+        repo_id=place.repo_id,
+        repo_type=place.repo_type,
+        revision=place.revision,
+        commit_message=f"Upload {place.path_in_repo}",
+    )
+
+
 @contextmanager
 def _in_bucket(path: str) -> Iterator[None]:
     try:
@@ -197,6 +218,7 @@ _OBJECT_STORES: Final[Mapping[str, Put]] = {
     "s3": put_on_s3,
     "gs": put_on_gcs,
     "abfs": put_on_azure,
+    "hf": put_on_hub,
 }
 
 

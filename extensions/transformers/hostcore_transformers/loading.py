@@ -78,7 +78,9 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
     auto = getattr(transformers, _CLASSES[hyperparams.task])
     folder = model_folder(hyperparams, ctx.model_handles)
     pointer = "/config" if folder is None else "/model"
-    extra = {"num_labels": hyperparams.num_labels} if hyperparams.task == "sequence-classification" else {}
+    extra = {}
+    if hyperparams.task == "sequence-classification":
+        extra = {"num_labels": hyperparams.num_labels, "problem_type": "single_label_classification"}
     attention = {"attn_implementation": hyperparams.attention} if hyperparams.attention else {}
     try:
         if folder is None:
@@ -91,12 +93,12 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
         raise InvalidSettings(pointer, f"transformers cannot make this model: {_first_line(error)}") from error
     _check_vocabulary(model, tokenizer, pointer)
+    _check_length(model, hyperparams.max_length)
     if hyperparams.lora is None:
         _check_names(model, pointer)
-    if model.config.pad_token_id is None:
-        model.config.pad_token_id = tokenizer.pad_token_id
+    model.config.pad_token_id = tokenizer.pad_token_id  # a classifier scores the last token that is not this one
     if hyperparams.gradient_checkpointing:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
     return _with_adapters(model, hyperparams.lora, hyperparams.task) if hyperparams.lora else model
 
@@ -109,6 +111,16 @@ def _check_vocabulary(model: Any, tokenizer: Any, pointer: str) -> None:
             f"the tokenizer has {len(tokenizer):,} tokens, and the model embeds {size:,}",
             hint="use the model's own tokenizer, or a model with a larger vocab_size",
         )
+
+
+def _check_length(model: Any, length: int) -> None:
+    longest: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for name, one in model.named_modules():
+        if name.endswith("position_embeddings") and getattr(one, "padding_idx", None) is not None:
+            longest = one.num_embeddings - one.padding_idx - 1  # as in RoBERTa, the first position comes after padding
+    if longest is not None and 0 < longest < length:
+        message = f"it is {length}, and the model takes {longest} tokens at the most"
+        raise InvalidSettings("/max_length", message, hint=f'set "max_length" to {longest} or less')
 
 
 def _check_names(model: Any, pointer: str) -> None:

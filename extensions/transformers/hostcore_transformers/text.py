@@ -7,13 +7,15 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 
 from hostcore_hookspecs import InvalidData
 from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.loss import IGNORED
 
-#: What a label is where nothing is to be predicted, as transformers has it.
-IGNORED: Final = -100
+#: By split: where its data is named in the job.
+POINTERS: Final = {"train": "/dataset", "validation": "/validation", "test": "/test"}
 
 
 class Encoder:
@@ -50,8 +52,8 @@ class Encoder:
         hyperparams, tokenizer = self._hyperparams, self._tokenizer
         longest = None if hyperparams.packing else hyperparams.max_length
         if hyperparams.messages_column:
-            conversations = [_messages(one) for one in rows.column(hyperparams.messages_column).to_pylist()]
-            texts = [tokenizer.apply_chat_template(one, tokenize=False) for one in conversations]
+            conversations = enumerate(rows.column(hyperparams.messages_column).to_pylist())
+            texts = [self._written_out(one, row) for row, one in conversations]
             encoded = tokenizer(texts, add_special_tokens=False)["input_ids"]  # the template has written them
             return [ids[:longest] for ids in encoded]
         texts = rows.column(hyperparams.text_column).to_pylist()
@@ -63,6 +65,19 @@ class Encoder:
         encoded = tokenizer(texts)["input_ids"]
         end = [tokenizer.eos_token_id] if ends else []
         return [(ids if ids[-1:] == end else [*ids, *end])[:longest] for ids in encoded]
+
+    def _written_out(self, conversation: Any, row: int) -> str:
+        """A conversation as the chat template writes it."""
+        messages = _messages(conversation, row)
+        try:
+            text: str = self._tokenizer.apply_chat_template(messages, tokenize=False)
+        except (TemplateError, TypeError) as error:  # the template's own refusal, or a value that it cannot use
+            raise InvalidData(
+                f"the chat template does not take the conversation in row {row} of a batch: {error}",
+                hint=f"its roles are: {', '.join(str(one['role']) for one in messages)}; correct the data, or the "
+                "template of the tokenizer",
+            ) from error
+        return text
 
     def _padded(self, texts: Sequence[list[int]]) -> Mapping[str, Tensor]:
         padded: Mapping[str, Tensor] = self._tokenizer.pad({"input_ids": texts}, padding=True, return_tensors="pt")
@@ -93,12 +108,59 @@ class Encoder:
         return torch.tensor(classes)
 
 
-def _messages(conversation: Any) -> Any:
+def check_columns(schema: pa.Schema, hyperparams: Hyperparams, split: str) -> None:
+    """See that data has the columns that the task needs, of types that it can use.
+
+    :param split: ``train``, ``validation`` or ``test``.
+    :raises InvalidData: When one is missing, or of another type.
+    """
+    data = "the data" if split == "train" else f"the {split} data"
+    types = {"messages_column": _is_conversation} if hyperparams.messages_column else {"text_column": _is_text}
+    if hyperparams.task == "sequence-classification":
+        types["label_column"] = pa.types.is_integer
+    for setting, is_right in types.items():
+        column = getattr(hyperparams, setting)
+        if column not in schema.names:
+            raise InvalidData(
+                f'{data} has no column "{column}"; it has: {", ".join(schema.names)}',
+                pointer=POINTERS[split],
+                hint=f'set "{setting}" to the column that is meant',
+            )
+        kind = schema.field(column).type
+        if not is_right(kind):
+            raise InvalidData(
+                f'the column "{column}" of {data} is of type {kind}, and {_TYPES[setting]}',
+                pointer=POINTERS[split],
+                hint=f'set "{setting}" to the column that is meant, or convert the data',
+            )
+
+
+_TYPES: Final = {
+    "text_column": "texts are strings",
+    "messages_column": "conversations are lists of structs, or JSON text",
+    "label_column": "classes are integers",
+}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return any(one(plain) for one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def _is_conversation(kind: pa.DataType) -> bool:
+    return _is_text(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+
+
+def _messages(conversation: Any, row: int) -> Any:
     """A list of ``{"role": ..., "content": ...}``: structs of the data, or JSON."""
-    messages = json.loads(conversation) if isinstance(conversation, str) else conversation
+    try:
+        messages = json.loads(conversation) if isinstance(conversation, str) else conversation
+    except ValueError as error:
+        raise InvalidData(f"the conversation in row {row} of a batch is not JSON: {error}") from error
     if not isinstance(messages, list) or not all(isinstance(one, dict) and "role" in one for one in messages):
         raise InvalidData(
-            'a conversation is a list of {"role": ..., "content": ...}', hint="as structs, or as JSON text"
+            f'row {row} of a batch has no conversation: that is a list of {{"role": ..., "content": ...}}',
+            hint="as structs, or as JSON text",
         )
     return messages
 

@@ -1,9 +1,9 @@
 """The trainer ``transformers``."""
 
 import importlib
-import inspect
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from hostcore.toolkit import load_training_state, parallelize, training_state
 from hostcore_hookspecs import (
@@ -25,7 +26,9 @@ from hostcore_hookspecs import (
 )
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model, load_tokenizer
-from hostcore_transformers.text import IGNORED, Encoder, Packer
+from hostcore_transformers.loss import nothing_predicted, predictions, summed_loss
+from hostcore_transformers.text import POINTERS, Encoder, Packer, check_columns
+from hostcore_transformers.weights import load_weights, stored_weights
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -33,7 +36,16 @@ if TYPE_CHECKING:
 
 SAMPLE_FILE: Final = "sample.txt"
 
-Batch = Mapping[str, Tensor]
+
+@attrs.frozen(kw_only=True, eq=False)
+class Batch:
+    """A prepared batch, on the device."""
+
+    #: What the model takes, without labels: the loss is not its own.
+    inputs: Mapping[str, Tensor]
+    labels: Tensor
+    #: How many predictions its loss is of.
+    predicted: int
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -54,7 +66,7 @@ class State:
     @property
     def plain(self) -> Any:
         """The model as transformers or peft has made it."""
-        return getattr(self.model, "module", self.model)
+        return self.model.module if isinstance(self.model, DistributedDataParallel) else self.model
 
 
 class TransformersTrainer:
@@ -75,16 +87,24 @@ class TransformersTrainer:
         """Load the tokenizer, and see that the data has the columns that the task needs."""
         self._own_tokenizer(ctx)
         if ctx.dataset is not None:
-            _check_columns(ctx.dataset.schema, self.settings(ctx))
+            check_columns(ctx.dataset.schema, self.settings(ctx), "train")
 
     def configure(self, ctx: StepContext) -> State:
         """Build the model, the optimizer and the learning rate's schedule."""
         from transformers import get_scheduler
 
         hyperparams = self.settings(ctx)
-        model = build_model(hyperparams, self._own_tokenizer(ctx), ctx).to(ctx.device)
+        model = build_model(hyperparams, self._own_tokenizer(ctx), ctx)
         model.train()
-        model = parallelize(model, ctx, strategy=hyperparams.strategy)
+        if ctx.world_size == 1:
+            model.to(ctx.device)
+        else:  # from the CPU, block by block: with fsdp2 no device ever has the whole model
+            # A decoder without its encoder does not use the layers that attend to it.
+            unused = any(".encoder_attn." in name for name, _ in model.named_parameters())
+            options: dict[str, Any] = {}
+            if unused and hyperparams.strategy == "ddp":
+                options["find_unused_parameters"] = True
+            model = parallelize(model, ctx, strategy=hyperparams.strategy, **options)
         optimizer = torch.optim.AdamW(
             _groups(model, hyperparams.weight_decay), lr=hyperparams.learning_rate, betas=hyperparams.adam_betas
         )
@@ -108,6 +128,7 @@ class TransformersTrainer:
         """Tokenize rows: ahead of the loop, in ``dataset.workers`` processes."""
         if not isinstance(raw_batch, pa.RecordBatch):
             return raw_batch  # of mock_batches: what the model takes, as lists
+        check_columns(raw_batch.schema, self.settings(ctx), ctx.split)
         return Encoder(self._own_tokenizer(ctx), self.settings(ctx)).encode(raw_batch, rng)
 
     def prepare_batch(self, raw_batch: Any, state: State, ctx: StepContext) -> Batch:
@@ -116,22 +137,32 @@ class TransformersTrainer:
             raise InvalidData("there are no rows to train on", pointer="/dataset", hint='name the data in "dataset"')
         if state.packer is not None:
             raw_batch = state.packer.take(raw_batch) if ctx.split == "train" else state.packer.take_all(raw_batch)
-        return {name: torch.as_tensor(values).to(ctx.device) for name, values in raw_batch.items()}
+            if len(raw_batch["labels"]) == 0:
+                raw_batch = nothing_predicted()
+        tensors = {name: torch.as_tensor(values) for name, values in raw_batch.items()}
+        labels = tensors.pop("labels")
+        return Batch(
+            inputs={name: values.to(ctx.device) for name, values in tensors.items()},
+            labels=labels.to(ctx.device),
+            predicted=predictions(labels, predicts_next=state.predicts_next),
+        )
 
     def train_step(self, prepared_batch: "Batch | Sequence[Batch]", state: State, ctx: StepContext) -> StepResult:
-        """One update. The loss is the mean over all that is predicted in the global batch."""
-        batches = [prepared_batch] if isinstance(prepared_batch, Mapping) else prepared_batch
-        own = torch.stack([_predicted(batch, state) for batch in batches]).sum()
-        if ctx.world_size > 1:
-            dist.all_reduce(own)
-        learns = state.packer is None or int(own) > 0  # else no block is whole yet, on any rank
-        everywhere = own.clamp(min=1)
+        """One update. The loss is the mean over all that is predicted in the global batch; without any, 0.
+
+        A step in which nothing is predicted on any rank changes nothing.
+        """
+        batches = [prepared_batch] if isinstance(prepared_batch, Batch) else prepared_batch
+        own = sum(batch.predicted for batch in batches)
+        everywhere = _over_ranks(own, ctx)
+        learns = own > 0 or bool(everywhere > 0)
         learning_rate = state.optimizer.param_groups[0]["lr"]
         losses = []
-        for batch in batches:
-            # Gradients are averaged over the ranks, and this is a part of a sum.
-            loss = self._loss(batch, state, ctx, everywhere) * ctx.world_size
-            loss.backward()  # type: ignore[no-untyped-call]
+        for left, batch in zip(reversed(range(len(batches))), batches, strict=True):
+            with _gradients_shared(state.model, now=left == 0):
+                # Gradients are averaged over the ranks, and this is a part of a sum.
+                loss = self._loss(batch, state, ctx)[0] / everywhere.clamp(min=1) * ctx.world_size
+                loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
         metrics: dict[str, Any] = {"lr": learning_rate}
         norm = self.settings(ctx).max_grad_norm
@@ -146,15 +177,15 @@ class TransformersTrainer:
         return StepResult(metrics=metrics, weight=1.0)
 
     def validate_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
-        """Score a batch; the host averages over the batches by what each predicts."""
-        count = _predicted(prepared_batch, state)
-        outputs = self._outputs(prepared_batch, state, ctx, count)
+        """Score a batch; the host averages over the batches by what each predicts, and leaves out those without."""
+        count = prepared_batch.predicted
+        loss, logits = (one.detach() for one in self._loss(prepared_batch, state, ctx))
         if ctx.batch_counts:
-            right = torch.zeros_like(count)
+            right = 0
             if self.settings(ctx).task == "sequence-classification":
-                right = (outputs.logits.argmax(-1) == prepared_batch["labels"]).sum()
-            state.evaluated += torch.stack([outputs.loss.double() * count, count, right]).to("cpu", torch.float64)
-        return StepResult(metrics={"loss": outputs.loss.detach()}, weight=float(count))
+                right = int((logits.argmax(-1) == prepared_batch.labels).sum())
+            state.evaluated += torch.tensor([float(loss), count, right], dtype=torch.float64)
+        return StepResult(metrics={"loss": loss / max(count, 1)}, weight=float(count))
 
     def test_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Score a batch of the job's ``test`` data."""
@@ -167,6 +198,12 @@ class TransformersTrainer:
             evaluated = evaluated.to(ctx.device)
             dist.all_reduce(evaluated)
         loss, count, right = evaluated.tolist()
+        if count == 0:
+            raise InvalidData(
+                f"nothing is predicted in the {ctx.split} data: no text has a token to predict",
+                pointer=POINTERS[ctx.split],
+                hint='for masked-lm, raise "mask_probability"; else see that the texts are longer than one token',
+            )
         if self.settings(ctx).task == "sequence-classification":
             return {"accuracy": right / count}
         return {"perplexity": math.exp(min(loss / count, 700.0))}  # the largest that a float holds
@@ -180,6 +217,9 @@ class TransformersTrainer:
             raise InvalidData(f'"samples" need a model that writes text, and the task is "{hyperparams.task}"')
         tokenizer = self._own_tokenizer(ctx)
         prompt = request.prompt or tokenizer.bos_token or tokenizer.eos_token
+        if not prompt:
+            message = "a sample without a prompt begins with the token that begins or ends a text; there is none"
+            raise InvalidData(message, pointer="/samples", hint='give each sample a "prompt"')
         inputs = tokenizer(prompt, return_tensors="pt").to(ctx.device)
         drawn = hyperparams.temperature > 0
         options = {"temperature": hyperparams.temperature} if drawn else {}
@@ -203,20 +243,20 @@ class TransformersTrainer:
     def state_dict(self, state: State) -> dict[str, object]:
         """Everything that is needed to go on; the weights in the file that ``from_pretrained`` reads."""
         return {
-            "weights": TensorFile(*_weights(state.plain)),
+            "weights": TensorFile(*stored_weights(state.plain)),
             "optimizer": training_state(state.model, state.optimizer)["optimizer"],
             "scheduler": state.scheduler.state_dict(),
-            "remainder": state.packer.remainder if state.packer is not None else None,
+            "remainders": by_rank(state.packer.remainder, state.model) if state.packer is not None else None,
         }
 
     def load_state_dict(self, state: State, payload: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned."""
-        _load_weights(state.plain, payload["weights"])
+        load_weights(state.plain, payload["weights"])
         present = training_state(state.model)["model"]
         load_training_state(state.model, state.optimizer, {"model": present, "optimizer": payload["optimizer"]})
         state.scheduler.load_state_dict(payload["scheduler"])
         if state.packer is not None:
-            state.packer.remainder = payload["remainder"]
+            state.packer.remainder = dealt(payload["remainders"])
 
     def save_checkpoint(self, state: State, output_dir: str, ctx: StepContext) -> None:
         """Write what belongs to the weights: configuration and tokenizer."""
@@ -235,40 +275,50 @@ class TransformersTrainer:
             self._tokenizer = load_tokenizer(self.settings(ctx), ctx.model_handles)
         return self._tokenizer
 
-    def _outputs(self, batch: Batch, state: State, ctx: StepContext, count: Tensor) -> Any:
-        counted = {"num_items_in_batch": count} if _takes_count(state.plain) else {}
+    def _loss(self, batch: Batch, state: State, ctx: StepContext) -> tuple[Tensor, Tensor]:
+        """The sum of the losses of a batch, zero-dimensional, float32; and the logits."""
         with ctx.autocast():
-            return state.model(**batch, **counted)
-
-    def _loss(self, batch: Batch, state: State, ctx: StepContext, count: Tensor) -> Tensor:
-        """The part of a batch in the mean loss over ``count`` predictions: zero-dimensional, float32."""
-        if len(batch["input_ids"]) == 0:  # with packing: no block is whole yet, and all ranks must take part
-            nothing = torch.zeros((1, 2), dtype=torch.int64, device=ctx.device)
-            with ctx.autocast():
-                logits = state.model(input_ids=nothing, attention_mask=torch.ones_like(nothing)).logits
-            nothing_learned: Tensor = logits.float().sum() * 0.0
-            return nothing_learned
-        loss: Tensor = self._outputs(batch, state, ctx, count).loss
-        return loss if _takes_count(state.plain) else loss * _predicted(batch, state) / count
+            logits = state.model(**batch.inputs).logits
+            return summed_loss(logits, batch.labels, predicts_next=state.predicts_next), logits
 
 
-def _check_columns(schema: pa.Schema, hyperparams: Settings) -> None:
-    needed = {"messages_column" if hyperparams.messages_column else "text_column"}
-    if hyperparams.task == "sequence-classification":
-        needed.add("label_column")
-    for setting in sorted(needed):
-        column = getattr(hyperparams, setting)
-        if column not in schema.names:
-            raise InvalidData(
-                f'the data has no column "{column}"; it has: {", ".join(schema.names)}',
-                pointer="/dataset",
-                hint=f'set "{setting}" to the column that is meant',
-            )
-    kind = schema.field(hyperparams.label_column).type if "label_column" in needed else pa.int64()
-    if not pa.types.is_integer(kind):
-        raise InvalidData(
-            f'the column "{hyperparams.label_column}" is of type {kind}, and classes are integers', pointer="/dataset"
-        )
+def _over_ranks(count: int, ctx: StepContext) -> Tensor:
+    """The sum over all ranks: zero-dimensional, int64. On a device it is not waited for."""
+    if ctx.world_size == 1:
+        return torch.tensor(count)
+    everywhere = torch.tensor(count, device=ctx.device)
+    dist.all_reduce(everywhere)
+    return everywhere
+
+
+def _gradients_shared(model: nn.Module, *, now: bool) -> AbstractContextManager[None]:
+    """With DDP: whether gradients are averaged over the ranks in this backward pass, or added up until a later one."""
+    if now or not isinstance(model, DistributedDataParallel):
+        return nullcontext()
+    return model.no_sync()
+
+
+def by_rank(tokens: Tensor, model: nn.Module) -> list[Tensor]:
+    """The tokens of each rank, on all ranks. A collective where there are several.
+
+    :param model: On the device that the ranks talk over.
+    """
+    if not dist.is_initialized():
+        return [tokens]
+    device = next(model.parameters()).device
+    lengths = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, torch.tensor([len(tokens)], device=device))
+    longest = max(int(one) for one in lengths)
+    padded = nn.functional.pad(tokens, (0, longest - len(tokens))).to(device)
+    gathered = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(gathered, padded)
+    return [one[: int(length)].cpu() for one, length in zip(gathered, lengths, strict=True)]
+
+
+def dealt(remainders: Sequence[Tensor]) -> Tensor:
+    """What this rank goes on with: its own tokens, and with fewer ranks than before those of the ones that are gone."""
+    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    return torch.cat([torch.empty(0, dtype=torch.int64), *remainders[rank::ranks]])
 
 
 def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -282,60 +332,3 @@ def _groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
         {"params": [one for name, one in trained if name in decaying], "weight_decay": weight_decay},
         {"params": [one for name, one in trained if name not in decaying], "weight_decay": 0.0},
     ]
-
-
-def _takes_count(model: Any) -> bool:
-    """Whether the model divides the sum of its losses by ``num_items_in_batch``, as transformers' newer ones do."""
-    plain = model.get_base_model() if hasattr(model, "get_base_model") else model
-    parameters = inspect.signature(plain.forward).parameters.values()
-    return any(one.kind is one.VAR_KEYWORD for one in parameters)
-
-
-def _predicted(batch: Batch, state: State) -> Tensor:
-    """How many predictions the loss of a batch is of: zero-dimensional, int64."""
-    labels = batch["labels"]
-    return (labels[..., 1:] if state.predicts_next else labels).ne(IGNORED).sum()
-
-
-def _weights(model: Any) -> tuple[str, Mapping[str, Tensor]]:
-    """The file and the tensors that ``from_pretrained`` wants: of adapters, these alone."""
-    if hasattr(model, "peft_config"):
-        return "adapter_model.safetensors", importlib.import_module("peft").get_peft_model_state_dict(model)
-    return "model.safetensors", _whole(model)
-
-
-def _whole(model: nn.Module) -> Mapping[str, Tensor]:
-    """All tensors of a model. A collective where they are spread over the ranks: the first one gets them."""
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
-
-    if not _is_spread(model):
-        return model.state_dict()
-    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    whole: Any = get_model_state_dict(model, options=options)
-    tied = _tied(model)  # gathered one by one, they do not share memory any more
-    return {name: tensor for name, tensor in whole.items() if name not in tied}
-
-
-def _load_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
-    if hasattr(model, "peft_config"):
-        importlib.import_module("peft").set_peft_model_state_dict(model, dict(weights))
-        return
-    from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
-
-    whole: Any = {**weights, **{name: weights[first] for name, first in _tied(model).items()}}
-    if _is_spread(model):
-        set_model_state_dict(model, whole, options=StateDictOptions(full_state_dict=True))
-    else:
-        model.load_state_dict(whole)
-
-
-def _is_spread(model: nn.Module) -> bool:
-    """Whether FSDP2 has spread the parameters over the ranks."""
-    return any(hasattr(one, "full_tensor") for one in model.parameters())
-
-
-def _tied(model: nn.Module) -> Mapping[str, str]:
-    """The further names of parameters that have several, and the first name of each."""
-    first: dict[int, str] = {}
-    named = model.named_parameters(remove_duplicate=False)
-    return {name: known for name, one in named if (known := first.setdefault(id(one), name)) != name}

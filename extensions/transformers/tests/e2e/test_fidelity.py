@@ -8,16 +8,18 @@ import pytest
 import torch
 from transformers_workshop import BERT, GPT2, LLAMA
 
+from hostcore.toolkit import seed_everything
+from hostcore.worker.feed.transform_call import generator
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.text import Encoder, Packer
+
 STEPS = 30
+SEED = 3
 
 
 def trainer_losses(path: Path, model: Any, rows: list[dict[str, Any]], **arguments: Any) -> list[float]:
     """Its losses at each of the steps, with the rows in their order."""
     import transformers
-
-    class InOrder(transformers.Trainer):
-        def _get_train_sampler(self, *_: Any) -> Any:
-            return torch.utils.data.SequentialSampler(rows)
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(path / "tokenizer")
 
@@ -28,10 +30,18 @@ def trainer_losses(path: Path, model: Any, rows: list[dict[str, Any]], **argumen
             return {**padded, "labels": torch.tensor([one["label"] for one in batch])}
         return {**padded, "labels": padded["input_ids"].masked_fill(padded["attention_mask"] == 0, -100)}
 
+    return losses_with(path, model, rows, collate, per_device_train_batch_size=4, **arguments)
+
+
+def losses_with(path: Path, model: Any, rows: list[Any], collate: Any, **arguments: Any) -> list[float]:
+    import transformers
+
+    class InOrder(transformers.Trainer):
+        def _get_train_sampler(self, *_: Any) -> Any:
+            return torch.utils.data.SequentialSampler(rows)
+
     options = transformers.TrainingArguments(
         output_dir=str(path / "theirs"),
-        max_steps=STEPS,
-        per_device_train_batch_size=4,
         learning_rate=1e-3,
         logging_steps=1,
         report_to=[],
@@ -40,7 +50,7 @@ def trainer_losses(path: Path, model: Any, rows: list[dict[str, Any]], **argumen
         save_strategy="no",
         optim="adamw_torch",
         remove_unused_columns=False,
-        **arguments,
+        **{"max_steps": STEPS, **arguments},
     )
     trainer = InOrder(model=model, args=options, train_dataset=rows, data_collator=collate)
     trainer.train()
@@ -64,14 +74,13 @@ def test_a_causal_model_has_the_losses_of_transformers_trainer(workshop: Any, sc
     assert list(ours.values()) == theirs
 
 
-def test_a_classifier_has_the_losses_of_transformers_trainer_also_with_accumulation(workshop: Any) -> None:
+def test_a_classifier_has_the_losses_of_transformers_trainer(workshop: Any) -> None:
     import transformers
 
     torch.set_num_threads(1)
-    quiet = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    folder = workshop.model("bert-classes", BERT, "AutoModelForSequenceClassification", num_labels=3, **quiet)
+    folder = workshop.model("bert-classes", BERT, "AutoModelForSequenceClassification", num_labels=3, **QUIET)
     hyperparams = {"model": folder, "task": "sequence-classification", "num_labels": 3}
-    ours = workshop.done("fidelity-classes", hyperparams, max_steps=STEPS, accumulate=2).metrics()
+    ours = workshop.done("fidelity-classes", hyperparams, max_steps=STEPS).metrics()
 
     tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
     table = pq.read_table(workshop.path / "train.parquet")
@@ -80,8 +89,57 @@ def test_a_classifier_has_the_losses_of_transformers_trainer_also_with_accumulat
         for text, label in zip(table.column("text").to_pylist(), table.column("label").to_pylist(), strict=True)
     ]
     model = transformers.AutoModelForSequenceClassification.from_pretrained(workshop.path / folder, num_labels=3)
-    theirs = trainer_losses(workshop.path, model, rows, gradient_accumulation_steps=2)
+    theirs = trainer_losses(workshop.path, model, rows)
     assert list(ours.values()) == theirs
+
+
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+#: What the job has beside the model, and what the arguments of transformers.Trainer have.
+WIDER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "masked": ({"task": "masked-lm"}, {}, {}),
+    "packed": ({"packing": True, "max_length": 16}, {"accumulate": 2}, {"gradient_accumulation_steps": 2}),
+    "lora": ({"lora": {"rank": 4, "target_modules": ["q_proj", "v_proj"]}}, {}, {}),
+    "bf16": ({}, {"precision": "bf16"}, {"bf16": True}),
+    "checkpointing": ({"gradient_checkpointing": True}, {}, {"gradient_checkpointing": True}),
+}
+
+
+def their_model(folder: Path, way: str) -> Any:
+    import peft
+    import transformers
+
+    kind = "AutoModelForMaskedLM" if way == "masked" else "AutoModelForCausalLM"
+    model = getattr(transformers, kind).from_pretrained(folder)
+    if way != "lora":
+        return model
+    seed_everything(SEED)  # of the new adapters
+    config = peft.LoraConfig(r=4, lora_alpha=16.0, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, config)
+
+
+@pytest.mark.parametrize("way", WIDER)
+def test_other_ways_have_the_losses_of_transformers_trainer(workshop: Any, way: str) -> None:
+    """On the batches of the job: the masks and blocks of others are theirs."""
+    import transformers
+
+    torch.set_num_threads(1)
+    settings, keys, arguments = WIDER[way]
+    bert = {**BERT, **QUIET}
+    folder = workshop.model("bert-masked", bert, "AutoModelForMaskedLM") if way == "masked" else "llama"
+    workshop.model("llama", LLAMA)
+    steps = 10
+    ours = workshop.done(f"wider-{way}", {"model": folder, **settings}, max_steps=steps, seed=SEED, **keys).metrics()
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(workshop.path / "tokenizer")
+    hyperparams = Hyperparams(**{"max_length": 32, **settings})
+    packer, batches = Packer(hyperparams.max_length), []
+    for rows in pq.read_table(workshop.path / "train.parquet").to_batches(max_chunksize=4):
+        encoded: Any = Encoder(tokenizer, hyperparams).encode(rows, generator(SEED, 0, 4 * len(batches)))
+        batches.append(packer.take(encoded) if hyperparams.packing else encoded)
+    assert all(len(one["labels"]) > 0 for one in batches)
+    model = their_model(workshop.path / folder, way)
+    alone = {"per_device_train_batch_size": 1, "max_steps": steps, **arguments}
+    assert list(ours.values()) == losses_with(workshop.path, model, batches, lambda one: one[0], **alone)
 
 
 def test_the_loss_of_gpt2_is_the_mean_over_what_it_predicts(workshop: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from transformers_workshop import BERT, LLAMA, save_tokenizer
+from transformers_workshop import BERT, GPT2, LLAMA, save_tokenizer
 
 CASES = {
     "no model": ({"config": {}}, "/hyperparams/model", "the job names no model"),
@@ -56,6 +56,13 @@ CASES = {
         "no chat template",
     ),
     "no padding": ({"tokenizer": "bare"}, "/hyperparams/tokenizer", "no token to pad with"),
+    "longer than the model takes": (
+        {"config": GPT2, "max_length": 129},
+        "/hyperparams/max_length",
+        "the model takes 128 tokens at the most",
+    ),
+    "numbers for text": ({"text_column": "label"}, "/dataset", "texts are strings"),
+    "conversations that are no JSON": ({"messages_column": "text"}, "", "row 0 of a batch is not JSON"),
     "unknown setting": ({"learningrate": 0.1}, "/hyperparams/learningrate", 'did you mean "learning_rate"'),
 }
 
@@ -84,6 +91,15 @@ def test_a_text_that_is_missing_is_said_with_its_column(prepared: Any) -> None:
     finished = prepared.run("missing", {}, dataset={"parquet_paths": ["missing.parquet"], "batch_size": 4})
     assert finished.code != 0
     assert 'has no text in "text"' in finished.output
+
+
+def test_validation_data_without_the_column_is_said_with_its_place(prepared: Any) -> None:
+    pq.write_table(pa.table({"body": ["the mill", "the oak"]}), prepared.path / "other.parquet")
+    validation = {"parquet_paths": ["other.parquet"], "batch_size": 2}
+    finished = prepared.run("other", {}, validation=validation, validate_every=2)
+    assert finished.code != 0
+    assert 'the validation data has no column "text"; it has: body' in finished.output
+    assert "Traceback" not in finished.output
 
 
 def test_a_model_of_another_shape_than_its_weights_is_refused(prepared: Any) -> None:

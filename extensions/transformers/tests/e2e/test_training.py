@@ -148,6 +148,24 @@ def test_two_ranks_train_as_one_and_go_on_bit_for_bit(workshop: Any, strategy: s
     assert same_weights(again.trained(8), two.trained(8))
 
 
+RANKED = {
+    "packed": {"config": DROPPING, "packing": True},
+    "lora-ddp": WAYS["lora"],
+    "lora-fsdp2": {**WAYS["lora"], "strategy": "fsdp2"},
+}
+
+
+@pytest.mark.parametrize("way", RANKED)
+def test_two_ranks_that_were_killed_go_on_bit_for_bit(workshop: Any, way: str) -> None:
+    workshop.model("llama", LLAMA)
+    data = {"parquet_paths": ["train.parquet"], "batch_size": 3, "shuffle": True}
+    keys = {"devices": ["cpu", "cpu"], "dataset": data, "max_steps": 8, "checkpoint_every": 4, "keep_checkpoints": 9}
+    whole = workshop.done(f"{way}-ranks", RANKED[way], **keys)
+    again = killed_and_started_again(workshop, f"{way}-ranks-killed", RANKED[way], **keys)
+    assert again.metrics() == whole.metrics()
+    assert same_weights(again.trained(8), whole.trained(8))
+
+
 def test_a_sample_is_the_same_each_time_and_leaves_the_run_as_it_is(workshop: Any) -> None:
     keys = {"max_steps": 6, "samples": [{"prompt": "the mill", "seed": 3}], "sample_every": 3}
     with_samples = workshop.done("sampled", {"config": DROPPING}, **keys)

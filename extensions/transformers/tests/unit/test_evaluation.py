@@ -1,0 +1,78 @@
+"""What a validation finds: batches without anything to predict do not count, and data without any is an error."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers_steps import MODELS, rows
+
+from hostcore_hookspecs import InvalidData, Job, RunState, StepContext
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.trainer import TransformersTrainer
+
+
+@pytest.fixture
+def validation(tokenizer_folder: Path, request: pytest.FixtureRequest) -> Any:
+    """The trainer, its state and a context within a validation of the model that the test asks for."""
+    torch.manual_seed(11)
+    hyperparams = Hyperparams(tokenizer=tokenizer_folder, max_length=32, **MODELS[request.param])
+    ctx = StepContext(job=Job(max_steps=1), hyperparams=hyperparams, run_state=RunState(total_steps=1))
+    trainer = TransformersTrainer()
+    state = trainer.configure(ctx)
+    state.model.eval()
+    ctx.split = "validation"
+    return trainer, state, ctx
+
+
+def scored(validation: Any, batches: list[list[int]]) -> Any:
+    """The mean loss, as the host computes it, and what the trainer finds at the end."""
+    trainer, state, ctx = validation
+    data = rows(trainer.settings(ctx).task)
+    results = []
+    for part in batches:
+        prepared = trainer.prepare_batch({name: values[part] for name, values in data.items()}, state, ctx)
+        results.append(trainer.validate_step(prepared, state, ctx))
+    weights = [one.weight for one in results]
+    losses = [float(one.metrics["loss"]) for one in results]
+    mean = sum(w * loss for w, loss in zip(weights, losses, strict=True)) / max(sum(weights), 1)
+    return mean, trainer.evaluation_metrics(state, ctx)
+
+
+@pytest.mark.parametrize("validation", ["bert-masked", "llama"], indirect=True)
+def test_perplexity_is_that_of_all_predictions_however_rows_are_batched(validation: Any) -> None:
+    mean, found = scored(validation, [[one] for one in range(8)])  # in row 6, no masked token is predicted
+    together, found_together = scored(validation, [[*range(8)]])
+    assert math.isfinite(mean)
+    assert mean == pytest.approx(together, rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(mean), rel=1e-5)
+    assert found == pytest.approx(found_together, rel=1e-5)
+
+
+@pytest.mark.parametrize("validation", ["bert-classes"], indirect=True)
+def test_accuracy_is_the_share_of_rows(validation: Any) -> None:
+    _, state, _ = validation
+    data = rows("sequence-classification")
+    with torch.no_grad():
+        logits = state.model(input_ids=data["input_ids"], attention_mask=data["attention_mask"]).logits
+    right = int((logits.argmax(-1) == data["labels"]).sum())
+    assert scored(validation, [[0, 1, 2], [3, 4, 5, 6, 7]])[1] == {"accuracy": right / 8}
+
+
+@pytest.mark.parametrize("validation", ["bert-masked"], indirect=True)
+def test_data_in_which_nothing_is_predicted_is_one_clear_error(validation: Any) -> None:
+    with pytest.raises(InvalidData, match="nothing is predicted in the validation data") as refused:
+        scored(validation, [[6], [6]])
+    assert refused.value.pointer == "/validation"
+
+
+@pytest.mark.parametrize("validation", ["llama"], indirect=True)
+def test_data_of_a_validation_without_the_column_is_refused_where_it_is_named(validation: Any) -> None:
+    trainer, _, ctx = validation
+    batch = pa.RecordBatch.from_pydict({"body": ["the mill"]})
+    with pytest.raises(InvalidData, match='no column "text"') as refused:
+        trainer.transform_batch(batch, np.random.default_rng(0), ctx)
+    assert refused.value.pointer == "/validation"

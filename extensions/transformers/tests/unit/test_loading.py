@@ -1,0 +1,78 @@
+"""Models and tokenizers that do not fit each other, or the job."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+from transformers_workshop import BERT, GPT2, LLAMA, save_tokenizer
+
+from hostcore_hookspecs import InvalidData, InvalidSettings, Job, RunState, SampleRequest, StepContext
+from hostcore_transformers import trainer as of_trainer
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.loading import build_model
+from hostcore_transformers.trainer import TransformersTrainer
+
+ROBERTA = {**BERT, "model_type": "roberta", "pad_token_id": 1}
+
+
+def built(tokenizer_folder: Path, config: Any, **settings: Any) -> Any:
+    hyperparams = Hyperparams(config=config, **{"max_length": 32, **settings})
+    return build_model(hyperparams, AutoTokenizer.from_pretrained(tokenizer_folder), StepContext())
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "longest"),
+    [(GPT2, "causal-lm", 128), (LLAMA, "causal-lm", 128), (BERT, "masked-lm", 128), (ROBERTA, "masked-lm", 126)],
+)
+def test_texts_longer_than_a_model_takes_are_refused(
+    tokenizer_folder: Path, config: Any, task: str, longest: int
+) -> None:
+    built(tokenizer_folder, config, task=task, max_length=longest)
+    with pytest.raises(InvalidSettings, match=f"takes {longest} tokens") as refused:
+        built(tokenizer_folder, config, task=task, max_length=longest + 1)
+    assert refused.value.pointer == "/max_length"
+
+
+def test_the_longest_text_that_is_taken_can_be_computed(tokenizer_folder: Path) -> None:
+    model = built(tokenizer_folder, ROBERTA, task="masked-lm", max_length=126)
+    ids = torch.full((1, 126), 5)
+    assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.shape == (1, 126, 320)
+
+
+def test_a_classifier_pads_with_the_token_that_batches_are_padded_with(tokenizer_folder: Path) -> None:
+    config = {**LLAMA, "pad_token_id": 5}
+    model = built(tokenizer_folder, config, task="sequence-classification", num_labels=3)
+    assert model.config.pad_token_id == AutoTokenizer.from_pretrained(tokenizer_folder).pad_token_id
+    assert model.config.problem_type == "single_label_classification"
+
+
+def test_on_several_ranks_the_model_is_given_to_parallelize_from_the_cpu(
+    tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole on each device, a model would have to fit into it; ``fully_shard`` moves one block after the other."""
+    devices = []
+
+    def parallelize(model: Any, *_: Any, **__: Any) -> Any:
+        devices.extend(one.device.type for one in model.parameters())
+        return model
+
+    monkeypatch.setattr(of_trainer, "parallelize", parallelize)
+    hyperparams = Hyperparams(config=LLAMA, tokenizer=tokenizer_folder, max_length=32, strategy="fsdp2")
+    several = StepContext(hyperparams=hyperparams, device="meta", world_size=2, run_state=RunState(total_steps=1))
+    TransformersTrainer().configure(several)
+    assert set(devices) == {"cpu"}
+
+
+def test_a_sample_that_has_nothing_to_begin_with_is_refused(tmp_path: Path) -> None:
+    save_tokenizer(tmp_path, pad_token="<pad>")
+    trainer = TransformersTrainer()
+    ctx = StepContext(
+        job=Job(max_steps=1),
+        hyperparams=Hyperparams(config=LLAMA, tokenizer=tmp_path, max_length=32),
+        run_state=RunState(total_steps=1),
+    )
+    state = trainer.configure(ctx)
+    with pytest.raises(InvalidData, match="begins with the token that begins or ends a text; there is none"):
+        trainer.generate_sample(state, SampleRequest(), str(tmp_path), ctx)

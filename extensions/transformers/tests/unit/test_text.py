@@ -1,0 +1,146 @@
+"""From rows to token ids, labels and blocks; and what is said of rows that are no text."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers import AutoTokenizer
+from transformers_workshop import texts
+
+from hostcore_hookspecs import InvalidData
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.loss import IGNORED
+from hostcore_transformers.text import Encoder, Packer, check_columns
+from hostcore_transformers.trainer import dealt
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tokenizer_folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(tokenizer_folder)
+
+
+def encoded(tokenizer: Any, columns: dict[str, Any], **settings: Any) -> Any:
+    rows = pa.RecordBatch.from_pydict(columns)
+    return Encoder(tokenizer, Hyperparams(**settings)).encode(rows, np.random.default_rng(5))
+
+
+def test_the_end_of_a_text_is_learned_and_padding_is_not(tokenizer: Any) -> None:
+    found = encoded(tokenizer, {"text": ["the mill", "the mill turns when the wind blows"]})
+    first = found["attention_mask"][0].sum()
+    assert found["input_ids"][0, first - 1] == tokenizer.eos_token_id
+    assert found["labels"][0, :first].tolist() == found["input_ids"][0, :first].tolist()
+    assert (found["labels"][0, first:] == IGNORED).all()
+    assert (found["labels"][1] == found["input_ids"][1]).all()
+
+
+def test_a_long_text_is_cut_and_no_end_is_added_where_none_is_wanted(tokenizer: Any) -> None:
+    long = {"text": [" ".join(texts())]}
+    assert encoded(tokenizer, long, max_length=7)["input_ids"].shape == (1, 7)
+    short = encoded(tokenizer, {"text": ["the mill"]}, append_eos=False)["input_ids"]
+    assert tokenizer.eos_token_id not in short
+
+
+def test_masks_are_a_function_of_the_generator_and_labels_are_what_was_there(tokenizer: Any) -> None:
+    rows = {"text": texts(16)}
+    first, second = (encoded(tokenizer, rows, task="masked-lm", mask_probability=0.4) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    predicted = first["labels"] != IGNORED
+    plain = encoded(tokenizer, rows, append_eos=False)["input_ids"]
+    assert torch.equal(first["labels"][predicted], plain[predicted])
+    assert (first["input_ids"] == tokenizer.mask_token_id).any()
+    assert torch.equal(first["input_ids"][~predicted], plain[~predicted])
+    assert not predicted[first["attention_mask"] == 0].any()
+
+
+def test_a_class_that_there_is_not_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(InvalidData, match="has 3, and the classes are 0 to 2"):
+        encoded(tokenizer, {"text": ["a", "b"], "label": [0, 3]}, task="sequence-classification", num_labels=3)
+
+
+CONVERSATIONS = {
+    "no JSON": ('[{"role": "user"', "row 1 of a batch is not JSON"),
+    "no list": ('{"role": "user", "content": "a"}', "row 1 of a batch has no conversation"),
+    "nothing": (None, "row 1 of a batch has no conversation"),
+    "refused by the template": ('[{"role": "judge", "content": "a"}]', "row 1 of a batch: no judges here"),
+    "a content that is no text": ('[{"role": "user", "content": null}]', "does not take the conversation in row 1"),
+    "no content": ('[{"role": "user"}]', "does not take the conversation in row 1"),
+}
+
+
+@pytest.mark.parametrize("case", CONVERSATIONS)
+def test_a_conversation_that_cannot_be_written_out_is_said_with_its_row(tokenizer: Any, case: str) -> None:
+    tokenizer.chat_template = (
+        "{% for one in messages %}{% if one['role'] == 'judge' %}{{ raise_exception('no judges here') }}{% endif %}"
+        "{{ one['role'] + ': ' + one['content'] }}{% endfor %}"
+    )
+    wrong, message = CONVERSATIONS[case]
+    column = ['[{"role": "user", "content": "a"}]', wrong]
+    with pytest.raises(InvalidData, match=message):
+        encoded(tokenizer, {"messages": column}, messages_column="messages")
+
+
+WRONG = {
+    "numbers": (pa.int64(), {}, '"text" of the validation data is of type int64, and texts are strings'),
+    "bytes": (pa.binary(), {}, "is of type binary"),
+    "nothing at all": (pa.null(), {}, "is of type null"),
+    "structs": (pa.struct({"role": pa.string()}), {"messages_column": "text"}, "conversations are lists of structs"),
+    "text": (pa.string(), {"task": "sequence-classification", "label_column": "text"}, "classes are integers"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_column_of_another_type_is_refused_where_the_data_is_named(case: str) -> None:
+    kind, settings, message = WRONG[case]
+    with pytest.raises(InvalidData, match=message) as refused:
+        check_columns(pa.schema({"text": kind}), Hyperparams(**settings), "validation")
+    assert refused.value.pointer == "/validation"
+
+
+def test_a_column_that_is_missing_is_said_with_those_that_there_are() -> None:
+    with pytest.raises(InvalidData, match='the test data has no column "text"; it has: body, title'):
+        check_columns(pa.schema({"body": pa.string(), "title": pa.string()}), Hyperparams(), "test")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_all_kinds_of_strings_are_texts(kind: pa.DataType) -> None:
+    check_columns(pa.schema({"text": kind}), Hyperparams(), "train")
+
+
+def test_a_packer_loses_no_token_and_goes_on_with_the_remainder() -> None:
+    texts_ = [[*range(at, at + 1 + at % 5)] for at in range(40)]
+    packer, blocks = Packer(8), []
+    for at in range(0, 40, 3):
+        going_on = Packer(8)
+        going_on.remainder = packer.remainder  # as a run that is resumed does
+        packer = going_on
+        blocks.append(packer.take(texts_[at : at + 3])["input_ids"])
+    taken = torch.cat([torch.cat(blocks).flatten(), packer.remainder])
+    assert taken.tolist() == [token for text in texts_ for token in text]
+    assert len(packer.remainder) < 8
+
+
+def test_an_evaluation_has_all_tokens_and_predicts_none_of_the_padding() -> None:
+    packer = Packer(4)
+    packer.remainder = torch.tensor([7])
+    found = packer.take_all([[1, 2, 3], [4, 5, 6]])
+    assert found["labels"].tolist() == [[1, 2, 3, 4], [5, 6, IGNORED, IGNORED]]
+    assert found["input_ids"].tolist() == [[1, 2, 3, 4], [5, 6, 0, 0]]
+    assert packer.remainder.tolist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [(2, [[1, 2], [3]]), (1, [[1, 2, 3]]), (3, [[1, 2], [3], []])],
+)
+def test_remainders_are_dealt_to_any_number_of_ranks(
+    monkeypatch: pytest.MonkeyPatch, ranks: int, expected: list[list[int]]
+) -> None:
+    remainders = [torch.tensor([1, 2]), torch.tensor([3])]
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    for rank in range(ranks):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        assert dealt(remainders).tolist() == expected[rank]

@@ -1,0 +1,104 @@
+"""One step of the trainer ``transformers``, in this process or on two ranks, on eight rows cut into batches."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from transformers_workshop import BERT, LLAMA
+
+from hostcore_hookspecs import Job, RunState, StepContext
+from hostcore_transformers.hyperparams import Hyperparams
+from hostcore_transformers.trainer import TransformersTrainer
+
+QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+DISTILBERT = {
+    "model_type": "distilbert", "vocab_size": 320, "dim": 32, "hidden_dim": 64, "n_layers": 2, "n_heads": 4,
+    "max_position_embeddings": 128, "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
+}  # fmt: skip
+BART = {
+    "model_type": "bart", "vocab_size": 320, "d_model": 32, "decoder_layers": 2, "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 64, "max_position_embeddings": 128, "dropout": 0.0,
+}  # fmt: skip
+
+#: By name: models that divide by ``num_items_in_batch`` themselves, and models that do not.
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "llama": {"task": "causal-lm", "config": LLAMA},
+    "bart": {"task": "causal-lm", "config": BART},
+    "bert-masked": {"task": "masked-lm", "config": {**BERT, **QUIET}},
+    "distilbert-masked": {"task": "masked-lm", "config": DISTILBERT},
+    "bert-classes": {"task": "sequence-classification", "config": {**BERT, **QUIET}, "num_labels": 3},
+}
+#: Which rows are a batch: all at once, of different sizes, and one by one.
+WHOLE = [[*range(8)]]
+CUT = [[0, 1, 2, 3, 4], [5], [6, 7]]
+
+
+def rows(task: str) -> dict[str, torch.Tensor]:
+    """Eight rows in which each predicts a different number of tokens; the last one but one, of masked ones, none."""
+    generator = torch.Generator().manual_seed(3)
+    input_ids = torch.randint(3, 320, (8, 10), generator=generator)
+    mask = (torch.arange(10) < torch.arange(3, 11)[:, None]).long()
+    if task == "sequence-classification":
+        return {"input_ids": input_ids, "attention_mask": mask, "labels": torch.arange(8) % 3}
+    labels = input_ids.masked_fill(mask == 0, -100)
+    if task == "masked-lm":
+        labels = labels.masked_fill(torch.arange(10) % 3 > 0, -100)
+        labels[6] = -100
+    return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
+
+
+def stepped(
+    tokenizer: Path,
+    settings: Mapping[str, Any],
+    batches: Sequence[Sequence[int]],
+    *,
+    precision: str = "fp32",
+    rank: int = 0,
+    world_size: int = 1,
+) -> dict[str, float]:
+    """Loss and norm of the gradients of one step, from the same new weights each time."""
+    torch.manual_seed(11)
+    hyperparams = Hyperparams(**{"tokenizer": tokenizer, "max_length": 32, "max_grad_norm": 0.0, **settings})
+    ctx = StepContext(
+        job=Job(max_steps=1, precision=precision),
+        hyperparams=hyperparams,
+        dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
+        run_state=RunState(total_steps=1),
+        rank=rank,
+        world_size=world_size,
+    )
+    trainer = TransformersTrainer()
+    state = trainer.configure(ctx)
+    data = rows(hyperparams.task)
+    prepared = [
+        trainer.prepare_batch({name: all_[part] for name, all_ in data.items()}, state, ctx) for part in batches
+    ]
+    found = trainer.train_step(prepared[0] if len(prepared) == 1 else prepared, state, ctx).metrics
+    return {name: float(found[name]) for name in ("loss", "grad_norm")}
+
+
+def stepped_on_two_ranks(
+    folder: Path, tokenizer: Path, ways: Mapping[str, Mapping[str, Any]], batches: Sequence[Sequence[Sequence[int]]]
+) -> dict[str, dict[str, float]]:
+    """By name: one step of each way on two ranks, which are processes of their own.
+
+    :param batches: Those of each rank.
+    :return: The mean of the ranks' losses, as the host records it, and the norm of the gradients.
+    """
+    torch.multiprocessing.spawn(_rank, (folder, tokenizer, ways, batches), nprocs=2)
+    first, second = (json.loads((folder / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert all(first[name]["grad_norm"] == second[name]["grad_norm"] for name in ways)
+    return {name: {**first[name], "loss": (first[name]["loss"] + second[name]["loss"]) / 2} for name in ways}
+
+
+def _rank(rank: int, folder: Path, tokenizer: Path, ways: Any, batches: Any) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    own = batches[rank]
+    found = {name: stepped(tokenizer, way, own, rank=rank, world_size=2) for name, way in ways.items()}
+    (folder / f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
