@@ -1,6 +1,6 @@
 """SIGKILL at random steps: what a resumed training has lost, beside the same one under its library's own trainer.
 
-Each way trains the same model on the same shuffled rows as its neighbour, writes a checkpoint every 20 steps, is killed
+Each way trains the same model on the same shuffled rows as its neighbour, writes a checkpoint every 10 steps, is killed
 with all its processes at a random step, and is started again with the command or call that its documentation gives for
 resuming, until the last step is done. All ways are killed after the same numbers of steps. The same training without a
 kill says what the losses and the rows should have been.
@@ -10,10 +10,10 @@ kill says what the losses and the rows should have been.
 
 ====================  ===========================================================================================
 ``lightning``         hostcore's trainer of that name
-``pl.Trainer``        ``ModelCheckpoint(every_n_train_steps=20, save_last=True)``, ``fit(ckpt_path="last")``, and
+``pl.Trainer``        ``ModelCheckpoint(every_n_train_steps=10, save_last=True)``, ``fit(ckpt_path="last")``, and
                       ``seed_everything(0, workers=True)``; torch's ``DataLoader``
 ``transformers``      hostcore's trainer of that name
-``hf.Trainer``        ``save_steps=20``, ``save_total_limit=3``, ``train(resume_from_checkpoint=True)``, ``seed=0``
+``hf.Trainer``        ``save_steps=10``, ``save_total_limit=3``, ``train(resume_from_checkpoint=True)``, ``seed=0``
 ====================  ===========================================================================================
 
 ====================  ===========================================================================================
@@ -48,7 +48,7 @@ from typing import Any
 import attrs
 import results
 
-ROWS, BATCH, EPOCHS, EVERY = 2048, 8, 2, 20
+ROWS, BATCH, EPOCHS, EVERY = 1024, 8, 2, 10
 STEPS = ROWS // BATCH * EPOCHS
 #: The file that every step appends a line to.
 LOG = "RESUME_PROOF_LOG"
@@ -105,6 +105,11 @@ def library(way: str, does: str, place: Path) -> list[str]:
     return [sys.executable, str(Path(__file__).parent / f"{WAYS[way][0]}.py"), does, str(place)]
 
 
+def count(log: Path) -> int:
+    """How many steps were trained so far, found without reading what they have done."""
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
 def lines(log: Path) -> list[dict[str, Any]]:
     """The steps that were trained so far, in the order in which they were."""
     if not log.exists():
@@ -147,31 +152,37 @@ def remove_newest(way: str, place: Path) -> None:
     shutil.rmtree(found[-1]) if found[-1].is_dir() else found[-1].unlink()
 
 
-def train(way: str, place: Path, kills: int, dice: random.Random) -> Trained:
-    """Train to the last step, and kill on the way there."""
-    log, failed = place / "steps.jsonl", 0
-    python_path = f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    environment = {
+def environment(place: Path) -> dict[str, str]:
+    """What the processes of a training see."""
+    return {
         **os.environ,
-        LOG: str(log),
-        "PYTHONPATH": python_path,
+        LOG: str(place / "steps.jsonl"),
+        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
         "HOSTCORE_RUNS_DIR": str(place / "runs"),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",
+        "TQDM_DISABLE": "1",
     }
-    subprocess.run(library(way, "prepare", place), env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def train(way: str, place: Path, kills: int, dice: random.Random) -> Trained:
+    """Train to the last step in a prepared folder, and kill on the way there."""
+    log, failed = place / "steps.jsonl", 0
     due = [(dice.randint(1, 2 * STEPS // kills), dice.random()) for _ in range(kills)]
     began = time.monotonic()
     while True:
-        before = len(lines(log))
+        before = count(log)
         with (place / "output.log").open("ab") as output:
-            process = subprocess.Popen(command(way, place), env=environment, stdout=output, stderr=output, cwd=place)
+            process = subprocess.Popen(
+                command(way, place), env=environment(place), stdout=output, stderr=output, cwd=place,
+                start_new_session=True,  # processors are divided among sessions, and hostcore's worker has its own
+            )  # fmt: skip
         while process.poll() is None:
-            if due and len(lines(log)) >= before + due[0][0]:
+            if due and count(log) >= before + due[0][0]:
                 time.sleep(due.pop(0)[1] * step_seconds(log))
                 end(process)
                 break
-            time.sleep(0.005)
+            time.sleep(0.01)
         else:
             if process.returncode == 0:
                 if due:
@@ -205,11 +216,15 @@ def compare(calm: Trained, rough: Trained) -> dict[str, float]:
 
 def measure(way: str, kills: int, seed: int) -> dict[str, float]:
     """Train without a kill, and with kills."""
-    with tempfile.TemporaryDirectory() as calm, tempfile.TemporaryDirectory() as rough:
-        undisturbed = train(way, Path(calm), 0, random.Random(seed))
+    with tempfile.TemporaryDirectory() as folder:
+        calm, rough = Path(folder) / "calm", Path(folder) / "rough"
+        calm.mkdir()
+        subprocess.run(library(way, "prepare", calm), env=environment(calm), check=True, stdout=subprocess.DEVNULL)
+        shutil.copytree(calm, rough)
+        undisturbed = train(way, calm, 0, random.Random(seed))
         if sorted(undisturbed.final) != list(range(1, STEPS + 1)):
             raise SystemExit(f"{way} made other steps than 1 to {STEPS}")
-        return compare(undisturbed, train(way, Path(rough), kills, random.Random(seed)))
+        return compare(undisturbed, train(way, rough, kills, random.Random(seed)))
 
 
 def main() -> None:
