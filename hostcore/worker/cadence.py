@@ -66,26 +66,26 @@ def _record_means(training: Training, own: Totals | None, reading: dict[str, flo
     """
     step, epoch = training.progress.state.step, training.progress.state.epoch
 
-    def receive(told: list[Totals | None]) -> dict[str, float]:
-        totals = [one for one in told if one is not None]
+    def receive(told: list[tuple[int, Totals | None]]) -> dict[str, float]:
+        totals = [one for _, one in told if one is not None]
+        if len({at for at, _ in told}) > 1 or 0 < len(totals) < len(told):
+            raise _disagreement(told)
         if not totals:
             return {}
-        if len(totals) < len(told):
-            raise _disagreement(step, [one is None for one in told])
         means, missing = mean_over_ranks(totals)
         for event in (*_warning_of_missing(missing, "train_step"), _metrics(means, reading)):
             training.emit_beside(event, step=step, epoch=epoch)
         return means
 
     training.progress.settle()
-    training.progress.expect(training.ranks.gather_beside(own, receive))
+    training.progress.expect(training.ranks.gather_beside((step, own), receive))
 
 
-def _disagreement(step: int, skips: Sequence[bool]) -> RanksDisagree:
-    told = "; ".join(f"rank {rank} {'skips' if one else 'records'} them" for rank, one in enumerate(skips))
+def _disagreement(told: Sequence[tuple[int, Totals | None]]) -> RanksDisagree:
+    each = (f"rank {rank} {'skips' if one is None else 'records'} step {at}" for rank, (at, one) in enumerate(told))
     return RanksDisagree(
-        f"the ranks do not record the same: of the metrics of step {step}, {told}",
-        hint="all ranks must return the same `control.skip_cadence_emit` at the same step",
+        f"the ranks do not record the metrics of the same steps: {', '.join(each)}",
+        hint="all ranks must return the same `control.skip_cadence_emit` and `control.record_metrics` at the same step",
     )
 
 

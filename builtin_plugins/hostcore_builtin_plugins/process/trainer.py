@@ -230,12 +230,13 @@ def _step_result(answer: Any, method: str) -> StepResult:
 def _control(answer: Any, method: str) -> StepControl | None:
     if answer is None:
         return None
-    known = {"skip_cadence_emit", "backoff_seconds"}
+    known = {"skip_cadence_emit", "record_metrics", "backoff_seconds"}
     if not isinstance(answer, Mapping) or answer.keys() - known:
-        raise _wrong(method, answer, f"a control of {' and '.join(sorted(known))}")
+        raise _wrong(method, answer, f"a control of {', '.join(sorted(known))}")
     backoff = answer.get("backoff_seconds")
     return StepControl(
         skip_cadence_emit=answer.get("skip_cadence_emit") is True,
+        record_metrics=answer.get("record_metrics") is True,
         backoff_seconds=None if backoff is None else _number(backoff, f"{method}: backoff_seconds"),
     )
 

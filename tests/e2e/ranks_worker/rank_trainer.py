@@ -88,6 +88,7 @@ class Trainer:
             metrics.update({f"{number}/{'long' * 20}": float(number) for number in range(100)})
         control = StepControl(
             skip_cadence_emit=ctx.hyperparams.does in (f"skip:{ctx.rank}:{step}", f"skip:*:{step}"),
+            record_metrics=ctx.hyperparams.does in (f"record:{ctx.rank}:{step}", f"record:*:{step}"),
             backoff_seconds=ctx.hyperparams.backoff if step == 2 else None,
         )
         return StepResult(metrics=metrics, weight=sum(len(one["x"]) for one in micro), control=control)

@@ -110,6 +110,20 @@ def test_a_cadence_step_that_all_ranks_skip_is_recorded_by_none_and_no_error(run
     assert list(outcome.losses()) == [1, 2, 3, 5, 6]
 
 
+def test_a_step_that_one_rank_alone_wants_recorded_is_an_error(run: Run) -> None:
+    hyperparams = {"does": "record:1:3", "strategy": "none"}
+    outcome = run("record-one", 2, max_steps=8, metric_every=4, hyperparams=hyperparams)
+    assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
+    assert "RanksDisagree" in {outcome.error(rank)["type"] for rank in (0, 1)}
+    assert outcome.losses() == {}
+
+
+def test_a_step_that_all_ranks_want_recorded_is_beside_those_of_the_cadence(run: Run) -> None:
+    outcome = run("record-all", 2, max_steps=6, metric_every=4, hyperparams={"does": "record:*:3"})
+    assert outcome.codes == [0, 0], outcome.output()
+    assert list(outcome.losses()) == [3, 4, 6]
+
+
 @pytest.mark.parametrize("asks", ["best", "restore-step"])
 @pytest.mark.parametrize(
     ("step", "keys"),

@@ -150,11 +150,11 @@ class TestAProgramThatSpeaksTheProtocol:
         assert (metrics["most"], metrics["least"]) == (math.inf, -math.inf)
 
     def test_may_ask_for_a_pause_and_for_silence(self) -> None:
-        control = '{"backoff_seconds": 0.5, "skip_cadence_emit": True}'
+        control = '{"backoff_seconds": 0.5, "skip_cadence_emit": True, "record_metrics": True}'
         stage = Stage(train_step=f'answer({{"metrics": {{}}, "control": {control}}})')
         stage.begin()
         given = stage.step().control
-        assert (given.backoff_seconds, given.skip_cadence_emit) == (0.5, True)
+        assert (given.backoff_seconds, given.skip_cadence_emit, given.record_metrics) == (0.5, True, True)
 
     def test_may_warn_and_ask_for_the_end(self) -> None:
         stage = Stage(
