@@ -45,8 +45,9 @@ def environment_named(job: Path | None) -> "JobEnvironment":
     spec = load_job(job)
     directory = RunDirectory(runs_dir() / spec.run_id)
     lock = directory.read_lock()
-    if directory.record.exists() and RunRecord.read(directory.record).spec().environment != spec.environment:
-        lock = None  # the run of that name has another environment
+    known = lock is not None and directory.record.exists()
+    if known and RunRecord.read(directory.record).spec().environment != spec.environment:
+        lock = None  # the run of that name has another one
     return environment_of(spec, discover(), lock=lock, tell=tell_aside)
 
 

@@ -382,7 +382,7 @@ class Child:
         """Copy what the child writes on its standard error to that of this process."""
         with stream:
             while part := stream.readline(_LONGEST_LINE):
-                with suppress(OSError):  # it would be held up, or ended, by a pipe that it writes into and is not read
+                with suppress(OSError):  # the child writes on, and must be read on, whatever becomes of its words
                     os.write(_STANDARD_ERROR, part)
                 if text := part.decode(errors="replace").strip():
                     self._last_lines.append(text)

@@ -96,7 +96,7 @@ class EnvironmentCache:
         logs.mkdir(parents=True, exist_ok=True)
         for old in sorted(logs.iterdir())[: -most_kept()]:
             old.unlink(missing_ok=True)
-        return logs / f"{time.strftime('%Y%m%d-%H%M%S')}.{os.getpid()}.log"
+        return logs / f"{time.strftime('%Y%m%d-%H%M%S')}.{secrets.token_hex(4)}.log"
 
     def get(self, key: str, build: Callable[[Path], dict[str, Any]], *, wait: Callable[[], object]) -> Path:
         """The folder of an environment, which this process uses until it ends.

@@ -98,7 +98,7 @@ class Uv:
                 f"uv cannot be started: {error}", hint="pip install --force-reinstall uv"
             ) from error
         assert process.stderr is not None
-        with self.log.open("a") as log, _ended_with(process):
+        with _ended_with(process), self.log.open("a") as log:
             log.write(f"$ uv {shlex.join(map(str, arguments))}\n")
             for line in _lines(process.stderr):
                 if line is None:

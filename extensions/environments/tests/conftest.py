@@ -7,14 +7,18 @@ network; those of trainers are made by the tests. uv, virtual environments and w
 import json
 import os
 import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import orjson
 import pytest
 from command_line import COMMAND, Said
 from package_index import Index, linked_index
+
+_OLD: Final = "20.0.0"
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +63,30 @@ class Workplace:
     def output(self, run_id: str, attempt: int = 1) -> str:
         """What the worker has written."""
         return (self.run_directory(run_id) / "logs" / f"rank-0.attempt-{attempt}.log").read_text()
+
+
+@pytest.fixture(scope="session")
+def _old_pyarrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real wheel, from the package registry that pip here is configured for."""
+    folder = tmp_path_factory.mktemp("pyarrow")
+    asked = ["download", "--quiet", "--no-deps", "--only-binary=:all:", f"pyarrow=={_OLD}", "--dest", str(folder)]
+    subprocess.run([sys.executable, "-m", "pip", *asked], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+@pytest.fixture
+def pyarrows(workplace: "Workplace", _old_pyarrow: Path) -> dict[str, str]:
+    """Two versions of pyarrow that the index has, ``old`` and ``new``: that of here."""
+    page = workplace.index.path / "pyarrow"
+    wheels = [*page.resolve().glob("*.whl"), _old_pyarrow]
+    page.unlink()
+    page.mkdir()
+    for wheel in wheels:
+        (page / wheel.name).symlink_to(wheel)
+    links = "".join(f'<a href="{one.name}">{one.name}</a>' for one in wheels)
+    (page / "index.html").write_text(f"<!DOCTYPE html>{links}")
+    return {"old": _OLD, "new": version("pyarrow")}
 
 
 @pytest.fixture

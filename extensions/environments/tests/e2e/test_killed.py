@@ -4,22 +4,18 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import textwrap
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from fork_server import hostcore
 from waiting import wait_until
 
 from hostcore_builtin_plugins.processes import children
 
-OLD = "20.0.0"
 KILLS = 20
 STEPS = 10 * KILLS
 #: Its losses depend on all rows before, in their order, and on the random generator that the host keeps.
@@ -52,16 +48,6 @@ TRAINER = """
 """
 
 
-@pytest.fixture(scope="module")
-def old_pyarrow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real wheel, from the package registry that pip here is configured for."""
-    folder = tmp_path_factory.mktemp("pyarrow")
-    asked = ["download", "--quiet", "--no-deps", "--only-binary=:all:", f"pyarrow=={OLD}", "--dest", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", *asked], check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
-
-
 def metrics(workplace: Any, run_id: str) -> list[tuple[int, float]]:
     """Step and loss of every event, of all attempts."""
     log = workplace.run_directory(run_id) / "logs/events.jsonl"
@@ -74,22 +60,12 @@ def start(workplace: Any, job: Path) -> "subprocess.Popen[Any]":
     return hostcore(["run", job.name], cwd=workplace.path, env=workplace.environment, stdout=-1, stderr=-2, text=True)
 
 
-def test_both_are_killed_again_and_again_and_lose_nothing(workplace: Any, old_pyarrow: Path) -> None:
-    here = version("pyarrow")
-    page = workplace.index.path / "pyarrow"
-    links = [*page.resolve().glob("*.whl"), old_pyarrow]
-    page.unlink()
-    page.mkdir()
-    for wheel in links:
-        (page / wheel.name).symlink_to(wheel)
-    (page / "index.html").write_text(
-        "<!DOCTYPE html>" + "".join(f'<a href="{one.name}">{one.name}</a>' for one in links)
-    )
+def test_both_are_killed_again_and_again_and_lose_nothing(workplace: Any, pyarrows: dict[str, str]) -> None:
     chance = random.Random(3)
     rows = pa.table({"x": [chance.gauss(0, 1) for _ in range(400)]})
     pq.write_table(rows, workplace.path / "rows.parquet", row_group_size=50)
     jobs: dict[str, Path] = {}
-    for name, wanted in (("old", OLD), ("new", here)):
+    for name, wanted in pyarrows.items():
         own = f"{name}-arrow"
         workplace.index.publish(own, trainer=own, requires=[f"pyarrow=={wanted}"], source=textwrap.dedent(TRAINER))
         keys = {

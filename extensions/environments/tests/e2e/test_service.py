@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,40 @@ from package_index import Index
 from waiting import wait_until
 
 TOKEN = "token-of-the-tests"
-JOB = {"trainer": "of-its-own", "max_steps": 4, "device": "cpu", "terminal": False}
+JOB: dict[str, Any] = {"trainer": "of-its-own", "max_steps": 4, "device": "cpu", "terminal": False}
+
+
+#: Goes on once the other one is there, so that neither ends unless both run at the same time.
+SIDE_BY_SIDE = """
+    import pathlib, time
+    import pyarrow
+    from hostcore_hookspecs import StepResult
+
+    class Trainer:
+        def setup(self):
+            place = pathlib.Path({place!r})
+            (place / pyarrow.__version__).touch()
+            due = time.monotonic() + 600
+            while len(list(place.iterdir())) < 2:
+                assert time.monotonic() < due, "the other one does not come"
+                time.sleep(0.05)
+            print("pyarrow", pyarrow.__version__, flush=True)
+
+        def configure(self):
+            return {{}}
+
+        def prepare_batch(self, raw_batch, state):
+            return raw_batch
+
+        def train_step(self, prepared_batch, state):
+            return StepResult(metrics={{"loss": 0.5}})
+
+        def state_dict(self, state):
+            return {{}}
+
+        def load_state_dict(self, state, payload):
+            pass
+"""
 
 
 @pytest.fixture
@@ -25,7 +59,7 @@ def service(workplace: Any) -> Iterator[str]:
     more = Index(workplace.path / "more")
     more.path.mkdir()
     more.publish("of-its-own", version="2.0", trainer="of-its-own", step=100)
-    operator.write_text(f'[http]\nrequirements = ["of-its-own"]\nindexes = ["{more.path.as_uri()}"]\n')
+    operator.write_text(f'[http]\nrequirements = ["of-its-own", "*-arrow"]\nindexes = ["{more.path.as_uri()}"]\n')
     own = {
         "TRAINER_API_TOKEN": TOKEN,
         "HOSTCORE_CONFIG": str(operator),
@@ -44,8 +78,8 @@ def service(workplace: Any) -> Iterator[str]:
         process.terminate()
 
 
-def post(service: str, run_id: str, requirement: str, **environment: Any) -> Any:
-    job = {**JOB, "run_id": run_id, "environment": {"requirements": [requirement], **environment}}
+def post(service: str, run_id: str, requirement: str, *, trainer: str = JOB["trainer"], **environment: Any) -> Any:
+    job = {**JOB, "trainer": trainer, "run_id": run_id, "environment": {"requirements": [requirement], **environment}}
     headers = {"X-TRAINER-TOKEN": TOKEN, "Content-Type": "application/json"}
     return urllib3.request("POST", f"{service}/v1/jobs", body=json.dumps(job), headers=headers)
 
@@ -75,3 +109,21 @@ def test_the_operator_says_which_indexes(workplace: Any, service: str) -> None:
     refused = post(service, "refused", "of-its-own", indexes=[f"{index}/other"])
     assert refused.status >= 400
     assert "the index is not one that the operator allows" in refused.data.decode()
+
+
+def test_trainers_that_exclude_each_other_run_side_by_side_from_one_service(
+    workplace: Any, service: str, pyarrows: dict[str, str]
+) -> None:
+    place = workplace.path / "there"
+    place.mkdir()
+    source = textwrap.dedent(SIDE_BY_SIDE).format(place=str(place))
+    for name, version in pyarrows.items():
+        own = f"{name}-arrow"
+        workplace.index.publish(own, trainer=own, requires=[f"pyarrow=={version}"], source=source)
+        taken = post(service, name, own, trainer=own)
+        assert taken.status == 201, taken.data
+    for name, version in pyarrows.items():
+        result = workplace.run_directory(name) / "result.json"
+        wait_until(result.exists, f"the end of {name}", seconds=900)  # of two builds, and of two runs at once
+        assert json.loads(result.read_bytes())["status"] == "succeeded"
+        assert f"pyarrow {version}" in workplace.output(name)

@@ -148,6 +148,16 @@ def test_it_ends_where_what_it_does_is_not_needed_any_more(
     assert children(os.getpid()) == before
 
 
+def test_it_ends_where_its_words_cannot_be_kept(uv: Uv, silent_index: threading.Event) -> None:
+    before = children(os.getpid())
+    wanted = uv.folder / "requirements.in"
+    wanted.write_text("left-pad")
+    with pytest.raises(IsADirectoryError):
+        attrs.evolve(uv, log=uv.folder)("pip", "compile", "--output-file", uv.folder / "out", wanted)
+    assert not silent_index.is_set()
+    assert children(os.getpid()) == before
+
+
 def test_what_is_under_way_is_told_with_its_size() -> None:
     said = ["Downloading torch (195.1MiB)", "Downloading numpy (16.2MiB)", "   Building mine==1.0", " Downloaded numpy"]
     assert _under_way(said) == "downloading torch (195.1MiB), building mine==1.0"
