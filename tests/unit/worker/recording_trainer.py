@@ -26,6 +26,7 @@ class Trainer:
         raise_at: int = 0
         raise_in: str = ""
         skip_at: tuple[int, ...] = ()
+        record_at: tuple[int, ...] = ()
 
     def setup(self, ctx: Any) -> None:
         CALLS.append("setup")
@@ -53,7 +54,8 @@ class Trainer:
             raise ValueError(f"step {step} went wrong")
         if step in self._hyperparams.stop_at:
             ctx.request_stop("it is enough")
-        control = StepControl(skip_cadence_emit=True) if step in self._hyperparams.skip_at else None
+        skipped, wished = step in self._hyperparams.skip_at, step in self._hyperparams.record_at
+        control = StepControl(skip_cadence_emit=skipped, record_metrics=wished) if skipped or wished else None
         return StepResult(metrics={"loss": float(step)}, control=control)
 
     def state_dict(self, state: dict[str, Any]) -> dict[str, object]:

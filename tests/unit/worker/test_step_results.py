@@ -145,6 +145,13 @@ class TestWishes:
         assert list(outcome.losses) == [1, 3]
         assert [event.step for event in outcome.of("checkpoint_saved")] == [2, 4]
 
+    def test_to_record_add_steps_between_the_cadence(self, run: Callable) -> None:
+        wishes = {"record_at": [2, 3]}
+        assert list(run(max_steps=5, metric_every=4, hyperparams=wishes).losses) == [2, 3, 4, 5]
+
+    def test_to_record_do_nothing_where_a_job_wants_no_metrics(self, run: Callable) -> None:
+        assert not run(max_steps=3, metric_every=0, hyperparams={"record_at": [2]}).losses
+
     def test_to_back_off_are_followed(self, step: Callable) -> None:
         assert step("short backoff", max_steps=3).result.step == 3
 
