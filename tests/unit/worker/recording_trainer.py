@@ -54,8 +54,8 @@ class Trainer:
             raise ValueError(f"step {step} went wrong")
         if step in self._hyperparams.stop_at:
             ctx.request_stop("it is enough")
-        skips, records = step in self._hyperparams.skip_at, step in self._hyperparams.record_at
-        control = StepControl(skip_cadence_emit=skips, record_metrics=records) if skips or records else None
+        skipped, wished = step in self._hyperparams.skip_at, step in self._hyperparams.record_at
+        control = StepControl(skip_cadence_emit=skipped, record_metrics=wished) if skipped or wished else None
         return StepResult(metrics={"loss": float(step)}, control=control)
 
     def state_dict(self, state: dict[str, Any]) -> dict[str, object]:

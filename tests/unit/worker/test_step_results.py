@@ -145,16 +145,17 @@ class TestWishes:
         assert list(outcome.losses) == [1, 3]
         assert [event.step for event in outcome.of("checkpoint_saved")] == [2, 4]
 
-    def test_to_record_come_beside_the_cadence(self, run: Callable) -> None:
-        assert list(run(max_steps=6, metric_every=4, hyperparams={"record_at": [2, 4]}).losses) == [2, 4, 6]
+    def test_to_record_add_steps_between_the_cadence(self, run: Callable) -> None:
+        wishes = {"record_at": [2, 3]}
+        assert list(run(max_steps=5, metric_every=4, hyperparams=wishes).losses) == [2, 3, 4, 5]
 
-    def test_to_record_have_no_effect_in_a_job_without_metrics(self, run: Callable) -> None:
-        assert list(run(max_steps=2, metric_every=0, hyperparams={"record_at": [1]}).losses) == []
+    def test_to_record_do_nothing_where_a_job_wants_no_metrics(self, run: Callable) -> None:
+        assert not run(max_steps=3, metric_every=0, hyperparams={"record_at": [2]}).losses
 
     def test_to_back_off_are_followed(self, step: Callable) -> None:
         assert step("short backoff", max_steps=3).result.step == 3
 
-    def test_to_back_off_end_when_a_stop_is_asked_for(self, step: Callable) -> None:
+    def test_to_back_off_end_when_somebody_asks_to_stop(self, step: Callable) -> None:
         """The trainer asks for an hour."""
         outcome = step("backoff", max_steps=3, callbacks=["recording_trainer:StopFromAnotherThread"])
         assert (outcome.result.step, outcome.result.reason) == (1, "called off")

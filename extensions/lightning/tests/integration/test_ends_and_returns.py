@@ -12,6 +12,7 @@ from lit_watch import WATCHED, Watch
 
 from hostcore.checkpoints.state import read_state
 from hostcore.in_process import run as run_here
+from hostcore_hookspecs import HostcoreError
 
 VALIDATION = {"validation": section(40), "validate_every": "epoch"}
 STOPPING = {
@@ -150,9 +151,8 @@ def test_a_validation_that_was_interrupted_moves_no_scheduler_and_no_patience() 
 
 
 def test_two_names_that_are_recorded_as_one_are_an_error() -> None:
-    result = run("user_modules:NamesOneTwice", epochs=1)
-    assert result.status == "failed"
-    assert "'train_loss' and 'loss', and both are recorded as 'train/loss'" in result.error.message
+    with pytest.raises(HostcoreError, match="'train_loss' and 'loss', and both are recorded as 'train/loss'"):
+        run("user_modules:NamesOneTwice", epochs=1)
 
 
 def test_callbacks_are_told_of_an_error() -> None:
