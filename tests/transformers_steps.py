@@ -51,16 +51,8 @@ def rows(task: str) -> dict[str, torch.Tensor]:
     return {"input_ids": input_ids, "attention_mask": mask, "labels": labels}
 
 
-def stepped(
-    tokenizer: Path,
-    settings: Mapping[str, Any],
-    batches: Sequence[Sequence[int]],
-    *,
-    precision: str = "fp32",
-    rank: int = 0,
-    world_size: int = 1,
-) -> dict[str, float]:
-    """Loss and norm of the gradients of one step, from the same new weights each time."""
+def configured(tokenizer: Path, settings: Mapping[str, Any], *, precision: str = "fp32", **keys: Any) -> Any:
+    """The trainer, its state and its context, with the same new weights each time."""
     torch.manual_seed(11)
     hyperparams = Hyperparams(**{"tokenizer": tokenizer, "max_length": 32, "max_grad_norm": 0.0, **settings})
     ctx = StepContext(
@@ -68,16 +60,25 @@ def stepped(
         hyperparams=hyperparams,
         dtype=torch.bfloat16 if precision == "bf16" else torch.float32,
         run_state=RunState(total_steps=1),
-        rank=rank,
-        world_size=world_size,
+        **keys,
     )
     trainer = TransformersTrainer()
-    state = trainer.configure(ctx)
-    data = rows(hyperparams.task)
-    prepared = [
-        trainer.prepare_batch({name: all_[part] for name, all_ in data.items()}, state, ctx) for part in batches
-    ]
-    found = trainer.train_step(prepared[0] if len(prepared) == 1 else prepared, state, ctx).metrics
+    return trainer, trainer.configure(ctx), ctx
+
+
+def prepared(trainer: Any, state: Any, ctx: Any, batches: Sequence[Sequence[int]]) -> list[Any]:
+    """Batches of some of the rows each."""
+    data = rows(ctx.hyperparams.task)
+    cut = [{name: values[part] for name, values in data.items()} for part in batches]
+    return [trainer.prepare_batch(one, state, ctx) for one in cut]
+
+
+def stepped(
+    tokenizer: Path, settings: Mapping[str, Any], batches: Sequence[Sequence[int]], **keys: Any
+) -> dict[str, float]:
+    """Loss and norm of the gradients of one step."""
+    trainer, state, ctx = configured(tokenizer, settings, **keys)
+    found = trainer.train_step(prepared(trainer, state, ctx, batches), state, ctx).metrics
     return {name: float(found[name]) for name in ("loss", "grad_norm")}
 
 

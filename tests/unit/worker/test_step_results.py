@@ -155,7 +155,7 @@ class TestWishes:
     def test_to_back_off_are_followed(self, step: Callable) -> None:
         assert step("short backoff", max_steps=3).result.step == 3
 
-    def test_to_back_off_end_when_somebody_asks_to_stop(self, step: Callable) -> None:
+    def test_to_back_off_end_when_a_stop_is_asked_for(self, step: Callable) -> None:
         """The trainer asks for an hour."""
         outcome = step("backoff", max_steps=3, callbacks=["recording_trainer:StopFromAnotherThread"])
         assert (outcome.result.step, outcome.result.reason) == (1, "called off")

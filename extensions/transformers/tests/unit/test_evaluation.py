@@ -8,21 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers_steps import MODELS, rows
+from transformers_steps import MODELS, configured, prepared, rows
 
-from hostcore_hookspecs import InvalidData, Job, RunState, StepContext
-from hostcore_transformers.hyperparams import Hyperparams
-from hostcore_transformers.trainer import TransformersTrainer
+from hostcore_hookspecs import InvalidData
 
 
 @pytest.fixture
 def validation(tokenizer_folder: Path, request: pytest.FixtureRequest) -> Any:
     """The trainer, its state and a context within a validation of the model that the test asks for."""
-    torch.manual_seed(11)
-    hyperparams = Hyperparams(tokenizer=tokenizer_folder, max_length=32, **MODELS[request.param])
-    ctx = StepContext(job=Job(max_steps=1), hyperparams=hyperparams, run_state=RunState(total_steps=1))
-    trainer = TransformersTrainer()
-    state = trainer.configure(ctx)
+    trainer, state, ctx = configured(tokenizer_folder, MODELS[request.param])
     state.model.eval()
     ctx.split = "validation"
     return trainer, state, ctx
@@ -31,11 +25,7 @@ def validation(tokenizer_folder: Path, request: pytest.FixtureRequest) -> Any:
 def scored(validation: Any, batches: list[list[int]]) -> Any:
     """The mean loss, as the host computes it, and what the trainer finds at the end."""
     trainer, state, ctx = validation
-    data = rows(trainer.settings(ctx).task)
-    results = []
-    for part in batches:
-        prepared = trainer.prepare_batch({name: values[part] for name, values in data.items()}, state, ctx)
-        results.append(trainer.validate_step(prepared, state, ctx))
+    results = [trainer.validate_step(one, state, ctx) for one in prepared(trainer, state, ctx, batches)]
     weights = [one.weight for one in results]
     losses = [float(one.metrics["loss"]) for one in results]
     mean = sum(w * loss for w, loss in zip(weights, losses, strict=True)) / max(sum(weights), 1)

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 from transformers.loss import loss_utils
-from transformers_steps import CUT, MODELS, WHOLE, rows, stepped
+from transformers_steps import CUT, MODELS, WHOLE, configured, prepared, rows, stepped
 
 from hostcore_transformers.loss import nothing_predicted, predictions, summed_loss
 
@@ -61,3 +63,25 @@ def test_gradient_checkpointing_changes_no_bit(tokenizer_folder: Path, precision
 def test_a_step_that_predicts_nothing_changes_nothing(tokenizer_folder: Path) -> None:
     found: Any = stepped(tokenizer_folder, MODELS["bert-masked"], [[6]])
     assert found == {"loss": 0.0, "grad_norm": 0.0}
+
+
+def test_gradients_of_accumulated_batches_are_averaged_over_the_ranks_once(
+    tokenizer_folder: Path, tmp_path: Path
+) -> None:
+    trainer, state, ctx = configured(tokenizer_folder, MODELS["llama"])
+    averaged = []
+
+    def average(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        averaged.append(bucket.index())
+        done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        state.model = DistributedDataParallel(state.model)
+        state.model.register_comm_hook(None, average)
+        trainer.train_step(prepared(trainer, state, ctx, CUT), state, ctx)
+    finally:
+        dist.destroy_process_group()
+    assert len(averaged) == len(set(averaged)) > 0
