@@ -29,6 +29,8 @@ from waiting import wait_until
 KILLS = points(5, long=50)
 STEPS = 12 * KILLS
 KEEP = 3
+#: Seconds. Beside the builds of others, an import of lightning has taken ten minutes.
+PATIENCE = 1800
 
 
 def _words(folder: Path) -> None:
@@ -169,13 +171,13 @@ def begun(ledger: Ledger) -> int:
 
 def wait(process: "subprocess.Popen[Any]") -> int:
     """For its end, however slow the machine is."""
-    return process.wait(timeout=1800)
+    return process.wait(timeout=PATIENCE)
 
 
 def unharmed(training: Training) -> Unharmed:
     began, ledger = time.monotonic(), training.ledger("unharmed")
     started = training.start("unharmed", cold)
-    wait_until(lambda: begun(ledger) or started.process.poll() is not None, "the training to begin")
+    wait_until(lambda: begun(ledger) or started.process.poll() is not None, "the training to begin", seconds=PATIENCE)
     trains = time.monotonic()
     assert wait(started.process) == 0, started.printed
     return Unharmed(
@@ -208,7 +210,8 @@ def kill_until_it_ends(
     """Start a run again and again, and kill it each time, some times or until it comes to its end.
 
     Of three kills, one comes at any instant of the start of a new interpreter, which is seconds until it has imported
-    everything; two while it trains, validates and writes checkpoints.
+    everything; there all processes are killed, since a command replaces a worker that dies before it has its job. Two
+    come while it trains, validates and writes checkpoints.
     """
     counts, ledger = Counter[str](runs=1), training.ledger(run_id)
     victims = itertools.cycle(["worker", "command", "all"])
@@ -219,12 +222,13 @@ def kill_until_it_ends(
         if part == "start":
             time.sleep(next(when) * whole.seconds_to_start)
         else:
-            wait_until(lambda: begun(ledger) > before or started.process.poll() is not None, "some steps")  # noqa: B023
-            time.sleep(next(when) * whole.seconds_to_train / KILLS)
+            trains = lambda: begun(ledger) > before or started.process.poll() is not None  # noqa: B023, E731
+            wait_until(trains, "the training to go on", seconds=PATIENCE)
+            time.sleep(1.5 * next(when) * whole.seconds_to_train / KILLS)  # so that kills reach into the second half
         if started.process.poll() is not None:
             assert started.process.returncode == 0, started.printed
             break
-        victim = kill(started, next(victims))
+        victim = kill(started, "all" if part == "start" else next(victims))
         counts.update({"kills": 1, f"of {victim}": 1, "in training" if begun(ledger) > before else "in the start": 1})
         counts["inside a commit"] += any("attempt-" in name for name in ledger.hidden)
         ledger.check_checkpoints(keep=KEEP)
