@@ -255,6 +255,7 @@ class TestStopping:
         assert (result.error.type, result.error.rank) == ("Stalled", None)
         for rank in range(2):
             assert f"rank {rank}:\nthe stack of rank {rank}" in result.error.traceback
+        assert "one that alone has called ctx.request_best or ctx.request_restore" in result.error.hint
 
 
 def _words(asked: Asked) -> dict[str, str]:
