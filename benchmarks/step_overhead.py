@@ -5,8 +5,9 @@ bare loop take turns, so that a drift of the machine's speed hits both alike; a 
 the mean of the two bare ones beside it. Processes of all ways are interleaved over rounds; the median stretch of each
 process is taken, and the median of these printed. Beside wall time stands what it is made of: processor time of the
 loop's thread, of the worker's other threads, and of the process that started it; how often the thread waited or lost
-its core, page faults, garbage collections. Ratios are to ignite in the same round. Peers are measured if they are
-installed in this environment; ``step_instructions.py`` counts where a machine is too busy for times:
+its core, page faults, garbage collections, blocks of Python's memory that it keeps. Ratios are to ignite in the same
+round. Peers are measured if they are installed in this environment; ``step_instructions.py`` counts where a machine is
+too busy for times:
 
     pip install lightning pytorch-ignite
     python benchmarks/step_overhead.py [--steps 10000] [--rounds 5] [--only hostcore,ignite] [--json FILE]
@@ -54,6 +55,7 @@ TAKEN = {
     "preempted": "core lost",
     "faults": "page faults",
     "collections": "collections",
+    "blocks": "blocks of memory kept",
 }
 
 
@@ -69,6 +71,7 @@ def taken() -> dict[str, float]:
         "preempted": usage.ru_nivcsw * 1e3,
         "faults": usage.ru_minflt * 1e3,
         "collections": sum(one["collections"] for one in gc.get_stats()) * 1e3,
+        "blocks": sys.getallocatedblocks() * 1e3,
         "wall": time.perf_counter() * 1e6,
     }
 

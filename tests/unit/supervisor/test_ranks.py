@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from actors import GONE, SUMMARY, Actor, staged
 from hostcore.errors import Errors
 from hostcore.events.reader import read_events
 from hostcore.events.writer import RankLog
+from hostcore.in_process import SeveralRanks, require_one_rank
 from hostcore.plugins.errors import as_content
 from hostcore.runs.control import request_cancel
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Journal
+from hostcore.supervisor.evaluate import OneOfSeveral, evaluate
 from hostcore.supervisor.interrupts import Asked
 from hostcore.supervisor.plan import RunPlan
 from hostcore.verification.log_checks import check_log
@@ -252,6 +255,7 @@ class TestStopping:
         assert (result.error.type, result.error.rank) == ("Stalled", None)
         for rank in range(2):
             assert f"rank {rank}:\nthe stack of rank {rank}" in result.error.traceback
+        assert "one that alone has called ctx.request_best or ctx.request_restore" in result.error.hint
 
 
 def _words(asked: Asked) -> dict[str, str]:
@@ -317,3 +321,20 @@ def test_a_single_rank_is_called_the_worker(plan: Callable) -> None:
         alone.exit(3)
         result = stage.result()
     assert result.error.message.startswith("the worker exited with code 3")
+
+
+def test_several_ranks_are_no_run_of_one_process(plan: Callable[..., RunPlan]) -> None:
+    require_one_rank(plan())
+    with pytest.raises(SeveralRanks) as caught:
+        require_one_rank(plan(devices=["cpu", "cpu"]))
+    assert caught.value.code == "run.one_process"
+
+
+def test_one_of_several_ranks_evaluates_nothing(plan: Callable[..., RunPlan], monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = plan()
+    variables = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(OneOfSeveral, match="this process is rank 1 of 2") as caught:
+        evaluate(alone, None, Path("no-checkpoint"), relay=print, tell=print)
+    assert caught.value.code == "environment.ranks"

@@ -7,7 +7,14 @@ import pytest
 import torch
 
 from hostcore.worker import randomness
-from hostcore.worker.devices import DeviceUnavailable, available_devices, checked_device, name_of_device
+from hostcore.worker.devices import (
+    DeviceUnavailable,
+    PrecisionUnavailable,
+    available_devices,
+    check_precision,
+    checked_device,
+    name_of_device,
+)
 from hostcore.worker.feed.feed import MockFeed
 from hostcore.worker.metrics import HISTORY_POINTS, Meter
 from hostcore.worker.progress import Progress
@@ -136,3 +143,11 @@ class TestDevices:
         assert name_of_device("cuda:1", []) == "cuda:1"
         with pytest.raises(DeviceUnavailable, match="no device 'cuda:3' here"):
             checked_device("cuda:3", ("cpu",), held=held)
+
+
+def test_a_device_that_does_not_compute_in_a_precision_is_an_error_at_that_key() -> None:
+    check_precision("fp32", "meta")
+    check_precision("bf16", "cpu")
+    with pytest.raises(PrecisionUnavailable, match="the device meta does not compute in bf16") as caught:
+        check_precision("bf16", "meta")
+    assert (caught.value.code, caught.value.pointer) == ("precision.unavailable", "/precision")
