@@ -5,6 +5,7 @@ Such a module takes its whole configuration as one argument: ``def __init__(self
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final
@@ -120,9 +121,7 @@ def _configuration(written: NemoHyperparams) -> Any:
     }
     whole = _merged(_merged(_read(written.config_path), own), written.cfg)
     if find_spec("omegaconf") is not None:
-        from omegaconf import OmegaConf
-
-        return OmegaConf.create(whole)
+        return import_module("omegaconf").OmegaConf.create(whole)
     from lightning.fabric.utilities.data import AttributeDict
 
     def with_attributes(value: Any) -> Any:
