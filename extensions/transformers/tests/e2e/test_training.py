@@ -1,7 +1,6 @@
 """Tasks, adapters, packing, several ranks; and that a run which was killed is the run which was not."""
 
 import math
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,27 @@ def same_weights(one: Path, other: Path) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
+KILL_ONCE = """
+import os, pathlib, signal, time
+
+class KillOnce:
+    def on_batch_end(self, run_state, ctx):
+        mark = pathlib.Path(ctx.run_dir, "killed")
+        if run_state.step == 6 and ctx.rank == 0 and not mark.exists():
+            while not pathlib.Path(ctx.run_dir, "checkpoints/step-000004.json").exists():
+                time.sleep(0.01)  # it is written in the background
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def killed_and_started_again(workshop: Any, name: str, hyperparams: Any, **keys: Any) -> Any:
-    """The run, killed after its fourth step, and begun anew with the same command."""
-    process = workshop.start(name, hyperparams, **keys)
-    while not (workshop.path / "runs" / name / "checkpoints/step-000004.json").exists():
-        assert process.poll() is None, process.communicate()
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return workshop.done(name, hyperparams, **keys)
+    """The run, whose first rank is killed at its sixth step; it goes on from the checkpoint of the fourth."""
+    (workshop.path / "kill_once.py").write_text(KILL_ONCE)
+    keys |= {"callbacks": [{"use": "kill_once:KillOnce"}], "max_restarts": 1}
+    again = workshop.done(name, hyperparams, **keys)
+    assert [one["step"] for one in again.events if one["event"] == "run_resumed"] == [4]
+    return again
 
 
 @pytest.mark.parametrize("way", WAYS)
