@@ -175,7 +175,8 @@ def test_without_uv_it_is_said_how_to_get_it(uv: Uv, monkeypatch: pytest.MonkeyP
         assert failed.value.hint == "pip install --force-reinstall uv"
 
 
-def test_its_steps_are_told(uv: Uv, told: list[str]) -> None:
+def test_its_steps_are_told(uv: Uv, told: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uv_module, "QUIET_SECONDS", 600.0)  # it may be silent for long on a busy machine
     wanted = uv.folder / "requirements.in"
     wanted.write_text("")
     uv("pip", "compile", "--output-file", uv.folder / "out", wanted)
