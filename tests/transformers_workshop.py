@@ -135,7 +135,7 @@ class Workshop:
 
     def run(self, name: str, hyperparams: Mapping[str, Any], **keys: Any) -> Finished:
         process = self.start(name, hyperparams, **keys)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=600)
         return Finished(process.returncode, output, self.path / "runs" / name)
 
     def done(self, name: str, hyperparams: Mapping[str, Any], **keys: Any) -> Finished:
@@ -145,7 +145,7 @@ class Workshop:
 
     def command(self, *arguments: str) -> tuple[int, str]:
         process = self._command(*arguments)
-        output, _ = process.communicate(timeout=300)
+        output, _ = process.communicate(timeout=900)
         return process.returncode, output
 
     def _command(self, *arguments: str) -> "subprocess.Popen[str]":

@@ -97,7 +97,7 @@ def test_both_are_killed_again_and_again_and_lose_nothing(workplace: Any, pyarro
                 for worker in workers:
                     os.kill(worker, signal.SIGKILL)
                 kills[name] += bool(workers)
-            said, _ = run.communicate(timeout=300)
+            said, _ = run.communicate(timeout=900)
             if run.returncode == 0:
                 del running[name]
                 continue
