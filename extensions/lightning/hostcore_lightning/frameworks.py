@@ -14,7 +14,8 @@ import attrs
 import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt
-from ruamel.yaml import YAML, YAMLError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
 
 from hostcore_hookspecs import DataContext, ImportPath, InvalidData, InvalidSettings, StepContext
 from hostcore_lightning import settings
