@@ -81,7 +81,7 @@ class Loaders:
         self._drawn: dict[str, tuple[int, npt.NDArray[np.int64]]] = {}
 
     def prepare(self, cache_dir: str = "") -> None:
-        """Call ``prepare_data``.
+        """Call ``prepare_data``, as Lightning does: of the data module, and of the module behind it.
 
         :param cache_dir: Where the processes of this machine see to it that one of them does that; empty: no other
             process could.
@@ -89,9 +89,15 @@ class Loaders:
         with seeded(self._seed):
             if cache_dir:
                 folder = Path(cache_dir) / "lightning"
-                prepare_once(self.owner.prepare_data, folder, self._hyperparams, several=self._several)
+                prepare_once(self._prepare, folder, self._hyperparams, several=self._several)
             else:
-                self.owner.prepare_data()
+                self._prepare()
+
+    def _prepare(self) -> None:
+        self.owner.prepare_data()
+        if self.datamodule is not None and overrides(self._module_class, "prepare_data", LightningModule):
+            given = self._hyperparams  # a module of its own, as it is of no use behind this
+            made(given.module, given.init, LightningModule, pointer="/module").prepare_data()
 
     def sections(self) -> dict[str, dict[str, Any]]:
         """The sections of a job that say the same: ``dataset``, and ``validation`` and ``test`` if there are any."""

@@ -440,6 +440,14 @@ class Downloads(Data):
             file.write("once\n")
 
 
+class DownloadingModule(Classifier):
+    """Writes down, in the present folder, whenever it prepares its data."""
+
+    def prepare_data(self) -> None:
+        with Path("prepared.txt").open("a") as file:
+            file.write("module\n")
+
+
 class Synced(Classifier):
     """Logs over all ranks."""
 

@@ -192,6 +192,12 @@ def test_data_is_prepared_once_by_the_ranks_of_a_machine(tmp_path: Path, monkeyp
     assert [prepare() for _ in range(2)] == [3, 4]
 
 
+def test_a_module_prepares_its_data_behind_the_data_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    LightningTrainer().data_sections(named("DownloadingModule", "Downloads"), DataContext())
+    assert (tmp_path / "prepared.txt").read_text().split() == ["once", "module"]
+
+
 def test_a_wait_for_another_process_is_told_and_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     given = named(data="Downloads")
 
