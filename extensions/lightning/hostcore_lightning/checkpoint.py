@@ -3,6 +3,7 @@
 import argparse
 import pickle
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lightning.pytorch.trainer.call import (
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.fit import Fit
 from hostcore_lightning.metric_states import (
+    copied,
     load_metric_states,
     load_result_states,
     metric_states,
@@ -56,15 +58,17 @@ def captured(fit: Fit) -> dict[str, Any]:
 def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
     """Go on from what :func:`captured` returned.
 
-    Within an attempt, which a component may ask for, only what is learned goes back: the module, its optimizers and
-    schedulers, and the callbacks. Step, epoch and the place in it go on, as in the host.
+    Within an attempt, which a component may ask for, all of it goes back, but for the data module; with the next batch,
+    step, epoch and the place in it are again those that were reached, as in the host.
     """
     view: Any = fit.view
     starts, beside = not fit.started, checkpoint["hostcore"]
+    fit.leave_evaluation()
+    fit.go_on()
     if starts and view.datamodule is not None:
         view.datamodule.load_state_dict(checkpoint.get(type(view.datamodule).__qualname__, {}))
-    if starts:
-        view.current_epoch, view.global_step = checkpoint["epoch"], checkpoint["global_step"]
+    reached = None if starts else copied(_place(fit))
+    view.current_epoch, view.global_step = checkpoint["epoch"], checkpoint["global_step"]
     _call_lightning_module_hook(view, "on_load_checkpoint", checkpoint)
     fit.module.load_state_dict(checkpoint["state_dict"], strict=fit.module.strict_loading)
     _call_callbacks_on_load_checkpoint(view, checkpoint)
@@ -79,8 +83,15 @@ def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
     for config, state in zip(view.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
     _restore_parameters(fit, beside)
-    if starts:
-        _restore_place(fit, beside)
+    own = beside["ranks"][view.global_rank] if len(beside["ranks"]) == view.world_size else None
+    if own is None and view.is_global_zero:
+        fit.ctx.warn("metrics of the present epoch begin anew: they were added up on another number of ranks")
+    _restore_place(fit, beside, own)
+    if reached is not None:
+        fit.place_reached = partial(_reach, fit, reached)
+    elif beside["stopped"] and beside["stopped"] == fit.ctx.job.run_id:
+        # The test that follows was interrupted: it is made again, and nothing is trained on top of what came last.
+        fit.ended = view.should_stop = True
 
 
 def load_weights(module: LightningModule, path: str) -> None:
@@ -130,15 +141,31 @@ def export(fit: Fit, folder: Path) -> dict[str, str]:
 
 
 def _beside(fit: Fit) -> dict[str, Any]:
-    connector, state = fit.view._logger_connector, fit.ctx.run_state
-    own = {"metrics": metric_states(fit.module), "results": result_states(fit.view._results)}
+    state, place = fit.ctx.run_state, _place(fit)
+    own = place.pop("own")
     if fit.view.world_size > 1:  # each rank adds up what it has seen
         ranks: list[Any] = [None] * fit.view.world_size
         dist.all_gather_object(ranks, on_device("cpu", own))
     else:
         ranks = [own]
+    del place["epoch"], place["global_step"]  # Lightning's checkpoints have them above
     return {
         "ranks": ranks,
+        **place,
+        "stopped": fit.ctx.job.run_id if fit.ended and state.step < state.total_steps else "",
+        "frozen": [name for name, one in fit.module.named_parameters() if not one.requires_grad],
+        "running": {name: one.track_running_stats for name, one in _norms(fit.module)},
+        "gradients": _gradients(fit),
+    }
+
+
+def _place(fit: Fit) -> dict[str, Any]:
+    """Where the hooks stand, and what was logged."""
+    view, connector = fit.view, fit.view._logger_connector
+    return {
+        "own": {"metrics": metric_states(fit.module), "results": result_states(view._results)},
+        "epoch": view.current_epoch,
+        "global_step": view.global_step,
         "logged": {
             "callback": dict(connector._callback_metrics),
             "log": dict(connector._logged_metrics),
@@ -146,15 +173,11 @@ def _beside(fit: Fit) -> dict[str, Any]:
         },
         "first_loop_iter": connector._first_loop_iter,
         "current_fx": connector._current_fx,
-        "stopped": fit.ctx.job.run_id if fit.ended and state.step < state.total_steps else "",
         "in_epoch": fit.in_epoch,
         "epoch_is_complete": fit.epoch_is_complete,
         "awaits_validation": fit.awaits_validation,
         "last_index": fit.last_index,
-        "frozen": [name for name, one in fit.module.named_parameters() if not one.requires_grad],
-        "running": {name: one.track_running_stats for name, one in _norms(fit.module)},
         "modes": dict(fit.modes) if fit.modes is not None else fit.modes_now(),
-        "gradients": _gradients(fit),
     }
 
 
@@ -182,22 +205,24 @@ def _restore_parameters(fit: Fit, beside: Mapping[str, Any]) -> None:
     fit.stepped = 0 if beside["gradients"] else 1
 
 
-def _restore_place(fit: Fit, beside: Mapping[str, Any]) -> None:
-    """Where the hooks stand, and what was logged."""
-    view, connector = fit.view, fit.view._logger_connector
-    if len(beside["ranks"]) == view.world_size:
-        own = beside["ranks"][view.global_rank]
+def _restore_place(fit: Fit, place: Mapping[str, Any], own: Mapping[str, Any] | None) -> None:
+    """Stand where :func:`_place` was called.
+
+    :param own: What this rank had added up; None: that is left as it is.
+    """
+    view, connector, logged = fit.view, fit.view._logger_connector, place["logged"]
+    if own is not None:
         load_metric_states(fit.module, own["metrics"])
         load_result_states(view._results, own["results"], fit.module, view.strategy)
-    elif view.is_global_zero:
-        fit.ctx.warn("metrics of the present epoch begin anew: they were added up on another number of ranks")
-    logged = beside["logged"]
     connector._callback_metrics, connector._logged_metrics = dict(logged["callback"]), dict(logged["log"])
     connector._progress_bar_metrics = dict(logged["pbar"])
-    connector._first_loop_iter, connector._current_fx = beside["first_loop_iter"], beside["current_fx"]
-    fit.in_epoch, fit.epoch_is_complete = beside["in_epoch"], beside["epoch_is_complete"]
-    fit.awaits_validation, fit.last_index = beside["awaits_validation"], beside["last_index"]
-    fit.modes = beside["modes"]
-    if beside["stopped"] and beside["stopped"] == fit.ctx.job.run_id:
-        # The test that follows was interrupted: it is made again, and nothing is trained on top of what came last.
-        fit.ended = view.should_stop = True
+    connector._first_loop_iter, connector._current_fx = place["first_loop_iter"], place["current_fx"]
+    fit.in_epoch, fit.epoch_is_complete = place["in_epoch"], place["epoch_is_complete"]
+    fit.awaits_validation, fit.last_index = place["awaits_validation"], place["last_index"]
+    fit.modes = place["modes"]
+
+
+def _reach(fit: Fit, place: Mapping[str, Any]) -> None:
+    """Stand again where the run has come, behind a state that went back."""
+    fit.view.current_epoch, fit.view.global_step = place["epoch"], place["global_step"]
+    _restore_place(fit, place, place["own"])

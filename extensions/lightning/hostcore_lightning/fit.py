@@ -5,7 +5,7 @@ end runs behind its last step, or behind the validation that follows that step, 
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
@@ -72,6 +72,8 @@ class Fit:
     modes: Mapping[str, bool] | None = None
     #: What a validation or a test stands apart from: results, the connector's place in them, states of metrics.
     _apart: tuple[Any, ...] | None = None
+    #: Goes where the run has come: the state went back, and its place with it.
+    place_reached: Callable[[], None] | None = None
     #: Metrics of the epoch before, which an interrupted validation has kept back.
     _late: Mapping[str, Any] = attrs.field(factory=dict)
     #: Whether the hooks that begin a test were called in this attempt.
@@ -82,6 +84,7 @@ class Fit:
 
     def prepared(self, batch: Any) -> Any:
         """A batch on the device, after Lightning's hooks for that; the hooks that come before a batch run here."""
+        self.go_on()
         if self.ctx.split == "train":
             self._before_training_batch()
         elif self.ctx.batch_index == 0:
@@ -119,6 +122,12 @@ class Fit:
         """Whether the host records the metrics of a step for its number."""
         every = self.ctx.job.metric_every
         return bool(every) and (step % every == 0 or step == self.ctx.run_state.total_steps)
+
+    def go_on(self) -> None:
+        """Behind a state that went back: stand again where the run has come."""
+        reach, self.place_reached = self.place_reached, None
+        if reach is not None:
+            reach()
 
     def begin(self) -> None:
         """Call ``on_fit_start``, once: before the states of optimizers are loaded, whose groups it may change."""
@@ -271,6 +280,7 @@ class Fit:
     def tear_down(self) -> None:
         """Call the hooks that end a fit; those of the training unless it was interrupted or has failed."""
         self.leave_evaluation()
+        self.go_on()
         error = sys.exception()
         if error is not None:
             self.view.state.status = TrainerStatus.INTERRUPTED

@@ -76,7 +76,7 @@ def load_result_states(
 @contextmanager
 def kept(module: torch.nn.Module, results: _ResultCollection) -> Iterator[None]:
     """Behind it, the metrics and the results are as they were before."""
-    metrics, values = _copied(metric_states(module)), {key: _copied(_state(one)) for key, one in results.items()}
+    metrics, values = copied(metric_states(module)), {key: copied(_state(one)) for key, one in results.items()}
     before = {key: one.has_reset for key, one in results.items()}
     try:
         yield
@@ -92,8 +92,7 @@ def kept(module: torch.nn.Module, results: _ResultCollection) -> Iterator[None]:
 
 def copied_metric_states(module: torch.nn.Module) -> dict[str, Any]:
     """As :func:`metric_states`, in memory of their own."""
-    copied: dict[str, Any] = _copied(metric_states(module))
-    return copied
+    return {name: copied(one) for name, one in metric_states(module).items()}
 
 
 def _state(metric: Metric) -> dict[str, Any]:
@@ -122,9 +121,10 @@ def on_device(device: Any, value: Any) -> Any:
     return [on_device(device, one) for one in value] if isinstance(value, list) else value
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """A value with its tensors in memory of their own, also within lists and dictionaries."""
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, dict):
-        return {key: _copied(one) for key, one in value.items()}
-    return [_copied(one) for one in value] if isinstance(value, list) else value
+        return {key: copied(one) for key, one in value.items()}
+    return [copied(one) for one in value] if isinstance(value, list) else value
