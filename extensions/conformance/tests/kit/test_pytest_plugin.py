@@ -74,7 +74,7 @@ def run_pytest(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 
