@@ -19,6 +19,8 @@ DISTRIBUTIONS = (
     "hostcore_environments",
     "hostcore_lightning",
     "hostcore_service",
+    "hostcore_sources",
+    "hostcore_sweeps",
     "hostcore_trackers",
     "hostcore_transformers",
 )

@@ -47,6 +47,8 @@ MAY_IMPORT = {
     "hostcore_environments": _HOST,
     "hostcore_lightning": _HOST,
     "hostcore_service": _HOST,
+    "hostcore_sources": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+    "hostcore_sweeps": _HOST,
     "hostcore_trackers": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
     "hostcore_transformers": _HOST,
 }

@@ -1,0 +1,1 @@
+"""Data sources beyond files: Hugging Face datasets, Lance, DuckDB SQL and Delta Lake."""
