@@ -1,14 +1,16 @@
 """The options by which commands change a job, and say where it is run and where the runs are."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import attrs
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+#: The key of what :class:`AddedOptions` have made of a command line, in a context of click.
+_ADDED: Final = "hostcore.cli.job_options"
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +25,18 @@ class JobOptions:
     from_checkpoint: str | None = None
     quiet: bool = False
     weights: str | None = None
+    #: ``KEY=VALUE`` by :class:`AddedOptions`, each with the option that it comes from.
+    added: Mapping[str, str] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
+class AddedOptions:
+    """Options that a distribution adds to the commands that take a job: an entry point in ``hostcore.job_options``."""
+
+    options: Sequence[click.Option]
+    #: From the values of the options, by name, to what they change: ``KEY=VALUE`` as ``--set`` takes it, with the
+    #: option that errors about it name.
+    changes: Callable[[Mapping[str, Any]], Mapping[str, str]]
 
 
 def job_argument(command: F) -> F:
@@ -51,6 +65,7 @@ def set_option(command: F) -> F:
     @functools.wraps(command)
     def with_options(*args: Any, **kwargs: Any) -> Any:
         given = {name: kwargs.pop(name) for name in names if name in kwargs}
+        given["added"] = click.get_current_context().meta.get(_ADDED, {})
         return command(*args, options=JobOptions(**given), **kwargs)
 
     return cast("F", _set(with_options))
@@ -97,14 +112,41 @@ def where_options(command: F) -> F:
 
 
 class JobCommand(click.Command):
-    """A command with the options of a job: for an unknown option that may be a key of the job, it says ``--set``."""
+    """A command with the options of a job, and those that other distributions add, which are looked for when needed.
+
+    For an unknown option that may be a key of the job, it says ``--set``.
+    """
+
+    @functools.cached_property
+    def _added(self) -> "Sequence[AddedOptions]":
+        """What is installed; its options are from now on among those of the command."""
+        from hostcore.plugins.discover import discover
+        from hostcore.plugins.extensions import load_extension
+        from hostcore_hookspecs.kinds import JOB_OPTIONS_GROUP
+
+        found = discover().extensions_of(JOB_OPTIONS_GROUP)
+        added = [load_extension(registered, AddedOptions) for _, registered in sorted(found.items())]
+        self.params += [option for one in added for option in one.options]
+        return added
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The help, with the options that others add."""
+        _ = self._added
+        super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""
         given = list(args)
         try:
-            return super().parse_args(ctx, args)
+            return self._parsed(ctx, args)
         except click.NoSuchOption as error:
+            if any(error.option_name in option.opts for one in self._added for option in one.options):
+                return self._parsed(ctx, given)
+            from hostcore.plugins.published import how_to_install
+
+            if command := how_to_install("option", error.option_name.removeprefix("--")):
+                message = f"No such option {error.option_name!r}. `{command}` brings it."
+                raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
             name = error.option_name.removeprefix("--").replace("-", "_")
             key = _key_of(name) or (None if error.possibilities else f"hyperparams.{name}")
             if key is None or not error.option_name.startswith("--"):
@@ -112,6 +154,13 @@ class JobCommand(click.Command):
             value = _value_after(error.option_name, given)
             message = f"No such option {error.option_name!r}. Keys of the job are set so: --set {key}={value}"
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+
+    def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
+        left = super().parse_args(ctx, args)
+        for one in vars(self).get("_added", ()):
+            values = {str(option.name): ctx.params.pop(str(option.name)) for option in one.options}
+            ctx.meta[_ADDED] = {**ctx.meta.get(_ADDED, {}), **one.changes(values)}
+        return left
 
 
 def _key_of(name: str) -> str | None:

@@ -60,6 +60,7 @@ def _require_one_beginning(options: JobOptions) -> None:
 def _overriding(options: JobOptions) -> dict[str, Any]:
     """The overrides that options stand for, and the names of those options, for :func:`load_job`."""
     names = {f"{key}={json.dumps(value)}": option for option, (key, value) in _shorthands(options).items()}
+    names = {**options.added, **names}
     return {"overrides": [*options.overrides, *names], "override_names": names}
 
 

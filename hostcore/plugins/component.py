@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from hostcore.errors import all_errors
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.implementations import implementations
 from hostcore.plugins.importing import check_object, guarded, import_plugin
@@ -230,13 +231,11 @@ def construct(owner: type, settings: Any, selected: Selected) -> Any:
     try:
         with guarded("constructed", ref, code="plugin.construct", pointer=selected.named_at):
             return owner(**passes)
-    except InvalidSettings as error:
-        inner = error.pointer or ""
-        raise InvalidSettings(
-            selected.pointer + inner, error.message, code=error.code, hint=error.hint, plugin=ref.provenance
-        ) from error
     except HostcoreError as error:
-        error.pointer, error.plugin = error.pointer or selected.named_at, error.plugin or ref.provenance
+        for one in all_errors(error):
+            in_settings = isinstance(one, InvalidSettings)
+            one.pointer = f"{selected.pointer}{one.pointer or ''}" if in_settings else one.pointer or selected.named_at
+            one.plugin = one.plugin or ref.provenance
         raise
 
 

@@ -1,4 +1,6 @@
-"""Entry points that extend the host: commands, clients of services, builders of environments. No job names them.
+"""Entry points that extend the host: commands, options, clients of services, builders of environments.
+
+No job names them.
 
 The modules of commands are imported by every ``hostcore --help``, so this one imports nothing heavy.
 """
@@ -20,7 +22,7 @@ T = TypeVar("T")
 class Extension:
     """An entry point that extends the host."""
 
-    #: ``hostcore.commands``, ``hostcore.run_clients`` or ``hostcore.environments``.
+    #: ``hostcore.commands``, ``hostcore.job_options``, ``hostcore.run_clients`` or ``hostcore.environments``.
     group: str
     name: str
     dist: str

@@ -10,9 +10,12 @@ from typing import Final
 
 from hostcore.plugins.discover import canonical
 
-#: Extras of ``hostcore``, by kind of plugin or ``command``, and name.
+#: Extras of ``hostcore``, by kind of plugin, ``command`` or ``option``, and name.
 EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
+        ("callback", "chaos"): "chaos",
+        ("option", "chaos"): "chaos",
+        ("uploader", "chaos"): "chaos",
         ("command", "check"): "conformance",
         ("command", "new"): "conformance",
         ("command", "environments"): "environments",

@@ -96,14 +96,15 @@ def subscriptions_of(reporters: Sequence[Component], uses: Sequence[DeliveryUse]
 def destinations_of(
     uploaders: Sequence[Component], uses: Sequence[DeliveryUse], *, base_uri: str | None = None
 ) -> list[Destination]:
-    """The uploaders of a job.
+    """The uploaders of a job that something is copied to: one that only wraps the others is around each of them.
 
     :param uploaders: Loaded, in the order of ``uses``.
     :param uses: What the job says of each.
     :param base_uri: The job's ``checkpoint_base_uri``; part of the place.
     """
     hooks = Hooks(uploaders, kinds=("uploader",))
-    names = unique_names([one.ref.name for one in uploaders])
+    copying = [pair for pair in zip(uploaders, uses, strict=True) if "upload_artifact" in pair[0].hooks]
+    names = unique_names([one.ref.name for one, _ in copying])
     return [
         Destination(
             label=one.ref.provenance if name == one.ref.name else f"{one.ref.provenance}, as {name}",
@@ -112,7 +113,7 @@ def destinations_of(
             key=_key(one, use, base_uri),
             **_methods(hooks, one, "upload_artifact"),
         )
-        for one, name, use in zip(uploaders, names, uses, strict=True)
+        for (one, use), name in zip(copying, names, strict=True)
     ]
 
 

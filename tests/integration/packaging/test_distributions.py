@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 
 from hostcore import __version__
 from hostcore_hookspecs import API_VERSION, KINDS
-from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, RUN_CLIENTS_GROUP
+from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, JOB_OPTIONS_GROUP, RUN_CLIENTS_GROUP
 
 
 @attrs.frozen(kw_only=True)
@@ -184,7 +184,8 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     parser.read_string(built.read("entry_points.txt"))
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
-    of_the_contract = {COMMANDS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP, *(kind.group for kind in KINDS.values())}
+    of_the_contract = {COMMANDS_GROUP, JOB_OPTIONS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP}
+    of_the_contract |= {kind.group for kind in KINDS.values()}
     assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *of_the_contract}
     for entry, value in entries.items():
         module = value.partition(":")[0].replace(".", "/")

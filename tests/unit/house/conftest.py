@@ -14,6 +14,7 @@ DISTRIBUTIONS = (
     "hostcore_hookspecs",
     "hostcore_builtin_plugins",
     "hostcore",
+    "hostcore_chaos",
     "hostcore_conformance",
     "hostcore_engines",
     "hostcore_environments",
