@@ -19,8 +19,8 @@ RUN_CLIENTS_GROUP: Final = "hostcore.run_clients"
 #: ``hostcore.supervisor.environment.EnvironmentBuilder``, made without arguments.
 ENVIRONMENTS_GROUP: Final = "hostcore.environments"
 
-#: The entry-point group of options of the commands that take a job: name -> a ``hostcore.cli.job_options.AddedOptions``.
-#: Its module is imported when such an option is given, and for the help.
+#: The entry-point group of options of the commands that take a job: name -> an instance of
+#: ``hostcore.cli.job_options.AddedOptions``. Its module is imported when an option is unknown, and for the help.
 JOB_OPTIONS_GROUP: Final = "hostcore.job_options"
 
 Room = Literal["worker", "supervisor"]

@@ -4,7 +4,7 @@ Uploads happen in threads, several at once: ``upload_artifact`` must be safe to 
 checkpoint come first, in any order, and its commit record last, after all of them have arrived. What has arrived is
 written down in the run directory, so that an uploader that comes back goes on where it stopped.
 
-A class may have nothing but wrappers (``@hookimpl(wrapper=True, specname="upload_artifact")`` on methods of other names).
+A class may have nothing but wrappers: methods of other names, ``@hookimpl(wrapper=True, specname="upload_artifact")``.
 They are around the calls of all other uploaders of the job; nothing is copied to it.
 """
 

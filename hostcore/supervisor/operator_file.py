@@ -129,6 +129,9 @@ class HttpSettings:
             "of plugins, and programs with the trainer `process`."
         },
     )
+    chaos: bool = attrs.field(
+        default=False, metadata={"help": "Whether jobs may inject faults into their own runs, with the plugin `chaos`."}
+    )
     requests_per_minute: Annotated[int, Ge(0)] = attrs.field(
         default=600, metadata={"help": "Of one client; 0: no limit."}
     )

@@ -33,6 +33,8 @@ ACTIONS: Final = {
 STORE_DOWN: Final = "store-down"
 #: Where something is done, beside the calls of the trainer's methods.
 POINTS: Final = ("step", "checkpoint", "saved")
+#: Those after the beginning of a run, which is the call of ``setup``.
+METHODS: Final = tuple(hook for hook in KINDS["trainer"].hooks if hook != "data_sections")
 
 _FORM: Final = re.compile(r"(?P<action>[^@,]+)@(?P<when>[^@,]+)(?P<options>(,[^@,]+)*)")
 _PLACE: Final = re.compile(r"(?P<point>[a-z_]+)=(?P<first>[0-9]{1,15})(\.\.(?P<last>[0-9]{1,15}))?")
@@ -65,7 +67,7 @@ class Fault:
 
         :param position: Its place in the job's list, so that equal faults are drawn apart.
         """
-        return random.Random(f"{seed}/{position}/{self.text}").randint(self.first, self.last)
+        return random.Random(f"{seed}/{position}/{self.text}").randint(self.first, self.last)  # noqa: S311 - a drill
 
 
 @attrs.frozen(kw_only=True)
@@ -91,6 +93,11 @@ def faults_of(texts: Sequence[str]) -> list[Fault]:
 def outages_of(texts: Sequence[str]) -> list[Outage]:
     """The outages of the uploader; raises as :func:`faults_of`."""
     return _each(texts, _outage)
+
+
+def check(texts: Sequence[str]) -> None:
+    """See that texts are faults or outages; raises as :func:`faults_of`."""
+    _each(texts, lambda text: _outage(text) if is_outage(text) else _fault(text))
 
 
 def is_outage(text: str) -> bool:
@@ -133,7 +140,7 @@ def _fault(text: str) -> Fault:
     if action not in ACTIONS:
         raise _Wrong(f"there is no fault {action!r}", f"there are {', '.join((*ACTIONS, STORE_DOWN))}")
     place = _PLACE.fullmatch(when)
-    known = (*POINTS, *KINDS["trainer"].hooks)
+    known = (*POINTS, *METHODS)
     if place is None or place["point"] not in known:
         raise _Wrong(f"{when!r} is no place in a run", f"it is NAME=N or NAME=N..M, of {', '.join(known)}")
     first, last = int(place["first"]), int(place["last"] or place["first"])

@@ -12,8 +12,17 @@ _NAME: Final = "hostcore-chaos/chaos"
 
 
 def _changes(given: Mapping[str, Any]) -> Mapping[str, str]:
-    from hostcore_chaos.faults import is_outage
+    if not given["chaos"]:
+        return {}
+    from hostcore.errors import Errors
+    from hostcore_chaos.faults import check, is_outage
 
+    try:
+        check(given["chaos"])
+    except Errors as errors:
+        for one in errors.errors:
+            one.pointer, one.file = None, "--chaos"
+        raise
     outages = [text for text in given["chaos"] if is_outage(text)]
     others = [text for text in given["chaos"] if not is_outage(text)]
     changes = {}

@@ -20,9 +20,10 @@ def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups = {kind.group: kind.name for kind in KINDS.values()}
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
     groups |= {JOB_OPTIONS_GROUP: "option"}
+    extensions = ("chaos", "conformance", "engines", "environments", "lightning", "service", "trackers", "transformers")
     registered = {
         (groups[entry.group], entry.name)
-        for name in ("chaos", "conformance", "engines", "environments", "lightning", "service", "trackers", "transformers")
+        for name in extensions
         for entry in importlib.metadata.distribution(f"hostcore-{name}").entry_points
         if entry.group in groups
     }

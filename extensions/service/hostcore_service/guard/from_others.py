@@ -25,6 +25,8 @@ _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}")
 _LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
 #: The built-in trainer that starts what the job says.
 _ANY_PROGRAM: Final = "process"
+#: The plugins that kill and interrupt runs, for drills.
+_FAULTS: Final = ("chaos", "hostcore-chaos/chaos")
 _DATASETS: Final = ("dataset", "validation", "test")
 _NOTES: Final = {"labels": "label", "annotations": "annotation"}
 #: The service's own annotations: what ``POST /train`` notes of a request, for containers made for the original API.
@@ -61,6 +63,8 @@ def _plugins(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreErr
         elif pointer == "/trainer" and name.removeprefix(BUILTIN) == _ANY_PROGRAM and not http.import_paths:
             told = f"the trainer {shown(name)} runs a program of the job's choice; over HTTP a job brings no code"
             yield _refused(pointer, told)
+        elif canonical(name) in _FAULTS and not http.chaos:
+            yield _refused(pointer, f"the plugin {shown(name)} injects faults into a run, which is not allowed here")
         elif not matches(name, http.plugins) and not matches(name.removeprefix(BUILTIN), http.plugins):
             yield _refused(pointer, f"the plugin {shown(name)} is not among those that the operator allows")
 

@@ -1,6 +1,5 @@
 """Attempts of the example job in processes of their own, beside a run of the same job that was not interrupted."""
 
-import os
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +9,6 @@ import attrs
 
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.result import RunResult
-from hostcore_conformance.checks.trainer.interruption import CALLBACK, VARIABLE
 from hostcore_conformance.differences import Difference, differences, first_difference
 from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.excerpt import shortened
@@ -23,28 +21,26 @@ from hostcore_hookspecs.errors import RunError
 STEPS: Final = 7
 STEPS_PER_EPOCH: Final = 3
 VALIDATE_EVERY: Final = 4
+#: Stops and kills a run at places that its settings name; a fault that was injected is not injected again.
+_CHAOS: Final = "hostcore-chaos/chaos"
 #: Far more than any example needs, and still an end.
 _PATIENCE_SECONDS: Final = 120.0
 
 
-def run_job(jobs: Sequence[Mapping[str, Any]], runs: str, job_dir: str, wishes: Sequence[str]) -> list[dict[str, Any]]:
+def run_job(jobs: Sequence[Mapping[str, Any]], runs: str, job_dir: str) -> list[dict[str, Any]]:
     """In a child: run attempts, one after the other.
 
     :param jobs: One for each.
-    :param wishes: For the callback ``Interruption``, one for each.
     :return: Their results, as ``result.json`` has them.
     """
-    results = []
-    for job, wish in zip(jobs, wishes, strict=True):
-        os.environ[VARIABLE] = wish
-        results.append(attrs.asdict(run_small(job, runs=Path(runs), job_dir=Path(job_dir)).result))
-    return results
+    return [attrs.asdict(run_small(job, runs=Path(runs), job_dir=Path(job_dir)).result) for job in jobs]
 
 
-def exact_job(subject: Subject, *kept: str, **changes: Any) -> dict[str, Any]:
+def exact_job(subject: Subject, *kept: str, faults: Sequence[str] = (), **changes: Any) -> dict[str, Any]:
     """The example job as these checks run it: three short epochs, everything recorded, a checkpoint at every step.
 
     :param kept: ``test``, ``samples``: what is left out unless it is named.
+    :param faults: What ends attempts of the run in the middle: ``sigterm@step=3``, ``kill@train_step=5``.
     :param changes: Keys of the job to set; None removes one.
     :raises NotApplicable: There is no example.
     """
@@ -53,7 +49,7 @@ def exact_job(subject: Subject, *kept: str, **changes: Any) -> dict[str, Any]:
         max_steps=STEPS,
         checkpoint_every=1,
         validate_every=VALIDATE_EVERY if "validation" in subject.job and subject.has("validate_step") else 0,
-        callbacks=[CALLBACK],
+        callbacks=[{"use": _CHAOS, "faults": list(faults)}] if faults else [],
         **{key: None for key in ("test", "samples") if key not in kept},
     )
     job = shortened(job, folder=subject.example.folder, steps=STEPS_PER_EPOCH) | changes
@@ -88,7 +84,7 @@ def attempt(
     job: Mapping[str, Any] | Sequence[Mapping[str, Any]],
     *,
     runs: Path,
-    wishes: Sequence[str] = ("",),
+    attempts: int = 1,
     fresh: bool = False,
     environment: Mapping[str, str] | None = None,
 ) -> Attempted:
@@ -96,13 +92,13 @@ def attempt(
 
     :param job: Of all of them, or one for each.
     :param runs: The folder of the run directory. What an earlier attempt left there is gone on with.
-    :param wishes: One for each attempt; see :data:`~hostcore_conformance.checks.trainer.interruption.VARIABLE`.
+    :param attempts: How many, of one job.
     :param fresh: Whether the child has another seed of Python's hashes.
     :param environment: Variables to set in it.
     :raises ConformanceError: It hangs.
     """
-    jobs = [job] * len(wishes) if isinstance(job, Mapping) else list(job)
-    arguments = {"jobs": jobs, "runs": str(runs), "job_dir": str(subject.example.folder), "wishes": list(wishes)}
+    jobs = [job] * attempts if isinstance(job, Mapping) else list(job)
+    arguments = {"jobs": jobs, "runs": str(runs), "job_dir": str(subject.example.folder)}
     ended = fork_server().call(
         f"{__name__}:{run_job.__name__}",
         arguments,

@@ -135,15 +135,14 @@ def what_differs(subject: Subject, step: int) -> str:
 
     :param step: The step that the run is resumed from.
     """
-    job = exact_job(subject)
-    job["callbacks"] = [*job["callbacks"], CALLBACK]
     found = []
-    for wishes in ([""], [f"stop {step}", ""]):
-        runs = subject.folder()
+    for faults in ([], [f"sigterm@step={step}"]):
+        job, runs = exact_job(subject, faults=faults), subject.folder()
+        job["callbacks"] = [*job["callbacks"], CALLBACK]
         file = runs / "inventory.json"
-        for wish in wishes:
-            environment = {_VARIABLE: f"{file}:{step}", f"{_VARIABLE}_CLASS": _named(subject.owner)}
-            attempt(subject, job, runs=runs, wishes=[wish], environment=environment)
+        environment = {_VARIABLE: f"{file}:{step}", f"{_VARIABLE}_CLASS": _named(subject.owner)}
+        for _ in range(len(faults) + 1):
+            attempt(subject, job, runs=runs, environment=environment)
         if not file.exists():
             return ""
         found.append(json.loads(file.read_text()))

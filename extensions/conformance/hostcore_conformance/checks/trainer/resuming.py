@@ -7,7 +7,6 @@ from hostcore_conformance.check import check
 from hostcore_conformance.checks.trainer.attempts import (
     STEPS,
     attempt,
-    copied,
     exact_job,
     first_departure,
     first_state_departure,
@@ -44,6 +43,8 @@ _CALLS: Final[Mapping[str, int]] = {
     "teardown": 1,
 }
 _LOADING: Final = ("load_state_dict", "load_checkpoint")
+#: Stops the run in the middle, so that the next attempt has something to load.
+_STOPPED: Final = "sigterm@step=3"
 #: What the example job must have, so that a method is called.
 _NEEDED: Final[Mapping[str, str]] = {
     "validate_step": "validation",
@@ -73,8 +74,8 @@ def resume_exact(subject: Subject) -> None:
     returns, and put it into state_dict.
     """
     runs = subject.folder()
-    wishes = (*(f"stop {step}" for step in _STOPS), "")
-    attempted = attempt(subject, exact_job(subject), runs=runs, wishes=wishes)
+    job = exact_job(subject, faults=[f"sigterm@step={step}" for step in _STOPS])
+    attempted = attempt(subject, job, runs=runs, attempts=len(_STOPS) + 1)
     stops = ", ".join(map(str, _STOPS))
     require_success(
         attempted, expected=f"the run to succeed after stops and resumes after the steps {stops}", fix=_RUN_FIX
@@ -93,8 +94,8 @@ def resumes_in_new_process(subject: Subject) -> None:
     function; or it follows from hashes, as the order of a set of strings does: a vocabulary made with set() numbers
     its words anew in every process. Use sorted(set(words)), and put what was built into state_dict.
     """
-    runs, job = subject.folder(), exact_job(subject)
-    attempt(subject, job, runs=runs, wishes=["stop 3"])
+    runs, job = subject.folder(), exact_job(subject, faults=[_STOPPED])
+    attempt(subject, job, runs=runs)
     attempted = attempt(subject, job, runs=runs, fresh=True)
     require_success(attempted, expected="the run to succeed after a resume from step 3 in a new process", fix=_RUN_FIX)
     _require_exact(subject, attempted.trace, [3], in_new_process=True)
@@ -163,9 +164,8 @@ def killed(subject: Subject, method: str) -> None:
     """
     if not subject.has(method):
         raise NotApplicable(f"it has no method {method}")
-    job = _job(subject, method)
-    runs = copied(subject, _stopped(subject)) if method in _LOADING else subject.folder()
-    first = attempt(subject, job, runs=runs, wishes=[f"kill {method} {_CALLS[method]}"])
+    job, runs = _job(subject, method), subject.folder()
+    first = attempt(subject, job, runs=runs, attempts=2 if method in _LOADING else 1)
     if not first.ended.killed:
         if first.succeeded:
             raise NotApplicable(f"{method} is not called {_CALLS[method]} times in {STEPS} steps of its example job")
@@ -178,25 +178,17 @@ def killed(subject: Subject, method: str) -> None:
 
 
 def _job(subject: Subject, method: str) -> dict[str, Any]:
-    """The job of the attempts: with a test or with samples where the method needs them."""
+    """The job of the attempts, killed in a method: with a test or with samples where the method needs them."""
     needed = _NEEDED.get(method)
+    faults = [*([_STOPPED] if method in _LOADING else ()), f"kill@{method}={_CALLS[method]}"]
     if needed is None:
-        return exact_job(subject, **_EVERY)
+        return exact_job(subject, faults=faults, **_EVERY)
     if not subject.job.get(needed):
         raise NotApplicable(f'its example job has no "{needed}", so {method} is not called', wants_example=True)
-    job = exact_job(subject, needed, **_EVERY)
+    job = exact_job(subject, needed, faults=faults, **_EVERY)
     if needed == "samples":
         job |= {"samples": job["samples"][:1], "sample_every": 5}
     return job
-
-
-def _stopped(subject: Subject) -> Recording:
-    """A run that was stopped in the middle, to be copied."""
-    return subject.shared("trainer.stopped", lambda: _make_stopped(subject))
-
-
-def _make_stopped(subject: Subject) -> Recording:
-    return attempt(subject, exact_job(subject, **_EVERY), runs=subject.folder(), wishes=["stop 3"]).trace
 
 
 def _require_survived(subject: Subject, trace: Recording, method: str) -> None:

@@ -14,6 +14,8 @@ def _with(settings: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 EXAMPLES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "best-checkpoint": partial(_with, {}),
+    # Further away than the kit runs.
+    "chaos": partial(_with, {"faults": ["kill@step=1000000"]}),
     "csv-metrics": partial(_with, {}),
     # The wrong way round: it is disappointed at once, and ends with the weights of the first validation.
     "early-stopping": partial(_with, {"patience": 2, "mode": "max"}),
