@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import click
 
+from hostcore_hookspecs.errors import HostcoreError
+
 F = TypeVar("F", bound=Callable[..., Any])
 #: The key of what :class:`AddedOptions` have made of a command line, in a context of click.
 _ADDED: Final = "hostcore.cli.job_options"
@@ -118,21 +120,29 @@ class JobCommand(click.Command):
     """
 
     @functools.cached_property
-    def _added(self) -> "Sequence[AddedOptions]":
-        """What is installed; its options are from now on among those of the command."""
+    def _added(self) -> "tuple[Sequence[AddedOptions], Sequence[HostcoreError]]":
+        """What is installed, and what of that is broken; the options are from now on among those of the command."""
         from hostcore.plugins.discover import discover
-        from hostcore.plugins.extensions import load_extension
+        from hostcore.plugins.extensions import BrokenExtension, load_extension
         from hostcore_hookspecs.kinds import JOB_OPTIONS_GROUP
 
-        found = discover().extensions_of(JOB_OPTIONS_GROUP)
-        added = [load_extension(registered, AddedOptions) for _, registered in sorted(found.items())]
+        added: list[AddedOptions] = []
+        broken: list[HostcoreError] = []
+        for _, registered in sorted(discover().extensions_of(JOB_OPTIONS_GROUP).items()):
+            try:
+                added.append(load_extension(registered, AddedOptions))
+            except BrokenExtension as error:
+                broken.append(error)
         self.params += [option for one in added for option in one.options]
-        return added
+        return added, broken
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The help, with the options that others add."""
-        _ = self._added
+        """The help, with the options that others add, and a line for each that is broken."""
+        _, broken = self._added
         super().format_help(ctx, formatter)
+        for error in broken:
+            formatter.write_paragraph()
+            formatter.write_text(error.message)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""
@@ -140,8 +150,11 @@ class JobCommand(click.Command):
         try:
             return self._parsed(ctx, args)
         except click.NoSuchOption as error:
-            if any(error.option_name in option.opts for one in self._added for option in one.options):
+            added, broken = self._added
+            if any(error.option_name in option.opts for one in added for option in one.options):
                 return self._parsed(ctx, given)
+            if broken:
+                raise broken[0] from None
             from hostcore.plugins.published import how_to_install
 
             if command := how_to_install("option", error.option_name.removeprefix("--")):
@@ -157,7 +170,7 @@ class JobCommand(click.Command):
 
     def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
         left = super().parse_args(ctx, args)
-        for one in vars(self).get("_added", ()):
+        for one in vars(self)["_added"][0] if "_added" in vars(self) else ():
             values = {str(option.name): ctx.params.pop(str(option.name)) for option in one.options}
             ctx.meta[_ADDED] = {**ctx.meta.get(_ADDED, {}), **one.changes(values)}
         return left

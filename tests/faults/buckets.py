@@ -13,7 +13,7 @@ from moto.server import ThreadedMotoServer
 
 NAME = "runs"
 #: What a run directory holds for this machine only.
-LOCAL = {"lease.json", "uploads.jsonl", "cursors", "spool", "control"}
+LOCAL = {"lease.json", "uploads.jsonl", "cursors", "spool", "control", "chaos"}
 #: What may be uploaded again under its name, with other content.
 GROWING = "/logs/"
 

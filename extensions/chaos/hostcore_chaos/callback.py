@@ -97,12 +97,15 @@ class Chaos:
         """A call of a method of the trainer."""
         self._calls[method] += 1
         due = self._due(method, self._calls[method])
-        if due is not None and due.fault.action.startswith("kill"):
+        if due is None:
+            return (yield)
+        if due.fault.action.startswith("kill"):
             _at_first_file(lambda: self._inject(due))
-        result = yield
-        if due is not None:
+        try:
+            return (yield)
+        finally:
+            sys.setprofile(None)
             self._inject(due)
-        return result
 
     def _note_rename(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Hear of the renames of this process, before they are done; the last of a commit makes it a checkpoint."""
@@ -127,7 +130,10 @@ class Chaos:
         return next((one for one in self._pending.get(point, ()) if one.at == number), None)
 
     def _inject(self, due: _Pending) -> None:
-        self._pending[due.fault.point].remove(due)
+        pending = self._pending[due.fault.point]
+        if due not in pending:
+            return  # it was injected when the method created a file
+        pending.remove(due)
         self._record.add(fault=due.fault.text, position=due.position, at=due.at)
         self._ctx.warn(f"injected fault {_told(due)}")
         action = due.fault.action
