@@ -20,7 +20,7 @@ COPY hookspecs hookspecs
 COPY builtin_plugins builtin_plugins
 COPY extensions extensions
 COPY hostcore hostcore
-RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins ./extensions/conformance \
+RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins ./extensions/chaos ./extensions/conformance \
     ./extensions/engines ./extensions/service ./extensions/trackers .
 
 FROM ${PYTHON}

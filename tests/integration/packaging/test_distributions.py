@@ -75,15 +75,16 @@ DISTRIBUTIONS = (
             folder=f"extensions/{name}",
             package=f"hostcore_{name}",
             sources=frozenset({f"hostcore_{name}", "README.md", "LICENSE"}),
-            requires=frozenset({"hostcore-hookspecs<2,>=1", f"{needs}=={__version__}"}),
+            requires=frozenset({"hostcore-hookspecs<2,>=1", *(f"{one}=={__version__}" for one in needs)}),
             version=__version__,
         )
         for name, needs in (
-            ("conformance", "hostcore"),
-            ("engines", "hostcore-builtin-plugins"),
-            ("environments", "hostcore"),
-            ("service", "hostcore"),
-            ("trackers", "hostcore-builtin-plugins"),
+            ("chaos", ["hostcore"]),
+            ("conformance", ["hostcore", "hostcore-chaos"]),
+            ("engines", ["hostcore-builtin-plugins"]),
+            ("environments", ["hostcore"]),
+            ("service", ["hostcore"]),
+            ("trackers", ["hostcore-builtin-plugins"]),
         )
     ),
 )

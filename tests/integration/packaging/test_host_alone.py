@@ -41,7 +41,7 @@ class Trainer:
 def without_extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A path for modules: what is installed here but for those distributions."""
     folder = tmp_path_factory.mktemp("site-packages")
-    names = ("conformance", "engines", "environments", "service", "trackers")
+    names = ("chaos", "conformance", "engines", "environments", "service", "trackers")
     hidden = tuple(f"hostcore_{name}" for name in names)
     installed = Path(sysconfig.get_path("purelib"))
     for entry in installed.iterdir():

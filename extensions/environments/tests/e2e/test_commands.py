@@ -69,7 +69,8 @@ def test_check_needs_the_kit_there_and_runs_there(published: Any) -> None:
     (error,) = refused.json["errors"]
     assert "hostcore-conformance is missing" in error["message"]
     assert 'add "hostcore-conformance==' in error["hint"]
-    published.index.add(_read("hostcore-conformance").write(published.path))
+    for distribution in ("hostcore-chaos", "hostcore-conformance"):
+        published.index.add(_read(distribution).write(published.path))
     published.job(**{**JOB, "environment": {"requirements": ["of-its-own", "hostcore-conformance"]}})
     done = published.hostcore(*check)
     assert done.code == 0, done.err
