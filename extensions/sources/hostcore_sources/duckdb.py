@@ -24,6 +24,7 @@ from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.sources.data_files import find_file
 from hostcore_builtin_plugins.sources.file_dataset import FileDataset, job_pointer
 from hostcore_builtin_plugins.sources.parquet import ParquetFormat
+from hostcore_builtin_plugins.sources.row_budget import MOST_ROWS
 from hostcore_builtin_plugins.sources.stores import data_errors
 from hostcore_hookspecs import DataContext, InvalidData, InvalidSettings
 from hostcore_sources.query_order import Query, checked_query, query_error
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
 
 #: Changes whenever a result of before would not be made now.
 _FORMAT: Final = "hostcore.query-result/1"
-#: A row group, and so a shard, has at most so much.
-_GROUP_ROWS: Final = 65_536
-_GROUP_BYTES: Final = 64 << 20
-_ROWS_AT_ONCE: Final = 8_192
+#: A row group, and so a shard, has at least so many rows, and at most so much. In between it has this part of what was
+#: written before it: a shuffle draws from many places of a small result, and a large one has not too many shards.
+_FEWEST_ROWS: Final = 1_024
+_GROUP_PART: Final = 128
+_MOST_BYTES: Final = 64 << 20
+_ROWS_AT_ONCE: Final = 2_048
 #: DuckDB gives the same rows in the same order, and the same sums of floats, on one thread alone.
 _THREADS: Final = 1
 
@@ -127,7 +130,7 @@ def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> N
         try:
             query = checked_query(connection, sql, pointer=pointer)
             _prepare(connection, tables, query)
-            _write(connection.execute(query.sql).to_arrow_reader(_ROWS_AT_ONCE), made)
+            _write(connection.sql(query.sql).to_arrow_reader(_ROWS_AT_ONCE), made)
         except duckdb.Error as error:
             raise _told(error, sql, pointer) from error
         except pa.ArrowException as error:
@@ -171,14 +174,20 @@ def _prepare(connection: "DuckDBPyConnection", tables: list[QueryTable], query: 
 def _write(rows: pa.RecordBatchReader, target: Path) -> None:
     """Write rows as row groups that a shuffle can draw from, and a reader can hold."""
     with pq.ParquetWriter(target, rows.schema, compression="zstd", write_page_checksum=True) as writer:
-        kept: list[pa.RecordBatch] = []
+        kept, written = rows.schema.empty_table(), 0
         for batch in rows:
-            kept.append(batch)
-            if sum(one.num_rows for one in kept) >= _GROUP_ROWS or sum(one.nbytes for one in kept) >= _GROUP_BYTES:
-                writer.write_table(pa.Table.from_batches(kept, rows.schema), row_group_size=_GROUP_ROWS)
-                kept = []
-        if kept:
-            writer.write_table(pa.Table.from_batches(kept, rows.schema), row_group_size=_GROUP_ROWS)
+            kept = pa.concat_tables([kept, pa.Table.from_batches([batch])])
+            while kept.num_rows >= (size := _group_rows(kept, written)):
+                writer.write_table(kept.slice(0, size), row_group_size=size)
+                kept, written = kept.slice(size), written + size
+        if kept.num_rows:
+            writer.write_table(kept)
+
+
+def _group_rows(kept: pa.Table, written: int) -> int:
+    """How many rows the next row group has."""
+    fitting = max(1, _MOST_BYTES * kept.num_rows // max(1, kept.nbytes))
+    return min(MOST_ROWS, fitting, max(_FEWEST_ROWS, written // _GROUP_PART))
 
 
 def _told(error: "Error", sql: str, pointer: str) -> InvalidData:

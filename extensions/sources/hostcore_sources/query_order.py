@@ -38,6 +38,14 @@ _CHANGING_WORDS: Final = frozenset(
 _CHANGING_FORMS: Final = frozenset(
     {"age", "ago", "pg_conf_load_time", "pg_postmaster_start_time", "current_setting", "getvariable"}
 )
+#: Parts of a query of which DuckDB does not say that they keep the order of rows, in words.
+_UNORDERED: Final = {
+    "DISTINCT_MODIFIER": "DISTINCT",
+    "JOIN": "a join",
+    "PIVOT": "PIVOT",
+    "RECURSIVE_CTE_NODE": "WITH RECURSIVE",
+}
+_UNORDERED_EXPRESSIONS: Final = {"SUBQUERY": "a subquery in an expression", "WINDOW": "a window"}
 _CHANGING_FUNCTIONS: Final = (
     "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_name <> 'error' AND "
     "(stability = 'VOLATILE' OR (stability = 'CONSISTENT_WITHIN_QUERY' AND len(parameters) = 0))"
@@ -129,14 +137,12 @@ def _changes(node: Mapping[str, Any], changing: set[str]) -> str | None:
 def _loses_order(node: Mapping[str, Any]) -> str | None:
     """What does not keep the order of its rows, in words."""
     kind = node.get("type")
-    names = {"JOIN": "a join", "SUBQUERY": "a subquery in an expression", "RECURSIVE_CTE_NODE": "WITH RECURSIVE",
-             "PIVOT": "PIVOT", "DISTINCT_MODIFIER": "DISTINCT"}  # fmt: skip
-    if kind in names:
-        return names[str(kind)]
+    if node.get("class") in _UNORDERED_EXPRESSIONS:
+        return _UNORDERED_EXPRESSIONS[node["class"]]
+    if kind in _UNORDERED:
+        return _UNORDERED[str(kind)]
     if kind == "SET_OPERATION_NODE" and not (node.get("setop_type") == "UNION" and node.get("setop_all")):
         return str(node.get("setop_type"))
     if kind == "SELECT_NODE" and node.get("group_expressions"):
         return "GROUP BY"
-    if node.get("class") == "WINDOW":
-        return "a window"
     return "a sample" if isinstance(node.get("sample"), dict) else None
