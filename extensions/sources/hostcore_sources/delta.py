@@ -9,6 +9,7 @@ Protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import attrs
 import pyarrow as pa
@@ -26,9 +27,17 @@ from hostcore_sources.table_version import TableSettings, version_of_run
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-#: What a reader may leave alone: it changes how tables are written, or is a type that Arrow has.
+#: Features of readers that change nothing for this one, or only where a table makes use of them, which is looked at.
 _READABLE: Final = frozenset(
-    {"timestampNtz", "vacuumProtocolCheck", "v2Checkpoint", "deletionVectors", "columnMapping"}
+    {
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+        "variantType",
+    }
 )
 
 
@@ -36,7 +45,7 @@ _READABLE: Final = frozenset(
 class AddedFile:
     """A file of a version."""
 
-    #: Relative to the table.
+    #: Relative to the table, with letters as URIs have them: ``%20`` for a space.
     path: str
     #: When it was added, in milliseconds since 1970.
     time_ms: int
@@ -173,11 +182,22 @@ def _require_readable(table: "DeltaTable", settings: TableSettings, pointer: str
             f"has column mapping ({mapping}): its files have other names for the columns",
             "copy the table with delta.columnMapping.mode = none",
         )
-    if next(iter(table.deletion_vectors()), None):
+    if '"variant"' in table.schema().to_json():
+        raise refuse("has a column of type variant", "write it as a struct or as text")
+    if _has_deletion_vectors(table):
         raise refuse(
             "has deletion vectors: rows are deleted that its files still have",
             "run REORG TABLE … APPLY (PURGE) in Spark, or optimize() of deltalake, and read the version that it makes",
         )
+
+
+def _has_deletion_vectors(table: "DeltaTable") -> bool:
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return any(batch.num_rows for batch in table.deletion_vectors())
+    except DeltaError:  # there are some, which cannot be read
+        return True
 
 
 def _added_files(table: "DeltaTable") -> list[AddedFile]:
@@ -202,7 +222,7 @@ def _data_files(
     for one in added:
         try:
             with data_errors(one.path, f"{pointer}/{settings.key}"):
-                files.append(tree.file(f"{root}{one.path}"))
+                files.append(tree.file(f"{root}{unquote(one.path)}"))
         except InvalidData as error:
             error.hint = (
                 f"version {table.version()} has this file, and VACUUM may have removed it: read a newer version"

@@ -42,6 +42,7 @@ _FEWEST_ROWS: Final = 1_024
 _GROUP_PART: Final = 128
 _MOST_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 2_048
+_EXPLAIN: Final = "EXPLAIN "
 #: DuckDB gives the same rows in the same order, and the same sums of floats, on one thread alone.
 _THREADS: Final = 1
 
@@ -130,6 +131,8 @@ def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> N
         try:
             query = checked_query(connection, sql, pointer=pointer)
             _prepare(connection, tables, query)
+            # Rows are streamed from a relation, whose errors do not say where in the query they are.
+            connection.execute(f"{_EXPLAIN}{query.sql}")
             _write(connection.sql(query.sql).to_arrow_reader(_ROWS_AT_ONCE), made)
         except duckdb.Error as error:
             raise _told(error, sql, pointer) from error
@@ -186,20 +189,22 @@ def _write(rows: pa.RecordBatchReader, target: Path) -> None:
 
 def _group_rows(kept: pa.Table, written: int) -> int:
     """How many rows the next row group has."""
-    fitting = max(1, _MOST_BYTES * kept.num_rows // max(1, kept.nbytes))
+    fitting = max(1, _MOST_BYTES * int(kept.num_rows) // max(1, int(kept.nbytes)))
     return min(MOST_ROWS, fitting, max(_FEWEST_ROWS, written // _GROUP_PART))
 
 
 def _told(error: "Error", sql: str, pointer: str) -> InvalidData:
     """What DuckDB says about a query, with the place in it."""
-    _, _, text = str(error).partition(": ")
+    import duckdb
+
+    hint = None
+    if isinstance(error, duckdb.PermissionException):
+        hint = "a query reads the tables of dataset.tables alone: name the file there"
+    kind, _, text = str(error).partition(": ")
     try:
         told = json.loads(text)
     except ValueError:
-        return query_error(sql, str(error), None, pointer=pointer)
-    message, hint = told["exception_message"], None
-    if told["exception_type"] == "Permission":
-        hint = "a query reads the tables of dataset.tables alone: name the file there"
-    return query_error(
-        sql, f"{told['exception_type']} error: {message}", told.get("position"), pointer=pointer, hint=hint
-    )
+        return query_error(sql, str(error), None, pointer=pointer, hint=hint)
+    place = told.get("position")
+    place = int(place) - len(_EXPLAIN) if place is not None else None
+    return query_error(sql, f"{kind}: {told['exception_message']}", place, pointer=pointer, hint=hint)

@@ -59,6 +59,12 @@ class Query:
     sql: str
     #: The tables that it reads, each with its schema or "".
     tables: frozenset[tuple[str, str]]
+    #: The names of columns in it, in lower case; None: it has a ``*``.
+    columns: frozenset[str] | None
+
+    def may_read(self, column: str) -> bool:
+        """Whether it may need a column of one of its tables."""
+        return self.columns is None or column.lower() in self.columns
 
 
 def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -> Query:
@@ -71,7 +77,8 @@ def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -
     parsed = json.loads(text)
     if parsed["error"]:
         if parsed["error_type"] == "parser":
-            raise query_error(sql, parsed["error_message"], parsed.get("position"), pointer=pointer)
+            place = parsed.get("position")
+            raise query_error(sql, parsed["error_message"], None if place is None else int(place), pointer=pointer)
         raise query_error(sql, "the query has to be a SELECT", None, pointer=pointer)
     if len(parsed["statements"]) != 1:
         message = f"there are {len(parsed['statements'])} statements, and one SELECT is expected"
@@ -91,17 +98,19 @@ def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -
                 hint = "end the query with ORDER BY columns of which no two rows have the same, or with ORDER BY ALL"
                 raise query_error(sql, message, _position(node), pointer=pointer, hint=hint)
     tables = frozenset((node["schema_name"], node["table_name"]) for node in nodes if node.get("type") == "BASE_TABLE")
-    return Query(sql=sql, tables=tables)
+    has_star = any(node.get("class") == "STAR" for node in nodes)
+    named = {str(part).lower() for node in nodes for part in node.get("column_names") or ()}
+    return Query(sql=sql, tables=tables, columns=None if has_star else frozenset(named))
 
 
-def query_error(sql: str, message: str, position: object, *, pointer: str, hint: str | None = None) -> InvalidData:
+def query_error(sql: str, message: str, position: int | None, *, pointer: str, hint: str | None = None) -> InvalidData:
     """The error about a place in a query.
 
-    :param position: The byte at which the place begins, as DuckDB tells it: a number or its text; None without a place.
+    :param position: The byte at which the place begins; None without a place.
     """
     where = ""
-    if position is not None and str(position).isdecimal() and int(str(position)) <= len(sql.encode()):
-        before = sql.encode()[: int(str(position))].decode("utf-8", "replace")
+    if position is not None and 0 <= position <= len(sql.encode()):
+        before = sql.encode()[:position].decode("utf-8", "replace")
         where = f"line {before.count(chr(10)) + 1}, column {len(before) - before.rfind(chr(10))}: "
     return InvalidData(f"{where}{'; '.join(message.splitlines())}", pointer=pointer, hint=hint)
 
@@ -117,8 +126,10 @@ def _nodes(tree: Any) -> Iterator[Mapping[str, Any]]:
             yield from _nodes(child)
 
 
-def _position(node: Mapping[str, Any]) -> object:
-    return next((one["query_location"] for one in _nodes(node) if one.get("query_location", 1 << 64) < 1 << 63), None)
+def _position(node: Mapping[str, Any]) -> int | None:
+    """Where the first part of a node that has a place begins; DuckDB has 2^64 - 1 for none."""
+    places = (one["query_location"] for one in _nodes(node) if "query_location" in one)
+    return next((place for place in places if place < 1 << 63), None)
 
 
 def _changes(node: Mapping[str, Any], changing: set[str]) -> str | None:

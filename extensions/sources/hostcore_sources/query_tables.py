@@ -137,7 +137,7 @@ def _copy_database(connection: "DuckDBPyConnection", table: QueryTable, query: Q
                     raise InvalidData(
                         f"{file.name} has no table {name!r}", pointer=table.pointer, file=file.name, hint=hint
                     )
-                connection.register("rows_of_sqlite", _reader_of(database, own, table))
+                connection.register("rows_of_sqlite", _reader_of(database, own, table, query))
                 target = f'"{table.name}".{_identifier(own)}'
                 connection.execute(f"CREATE TABLE {target} AS SELECT * FROM rows_of_sqlite")  # noqa: S608 - quoted
                 connection.unregister("rows_of_sqlite")
@@ -147,8 +147,10 @@ def _copy_database(connection: "DuckDBPyConnection", table: QueryTable, query: Q
         ) from error
 
 
-def _reader_of(database: sqlite3.Connection, name: str, table: QueryTable) -> pa.RecordBatchReader:
-    columns = [row[1] for row in database.execute(f"PRAGMA table_xinfo({_identifier(name)})") if row[6] != 1]
+def _reader_of(database: sqlite3.Connection, name: str, table: QueryTable, query: Query) -> pa.RecordBatchReader:
+    """The rows of a table, with the columns that the query may need."""
+    known = [row[1] for row in database.execute(f"PRAGMA table_xinfo({_identifier(name)})") if row[6] != 1]
+    columns = [column for column in known if query.may_read(column)] or known
     asked = ", ".join(f"group_concat(DISTINCT typeof({_identifier(column)}))" for column in columns)
     [found] = database.execute(f"SELECT {asked} FROM {_identifier(name)}").fetchall()  # noqa: S608 - quoted
     fields = []
