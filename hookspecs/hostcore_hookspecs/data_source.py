@@ -62,6 +62,9 @@ class DataContext:
     cache_dir: str = ""
     #: ``train``, ``validation`` or ``test``.
     split: str = "train"
+    #: The run directory, absolute: what a data source notes there, such as the version of a table, it finds when the
+    #: run goes on. Of this machine alone, if the machines of a run share no folder. Empty in a context made by hand.
+    run_dir: str = ""
 
 
 @hookspec(firstresult=True)

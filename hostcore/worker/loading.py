@@ -79,6 +79,7 @@ class Loading:
         #: What is evaluated, as far as it was asked for; empty for a training.
         self._evaluate = contract.evaluate
         self._rank_info = rank_info
+        self._run_dir = contract.run_dir
         self._discovered = discover()
         self._loaded: dict[str, Component] = {}
         self.found = Collector()
@@ -148,7 +149,7 @@ class Loading:
         data_sections = Hooks(self.components).bind("data_sections", of=trainer)
         assert data_sections is not None
         try:
-            sections = data_sections(trainer.settings, data_context(self.spec, self._rank_info))
+            sections = data_sections(trainer.settings, data_context(self.spec, self._rank_info, self._run_dir))
         except HostcoreError as error:
             for one in all_errors(error):
                 if isinstance(one, InvalidSettings):
@@ -169,13 +170,18 @@ def say_of_trainer(error: HostcoreError, brought: Mapping[str, Any], trainer: Co
     said_of_trainer(error, brought, trainer=named(trainer.ref), provenance=trainer.ref.provenance)
 
 
-def data_context(spec: JobSpec, rank_info: RankInfo, **split: str) -> DataContext:
+def data_context(spec: JobSpec, rank_info: RankInfo, run_dir: str, **split: str) -> DataContext:
     """What a plugin that brings or opens data is told about the run.
 
     :param split: The ``split``, if it is about one.
     """
     return DataContext(
-        seed=spec.seed, rank=rank_info.rank, world_size=rank_info.world_size, cache_dir=str(cache_dir()), **split
+        seed=spec.seed,
+        rank=rank_info.rank,
+        world_size=rank_info.world_size,
+        cache_dir=str(cache_dir()),
+        run_dir=run_dir,
+        **split,
     )
 
 
@@ -183,9 +189,13 @@ class Sources:
     """Opens the data that a job names.
 
     :param components: Among others, the data sources of which the job's could be loaded.
+    :param run_dir: The run directory, absolute.
     """
 
-    def __init__(self, spec: JobSpec, hooks: Hooks, components: Sequence[Component], rank_info: RankInfo) -> None:
+    def __init__(
+        self, spec: JobSpec, hooks: Hooks, components: Sequence[Component], rank_info: RankInfo, run_dir: str
+    ) -> None:
+        self._run_dir = run_dir
         self._spec = spec
         self._hooks = hooks
         self._rank_info = rank_info
@@ -225,7 +235,7 @@ class Sources:
             return None  # its own error has been collected
         open_dataset = self._hooks.bind("open_dataset", of=source)
         assert open_dataset is not None
-        context = data_context(self._spec, self._rank_info, split=split)
+        context = data_context(self._spec, self._rank_info, self._run_dir, split=split)
         try:
             return feed_of(open_dataset(data.to_json(), context))
         except InvalidSettings as error:

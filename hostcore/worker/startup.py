@@ -150,7 +150,7 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
     device = found.check(lambda: select_device(hooks), components) if hooks else None
     if device is not None:
         found.check(lambda: check_precision(spec.precision, device))
-    sources = Sources(spec, hooks, components, rank_info) if hooks and loaded.has_valid_data else None
+    sources = Sources(spec, hooks, components, rank_info, contract.run_dir) if hooks and loaded.has_valid_data else None
     opened = found.check(sources.training, components) if sources else None
     validation = found.check(lambda: sources.evaluation("validation"), components) if sources else None
     test = found.check(lambda: sources.evaluation("test"), components) if sources else None

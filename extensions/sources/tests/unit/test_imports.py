@@ -1,0 +1,49 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hostcore_hookspecs import HostcoreError
+
+IMPORT_PLUGINS = """
+import importlib, json, sys
+from pathlib import Path
+here = Path("here")
+for module, name, settings in [
+    ("hf_datasets", "DatasetsSource", {"path": here}),
+    ("delta", "DeltaSource", {"path": here}),
+    ("duckdb", "DuckdbSource", {"sql": "SELECT 1", "tables": {"a": here}}),
+    ("lance", "LanceSource", {"path": here}),
+]:
+    owner = getattr(importlib.import_module("hostcore_sources." + module), name)
+    owner(settings=owner.Settings(**settings))
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+def test_no_source_imports_the_host_or_its_library_before_it_opens() -> None:
+    answer = subprocess.run([sys.executable, "-c", IMPORT_PLUGINS], capture_output=True, text=True, check=True)
+    heavy = {"hostcore", "torch", "pandas", "datasets", "deltalake", "duckdb", "lance"}
+    assert heavy.isdisjoint(json.loads(answer.stdout))
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "settings"),
+    [
+        ("datasets", "datasets", {"path": Path("here")}),
+        ("delta", "deltalake", {"path": Path("here")}),
+        ("duckdb", "duckdb", {"sql": "SELECT 1", "tables": {"a": Path("here")}}),
+        ("lance", "lance", {"path": Path("here")}),
+    ],
+    ids=["datasets", "delta", "duckdb", "lance"],
+)
+def test_a_missing_library_is_an_error_that_names_the_extra(
+    name: str, library: str, settings, open_source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(HostcoreError, match=f"{library} is not installed") as caught:
+        open_source(name, **settings)
+    assert caught.value.code == "plugin.extra_missing"
+    assert f"pip install 'hostcore[{name}]'" in (caught.value.hint or "")
