@@ -6,6 +6,7 @@ from hostcore.toolkit.module_loading import LoadedModule, load_trainable_module_
 from hostcore.toolkit.module_names import ModuleCheckpointError
 from hostcore.toolkit.optimizers import OptimizerBundle, build_default_adamw_bundle
 from hostcore.toolkit.parallel import CannotParallelize, parallelize
+from hostcore.toolkit.schedules import schedule
 from hostcore.toolkit.tensors import to_float_scalar, to_tensors
 from hostcore.toolkit.training_state import InvalidTrainingState, load_training_state, training_state
 
@@ -20,6 +21,7 @@ __all__ = [
     "load_training_state",
     "parallelize",
     "save_trainable_module_checkpoint",
+    "schedule",
     "seed_everything",
     "to_device",
     "to_float_scalar",

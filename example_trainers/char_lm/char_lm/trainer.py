@@ -10,16 +10,16 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from char_lm.generate import generate
 from char_lm.model import VOCABULARY, CharLm
 from char_lm.prepare_data import ROW_BYTES, SCHEMA, TOKENS
 from hostcore.toolkit import (
-    build_default_adamw_bundle,
     load_training_state,
     parallelize,
+    schedule,
     to_tensors,
     training_state,
 )
@@ -44,8 +44,10 @@ class Hyperparams:
 
     learning_rate: Annotated[float, Gt(0)] = 5e-3
     weight_decay: Annotated[float, Ge(0)] = 0.1
-    #: The share of the run in which the learning rate rises; after it, it falls to zero along a cosine.
+    #: The share of the run in which the learning rate rises, from a tenth.
     warmup: Annotated[float, Ge(0), Lt(1)] = 0.1
+    #: What it does then: ``cosine`` and ``linear`` fall to zero, ``wsd`` does so in the last tenth of the run.
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
 
     #: On several ranks: ``ddp`` has the whole model on each, ``fsdp2`` a part of every parameter.
     strategy: Literal["ddp", "fsdp2"] = "ddp"
@@ -92,6 +94,8 @@ class CharLmTrainer:
             raise InvalidSettings("/context", f"{hyperparams.context} does not divide the {ROW_BYTES} bytes of a row")
         if hyperparams.width % hyperparams.heads:
             raise InvalidSettings("/heads", f"{hyperparams.heads} does not divide the width, {hyperparams.width}")
+        if hyperparams.schedule == "wsd" and hyperparams.warmup > 0.9:
+            raise InvalidSettings("/warmup", f"{hyperparams.warmup:g} of the run leave no tenth for wsd to decay in")
         if ctx.dataset is None:
             return
         schema, wanted = ctx.dataset.schema, SCHEMA.field(TOKENS)
@@ -115,18 +119,18 @@ class CharLmTrainer:
         # The model itself on one rank. Before the optimizer is made, which takes the parameters as they are then.
         parallel = parallelize(model, ctx, strategy=hyperparams.strategy)
         steps = ctx.run_state.total_steps
-        bundle = build_default_adamw_bundle(
-            parallel,
-            hyperparams={
-                "learning_rate": hyperparams.learning_rate,
-                "weight_decay": hyperparams.weight_decay,
-                "betas": (0.9, 0.95),
-                "warmup_steps": int(hyperparams.warmup * steps),
-            },
-            max_steps=steps,
+        optimizer = AdamW(
+            parallel.parameters(),
+            lr=hyperparams.learning_rate,
+            betas=(0.9, 0.95),
+            weight_decay=hyperparams.weight_decay,
         )
-        ctx.register_optimizer(bundle.optimizer, bundle.scheduler)
-        return State(model=parallel, optimizer=bundle.optimizer, scheduler=bundle.scheduler)
+        scheduler = None
+        if steps:
+            kind, warmup = hyperparams.schedule, hyperparams.warmup
+            scheduler = schedule(optimizer, steps, kind=kind, warmup_fraction=warmup, warmup_start=0.1)
+        ctx.register_optimizer(optimizer, scheduler)
+        return State(model=parallel, optimizer=optimizer, scheduler=scheduler)
 
     def prepare_batch(self, raw_batch: pa.RecordBatch, ctx: StepContext) -> Batch:
         """Turn rows of the prepared data into tensors on the run's device."""
