@@ -76,7 +76,7 @@ class BatchSplit:
     rows: int
     #: Of a part, at most: what was found to fit.
     micro_batch_rows: int
-    #: What said first that memory ran out, and on which rank.
+    #: What the last try in larger parts failed with, and on which rank.
     error: str
     rank: int
     #: What was in use on that rank then, and what there is, in words.
