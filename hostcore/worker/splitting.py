@@ -13,7 +13,7 @@ begins with generators seeded for it, so a run that is repeated or resumed does 
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -89,7 +89,7 @@ class Splitting:
             raw.append((raw_batch, ctx.batch_index))
             if not progress.micro_batch_rows:
                 return prepare_batch(raw_batch, state, ctx)
-            return _Parts(prepare_batch(one, state, ctx) for one in _cut(raw_batch, progress.micro_batch_rows))
+            return _Parts(prepare_batch(one, state, ctx) for one in cut(raw_batch, progress.micro_batch_rows))
 
         def trained(batch: Any, state: Any, ctx: StepContext) -> Any:
             recorded, shortage = len(self._recorded), None
@@ -109,7 +109,7 @@ class Splitting:
                     _clean_up(state, ctx)
                     batch = self._prepared_again(prepare_batch, state, ctx)
             finally:
-                rows = _rows(raw)
+                rows = _most_rows(raw)
                 raw.clear()
             self._check(ctx)
             if shortage is not None:
@@ -153,9 +153,9 @@ class Splitting:
 
     def _halve(self) -> str | None:
         """Let parts be half as large; why they cannot be."""
-        if any(not isinstance(one, pa.RecordBatch) for one, _ in self._raw):
-            return "the step was not made again with its batch in parts: rows can be taken of a record batch alone"
-        rows = _rows(self._raw)
+        if not all(rows_of(one) for one, _ in self._raw):
+            return "the step was not made again with its batch in parts: the rows of such a batch are not known"
+        rows = _most_rows(self._raw)
         size = min(self._progress.micro_batch_rows or rows, rows)
         if size < 2:
             return "not even a part of one row fits"
@@ -167,7 +167,7 @@ class Splitting:
 
         def parts() -> Iterator[Any]:
             for raw_batch, ctx.batch_index in self._raw:
-                for one in _cut(raw_batch, self._progress.micro_batch_rows):
+                for one in cut(raw_batch, self._progress.micro_batch_rows):
                     yield prepare_batch(one, state, ctx)
 
         return _Parts(parts())
@@ -184,12 +184,32 @@ class Splitting:
         self._emit(event, step=self._progress.state.step + 1)
 
 
-def _cut(raw_batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
-    return (raw_batch.slice(first, size) for first in range(0, raw_batch.num_rows, size))
+def rows_of(raw_batch: Any) -> int:
+    """How many rows a batch has that can be cut; 0: it cannot be.
+
+    That is a record batch, or a mapping of arrays, tensors or lists of one length.
+    """
+    if isinstance(raw_batch, pa.RecordBatch):
+        return raw_batch.num_rows  # type: ignore[no-any-return]
+    if not isinstance(raw_batch, Mapping):
+        return 0
+    lengths = {
+        len(one) if isinstance(one, list) or bool(getattr(one, "shape", None)) else 0 for one in raw_batch.values()
+    }
+    return lengths.pop() if len(lengths) == 1 else 0
 
 
-def _rows(raw: list[tuple[Any, int]]) -> int:
-    return max((getattr(one, "num_rows", 0) for one, _ in raw), default=0)
+def cut(raw_batch: Any, size: int) -> Iterator[Any]:
+    """The batch in parts of so many rows; the last may have fewer."""
+    for first in range(0, rows_of(raw_batch), size):
+        if isinstance(raw_batch, Mapping):
+            yield {name: one[first : first + size] for name, one in raw_batch.items()}
+        else:
+            yield raw_batch.slice(first, size)
+
+
+def _most_rows(raw: list[tuple[Any, int]]) -> int:
+    return max((rows_of(one) for one, _ in raw), default=0)
 
 
 def _flat(batch: Any, ctx: StepContext) -> Any:

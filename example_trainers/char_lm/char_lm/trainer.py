@@ -17,6 +17,7 @@ from char_lm.generate import generate
 from char_lm.model import VOCABULARY, CharLm
 from char_lm.prepare_data import ROW_BYTES, SCHEMA, TOKENS
 from hostcore.toolkit import (
+    average_gradients,
     load_training_state,
     parallelize,
     schedule,
@@ -50,7 +51,8 @@ class Hyperparams:
     schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
 
     #: On several ranks: ``ddp`` has the whole model on each, ``fsdp2`` a part of every parameter.
-    strategy: Literal["ddp", "fsdp2"] = "ddp"
+    #: ``replicate`` is a slower ``ddp`` under which a step for which memory runs out is made again in parts.
+    strategy: Literal["ddp", "fsdp2", "replicate"] = "ddp"
 
     #: Bytes that a generated sample adds to its prompt.
     sample_length: Annotated[int, Gt(0)] = 256
@@ -85,7 +87,7 @@ class CharLmTrainer:
     """A small GPT that learns to write text, byte by byte."""
 
     Hyperparams = Hyperparams
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True)
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True, split_on_oom=True)
 
     def setup(self, ctx: StepContext) -> None:
         """Refuse settings and data that do not fit together, before anything is built."""
@@ -140,7 +142,7 @@ class CharLmTrainer:
         return Batch(inputs=tokens[:, :-1].reshape(-1, context), targets=tokens[:, 1:].reshape(-1, context))
 
     def train_step(self, prepared_batch: Batch | Sequence[Batch], state: State, ctx: StepContext) -> StepResult:
-        """One update. With ``accumulate`` there are several batches for it, which count as one large batch."""
+        """One update. There may be several batches for it, or parts of one, which count as one large batch."""
         batches = [prepared_batch] if isinstance(prepared_batch, Batch) else prepared_batch
         count = sum(batch.targets.numel() for batch in batches)
         learning_rate = state.optimizer.param_groups[0]["lr"]
@@ -149,6 +151,8 @@ class CharLmTrainer:
             loss = _loss(batch, state, ctx) * (batch.targets.numel() / count)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
+        ctx.begin_update()  # when memory ran out before, the host makes the step again with its batch in parts
+        average_gradients(state.model, ctx)
         state.optimizer.step()
         state.optimizer.zero_grad()
         if state.scheduler is not None:

@@ -64,9 +64,7 @@ def test_one_event_names_the_rank(ran: Mapping, folder: Any) -> None:
     assert event["error"].startswith("OutOfMemoryError: CUDA out of memory")
 
 
-def test_the_size_is_in_the_checkpoint_and_a_run_from_it_begins_so(
-    ran: Mapping, folder: Any, finish: Callable
-) -> None:
+def test_the_size_is_in_the_checkpoint_and_a_run_from_it_begins_so(ran: Mapping, folder: Any, finish: Callable) -> None:
     checkpoint = folder.run("split").path / "checkpoints" / "step-000004"
     assert read_state(checkpoint, "host")["progress"]["micro_batch_rows"] == 3
     job = folder.job("again", **{**KEYS, "hyperparams": SHORT})

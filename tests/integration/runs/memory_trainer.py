@@ -125,13 +125,23 @@ class Trainer:
 
 
 class Transforming(Trainer):
-    """Breaks its promise that batches are record batches."""
+    """Makes columns of the rows, ahead of the loop."""
 
     def transform_batch(self, raw_batch: Any) -> dict[str, Any]:
         return {name: raw_batch.column(name).to_numpy() for name in raw_batch.schema.names}
 
     def prepare_batch(self, raw_batch: Any, state: Any, ctx: Any) -> dict[str, torch.Tensor]:
         return {name: torch.tensor(one).double()[:, None] for name, one in raw_batch.items()}
+
+
+class Packing(Trainer):
+    """Breaks its promise: what it makes of the rows ahead of the loop hides how many there are."""
+
+    def transform_batch(self, raw_batch: Any) -> tuple[Any, ...]:
+        return (raw_batch,)
+
+    def prepare_batch(self, raw_batch: Any, state: Any, ctx: Any) -> dict[str, torch.Tensor]:
+        return super().prepare_batch(raw_batch[0], state, ctx)
 
 
 class Watching:

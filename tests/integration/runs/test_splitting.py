@@ -8,10 +8,13 @@ from types import ModuleType
 from typing import Any
 
 import attrs
+import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 import hostcore
+from hostcore.worker.splitting import cut, rows_of
 from hostcore_hookspecs import Capabilities, Job, StepContext
 
 #: Five steps an epoch.
@@ -184,10 +187,26 @@ def test_a_trainer_that_does_not_say_when_its_update_begins_is_told_so(train: Ca
     assert "train_step returned at step 1 without a call of ctx.begin_update()" in ran.text
 
 
-def test_what_transform_batch_returned_is_not_cut(train: Callable[..., Ran]) -> None:
-    ran = train("Transforming", fits=3)
+def test_columns_that_transform_batch_returns_are_cut(train: Callable[..., Ran]) -> None:
+    cut, whole = train("Transforming", fits=3, since=2), train("Transforming")
+    assert [parts for step, parts in cut.seen if step == 3] == [PARTS]
+    assert cut.losses == pytest.approx(whole.losses, rel=1e-12)
+
+
+def test_a_batch_whose_rows_are_not_known_is_not_cut(train: Callable[..., Ran]) -> None:
+    ran = train("Packing", fits=3)
     assert (ran.result.status, len(ran.seen)) == ("failed", 1)
-    assert "rows can be taken of a record batch alone" in ran.text
+    assert "the rows of such a batch are not known" in ran.text
+
+
+def test_rows_are_taken_of_record_batches_and_of_columns_of_one_length() -> None:
+    columns = {"x": np.arange(5), "y": torch.arange(5), "names": list("abcde")}
+    batch = pa.RecordBatch.from_pydict({"x": list(range(5))})
+    assert (rows_of(columns), rows_of(batch)) == (5, 5)
+    assert [one["names"] for one in cut(columns, 2)] == [["a", "b"], ["c", "d"], ["e"]]
+    assert [one.column("x").to_pylist() for one in cut(batch, 3)] == [[0, 1, 2], [3, 4]]
+    for other in (None, 3, {}, {"x": 3}, {"x": [1], "y": [1, 2]}, {"x": np.float32(1)}, np.arange(5), "abc"):
+        assert rows_of(other) == 0
 
 
 def test_the_allocator_of_the_cpu_is_heard(project: Any) -> None:
