@@ -70,6 +70,8 @@ class Splitting:
         #: The batches of the present step as they were before ``prepare_batch``, each with its ``ctx.batch_index``.
         self._raw: list[tuple[Any, int]] = []
         self._is_updating = False
+        self._prepare_batch: Call
+        self._train_step: Call
         #: Why no step can be made again; None: it can.
         self.kept_whole: str | None = None
 
@@ -83,40 +85,39 @@ class Splitting:
 
     def around(self, prepare_batch: Call, train_step: Call) -> tuple[Call, Call]:
         """The calls that the loop makes in place of these."""
-        raw, progress = self._raw, self._progress
+        self._prepare_batch, self._train_step = prepare_batch, train_step
+        return self._prepared, self._trained
 
-        def prepared(raw_batch: Any, state: Any, ctx: StepContext) -> Any:
-            raw.append((raw_batch, ctx.batch_index))
-            if not progress.micro_batch_rows:
-                return prepare_batch(raw_batch, state, ctx)
-            return _Parts(prepare_batch(one, state, ctx) for one in cut(raw_batch, progress.micro_batch_rows))
+    def _prepared(self, raw_batch: Any, state: Any, ctx: StepContext) -> Any:
+        self._raw.append((raw_batch, ctx.batch_index))
+        size = self._progress.micro_batch_rows
+        if not size:
+            return self._prepare_batch(raw_batch, state, ctx)
+        return _Parts(self._prepare_batch(one, state, ctx) for one in cut(raw_batch, size))
 
-        def trained(batch: Any, state: Any, ctx: StepContext) -> Any:
-            recorded, shortage = len(self._recorded), None
-            try:
-                while True:
-                    self._is_updating = False
-                    try:
-                        result = train_step(_flat(batch, ctx), state, ctx)
-                        break
-                    except Exception as error:
-                        shortage = self._shortage(error, ctx)
-                        if shortage is None:
-                            raise
-                    # The error is gone here, and with its traceback the tensors of the step.
-                    del self._recorded[recorded:]
-                    batch = None
-                    _clean_up(state, ctx)
-                    batch = self._prepared_again(prepare_batch, state, ctx)
-            finally:
-                rows = _most_rows(raw)
-                raw.clear()
+    def _trained(self, batch: Any, state: Any, ctx: StepContext) -> Any:
+        recorded, shortage = len(self._recorded), None
+        try:
+            while True:
+                self._is_updating = False
+                try:
+                    result = self._train_step(_flat(batch, ctx), state, ctx)
+                    break
+                except Exception as error:
+                    shortage = self._shortage(error, ctx)
+                    if shortage is None:
+                        raise
+                # The error is gone here, and with its traceback the tensors of the step.
+                batch = None
+                del self._recorded[recorded:]
+                _clean_up(state, ctx)
+                batch = self._prepared_again(state, ctx)
             self._check(ctx)
             if shortage is not None:
-                self._tell(shortage, rows)
+                self._tell(*shortage)
             return result
-
-        return prepared, trained
+        finally:
+            self._raw.clear()
 
     def _check(self, ctx: StepContext) -> None:
         if not self._is_updating:
@@ -162,20 +163,19 @@ class Splitting:
         self._progress.micro_batch_rows = (size + 1) // 2
         return None
 
-    def _prepared_again(self, prepare_batch: Call, state: Any, ctx: StepContext) -> _Parts:
+    def _prepared_again(self, state: Any, ctx: StepContext) -> _Parts:
         randomness.begin_again(ctx.job.seed, ctx.run_state.step, ctx.rank)
 
         def parts() -> Iterator[Any]:
             for raw_batch, ctx.batch_index in self._raw:
                 for one in cut(raw_batch, self._progress.micro_batch_rows):
-                    yield prepare_batch(one, state, ctx)
+                    yield self._prepare_batch(one, state, ctx)
 
         return _Parts(parts())
 
-    def _tell(self, shortage: tuple[int, _Shortage], rows: int) -> None:
-        rank, said = shortage
+    def _tell(self, rank: int, said: _Shortage) -> None:
         event = events.BatchSplit(
-            rows=rows,
+            rows=_most_rows(self._raw),
             micro_batch_rows=self._progress.micro_batch_rows,
             error=said.error,
             rank=rank,

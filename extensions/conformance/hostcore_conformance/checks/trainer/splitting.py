@@ -37,9 +37,9 @@ def splits(subject: Subject) -> None:
     the optimizer is about to apply must be the same up to rounding. Dropout is switched off for that.
 
     What breaks it: a train_step that catches what ctx.begin_update() raises, or changes a scheduler, an average or a
-    counter before; parts that weigh the same whatever their rows; batch normalisation in training mode, which sees other rows
-    in a part than in the batch; a transform_batch that returns what rows cannot be taken of. Say
-    split_on_oom=False where one of these has to be: running out of memory is then an error, as it is without it.
+    counter before; parts that weigh the same whatever their rows; batch normalisation in training mode, which sees
+    other rows in a part than in the batch; a transform_batch that returns what rows cannot be taken of. Declare
+    split_on_oom=False where one of these has to be: when memory runs out, the run fails then.
     """
     _check_rows(subject)
     _check_promise(subject)
