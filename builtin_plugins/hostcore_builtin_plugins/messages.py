@@ -6,6 +6,7 @@ from hostcore_builtin_plugins.progress import format_bytes, format_devices, form
 from hostcore_hookspecs import Event
 from hostcore_hookspecs.events import (
     ArtifactUploaded,
+    BatchSplit,
     CheckpointSaved,
     CheckpointSkipped,
     EpochStarted,
@@ -53,6 +54,9 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # no
             return f"test at step {event.step}: {_listed(metrics)}"
         case Warning(message=message):
             return f"warning: {message}"
+        case BatchSplit(rows=rows, micro_batch_rows=size, rank=rank, error=error):
+            where = f" on rank {rank}" if rank else ""
+            return f"warning: memory ran out{where}: batches of {rows} rows are taken in parts of {size} ({error})"
         case ReporterFailed(reporter=reporter, message=message):
             return f"warning: reporter {reporter} failed: {message}"
         case UploadFailed(path=path, uploader=uploader, message=message, will_retry=will_retry):

@@ -34,6 +34,12 @@ class Host(Protocol):
     def any_rank(self, flag: bool) -> bool:
         """Whether any rank says so."""
 
+    def begin_update(self) -> None:
+        """Note that the present step cannot be made again from here on."""
+
+    def keep_batches_whole(self, reason: str) -> None:
+        """Note that no step of this run can be made again."""
+
     def warn(self, message: str) -> None:
         """Record a warning."""
 
@@ -118,6 +124,29 @@ class StepContext:
         One rank gets its own answer back, and so does a context made by hand.
         """
         return flag if self._host is None else self._host.any_rank(flag)
+
+    def begin_update(self) -> None:
+        """All gradients of the step are there: from here on ``train_step`` changes more than them.
+
+        For trainers that declare ``Capabilities(split_on_oom=True)``, once in each ``train_step``, behind the last
+        ``backward`` and before the first collective, clipping, or update of the optimizer. When memory has run out
+        before, the step is made again with its batch in smaller parts. On several ranks it is a collective: when memory
+        has run out on another rank, it does not return but raises, and all ranks make the step again. Does nothing for
+        other trainers, and in a context made by hand.
+        """
+        if self._host is not None:
+            self._host.begin_update()
+
+    def keep_batches_whole(self, reason: str) -> None:
+        """Do not make steps of this run again when memory runs out, whatever the trainer declares.
+
+        To be called in ``configure``, by all ranks alike, when ``train_step`` will call collectives before
+        ``begin_update``, as DDP and FSDP do. ``toolkit.parallelize`` does so for these two.
+
+        :param reason: Added to the error of a step for which memory runs out.
+        """
+        if self._host is not None:
+            self._host.keep_batches_whole(reason)
 
     def warn(self, message: str) -> None:
         """Record a ``warning`` event in the name of the component that calls: for what does not stop the run.

@@ -69,6 +69,21 @@ class Metrics:
 
 
 @attrs.frozen(kw_only=True)
+class BatchSplit:
+    """Memory ran out in this step, which was made again with its batch in parts; so are the steps that follow."""
+
+    #: Of a batch.
+    rows: int
+    #: Of a part, at most: what was found to fit.
+    micro_batch_rows: int
+    #: What the last try in larger parts failed with, and on which rank.
+    error: str
+    rank: int
+    #: What was in use on that rank then, and what there is, in words.
+    memory: str
+
+
+@attrs.frozen(kw_only=True)
 class Validation:
     """A validation is over."""
 
@@ -212,9 +227,9 @@ class RunPreempted:
 
 
 Payload = (
-    RunSubmitted | RunStarted | RunResumed | EpochStarted | Metrics | Validation | Test | Progress | CheckpointSaved
-    | CheckpointSkipped | SampleSaved | ArtifactUploaded | UploadFailed | ReporterFailed | Warning | StopRequested
-    | RunSucceeded | RunFailed | RunCancelled | RunPreempted
+    RunSubmitted | RunStarted | RunResumed | EpochStarted | Metrics | BatchSplit | Validation | Test | Progress
+    | CheckpointSaved | CheckpointSkipped | SampleSaved | ArtifactUploaded | UploadFailed | ReporterFailed | Warning
+    | StopRequested | RunSucceeded | RunFailed | RunCancelled | RunPreempted
 )  # fmt: skip
 
 #: The class of the payload by the name of the event.
@@ -225,6 +240,7 @@ PAYLOADS: Final[Mapping[str, type[Payload]]] = MappingProxyType(
         "run_resumed": RunResumed,
         "epoch_started": EpochStarted,
         "metrics": Metrics,
+        "batch_split": BatchSplit,
         "validation": Validation,
         "test": Test,
         "progress": Progress,

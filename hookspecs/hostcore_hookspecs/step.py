@@ -60,6 +60,18 @@ class Capabilities:
     precisions: tuple[str, ...] = ("fp32",)
     #: May run on several ranks.
     distributed: bool = False
+    #: A step for which memory ran out can be made again, with its batch in parts. It promises three things.
+    #: ``train_step`` calls ``ctx.begin_update()`` once, when all gradients are there; until then it changes nothing but
+    #: gradients and the global random generators, and calls no collective (or ``configure`` has called
+    #: ``ctx.keep_batches_whole``). It takes a tuple of any number of prepared
+    #: batches of any sizes, weighted so that the update is that of one batch of all their rows, up to rounding: needs
+    #: ``accumulate``, and no batch normalisation in training mode. ``prepare_batch`` gets what rows can be taken of:
+    #: record batches or, from ``transform_batch``, mappings of arrays, tensors or lists with an element for each row.
+    split_on_oom: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if self.split_on_oom and not self.accumulate:
+            raise ValueError("split_on_oom needs accumulate=True: train_step gets the parts of a batch as a tuple")
 
 
 def _below_trainer(_file: "TensorFile", _attribute: "attrs.Attribute[str]", path: str) -> None:

@@ -74,7 +74,11 @@ def prepare_batch(raw_batch: "pa.RecordBatch | Any", state: Any, ctx: StepContex
 def train_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
     """Called once per step: forward, backward, one optimizer update.
 
-    :param prepared_batch: What :func:`prepare_batch` returned; with ``accumulate`` n > 1, a tuple of n of them.
+    When it raises an error that says that memory ran out, and the trainer declares ``Capabilities(split_on_oom=True)``,
+    it is called again for the same step, with the batch in parts.
+
+    :param prepared_batch: What :func:`prepare_batch` returned; with ``accumulate`` n > 1, a tuple of n of them. Of a
+        batch in parts, a tuple of what :func:`prepare_batch` returned for each part.
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
     """

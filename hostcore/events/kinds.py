@@ -42,6 +42,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "epoch_started": Kind.PROGRESS,
         "metrics": Kind.PROGRESS,
         "progress": Kind.PROGRESS,
+        "batch_split": Kind.WARNING,
         "validation": Kind.EVALUATION,
         "test": Kind.EVALUATION,
         "checkpoint_saved": Kind.FILE,

@@ -5,7 +5,8 @@ from hostcore.toolkit.module_checkpoint import save_trainable_module_checkpoint
 from hostcore.toolkit.module_loading import LoadedModule, load_trainable_module_checkpoint
 from hostcore.toolkit.module_names import ModuleCheckpointError
 from hostcore.toolkit.optimizers import OptimizerBundle, build_default_adamw_bundle
-from hostcore.toolkit.parallel import CannotParallelize, parallelize
+from hostcore.toolkit.parallel import CannotParallelize, average_gradients, parallelize
+from hostcore.toolkit.schedules import schedule
 from hostcore.toolkit.tensors import to_float_scalar, to_tensors
 from hostcore.toolkit.training_state import InvalidTrainingState, load_training_state, training_state
 
@@ -15,11 +16,13 @@ __all__ = [
     "LoadedModule",
     "ModuleCheckpointError",
     "OptimizerBundle",
+    "average_gradients",
     "build_default_adamw_bundle",
     "load_trainable_module_checkpoint",
     "load_training_state",
     "parallelize",
     "save_trainable_module_checkpoint",
+    "schedule",
     "seed_everything",
     "to_device",
     "to_float_scalar",

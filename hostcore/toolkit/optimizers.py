@@ -1,13 +1,13 @@
 """AdamW with warmup and cosine decay: the default of most fine-tuning."""
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
 import torch
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch.optim.lr_scheduler import LRScheduler
 
+from hostcore.toolkit.schedules import checked_count, checked_number, schedule
 from hostcore_hookspecs import InvalidSettings
 
 #: The share of the learning rate that the warmup starts at.
@@ -61,20 +61,8 @@ def build_default_adamw_bundle(
     )
     if settings.max_steps == 0:
         return OptimizerBundle(optimizer)
-    return OptimizerBundle(optimizer, LambdaLR(optimizer, _warmup_cosine(settings.warmup_steps, settings.max_steps)))
-
-
-def _warmup_cosine(warmup_steps: int, max_steps: int) -> Callable[[int], float]:
-    """The factor of the learning rate by step; the formula is above."""
-
-    def factor(step: int) -> float:
-        if step < warmup_steps:
-            return WARMUP_START + (1 - WARMUP_START) * step / warmup_steps
-        if step >= max_steps:
-            return 0.0
-        return 0.5 * (1 + math.cos(math.pi * (step - warmup_steps) / (max_steps - warmup_steps)))
-
-    return factor
+    curve = schedule(optimizer, settings.max_steps, warmup_steps=settings.warmup_steps, warmup_start=WARMUP_START)
+    return OptimizerBundle(optimizer, curve)
 
 
 def _trainable(model_or_params: object) -> list[Any]:
@@ -112,7 +100,7 @@ class _Settings:
             weight_decay=given.number("weight_decay", 0.0),
             betas=given.betas(),
             warmup_steps=given.count("warmup_steps"),
-            max_steps=given.count("max_steps") if max_steps is None else _count(max_steps, "max_steps"),
+            max_steps=given.count("max_steps") if max_steps is None else checked_count(max_steps, "max_steps"),
         )
         if found.warmup_steps and found.warmup_steps >= found.max_steps:
             raise InvalidSettings(
@@ -142,11 +130,11 @@ class _Given:
 
     def number(self, name: str, default: float) -> float:
         value = self.get(name)
-        return default if value is None else _number(value, f"/{name}")
+        return default if value is None else checked_number(value, f"/{name}")
 
     def count(self, name: str) -> int:
         value = self.get(name)
-        return 0 if value is None else _count(value, name)
+        return 0 if value is None else checked_count(value, name)
 
     def betas(self) -> tuple[float, float]:
         value = self.get("betas")
@@ -154,18 +142,5 @@ class _Given:
             return (0.9, 0.999)
         if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
             raise InvalidSettings("/betas", f"betas must be two numbers, such as [0.9, 0.999], not {value!r}")
-        first, second = (_number(beta, f"/betas/{index}", below=1) for index, beta in enumerate(value))
+        first, second = (checked_number(beta, f"/betas/{index}", below=1) for index, beta in enumerate(value))
         return first, second
-
-
-def _number(value: object, pointer: str, *, below: float = math.inf) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < below:  # NaN is not, either
-        limit = "a finite number of at least 0" if below == math.inf else f"a number from 0 to below {below:g}"
-        raise InvalidSettings(pointer, f"{pointer[1:]} must be {limit}, not {value!r}")
-    return float(value)
-
-
-def _count(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InvalidSettings(f"/{name}", f"{name} must be a whole number of at least 0, not {value!r}")
-    return value

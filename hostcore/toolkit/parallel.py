@@ -1,4 +1,4 @@
-"""A model on several ranks, by torch's own means: DDP, or FSDP2."""
+"""A model on several ranks, by torch's own means: DDP, FSDP2, or a copy on each rank."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
@@ -10,9 +10,9 @@ from torch import nn
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.errors import HostcoreError
 
-Strategy = Literal["ddp", "fsdp2"]
+Strategy = Literal["ddp", "fsdp2", "replicate"]
 
-_STRATEGIES: Final = ("ddp", "fsdp2")
+_STRATEGIES: Final = ("ddp", "fsdp2", "replicate")
 #: Where torch has collectives.
 _DEVICES: Final = ("cpu", "cuda")
 
@@ -39,12 +39,16 @@ def parallelize(
     - ``ddp``: each rank has the whole model. It comes back wrapped in ``DistributedDataParallel``, as its ``module``.
     - ``fsdp2``: each rank has a part of every parameter (``fully_shard``). The same model comes back. In bf16 or fp16
       it computes in that precision, with gradients reduced in fp32.
+    - ``replicate``: each rank has the whole model, as the first rank has it now. The same model comes back, and
+      ``train_step`` calls :func:`average_gradients` behind its last ``backward``. Slower than ``ddp``, which exchanges
+      gradients while it computes others; but a step for which memory runs out can be made again
+      (``Capabilities.split_on_oom``), which with the other two would leave ranks waiting for one another.
 
     :param model: On any device; it moves to ``ctx.device``.
     :param blocks: For ``fsdp2``: what is gathered at once, besides the rest of the model. Names of submodules (of a
         list or a sequence its members are meant) or classes. None: the members of every ``ModuleList`` of alike ones.
     :param options: For ``DistributedDataParallel`` (``find_unused_parameters=True``) or ``fully_shard``
-        (``reshard_after_forward=False``).
+        (``reshard_after_forward=False``). None for ``replicate``.
     :raises CannotParallelize: When torch cannot do that with this model or device.
     """
     if strategy not in _STRATEGIES:
@@ -53,10 +57,35 @@ def parallelize(
         return model
     device = torch.device(ctx.device)
     _check(model, device, strategy)
+    if strategy == "replicate":
+        return _replicated(model.to(device), options)
+    ctx.keep_batches_whole(f"on several ranks, {strategy} exchanges values before the update; replicate does not")
     if strategy == "ddp":
         index = None if device.type == "cpu" else [torch.device(device).index or 0]
         return nn.parallel.DistributedDataParallel(model.to(device), device_ids=index, **options)
     return _shard(model, device, _blocks(model, blocks), ctx.dtype, options)
+
+
+def average_gradients(model: nn.Module, ctx: StepContext) -> None:
+    """Make the gradients the means over the ranks. A collective; does nothing on one rank.
+
+    For models of ``parallelize(…, strategy="replicate")``, between ``ctx.begin_update()`` and the optimizer's step. For
+    those of ``ddp`` and ``fsdp2``, whose gradients are the means already, it does nothing. A parameter that requires a
+    gradient and has none, because no batch of this rank came to it, counts as 0, and has one afterwards.
+
+    :param model: Parameters and gradients are dense.
+    """
+    if ctx.world_size == 1 or isinstance(model, nn.parallel.DistributedDataParallel) or _is_sharded(model):
+        return
+    begun = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            begun.append((parameter.grad, dist.all_reduce(parameter.grad, async_op=True)))
+    for gradient, work in begun:
+        work.wait()
+        gradient.div_(ctx.world_size)
 
 
 def _check(model: nn.Module, device: torch.device, strategy: Strategy) -> None:
@@ -69,8 +98,17 @@ def _check(model: nn.Module, device: torch.device, strategy: Strategy) -> None:
     parameters = list(model.parameters())
     if any(isinstance(one, nn.parameter.UninitializedParameter) for one in parameters):
         raise CannotParallelize("the model has lazy layers", hint="run a batch through it first, or give them sizes")
-    if strategy == "ddp" and not any(one.requires_grad for one in parameters):
+    if strategy != "fsdp2" and not any(one.requires_grad for one in parameters):
         raise CannotParallelize("no parameter of the model requires a gradient", hint="leave it as it is on all ranks")
+
+
+def _replicated(model: nn.Module, options: Any) -> nn.Module:
+    """The model with the first rank's parameters and buffers."""
+    if options:
+        raise CannotParallelize(f"replicate takes no options, such as {next(iter(options))}", hint="leave them out")
+    for tensor in (*model.parameters(), *model.buffers()):
+        dist.broadcast(tensor.detach(), src=0)
+    return model
 
 
 def _is_sharded(model: nn.Module) -> bool:

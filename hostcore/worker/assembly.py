@@ -25,6 +25,7 @@ from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.requests import Requests
 from hostcore.worker.sampling import Sampling
+from hostcore.worker.splitting import Splitting
 from hostcore.worker.startup import Prepared
 from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing
@@ -64,6 +65,10 @@ class Assembly:
             run_state=self.progress.state,
             metric_every=prepared.job.metric_every,
         )
+        if prepared.trainer.capabilities.split_on_oom:
+            self._requests.splitting = Splitting(
+                ranks=ranks, progress=self.progress, recorded=self._requests.recorded, emit=self.emit
+            )
         self.stop, self.meeting = convene(stop, ranks, where=lambda: in_words(self.progress.state, self._requests))
         device = torch.device(prepared.device)
         self.ctx = StepContext(
@@ -202,9 +207,12 @@ class Assembly:
 
     def _hooks(self) -> Hooks:
         bind, hook = self.prepared.hooks.bind, self.hook
+        prepare_batch, train_step = self.of_trainer("prepare_batch"), self._train_step()
+        if self._requests.splitting is not None:
+            prepare_batch, train_step = self._requests.splitting.around(prepare_batch, train_step)
         return Hooks(
-            prepare_batch=self.of_trainer("prepare_batch"),
-            train_step=self._train_step(),
+            prepare_batch=prepare_batch,
+            train_step=train_step,
             on_train_begin=hook("on_train_begin"),
             on_train_end=hook("on_train_end"),
             on_epoch_begin=hook("on_epoch_begin"),

@@ -9,7 +9,7 @@ What is called, in this order::
             transform_batch                             ahead, in other processes, with dataset.workers
             prepare_batch                               of each micro-batch, with accumulate
             on_batch_begin
-            train_step
+            train_step                                  again, in parts, when memory runs out, if the trainer allows it
             on_batch_end
             every metric_every steps, after the last, and where train_step wishes it: the metrics event
             after the attempt's first step: state_dict  to see that a checkpoint can hold what it returns

@@ -79,6 +79,8 @@ class Progress:
             _set(self.state, "settle", self.settle)
         #: The best value of each metric that a callback watches, by metric.
         self.best: Mapping[str, Best] = {}
+        #: Of the parts that batches are taken in, since memory ran out; 0: they are whole.
+        self.micro_batch_rows = 0
 
     def advance(self) -> int:
         """Count a finished step.
@@ -178,6 +180,7 @@ class Progress:
             "metrics": dict(state.metrics),
             "best": [attrs.asdict(one) for one in self._best_last()],
             "history": {name: _stored(points) for name, points in self._history.items()},
+            "micro_batch_rows": self.micro_batch_rows,
         }
 
     def _best_last(self) -> list[Best]:
@@ -196,6 +199,7 @@ class Progress:
         self._digest = digest
         for name in ("step", "epoch", "batch_in_epoch", "samples_seen", "metrics"):
             _set(self.state, name, stored[name])
+        self.micro_batch_rows = stored.get("micro_batch_rows", 0)  # older checkpoints have none
         for best in stored["best"]:
             self.note_best(Best(**best))
         for name, points in stored["history"].items():

@@ -23,6 +23,11 @@ def derive(seed: int, step: int, rank: int) -> None:
     seed_everything(seed_of("resume", seed, step, rank))
 
 
+def begin_again(seed: int, step: int, rank: int) -> None:
+    """Seed the generators for a step that is made again: where it broke off, and so what it drew, is left to chance."""
+    seed_everything(seed_of("again", seed, step, rank))
+
+
 def seed_of(purpose: str, *numbers: int) -> int:
     """A seed of 32 bits that follows from numbers, and is another for each purpose."""
     text = "/".join([purpose, *map(str, numbers)])

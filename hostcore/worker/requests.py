@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hostcore.worker.metrics import InvalidStepResult, read_named, training_name
 from hostcore.worker.ranks.protocol import Ranks
@@ -11,6 +11,9 @@ from hostcore.worker.stop import StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import Best, RunState
+
+if TYPE_CHECKING:
+    from hostcore.worker.splitting import Splitting
 
 #: A call, or None where there is nothing to call.
 C = TypeVar("C", bound=Callable[..., Any] | None)
@@ -72,12 +75,24 @@ class Requests:
         self.best: list[Best] = []
         #: The step of a checkpoint, why, and who asked.
         self.restore: tuple[int, str, str] | None = None
+        #: Makes steps again for which memory ran out; None: the trainer does not declare that it may.
+        self.splitting: Splitting | None = None
         #: Whether there is anything to do. Read by the loop at every step.
         self.pending = False
 
     def request_stop(self, reason: str) -> None:
         """Ask the run to stop, in the name of the component that is running."""
         self._switch.request(reason, self._asker())
+
+    def begin_update(self) -> None:
+        """The present step cannot be made again from here on."""
+        if self.splitting is not None:
+            self.splitting.begin_update()
+
+    def keep_batches_whole(self, reason: str) -> None:
+        """No step can be made again."""
+        if self.splitting is not None:
+            self.splitting.kept_whole = reason
 
     def warn(self, message: str) -> None:
         """Write a warning into the log, in the name of the component that is running."""

@@ -1,4 +1,4 @@
-"""The example trainer char_lm on two ranks: DDP and FSDP2, against one rank, and on from their checkpoints."""
+"""The example trainer char_lm on two ranks: DDP, FSDP2 and replicated, against one rank, and on from their checkpoints."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 from char_lm.prepare_data import prepare
 from fork_server import ran
 
-STRATEGIES = ["ddp", "fsdp2"]
+STRATEGIES = ["ddp", "fsdp2", "replicate"]
 STEPS = 20
 #: Sums in another order, 20 steps long.
 TOLERANCE = 2e-3

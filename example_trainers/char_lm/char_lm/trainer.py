@@ -10,16 +10,17 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le, Lt
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from char_lm.generate import generate
 from char_lm.model import VOCABULARY, CharLm
 from char_lm.prepare_data import ROW_BYTES, SCHEMA, TOKENS
 from hostcore.toolkit import (
-    build_default_adamw_bundle,
+    average_gradients,
     load_training_state,
     parallelize,
+    schedule,
     to_tensors,
     training_state,
 )
@@ -44,11 +45,14 @@ class Hyperparams:
 
     learning_rate: Annotated[float, Gt(0)] = 5e-3
     weight_decay: Annotated[float, Ge(0)] = 0.1
-    #: The share of the run in which the learning rate rises; after it, it falls to zero along a cosine.
+    #: The share of the run in which the learning rate rises, from a tenth.
     warmup: Annotated[float, Ge(0), Lt(1)] = 0.1
+    #: What it does then: ``cosine`` and ``linear`` fall to zero, ``wsd`` does so in the last tenth of the run.
+    schedule: Literal["cosine", "linear", "wsd", "constant"] = "cosine"
 
     #: On several ranks: ``ddp`` has the whole model on each, ``fsdp2`` a part of every parameter.
-    strategy: Literal["ddp", "fsdp2"] = "ddp"
+    #: ``replicate`` is a slower ``ddp`` under which a step for which memory runs out is made again in parts.
+    strategy: Literal["ddp", "fsdp2", "replicate"] = "ddp"
 
     #: Bytes that a generated sample adds to its prompt.
     sample_length: Annotated[int, Gt(0)] = 256
@@ -83,7 +87,7 @@ class CharLmTrainer:
     """A small GPT that learns to write text, byte by byte."""
 
     Hyperparams = Hyperparams
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True)
+    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16"), distributed=True, split_on_oom=True)
 
     def setup(self, ctx: StepContext) -> None:
         """Refuse settings and data that do not fit together, before anything is built."""
@@ -92,6 +96,8 @@ class CharLmTrainer:
             raise InvalidSettings("/context", f"{hyperparams.context} does not divide the {ROW_BYTES} bytes of a row")
         if hyperparams.width % hyperparams.heads:
             raise InvalidSettings("/heads", f"{hyperparams.heads} does not divide the width, {hyperparams.width}")
+        if hyperparams.schedule == "wsd" and hyperparams.warmup > 0.9:
+            raise InvalidSettings("/warmup", f"{hyperparams.warmup:g} of the run leave no tenth for wsd to decay in")
         if ctx.dataset is None:
             return
         schema, wanted = ctx.dataset.schema, SCHEMA.field(TOKENS)
@@ -115,18 +121,18 @@ class CharLmTrainer:
         # The model itself on one rank. Before the optimizer is made, which takes the parameters as they are then.
         parallel = parallelize(model, ctx, strategy=hyperparams.strategy)
         steps = ctx.run_state.total_steps
-        bundle = build_default_adamw_bundle(
-            parallel,
-            hyperparams={
-                "learning_rate": hyperparams.learning_rate,
-                "weight_decay": hyperparams.weight_decay,
-                "betas": (0.9, 0.95),
-                "warmup_steps": int(hyperparams.warmup * steps),
-            },
-            max_steps=steps,
+        optimizer = AdamW(
+            parallel.parameters(),
+            lr=hyperparams.learning_rate,
+            betas=(0.9, 0.95),
+            weight_decay=hyperparams.weight_decay,
         )
-        ctx.register_optimizer(bundle.optimizer, bundle.scheduler)
-        return State(model=parallel, optimizer=bundle.optimizer, scheduler=bundle.scheduler)
+        scheduler = None
+        if steps:
+            kind, warmup = hyperparams.schedule, hyperparams.warmup
+            scheduler = schedule(optimizer, steps, kind=kind, warmup_fraction=warmup, warmup_start=0.1)
+        ctx.register_optimizer(optimizer, scheduler)
+        return State(model=parallel, optimizer=optimizer, scheduler=scheduler)
 
     def prepare_batch(self, raw_batch: pa.RecordBatch, ctx: StepContext) -> Batch:
         """Turn rows of the prepared data into tensors on the run's device."""
@@ -136,7 +142,7 @@ class CharLmTrainer:
         return Batch(inputs=tokens[:, :-1].reshape(-1, context), targets=tokens[:, 1:].reshape(-1, context))
 
     def train_step(self, prepared_batch: Batch | Sequence[Batch], state: State, ctx: StepContext) -> StepResult:
-        """One update. With ``accumulate`` there are several batches for it, which count as one large batch."""
+        """One update. There may be several batches for it, or parts of one, which count as one large batch."""
         batches = [prepared_batch] if isinstance(prepared_batch, Batch) else prepared_batch
         count = sum(batch.targets.numel() for batch in batches)
         learning_rate = state.optimizer.param_groups[0]["lr"]
@@ -145,6 +151,8 @@ class CharLmTrainer:
             loss = _loss(batch, state, ctx) * (batch.targets.numel() / count)
             loss.backward()  # type: ignore[no-untyped-call]
             losses.append(loss.detach())
+        ctx.begin_update()  # when memory ran out before, the host makes the step again with its batch in parts
+        average_gradients(state.model, ctx)
         state.optimizer.step()
         state.optimizer.zero_grad()
         if state.scheduler is not None:

@@ -37,6 +37,9 @@ FULL: Final[Mapping[str, Payload]] = MappingProxyType(
         "validation": events.Validation(
             metrics={"val/loss": 0.5, "val/perplexity": None}, weight=128.0, nonfinite=("val/perplexity",)
         ),
+        "batch_split": events.BatchSplit(
+            rows=32, micro_batch_rows=8, error="OutOfMemoryError: tried to allocate 2 GiB", rank=1, memory="1 GiB free"
+        ),
         "test": events.Test(metrics={"test/loss": 0.75, "test/auc": None}, weight=64.0, nonfinite=("test/auc",)),
         "checkpoint_saved": events.CheckpointSaved(path=_CHECKPOINT, bytes=123_456, final=True, best={"val/loss": 0.5}),
         "checkpoint_skipped": events.CheckpointSkipped(path=_CHECKPOINT, reason="model.safetensors has 10 bytes"),

@@ -177,6 +177,14 @@ class _NoHost:
         """Refuse: the ranks do not meet here."""
         raise _ahead("any_rank")
 
+    def begin_update(self) -> None:
+        """Refuse: there is no step here."""
+        raise _ahead("begin_update")
+
+    def keep_batches_whole(self, reason: str) -> None:  # noqa: ARG002
+        """Refuse."""
+        raise _ahead("keep_batches_whole")
+
     def warn(self, message: str) -> None:
         """It becomes a Python warning, in the worker's output."""
         warnings.warn(message, stacklevel=3)

@@ -9,7 +9,7 @@ from torch import nn
 
 from hostcore.checkpoints.snapshot import write_state
 from hostcore.checkpoints.state import read_state
-from hostcore.toolkit import load_training_state, parallelize, training_state
+from hostcore.toolkit import average_gradients, load_training_state, parallelize, training_state
 from hostcore.toolkit.parallel import CannotParallelize, _blocks
 from hostcore.toolkit.training_state import InvalidTrainingState
 from hostcore_hookspecs import Job, StepContext
@@ -140,3 +140,26 @@ def test_blocks_are_found_in_lists_of_alike_members_or_named() -> None:
     assert set(_blocks(model, ["layers"])) == set(layers)
     assert _blocks(model, ["layers.1"]) == [layers[1]]
     assert set(_blocks(model, [nn.Linear])) == {*layers, model["mixed"][0]}
+
+
+@pytest.mark.usefixtures("group")
+def test_a_replicated_model_is_itself_and_takes_no_options() -> None:
+    ctx, model = StepContext(world_size=2), nn.Linear(1, 1)
+    assert parallelize(model, ctx, strategy="replicate") is model
+    with pytest.raises(CannotParallelize, match="takes no options, such as bucket_cap_mb"):
+        parallelize(model, ctx, strategy="replicate", bucket_cap_mb=1)
+
+
+@pytest.mark.usefixtures("group")
+def test_gradients_are_averaged_behind_the_backward_unless_ddp_has_done_so() -> None:
+    """The group has one process, so the mean over the two ranks of the context is half of its gradients."""
+    ctx = StepContext(world_size=2)
+    model = parallelize(nn.ModuleList([nn.Linear(1, 1), nn.Linear(1, 1)]), ctx, strategy="replicate")
+    model[0](torch.ones(1, 1)).sum().backward()
+    average_gradients(model, ctx)
+    assert [float(one.grad) for one in model.parameters()] == [0.5, 0.5, 0.0, 0.0]
+    parallel = parallelize(nn.Linear(1, 1), ctx)
+    parallel(torch.ones(1, 1)).sum().backward()
+    before = [float(one.grad) for one in parallel.parameters()]
+    average_gradients(parallel, ctx)
+    assert [float(one.grad) for one in parallel.parameters()] == before

@@ -41,6 +41,12 @@ class NotingHost:
     def any_rank(self, flag: bool) -> bool:
         return flag
 
+    def begin_update(self) -> None:
+        """Callbacks have no part in it."""
+
+    def keep_batches_whole(self, reason: str) -> None:
+        """Callbacks have no part in it."""
+
 
 @attrs.define
 class Course:

@@ -67,7 +67,9 @@ class ReferenceTrainer:
     """Learns to multiply."""
 
     Hyperparams = Hyperparams
-    CAPABILITIES = Capabilities(accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True)
+    CAPABILITIES = Capabilities(
+        accumulate=True, precisions=("fp32", "bf16", "fp16"), distributed=True, split_on_oom=True
+    )
 
     def data_sections(self, hyperparams: Hyperparams, ctx: DataContext) -> Mapping[str, Mapping[str, Any]]:
         """Bring data to jobs that have none."""
@@ -109,7 +111,7 @@ class ReferenceTrainer:
         return Batch(**tensors)
 
     def train_step(self, prepared_batch: Batch | Sequence[Batch], state: State, ctx: StepContext) -> StepResult:
-        """One update. With ``accumulate`` there are several batches for it, which count as one large batch."""
+        """One update. There may be several batches for it, or parts of one, which count as one large batch."""
         batches = [prepared_batch] if isinstance(prepared_batch, Batch) else prepared_batch
         pairs = sum(len(batch.product) for batch in batches)
         learning_rate = state.optimizer.param_groups[0]["lr"]
@@ -119,6 +121,7 @@ class ReferenceTrainer:
             loss = _loss(state.model, batch, ctx) * (len(batch.product) / pairs)
             (loss if ctx.scaler is None else ctx.scaler.scale(loss)).backward()
             losses.append(loss.detach())
+        ctx.begin_update()
         _average_gradients(state.model, ctx.world_size)
         if ctx.scaler is None:
             state.optimizer.step()

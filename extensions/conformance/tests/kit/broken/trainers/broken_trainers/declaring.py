@@ -1,6 +1,7 @@
 """Trainers that declare what they do not do."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from reference_plugins.trainer import Batch, ReferenceTrainer, State
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
 from broken_trainers.training import Plain
 from hostcore_hookspecs import Capabilities, StepContext, StepResult
@@ -58,6 +60,75 @@ class ZeroesBetweenBatches(Accumulates):
             loss = self.loss(batch, state)
             loss.backward()
         return loss.detach()
+
+
+class Splits(ReferenceTrainer):
+    """Not broken: a step that can be made again, in parts that can be broken."""
+
+    CAPABILITIES = Capabilities(accumulate=True, split_on_oom=True)
+
+    def train_step(self, prepared_batch: Any, state: State, ctx: StepContext) -> StepResult:
+        batches = [prepared_batch] if isinstance(prepared_batch, Batch) else list(prepared_batch)
+        pairs = sum(len(batch.product) for batch in batches)
+        state.optimizer.zero_grad()
+        losses = [self.loss(batch, state) * self.share(batch, batches) for batch in batches]
+        for loss in losses:
+            loss.backward()
+        self.update(state, ctx)
+        return StepResult(metrics={"loss": sum(losses).detach()}, weight=pairs)
+
+    def loss(self, batch: Batch, state: State) -> Tensor:
+        return mse_loss(state.model(batch.numbers).squeeze(1), batch.product)
+
+    def share(self, batch: Batch, batches: Sequence[Batch]) -> float:
+        return len(batch.product) / sum(len(one.product) for one in batches)
+
+    def update(self, state: State, ctx: StepContext) -> None:
+        ctx.begin_update()
+        state.optimizer.step()
+
+
+class GoesOnWithoutMemory(Splits):
+    """Steps the optimizer although memory has run out on another rank."""
+
+    def update(self, state: State, ctx: StepContext) -> None:
+        with suppress(Exception):
+            ctx.begin_update()
+        state.optimizer.step()
+
+
+class UpdatesBeforeItSaysSo(Splits):
+    """Steps the scheduler while memory may still run out."""
+
+    def update(self, state: State, ctx: StepContext) -> None:
+        state.scheduler.step()
+        super().update(state, ctx)
+
+
+class WeighsPartsAlike(Splits):
+    """Takes the mean of the means, whatever the sizes of the parts."""
+
+    def share(self, batch: Batch, batches: Sequence[Batch]) -> float:
+        return 1 / len(batches)
+
+
+class NormalisesBatches(Splits):
+    """What a row is trained on depends on the rows beside it."""
+
+    def configure(self, ctx: StepContext) -> State:
+        state = super().configure(ctx)
+        state.model.insert(0, torch.nn.BatchNorm1d(2))
+        return state
+
+
+class HidesItsRows(Splits):
+    """Nests what it makes of the rows ahead of the loop."""
+
+    def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
+        return {"batch": super().transform_batch(raw_batch, rng, ctx)}
+
+    def prepare_batch(self, raw_batch: Any, ctx: StepContext) -> Batch:
+        return super().prepare_batch(raw_batch["batch"], ctx)
 
 
 class IgnoresPrecision(Plain):

@@ -1,0 +1,59 @@
+"""The toolkit's schedules have the values of those of transformers, so that a recipe can be moved."""
+
+import pytest
+import torch
+import transformers
+
+from hostcore.toolkit import schedule
+
+STEPS, WARMUP, DECAY = 50, 7, 12
+
+
+def optimizer():
+    return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.3)
+
+
+def rates(curve):
+    found = []
+    for _ in range(STEPS + 3):
+        found.append(curve.optimizer.param_groups[0]["lr"])
+        curve.optimizer.step()
+        curve.step()
+    return found
+
+
+PAIRS = {
+    "constant": (
+        lambda one: transformers.get_constant_schedule_with_warmup(one, WARMUP),
+        {"kind": "constant"},
+    ),
+    "linear": (
+        lambda one: transformers.get_linear_schedule_with_warmup(one, WARMUP, STEPS),
+        {"kind": "linear"},
+    ),
+    "cosine": (
+        lambda one: transformers.get_cosine_schedule_with_warmup(one, WARMUP, STEPS),
+        {"kind": "cosine"},
+    ),
+    "cosine with a least rate": (
+        lambda one: transformers.get_scheduler(
+            "cosine_with_min_lr", one, WARMUP, STEPS, scheduler_specific_kwargs={"min_lr_rate": 0.1}
+        ),
+        {"kind": "cosine", "min_ratio": 0.1},
+    ),
+    **{
+        f"wsd {shape}": (
+            lambda one, shape=shape: transformers.get_wsd_schedule(
+                one, WARMUP, DECAY, num_training_steps=STEPS, decay_type=shape
+            ),
+            {"kind": "wsd", "decay_steps": DECAY, "decay_shape": shape},
+        )
+        for shape in ("linear", "cosine", "1-sqrt")
+    },
+}
+
+
+@pytest.mark.parametrize(("theirs", "ours"), PAIRS.values(), ids=PAIRS)
+def test_a_schedule_has_the_values_of_the_one_of_transformers(theirs, ours):
+    expected = rates(theirs(optimizer()))[:STEPS]
+    assert rates(schedule(optimizer(), STEPS, warmup_steps=WARMUP, **ours))[:STEPS] == pytest.approx(expected)
