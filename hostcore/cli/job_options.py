@@ -11,8 +11,9 @@ import click
 from hostcore_hookspecs.errors import HostcoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
-#: The key of what :class:`AddedOptions` have made of a command line, in a context of click.
-_ADDED: Final = "hostcore.cli.job_options"
+#: The keys of the :class:`AddedOptions` that were found, and of what they change, in a context of click.
+_ADDED: Final = "hostcore.cli.added_options"
+_CHANGES: Final = "hostcore.cli.changes"
 
 
 @attrs.frozen(kw_only=True)
@@ -67,7 +68,7 @@ def set_option(command: F) -> F:
     @functools.wraps(command)
     def with_options(*args: Any, **kwargs: Any) -> Any:
         given = {name: kwargs.pop(name) for name in names if name in kwargs}
-        given["added"] = click.get_current_context().meta.get(_ADDED, {})
+        given["added"] = click.get_current_context().meta.get(_CHANGES, {})
         return command(*args, options=JobOptions(**given), **kwargs)
 
     return cast("F", _set(with_options))
@@ -119,26 +120,13 @@ class JobCommand(click.Command):
     For an unknown option that may be a key of the job, it says ``--set``.
     """
 
-    @functools.cached_property
-    def _added(self) -> "tuple[Sequence[AddedOptions], Sequence[HostcoreError]]":
-        """What is installed, and what of that is broken; the options are from now on among those of the command."""
-        from hostcore.plugins.discover import discover
-        from hostcore.plugins.extensions import BrokenExtension, load_extension
-        from hostcore_hookspecs.kinds import JOB_OPTIONS_GROUP
-
-        added: list[AddedOptions] = []
-        broken: list[HostcoreError] = []
-        for _, registered in sorted(discover().extensions_of(JOB_OPTIONS_GROUP).items()):
-            try:
-                added.append(load_extension(registered, AddedOptions))
-            except BrokenExtension as error:
-                broken.append(error)
-        self.params += [option for one in added for option in one.options]
-        return added, broken
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, with the options of others, once they were looked for."""
+        return [*super().get_params(ctx), *(option for one in _found(ctx) for option in one.options)]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The help, with the options that others add, and a line for each that is broken."""
-        _, broken = self._added
+        broken = _find(ctx)
         super().format_help(ctx, formatter)
         for error in broken:
             formatter.write_paragraph()
@@ -148,10 +136,10 @@ class JobCommand(click.Command):
         """Parse the command line."""
         given = list(args)
         try:
-            return self._parsed(ctx, args)
+            return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            added, broken = self._added
-            if any(error.option_name in option.opts for one in added for option in one.options):
+            broken = _find(ctx)
+            if any(error.option_name in option.opts for one in _found(ctx) for option in one.options):
                 return self._parsed(ctx, given)
             if broken:
                 raise broken[0] from None
@@ -169,11 +157,34 @@ class JobCommand(click.Command):
             raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def _parsed(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse a command line with options of others, and note what they change."""
         left = super().parse_args(ctx, args)
-        for one in vars(self)["_added"][0] if "_added" in vars(self) else ():
+        for one in _found(ctx):
             values = {str(option.name): ctx.params.pop(str(option.name)) for option in one.options}
-            ctx.meta[_ADDED] = {**ctx.meta.get(_ADDED, {}), **one.changes(values)}
+            ctx.meta[_CHANGES] = {**ctx.meta.get(_CHANGES, {}), **one.changes(values)}
         return left
+
+
+def _found(ctx: click.Context) -> Sequence[AddedOptions]:
+    found: Sequence[AddedOptions] = ctx.meta.get(_ADDED, ())
+    return found
+
+
+def _find(ctx: click.Context) -> Sequence[HostcoreError]:
+    """Look for the options that distributions add; what is wrong with some of them."""
+    from hostcore.plugins.discover import discover
+    from hostcore.plugins.extensions import BrokenExtension, load_extension
+    from hostcore_hookspecs.kinds import JOB_OPTIONS_GROUP
+
+    added: list[AddedOptions] = []
+    broken: list[HostcoreError] = []
+    for _, registered in sorted(discover().extensions_of(JOB_OPTIONS_GROUP).items()):
+        try:
+            added.append(load_extension(registered, AddedOptions))
+        except BrokenExtension as error:
+            broken.append(error)
+    ctx.meta[_ADDED] = added
+    return broken
 
 
 def _key_of(name: str) -> str | None:

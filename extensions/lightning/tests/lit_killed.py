@@ -1,27 +1,13 @@
-"""Modules whose process is killed at some steps, once each."""
+"""Modules and callbacks that fail or are interrupted, once."""
 
 import os
 import signal
-from pathlib import Path
 from typing import ClassVar
 
 import lightning.pytorch as pl
-from user_modules import ByHand, Classifier, Hooked, Synced, Tuned
+from user_modules import Classifier, Tuned
 
 from hostcore_hookspecs import hookimpl
-
-
-class _Killed:
-    #: Right before and behind an epoch's end, in its middle, and at the first step of an epoch.
-    steps = (5, 19, 20, 33, 41)
-
-    def on_train_batch_end(self, outputs, batch, batch_idx):
-        super().on_train_batch_end(outputs, batch, batch_idx)
-        step = self.trainer.current_epoch * 20 + batch_idx
-        marks = Path(os.environ["KILL_MARKS"]) if "KILL_MARKS" in os.environ else None
-        if marks is not None and step in self.steps and not (marks / str(step)).exists():
-            (marks / str(step)).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class _Fails:
@@ -85,18 +71,6 @@ class Told(pl.Callback):
         self.errors.append(str(exception))
 
 
-class Kept(_Killed, Classifier):
+class Kept(Classifier):
     def on_before_zero_grad(self, optimizer):
         self.log("lr", optimizer.param_groups[0]["lr"], on_step=True, on_epoch=True, reduce_fx="max")
-
-
-class KeptByHand(_Killed, ByHand):
-    pass
-
-
-class KeptHooked(_Killed, Hooked):
-    pass
-
-
-class KeptSynced(_Killed, Synced):
-    """Of several ranks, the one that comes first is killed."""

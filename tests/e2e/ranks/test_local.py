@@ -17,8 +17,8 @@ def ran(folder: Any, finish: Callable) -> Mapping[str, Any]:
     """Commands that need nobody to do anything to them, beside each other."""
     jobs = {
         "trained": folder.job("trained", metric_every=5),
-        "raised": folder.job("raised", hyperparams={"how": "raise"}),
-        "killed": folder.job("killed", hyperparams={"how": "kill", "rank": 0}),
+        "raised": folder.job("raised", hyperparams={"fails": True}),
+        "killed": folder.job("killed", callbacks=[{"use": "chaos", "faults": ["kill@step=7"]}]),
     }
     started = {name: folder.hostcore("run", job) for name, job in jobs.items()}
     return {name: finish(process) for name, process in started.items()}

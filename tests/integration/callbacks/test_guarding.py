@@ -92,9 +92,9 @@ def test_skip_goes_on_as_if_the_step_had_not_been_and_says_so(run: Run, wrong: s
 
 def test_skipped_steps_are_counted_over_a_resume(run: Run) -> None:
     guard = {"use": "nonfinite-guard", "action": "skip"}
-    wishes = {"nan": [2, 3, 6], "interrupt_at": 4}
-    assert run(guard, **wishes).result.status == "cancelled"
-    assert list(run(guard, **wishes).metric("train/skipped_steps").items()) == [(5, 2), (6, 3)]
+    interrupted, wishes = {"use": "chaos", "faults": ["sigint@step=4"]}, {"nan": [2, 3, 6]}
+    assert run(guard, interrupted, **wishes).result.status == "cancelled"
+    assert list(run(guard, interrupted, **wishes).metric("train/skipped_steps").items()) == [(5, 2), (6, 3)]
 
 
 def test_too_many_skipped_steps_in_a_row_fail_the_run(run: Run) -> None:
@@ -121,7 +121,8 @@ def test_a_roll_back_without_a_checkpoint_fails_the_run(run: Run) -> None:
 
 def test_a_run_that_is_interrupted_keeps_no_checkpoint_of_what_was_not_read_yet(run: Run) -> None:
     guard = {"use": "nonfinite-guard", "check_every": 100}
-    result = run(guard, nan=[3], interrupt_at=4, job={"checkpoint_every": 2}).result
+    interrupted = {"use": "chaos", "faults": ["sigint@step=4"]}
+    result = run(guard, interrupted, nan=[3], job={"checkpoint_every": 2}).result
     assert (result.status, result.error.message) == ("failed", "train/loss was nan at step 3")
     assert result.final_checkpoint is None or result.final_checkpoint.endswith("step-000002")
 

@@ -97,9 +97,9 @@ def test_the_csv_files_have_what_the_events_have(run: Callable[..., Any], tmp_pa
 
 
 def test_the_csv_files_of_a_run_that_resumed_have_each_step_once(run: Callable[..., Any], tmp_path: Path) -> None:
-    job = {"hyperparams": {"interrupt_at": 5}, "metric_every": 1, **EVALUATED}
-    first = run("csv-metrics", expect="cancelled", **job)
-    second = run("csv-metrics", **job)
+    interrupted, job = {"use": "chaos", "faults": ["sigint@step=5"]}, {"metric_every": 1, **EVALUATED}
+    first = run("csv-metrics", interrupted, expect="cancelled", **job)
+    second = run("csv-metrics", interrupted, **job)
     assert rows(tmp_path, "train") == {**recorded(first), **recorded(second)}
     assert rows(tmp_path, "validation") == {**recorded(first, "validation"), **recorded(second, "validation")}
     assert sorted(rows(tmp_path, "train")) == [1, 2, 3, 4, 5, 6, 7]

@@ -94,9 +94,9 @@ def test_the_last_weights_stay_when_they_are_the_best_or_nothing_is_to_be_restor
 
 
 def test_patience_and_best_come_back_after_an_interruption(run: Callable[..., Ran]) -> None:
-    losses = {"losses": [3, 2, 2.5, 2.2], "interrupt_at": 7}
-    assert run(STOPPING, **losses).result.status == "cancelled"
-    ran = run(STOPPING, **losses)
+    interrupted, losses = {"use": "chaos", "faults": ["sigint@step=7"]}, [3, 2, 2.5, 2.2]
+    assert run(STOPPING, interrupted, losses=losses).result.status == "cancelled"
+    ran = run(STOPPING, interrupted, losses=losses)
     assert (ran.result.status, ran.result.attempt, ran.result.step) == ("succeeded", 2, 8)
     assert ran.result.reason == "val/loss has not improved in 2 validations: best 2 at step 4, now 2.2"
     assert ran.result.metrics["test/weight"] == 4.0

@@ -1,9 +1,6 @@
 """A trainer whose validation reports what its hyperparameters say, and whose test tells which weights it has."""
 
 import math
-import os
-import signal
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -24,8 +21,6 @@ class Trainer:
         accuracies: tuple[float, ...] = ()
         #: The training loss of each step; without it 1/step.
         training: tuple[float, ...] = ()
-        #: Ctrl-C in this step, once.
-        interrupt_at: int = 0
         reports_lr: bool = False
         registers: bool = True
 
@@ -52,8 +47,6 @@ class Trainer:
         if wishes.reports_lr:
             metrics["lr"] = -1.0
         state["scheduler"].step()
-        if step == wishes.interrupt_at and ctx.run_state.stop_requests == ():
-            _interrupt_once(ctx)
         return StepResult(metrics=metrics, weight=float(100 * step))
 
     def validate_step(self, prepared_batch: Any, state: Any, ctx: Any) -> StepResult:
@@ -76,10 +69,3 @@ class Trainer:
             state["weight"].copy_(payload["weight"])
         state["scheduler"].load_state_dict(payload["scheduler"])
         state["optimizer"].param_groups[0]["lr"] = state["scheduler"].get_last_lr()[0]
-
-
-def _interrupt_once(ctx: Any) -> None:
-    marker = Path(ctx.run_dir, "interrupted")
-    if not marker.exists():
-        marker.touch()
-        os.kill(os.getpid(), signal.SIGINT)

@@ -1,8 +1,6 @@
 """A trainer that brings its data, whose source is beside it in the same module."""
 
 import json
-import os
-import signal
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,7 +61,6 @@ class Trainer:
         sections: Path | None = None
         #: Named in an error.
         wrong: str = ""
-        kill_at: int = 0
 
     def data_sections(self, hyperparams: Hyperparams, ctx: DataContext) -> Mapping[str, Mapping[str, Any]]:
         assert ctx.world_size > ctx.rank
@@ -89,8 +86,6 @@ class Trainer:
         return raw_batch["x"].to_numpy()
 
     def train_step(self, prepared_batch: Any, state: Any, ctx: Any) -> StepResult:
-        if ctx.run_state.step + 1 == ctx.hyperparams.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
         assert len(prepared_batch) == self.batch_size
         state["seen"] = 0.5 * state["seen"] + float(prepared_batch @ np.arange(1.0, len(prepared_batch) + 1.0))
         return StepResult(metrics={"loss": state["seen"]})

@@ -78,9 +78,11 @@ def train(trainer: ModuleType) -> Callable[..., tuple[Mapping[int, float], bytes
             if event.name == "metrics":
                 errors[event.step] = event.payload.metrics["error"]
 
-        for workers, preempt_at in zip(plan.values(), [*list(plan)[1:], 0], strict=True):
-            trainer.PREEMPT_AT = preempt_at
-            result = hostcore.run(job(run_id, workers=workers), on_event=note)
+        stops = list(plan)[1:]
+        faults = [f"sigterm@step={step}" for step in stops]
+        callbacks = [{"use": "chaos", "faults": faults}] if stops else []
+        for workers, preempt_at in zip(plan.values(), [*stops, 0], strict=True):
+            result = hostcore.run(job(run_id, workers=workers, callbacks=callbacks), on_event=note)
             assert result.status == ("preempted" if preempt_at else "succeeded"), result
         assert set(transforming().values()).isdisjoint({os.getpid()})
         return errors, trainer.WEIGHTS[run_id]

@@ -1,7 +1,6 @@
 """Trainers with a ``transform_batch`` that augments. No torch, so that processes are ready soon."""
 
 import os
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -10,8 +9,6 @@ import numpy as np
 
 from hostcore_hookspecs import InvalidData, StepResult
 
-#: The step in which a machine is taken away; 0: none. Not a setting, since it must not make another job.
-PREEMPT_AT = 0
 #: The weights of every run, when it ended.
 WEIGHTS: dict[str, bytes] = {}
 
@@ -32,8 +29,6 @@ class Plain:
         time.sleep(ctx.hyperparams.get("seconds", 0))
         errors = prepared_batch["inputs"] @ state["weights"] - prepared_batch["target"] + np.random.rand()
         state["weights"] = state["weights"] - 0.05 * errors @ prepared_batch["inputs"] / len(errors)
-        if ctx.run_state.step + 1 == PREEMPT_AT:
-            os.kill(os.getpid(), signal.SIGTERM)
         return StepResult(metrics={"error": float((errors**2).mean())})
 
     def state_dict(self, state: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,3 +175,47 @@ class Trainer:
     (error,) = hostcore(command, "job.json", *options, "--json").json["errors"]
     assert (error["pointer"], error["file"]) == (pointer, origin)
     assert list(tmp_path.glob("runs/*")) == []
+
+
+ADDED = """
+import click
+from hostcore.cli.job_options import AddedOptions
+
+def changes(given):
+    return {f"/labels/colour={given['colour']}": "--colour"} if given["colour"] else {}
+
+OPTIONS = AddedOptions(options=[click.Option(["--colour"], help="Of the run.")], changes=changes)
+"""
+
+
+class TestOptionsOfAnotherDistribution:
+    @staticmethod
+    def install(site: Any, module: str, source: str) -> None:
+        entry_points = {"hostcore.job_options": {"colours": f"{module}:OPTIONS"}}
+        site.install("colours", modules={f"{module}.py": source}, entry_points=entry_points)
+
+    def test_change_the_job_and_are_named_by_errors(self, hostcore: Callable, site_here: Any) -> None:
+        self.install(site_here, "colours_one", ADDED)
+        assert "Of the run." in hostcore("validate", "--help").out
+        (error,) = hostcore("validate", "job.json", "--colour", "1", "--json").json["errors"]
+        assert (error["pointer"], error["file"]) == ("/labels/colour", "--colour")
+        assert "labels" not in str(hostcore("validate", "job.json", "--json").json)
+
+    def test_are_looked_for_when_an_option_is_unknown(self, hostcore: Callable, site_here: Any) -> None:
+        self.install(site_here, "colours_two", "raise RuntimeError('colour blind')")
+        assert "colour blind" not in hostcore("validate", "job.json", "--set", "seed=x").err
+        assert "'colours' of colours 1.0 is broken: RuntimeError: colour blind" in hostcore("validate", "--help").out
+        said = hostcore("validate", "job.json", "--colour", "red")
+        assert said.code == 2
+        assert "'colours' of colours 1.0 is broken: RuntimeError: colour blind" in said.err
+
+
+def test_an_option_that_is_not_installed_says_what_installs_it(
+    hostcore: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hostcore.plugins.discover import Discovered
+
+    monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: Discovered(refs=()))
+    said = hostcore("validate", "job.json", "--chaos", "kill@step=1")
+    assert said.code == 2
+    assert "No such option '--chaos'. `pip install 'hostcore[chaos]'` brings it." in said.err

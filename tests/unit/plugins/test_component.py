@@ -252,6 +252,21 @@ def test_invalid_settings_from_a_constructor_point_into_the_job(lab):
     assert error.plugin == "mine-1 (dist-1 1.0)"
 
 
+def test_a_constructor_may_tell_everything_that_is_wrong_at_once(lab):
+    source = "from hostcore.errors import Errors\n" + lab.component("""
+        @attrs.frozen
+        class Settings:
+            low: int = 1
+        def __init__(self, settings):
+            raise Errors([InvalidSettings("/low", "too low"), InvalidSettings("/high", "missing", hint="give it")])
+    """)
+    with pytest.raises(Errors) as caught:
+        lab.load("callback", source)
+    one, other = caught.value.errors
+    assert (one.pointer, one.message, one.plugin) == ("/x/low", "too low", "mine-1 (dist-1 1.0)")
+    assert (other.pointer, other.hint, other.plugin) == ("/x/high", "give it", "mine-1 (dist-1 1.0)")
+
+
 def test_an_abstract_class_names_what_it_leaves_open(lab):
     source = "import abc\n" + lab.trainer(
         "@abc.abstractmethod\ndef b(self): ...\n@abc.abstractmethod\ndef a(self): ..."

@@ -252,6 +252,17 @@ def test_a_trainer_cannot_wrap_under_the_name_of_its_own_method(refused):
     assert 'specname="train_step"' in error.hint
 
 
+WRAPPER = "@hookimpl(wrapper=True, specname='{hook}')\ndef around(self): return (yield)"
+
+
+def test_an_uploader_may_be_nothing_but_wrappers_around_the_others(lab):
+    component = lab.load("uploader", lab.component(WRAPPER.format(hook="upload_artifact")))
+    assert component.hooks == ()
+    lab.error(lambda: lab.load("uploader", lab.component("label = 'mine'")), "plugin.missing_methods")
+    reporter = lab.component(WRAPPER.format(hook="report_event"))
+    lab.error(lambda: lab.load("reporter", reporter), "plugin.missing_methods")
+
+
 @pytest.mark.parametrize(
     ("code", "body"),
     [

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from fork_server import hostcore
 from lit_jobs import HERE, job, section
-from lit_killed import Kept
 
 from hostcore.checkpoints.state import read_state
 
+#: Right before and behind an epoch's end, in its middle, and at the first step of an epoch.
+KILLS = [f"kill@step={step}" for step in (6, 20, 21, 34, 42)]
 EMA = {"use": "lightning.pytorch.callbacks:EMAWeightAveraging", "init": {"decay": 0.9}}
 
 
@@ -47,14 +48,14 @@ def final_state(run: Path) -> str:
     ("module", "keys"),
     [
         pytest.param(
-            "Kept",
+            "lit_killed:Kept",
             {"hyperparams": {"callbacks": [EMA]}, "validate_every": 7, "test": section(40)},
             id="average, metrics",
         ),
-        pytest.param("KeptByHand", {}, id="accumulated by hand"),
-        pytest.param("KeptSynced", {"devices": ["cpu", "cpu"], "device": None}, id="two ranks"),
+        pytest.param("user_modules:ByHand", {}, id="accumulated by hand"),
+        pytest.param("user_modules:Synced", {"devices": ["cpu", "cpu"], "device": None}, id="two ranks"),
         pytest.param(
-            "KeptSynced",
+            "user_modules:Synced",
             {
                 "hyperparams": {"datamodule": "user_modules:Split"},
                 "devices": ["cpu", "cpu"],
@@ -64,40 +65,37 @@ def final_state(run: Path) -> str:
             id="a split of its own, two ranks, workers",
         ),
         pytest.param(
-            "Kept",
+            "lit_killed:Kept",
             {"hyperparams": {"datamodule": "user_modules:Weighted"}, "dataset": section(160, 8)},
             id="a sampler",
         ),
-        pytest.param("KeptHooked", {"hyperparams": {"datamodule": "user_modules:Noisy"}}, id="hooks, drawn rows"),
+        pytest.param(
+            "user_modules:Hooked", {"hyperparams": {"datamodule": "user_modules:Noisy"}}, id="hooks, drawn rows"
+        ),
     ],
 )
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dict[str, Any]) -> None:
     for name in ("user_modules.py", "lit_killed.py"):
         shutil.copy(HERE / name, tmp_path)
     given = job(module, **keys)
-    given["hyperparams"]["module"] = f"lit_killed:{module}"
+    given["hyperparams"]["module"] = module
     given["dataset"] |= {"shuffle": True, "batch_size": 8 // len(given.get("devices", ["cpu"]))}
     given |= {"checkpoint_every": 4}
     if "ByHand" not in module:
         given |= {"validation": section(40), "validate_every": keys.get("validate_every", "epoch")}
     (tmp_path / "job.json").write_text(json.dumps(given))
-    (tmp_path / "marks").mkdir()
     around = {**os.environ, "OMP_NUM_THREADS": "1"}
 
-    def run(name: str, **more: str) -> int:
-        command = ["run", "job.json", "--set", f"run_id={name}"]
-        process = hostcore(command, cwd=tmp_path, env=around | more, stdout=-1, stderr=-2, text=True)
+    def run(name: str, *faults: str) -> int:
+        command = ["run", "job.json", "--set", f"run_id={name}", *(f"--chaos={fault}" for fault in faults)]
+        process = hostcore(command, cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)
         said, _ = process.communicate()
         (tmp_path / f"{name}.txt").write_text(said)
         return int(process.returncode)
 
     assert run("whole") == 0, (tmp_path / "whole.txt").read_text()
-    for _ in Kept.steps:
-        if run("killed", KILL_MARKS=str(tmp_path / "marks")) == 0:
-            break
-    else:
-        assert run("killed", KILL_MARKS=str(tmp_path / "marks")) == 0, (tmp_path / "killed.txt").read_text()
-    assert len([*(tmp_path / "marks").iterdir()]) == len(Kept.steps)
+    codes = [run("killed", *KILLS) for _ in (*KILLS, "")]
+    assert codes == [1] * len(KILLS) + [0], (tmp_path / "killed.txt").read_text()
     assert told(tmp_path / "runs/killed") == told(tmp_path / "runs/whole")
     assert final_state(tmp_path / "runs/killed") == final_state(tmp_path / "runs/whole")
     verified = hostcore(["verify", "runs/killed"], cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)

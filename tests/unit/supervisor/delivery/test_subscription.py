@@ -37,6 +37,17 @@ class Display:
 """
 
 
+COPIES = """
+from hostcore_hookspecs import hookimpl
+class Plain:
+    def upload_artifact(self, artifact): return ["plain", artifact]
+class Around:
+    @hookimpl(wrapper=True, specname="upload_artifact")
+    def around(self): return ["around", *(yield)]
+"""
+UPLOADERS = {"plain": "copies:Plain", "around": "copies:Around"}
+
+
 @pytest.fixture
 def plan(site_here: Any, tmp_path: Path) -> Callable[..., RunPlan]:
     """``plan("loud", {"use": "display", "required": True})``: the plan of a job with these reporters."""
@@ -116,6 +127,15 @@ def test_a_destination_is_known_by_its_settings_and_the_base(made: Made) -> None
     keys = [one.key for one in (*made({"uri": "/a"}, {"uri": "/b"}, {}), *made({}, base_uri="/c"))]
     assert len(set(keys)) == 4
     assert [one.key for one in made({"uri": "/b"}, {"uri": "/a"})] == [keys[1], keys[0]]
+
+
+def test_an_uploader_that_only_wraps_is_around_the_others_and_no_destination(site_here: Any, tmp_path: Path) -> None:
+    site_here.install("copies", modules={"copies.py": COPIES}, entry_points={"hostcore.uploaders": UPLOADERS})
+    job = {"trainer": "somewhere:Trainer", "run_id": "a", "max_steps": 10, "uploaders": ["around", "plain"]}
+    plan = make_plan(job, runs=tmp_path / "runs")
+    (plain,) = destinations_of(plan.uploaders, plan.spec.uploaders)
+    assert plain.name == "plain"
+    assert plain.upload_artifact("file") == ["around", "plain", "file"]  # type: ignore[arg-type, comparison-overlap]
 
 
 def test_the_base_uri_of_a_job_stands_for_an_uploader() -> None:

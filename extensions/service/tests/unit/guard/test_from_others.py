@@ -176,3 +176,14 @@ def test_whether_import_paths_are_allowed_is_the_operator_s_to_say() -> None:
     assert error.pointer == "/import_paths"
     require_allowed({"import_paths": False}, HttpSettings())
     require_allowed({"import_paths": True}, HttpSettings(import_paths=True))
+
+
+@pytest.mark.parametrize("name", ["chaos", "hostcore-chaos/chaos", "Hostcore_Chaos/chaos"])
+@pytest.mark.parametrize("key", ["callbacks", "uploaders"])
+def test_faults_are_the_operator_s_to_allow(key: str, name: str) -> None:
+    job = {key: [{"use": name, "faults": ["kill@step=1"]}]}
+    with pytest.raises(Errors) as caught:
+        require_allowed(job, HttpSettings())
+    (error,) = caught.value.errors
+    assert (error.pointer, "injects faults" in error.message) == (f"/{key}/0", True)
+    require_allowed(job, HttpSettings(chaos=True))

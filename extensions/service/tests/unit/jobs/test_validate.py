@@ -122,3 +122,11 @@ def test_what_is_not_allowed_is_not_even_checked(opened: Any, monkeypatch: pytes
     monkeypatch.setattr(sys, "executable", "/nonexistent")
     answer = validate(opened, environment={"python": "3.12"})
     assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "/environment")
+
+
+def test_a_job_that_injects_faults_is_refused(opened: Any) -> None:
+    faults = {"callbacks": [{"use": "chaos", "faults": ["kill@step=1"]}]}
+    for answer in (validate(opened, **faults), opened.client.post("/v1/jobs", json={**JOB, **faults})):
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["pointer"]) == (400, "/callbacks/0")
+        assert "injects faults into a run" in error["message"]
