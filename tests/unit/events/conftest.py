@@ -28,6 +28,7 @@ EXAMPLES = [
     events.CheckpointSkipped(path="checkpoints/step-000100", reason="state.json is missing"),
     events.SampleSaved(path="samples/step-000200"),
     events.ArtifactUploaded(path="a", uri="s3://b/a", uploader="fsspec"),
+    events.BatchSplit(rows=32, micro_batch_rows=8, error="no room", rank=1, memory="none is free"),
     events.UploadFailed(path="a", uploader="fsspec", message="no", will_retry=True),
     events.ReporterFailed(reporter="mlflow", message="ValueError: no"),
     events.Warning(code="x", message="naïve \u2028 line \n break"),
