@@ -90,11 +90,14 @@ class DatasetsReader(RowReader):
         ]
         #: Columns whose values may lie in files beside the dataset, as the images of a folder.
         self._beside = {name for name, feature in dataset.features.items() if require_storage_embed(feature)}
+        #: The types of columns of arrays that all have one shape.
+        self._shaped = {name: kind for name, feature in dataset.features.items() if (kind := _shaped_type(feature))}
         self._row_bytes = dataset.data.nbytes / max(1, len(dataset))
 
     def schema(self) -> pa.Schema:
         """See :class:`RowReader`."""
-        return self._rows.data.schema.remove_metadata()
+        fields = self._rows.data.schema
+        return pa.schema([pa.field(one.name, self._shaped.get(one.name, one.type)) for one in fields])
 
     def parts(self) -> Sequence[Part]:
         """See :class:`RowReader`."""
@@ -110,7 +113,28 @@ class DatasetsReader(RowReader):
         at_once = _EMBEDDED_ROWS if is_beside else rows_at_once(self._row_bytes)
         for first in range(start, start + num_rows, at_once):
             table: pa.Table = rows[first : min(first + at_once, start + num_rows)]
-            yield from (embed_table_storage(table) if is_beside else table).to_batches()
+            for batch in (embed_table_storage(table) if is_beside else table).to_batches():
+                yield self._with_shapes(batch)
+
+    def _with_shapes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Arrays of one shape as lists of a fixed size, of which the toolkit makes tensors."""
+        for place, name in enumerate(batch.schema.names):
+            if name in self._shaped:
+                column = batch.column(place).storage.cast(self._shaped[name])
+                batch = batch.set_column(place, pa.field(name, column.type), column)
+        return batch
+
+
+def _shaped_type(feature: Any) -> pa.DataType | None:
+    """The type of arrays of one shape (``Array2D`` to ``Array5D``); None for all else."""
+    from datasets.features.features import _ArrayXD, string_to_arrow
+
+    if not isinstance(feature, _ArrayXD) or None in feature.shape:
+        return None
+    kind = string_to_arrow(feature.dtype)
+    for size in reversed(feature.shape):
+        kind = pa.list_(kind, size)
+    return kind
 
 
 def _saved(settings: "DatasetsSource.Settings", pointer: str) -> "Dataset":

@@ -59,7 +59,7 @@ def test_features_have_the_types_that_the_feed_takes(folder: Path, open_source, 
     dataset = open_source("datasets", path=folder / "typed", columns=["matrix", "label", "vector", "image"])
     assert dataset.schema == pa.schema(
         [
-            ("matrix", pa.list_(pa.list_(pa.int32()))),
+            ("matrix", pa.list_(pa.list_(pa.int32(), 2), 2)),
             ("label", pa.int64()),
             ("vector", pa.list_(pa.float32(), 2)),
             ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
