@@ -17,6 +17,7 @@ release = version = version_of("hostcore")
 
 extensions = [
     "myst_parser",
+    "notebooks",
     "sphinx.ext.autodoc",
     "hookspecs",
     "events",
