@@ -25,6 +25,7 @@ extensions = [
     "jobspec",
     "operatorfile",
     "checks",
+    "plugins",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]

@@ -13,6 +13,7 @@ from checkout import ROOT
 
 from hostcore.cli import cli
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
+from hostcore.plugins.discover import discover
 from hostcore_conformance.check import table
 from hostcore_hookspecs import KINDS, SampleRequest
 from hostcore_hookspecs.events import PAYLOADS
@@ -107,6 +108,20 @@ def test_the_check_reference_has_a_heading_for_every_check(rendered: Render) -> 
         assert lines[place + 1] == "~" * len(check.family)
         assert check.level.upper() in lines[place + 3]
         assert check.title.split()[0] in " ".join(lines[place + 4 : place + 7])
+
+
+def test_the_plugin_directory_has_every_plugin_of_the_repository_with_its_settings(extension: Extension) -> None:
+    directory = extension("plugins")
+    lines = directory.render()
+    own = [ref for ref in discover().refs if ref.dist in directory.distributions()]
+    assert {ref.dist for ref in own} >= {"hostcore-builtin-plugins", "hostcore-engines", "hostcore-digits"}
+    headings = [f"### {KINDS[ref.kind].label.capitalize()} `{ref.name}`" for ref in own]
+    assert [line for line in lines if line.startswith("### ")] == headings
+    assert [line for line in lines if "cannot be used here" in line] == []
+    for setting in ("uri", "experiment", "token"):
+        assert any(line.startswith(f"| `{setting}` | ") for line in lines[lines.index("### Reporter `mlflow`") :]), (
+            setting
+        )
 
 
 def test_a_notebook_is_a_page_with_its_text_its_code_and_its_outputs(extension: Extension) -> None:
