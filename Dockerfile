@@ -20,8 +20,7 @@ COPY hookspecs hookspecs
 COPY builtin_plugins builtin_plugins
 COPY extensions extensions
 COPY hostcore hostcore
-RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins ./extensions/chaos ./extensions/conformance \
-    ./extensions/engines ./extensions/service ./extensions/trackers .
+RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins ./extensions/* .
 
 FROM ${PYTHON}
 ARG VERSION=0.1.0
@@ -39,9 +38,11 @@ COPY constraints.txt /opt/hostcore/constraints.txt
 ARG TORCH_INDEX=
 RUN python -m venv /opt/hostcore \
  && /opt/hostcore/bin/python -m pip install ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} torch
+# What else of hostcore, and of others for it: docs/install.md lists the extras.
+ARG EXTRAS=service,postgres,kubernetes,s3,gcs,azure
 RUN --mount=type=bind,from=build,source=/wheels,target=/wheels \
     /opt/hostcore/bin/python -m pip install --find-links /wheels \
-        "hostcore[service,postgres,kubernetes,s3,gcs,azure]==$(cd /wheels && echo hostcore-*.whl | cut -d- -f2)"
+        "hostcore[$EXTRAS]==$(cd /wheels && echo hostcore-*.whl | cut -d- -f2)"
 ARG TRAINERS=
 RUN if [ -n "$TRAINERS" ]; then /opt/hostcore/bin/python -m pip install $TRAINERS; fi \
  && /opt/hostcore/bin/python -m pip check

@@ -17,6 +17,7 @@ release = version = version_of("hostcore")
 
 extensions = [
     "myst_parser",
+    "notebooks",
     "sphinx.ext.autodoc",
     "hookspecs",
     "events",
@@ -24,6 +25,7 @@ extensions = [
     "jobspec",
     "operatorfile",
     "checks",
+    "plugins",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_build"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from hostcore.scrubbing import scrub
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -25,6 +26,11 @@ class Errors(HostcoreError):
     def __str__(self) -> str:
         """All of them as :func:`described`, so that a traceback says where and what to do."""
         return "\n".join(described(error) for error in self.errors)
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython asks for what a notebook shows in place of the traceback: that of a plugin alone, if there is one."""
+        shown = [[described(error), getattr(error, "traceback", None) or ""] for error in self.errors]
+        return [visible(scrub(text.rstrip())) for texts in shown for text in texts if text]
 
 
 #: An error of the value of an option or a variable says so in ``file``: ``--set seed``, ``$TRAINER_PLUGIN``.

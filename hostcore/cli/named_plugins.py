@@ -57,10 +57,16 @@ def describe_named(names: Sequence[str], environment: "JobEnvironment") -> "list
     :param names: ``name``, ``distribution/name``, or ``module:symbol`` for a trainer in the working directory.
     :raises HostcoreError: When a name is unknown.
     """
+    return describe_installed(
+        [ref for name in names for ref in installed_as(name, environment.discovered)], environment
+    )
+
+
+def describe_installed(refs: Sequence[PluginRef], environment: "JobEnvironment") -> "list[Description]":
+    """Import plugins in processes of their own, and describe them; one description each, in their order."""
     from hostcore.plugins.describe import Question, describe
 
     asked: dict[str, dict[PluginRef, Question]] = {}
-    refs = [ref for name in names for ref in installed_as(name, environment.discovered)]
     for ref in refs:
         name = f"{ref.dist}/{ref.name}" if ref.dist else ref.name
         asked.setdefault(environment.python_of(ref.kind), {})[ref] = Question(kind=ref.kind, name=name)

@@ -1,5 +1,6 @@
 """How a run ended: ``result.json``, and what ``hostcore.run`` returns."""
 
+import html
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -8,6 +9,7 @@ import attrs
 
 from hostcore.events.bounds import bounded_record
 from hostcore.runs.documents import CorruptDocument, construct, read_document, write_document
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import RunError
 
 SUCCEEDED: Final = 0
@@ -97,6 +99,24 @@ class RunResult:
         del plain["left"]
         return {**plain, "warnings": list(plain["warnings"])}
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a table of what is known, and under it the traceback of a plugin's exception."""
+        error = self.error
+        rows = {
+            "status": self.status + (f": {self.reason}" if self.reason else ""),
+            "step": f"{self.step}, of attempt {self.attempt}, in {(self.ended_ms - self.started_ms) / 1000:.1f} s",
+            **{name: _number(value) for name, value in self.metrics.items()},
+            "best": self.best and "{metric} {value:.4g} at step {step}".format_map(self.best),
+            "checkpoint": self.final_checkpoint,
+            "error": error and ": ".join(filter(None, (error.plugin, error.type, error.message))),
+            "hint": error and error.hint,
+            "warnings": "\n".join(one.message for one in self.warnings),
+            "not delivered": "\n".join(one.message for one in self.left),
+        }
+        table = "".join(f"<tr><th>{_html(name)}</th><td>{_html(text)}</td></tr>" for name, text in rows.items() if text)
+        traceback = f"<pre>{_html(error.traceback)}</pre>" if error and error.traceback else ""
+        return f"<table><caption>{_html(self.run_id)}</caption>{table}</table>{traceback}"
+
     def write(self, path: Path) -> None:
         """Write ``result.json``."""
         write_document(path, self.as_dict())
@@ -115,6 +135,15 @@ class RunResult:
             return None
         error = construct(RunError, found["error"], file=path) if found.get("error") else None
         return construct(cls, {**found, "error": error, "warnings": _warnings(found, path)}, file=path)
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"
+
+
+def _html(text: str) -> str:
+    """Text of jobs and plugins as HTML that cannot do anything."""
+    return html.escape(visible(text)).replace("\n", "<br>")
 
 
 def _warnings(found: Mapping[str, Any], path: Path) -> Sequence[RunWarning]:

@@ -2,9 +2,9 @@
 
 import inspect
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -123,6 +123,8 @@ def _print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None
 
     :param conformance: Lines about how it conforms.
     """
+    from hostcore.plugins.directory import takes
+
     ref = plugin["ref"]
     assert isinstance(ref, dict)
     origin = f"{ref['dist']} {ref['version']}" if ref["dist"] else "import path"
@@ -142,18 +144,7 @@ def _print_plugin(plugin: dict[str, object], conformance: Sequence[str]) -> None
         echo("  settings")
         for name, about in schema["properties"].items():
             default = f" = {about['default']!r}" if "default" in about else ""
-            echo(f"    {name}: {_type(about)}{default}  {about.get('description', '')}".rstrip())
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    """The type that a JSON Schema allows, in a word or two."""
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(arm) for arm in schema["anyOf"]))
-    if "$secret" in schema.get("properties", {}):
-        return "secret"
-    if "enum" in schema:
-        return " or ".join(map(repr, schema["enum"]))
-    return str(schema.get("type", "any"))
+            echo(f"    {name}: {takes(about)}{default}  {about.get('description', '')}".rstrip())
 
 
 def _conformance_cell(ref: PluginRef, report: "ShippedReport | None") -> str:
@@ -174,6 +165,29 @@ def _conformance_lines(ref: PluginRef, report: "ShippedReport | None") -> Sequen
     made = f"{day} with hostcore {report.hostcore}, contract {report.api_version}, Python {report.python}"
     lines = [f"{'conformance':<12}{_conformance_cell(ref, report)}: {counts or 'nothing checked'}; {made}"]
     return [*lines, *(f"  {one.id} ({one.level}): {one.message}".rstrip(": ") for one in report.failures)]
+
+
+@plugins_command.command("directory")
+@environment_option
+@json_option
+@reports_errors
+def print_directory(*, environment: Path | None, as_json: bool) -> None:
+    """Print a page about all plugins, as Markdown: what each does, what installs it, what it needs, its settings.
+
+    Each is imported in a process of its own. A plugin that fails to import is on the page, with the reason.
+    """
+    from hostcore.cli.named_plugins import describe_installed
+    from hostcore.plugins.directory import entries, page
+    from hostcore.plugins.listing import shipped_reports
+
+    place = environment_named(environment)
+    shipped = shipped_reports(place.discovered.refs, place.discovered)
+    listed = entries(describe_installed(place.discovered.refs, place), place.discovered, shipped)
+    if as_json:
+        print_json({"plugins": [one.as_dict() for one in listed]})
+    else:
+        echo("\n".join(["# Plugins", "", *page(listed)]).rstrip())
+    _warn([*(one.sentence for one in place.discovered.broken), *shipped.problems])
 
 
 @plugins_command.command("hooks")

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 import hostcore as package
+from hostcore.plugins.discover import discover
 from hostcore_hookspecs import KINDS, Kind
 from hostcore_hookspecs.events import PAYLOADS
 
@@ -107,6 +109,16 @@ class TestPlugins:
         (plugin,) = said.json["plugins"]
         assert (plugin["kind"], plugin["ref"]["dist"]) == ("data_source", "hostcore-builtin-plugins")
         assert {"num_rows", "num_shards"} <= set(plugin["settings_schema"]["properties"])
+
+    def test_are_a_page(self, hostcore: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+        found = discover()
+        few = tuple(ref for ref in found.refs if ref.kind == "reporter")  # to import all takes seconds
+        monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: attrs.evolve(found, refs=few))
+        said = hostcore("plugins", "directory")
+        assert (said.code, said.out.partition("\n")[0]) == (0, "# Plugins")
+        assert [ref.name for ref in few if f"### Reporter `{ref.name}`\n" not in said.out] == []
+        listed = hostcore("plugins", "directory", "--json").json["plugins"]
+        assert [one["ref"]["name"] for one in listed] == [ref.name for ref in few]
 
 
 class TestSchema:

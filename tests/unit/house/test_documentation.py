@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
@@ -12,25 +13,33 @@ from checkout import ROOT
 
 from hostcore.cli import cli
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
+from hostcore.plugins.discover import discover
 from hostcore_conformance.check import table
 from hostcore_hookspecs import KINDS, SampleRequest
 from hostcore_hookspecs.events import PAYLOADS
 
 DOCS = ROOT / "docs"
 
+Extension = Callable[[str], Any]
 Render = Callable[[str], str]
 
 
 @pytest.fixture
-def rendered(monkeypatch: pytest.MonkeyPatch) -> Iterator[Render]:
-    """The reStructuredText that an extension of the documentation generates."""
+def extension(monkeypatch: pytest.MonkeyPatch) -> Iterator[Extension]:
+    """The module of an extension of the documentation."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
-    yield lambda extension: "\n".join(importlib.import_module(extension).render())
+    yield importlib.import_module
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(DOCS):
             del sys.modules[name]
+
+
+@pytest.fixture
+def rendered(extension: Extension) -> Render:
+    """The reStructuredText that an extension generates."""
+    return lambda name: "\n".join(extension(name).render())
 
 
 def test_the_hook_reference_has_every_hook_with_its_arguments(rendered: Render) -> None:
@@ -99,6 +108,43 @@ def test_the_check_reference_has_a_heading_for_every_check(rendered: Render) -> 
         assert lines[place + 1] == "~" * len(check.family)
         assert check.level.upper() in lines[place + 3]
         assert check.title.split()[0] in " ".join(lines[place + 4 : place + 7])
+
+
+def test_the_plugin_directory_has_every_plugin_of_the_repository_with_its_settings(extension: Extension) -> None:
+    directory = extension("plugins")
+    lines = directory.render()
+    own = [ref for ref in discover().refs if ref.dist in directory.distributions()]
+    assert {ref.dist for ref in own} >= {"hostcore-builtin-plugins", "hostcore-engines", "hostcore-digits"}
+    headings = [f"### {KINDS[ref.kind].label.capitalize()} `{ref.name}`" for ref in own]
+    assert [line for line in lines if line.startswith("### ")] == headings
+    assert [line for line in lines if "cannot be used here" in line] == []
+    for setting in ("uri", "experiment", "token"):
+        assert any(line.startswith(f"| `{setting}` | ") for line in lines[lines.index("### Reporter `mlflow`") :]), (
+            setting
+        )
+
+
+def test_a_notebook_is_a_page_with_its_text_its_code_and_its_outputs(extension: Extension) -> None:
+    notebooks = extension("notebooks")
+    printed = {"output_type": "stream", "name": "stdout", "text": ["\x1b[1mRUN\x1b[0m ```\r\n", "first\n"]}
+    table = {"output_type": "execute_result", "data": {"text/plain": ["RunResult()"], "text/html": ["<table></table>"]}}
+    plot = {"output_type": "display_data", "data": {"text/plain": ["<Figure>"], "image/png": "QUJD\n"}}
+    failed = {"output_type": "error", "traceback": ["\x1b[31mno such key\x1b[0m"]}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "text"]},
+        {"cell_type": "code", "source": ["run()"], "outputs": [printed, table, plot, failed]},
+        {"cell_type": "code", "source": ["!hostcore list"], "outputs": []},
+    ]
+    assert list(notebooks.markdown({"cells": cells}, "first.ipynb")) == [
+        "# Title\ntext",
+        "This page is a notebook: {download}`first.ipynb`.",
+        "```python\nrun()\n```",
+        "````text\nRUN ```\nfirst\n````",
+        "```{raw} html\n<table></table>\n```",
+        '```{raw} html\n<img alt="Figure" src="data:image/png;base64,QUJD">\n```',
+        "```text\nno such key\n```",
+        "```console\n!hostcore list\n```",
+    ]
 
 
 def test_every_page_is_in_a_table_of_contents() -> None:

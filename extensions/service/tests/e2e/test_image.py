@@ -143,6 +143,9 @@ def _make(stage: list[Instruction], image: Image, context: Path, pip: Mapping[st
             folder.mkdir(parents=True, exist_ok=True)
         elif one.name == "ENV" and "PIP_" in argument:
             variables |= dict(pair.split("=", 1) for pair in argument.split())
+        elif one.name == "ARG":
+            name, _, default = argument.partition("=")
+            variables[name] = default
         elif one.name == "COPY":
             *sources, target = argument.split()
             for source in sources:
