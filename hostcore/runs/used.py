@@ -43,6 +43,9 @@ class UsedPlugin:
     version: str | None = None
 
 
+_KEYS: Final = tuple(field.name for field in attrs.fields(UsedPlugin))
+
+
 @attrs.frozen(kw_only=True)
 class Used:
     """What a run used from one attempt on, until the next entry."""
@@ -59,16 +62,23 @@ class Used:
         :raises CorruptDocument: When it is none.
         """
         try:
-            plugins = tuple(construct(UsedPlugin, one, file=file) for one in found.get("plugins", ()))
-            used = construct(cls, {**found, "plugins": plugins}, file=file)
+            used = construct(cls, {**found, "plugins": tuple(map(_plugin, found.get("plugins", ())))}, file=file)
         except (AttributeError, TypeError) as error:
             raise CorruptDocument(f"what an attempt used is {found!r:.100}", file=str(file)) from error
-        texts = [text for one in used.plugins for text in attrs.astuple(one)]
-        if any(len(text) > _LONGEST for text in (*texts, used.data) if text is not None):
-            raise CorruptDocument("the name of a plugin is too long to be one", file=str(file))
-        if not 0 < used.attempt < _MOST_ATTEMPTS:
-            raise CorruptDocument(f"{used.attempt} is no attempt", file=str(file))
+        if not 0 < used.attempt < _MOST_ATTEMPTS or len(used.data or "") > _LONGEST:
+            raise CorruptDocument(f"what an attempt used is {found!r:.100}", file=str(file))
         return used
+
+
+def _plugin(found: Any) -> UsedPlugin:
+    """A plugin of a record, of which one run has a dozen, and a list many runs.
+
+    :raises TypeError: When it is none.
+    """
+    texts = [found.get(key) for key in _KEYS]
+    if None in texts[:2] or any(text is not None and (type(text) is not str or len(text) > _LONGEST) for text in texts):
+        raise TypeError("no plugin")
+    return UsedPlugin(**dict(zip(_KEYS, texts, strict=True)))
 
 
 def shown_fingerprint(fingerprint: str | None) -> str:

@@ -139,8 +139,8 @@ def list_jobs(
 ) -> JobPage:
     """Jobs, newest first. A page that was begun stays as it is while jobs are added.
 
-    `plugin`, `distribution` and `data` find jobs with an attempt that used all of it, whatever a later one used. Versions
-    are specifiers of PEP 440.
+    `plugin`, `distribution` and `data` find jobs with an attempt that used all of it, whatever a later one used.
+    Versions are specifiers of PEP 440.
     """
     with _naming_parameters():
         use = UseQuery.parse(plugins=plugin or (), distributions=distribution or (), data=data)

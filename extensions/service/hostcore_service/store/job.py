@@ -143,6 +143,7 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
         fields["handle"] = LaunchHandle(**fields["handle"])
     if fields["used"] is not None:
         fields["used"] = tuple(
-            Used(**{**one, "plugins": tuple(UsedPlugin(**plugin) for plugin in one["plugins"])}) for one in fields["used"]
+            Used(**{**one, "plugins": tuple(UsedPlugin(**plugin) for plugin in one["plugins"])})
+            for one in fields["used"]
         )
     return fields
