@@ -1,26 +1,17 @@
-"""A job file into a plain document: JSON, or YAML by file name."""
+"""A job file into a plain document: JSON, or YAML or TOML by file name."""
 
 import difflib
-import json
-import re
 import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from hostcore.events.regular_file import NotRegular, open_regular
-from hostcore.job.json_values import Pairs, checked
+from hostcore.job.formats import ENDINGS, format_of
+from hostcore.job.json_values import checked
 from hostcore.job.names import as_import_path
 from hostcore.job.wording import found, one_of
 from hostcore_hookspecs.errors import HostcoreError
 
-MAX_JSON_BYTES = 16 * 1024 * 1024
-#: Pure Python reads YAML, at a few seconds for so much.
-MAX_YAML_BYTES = 256 * 1024
-
-_YAML = (".yaml", ".yml")
-#: A first line, after comments, that JSON cannot have.
-_YAML_KEY = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:---\s|[A-Za-z_]\w*:\s)")
-_LIKE_YAML = "this looks like YAML: let the file's name end in .yaml"
 #: Files that a hint lists.
 _MOST_LISTED = 5
 
@@ -33,51 +24,16 @@ def read_document(path: Path) -> dict[str, Any]:
     """
     if path.suffix == ".py" and path.is_file():
         raise _python(path)
-    yaml = path.suffix.lower() in _YAML
-    text = _read_text(path, MAX_YAML_BYTES if yaml else MAX_JSON_BYTES)
+    written = format_of(path)
+    text = _read_text(path, written.most_bytes)
     if not text.strip():
         raise HostcoreError("the job file is empty", code="job.empty", hint='the least that runs is {"trainer": …}')
-    if yaml:
-        from hostcore.job.yaml import parse_yaml
-
-        value = parse_yaml(text)
-    else:
-        value = parse_json(text)
+    value = written.parse(text)
     if not isinstance(value, dict):
         message = f"a job must be an object, found {found(value)}"
         raise HostcoreError(message, code="job.not_object", pointer="", hint='the least that runs is {"trainer": …}')
     plain: dict[str, Any] = checked(value)
     return plain
-
-
-def parse_json(text: str) -> Any:
-    """Strict JSON, except that duplicate keys and NaN are left for :func:`checked`, which knows where they are.
-
-    :raises HostcoreError: ``job.syntax`` with line and column, or ``job.too_deep``.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=Pairs)
-    except json.JSONDecodeError as error:
-        message = f"not valid JSON: {error.msg}, line {error.lineno}, column {error.colno}"
-        hint = _LIKE_YAML if _YAML_KEY.match(text) else _syntax_hint(text, error.pos)
-        raise HostcoreError(message, code="job.syntax", hint=hint) from None
-    except RecursionError:
-        raise HostcoreError("nested too deep to be a job", code="job.too_deep") from None
-    except ValueError:  # Python refuses to read integers of more than 4,300 digits
-        raise HostcoreError("an integer has thousands of digits", code="job.syntax") from None
-
-
-def _syntax_hint(text: str, position: int) -> str | None:
-    rest = text[position : position + 8]
-    if rest.startswith(("}", "]")) or (re.search(r",\s*$", text[:position]) is not None and rest[:1] in ("}", "]")):
-        return "remove the comma before it"
-    if rest.startswith("'"):
-        return "strings and keys take double quotes"
-    if rest.startswith(("//", "/*", "#")):
-        return "JSON has no comments; a job in YAML (job.yaml) may have them"
-    if word := re.match(r"True|False|None", rest):
-        return f"write {'null' if word[0] == 'None' else word[0].lower()}"
-    return None
 
 
 def _read_text(path: Path, limit: int) -> str:
@@ -139,7 +95,7 @@ def _python(path: Path) -> HostcoreError:
 def _job_files(folder: Path) -> list[Path]:
     """The files in a folder that may be jobs, by their names; none if it cannot be read."""
     try:
-        return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in (".json", *_YAML))
+        return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in ENDINGS)
     except OSError:
         return []
 
@@ -147,7 +103,7 @@ def _job_files(folder: Path) -> list[Path]:
 def _contents(folder: Path) -> str:
     files = [str(file) for file in _job_files(folder)]
     if not files:
-        return "there is no job file in it, none that ends in .json or .yaml"
+        return "there is no job file in it, none that ends in .json, .yaml or .toml"
     more = f", and {len(files) - _MOST_LISTED} more" if len(files) > _MOST_LISTED else ""
     return f"in it: {', '.join(files[:_MOST_LISTED])}{more}"
 

@@ -19,7 +19,7 @@ def schema_command(names: tuple[str, ...], *, events: bool, environment: Path | 
     For editors that complete and check: save it, and name it in the editor's settings.
     """
     from hostcore.errors import Errors
-    from hostcore.job.schema import job_schema
+    from hostcore.job.schema import file_schema
 
     if events:
         from hostcore.cli.event_schema import event_schema
@@ -27,10 +27,10 @@ def schema_command(names: tuple[str, ...], *, events: bool, environment: Path | 
         print_json(event_schema())
         return
     if not names:
-        print_json(job_schema({}))
+        print_json(file_schema({}))
         return
     descriptions = describe_named(names, environment_named(environment))
     errors = [error for one in descriptions for error in one.errors]
     if errors:
         raise Errors(errors)
-    print_json(job_schema({one.name: (one.kind, one.settings_schema) for one in descriptions}))
+    print_json(file_schema({one.name: (one.kind, one.settings_schema) for one in descriptions}))

@@ -51,5 +51,5 @@ def test_a_run_is_found_by_the_versions_of_all_its_attempts_and_by_its_data(site
         (used,) = found["used"]
         assert (used["attempt"], used["plugins"][0]["version"], used["data"]) == (1, "0.1.0", fingerprint)
     found = command("list", "--plugin", "mine", "--plugin", "parquet", "--json").json
-    versions = [[one["version"] for one in used["plugins"]][0] for used in found["runs"][0]["used"]]
+    versions = [used["plugins"][0]["version"] for used in found["runs"][0]["used"]]
     assert (versions, found["unknown"]) == (["0.1.0", "0.2.0"], 0)

@@ -228,6 +228,12 @@ def test_jobs_are_found_by_what_they_have(client: Client, tiny: Any) -> None:
     assert found(("label", "k=' OR 1=1 --")) == []
 
 
+def test_a_job_over_http_includes_no_files(client: Client, tiny: Any) -> None:
+    answer = client().post("/v1/jobs", json=tiny(include="/etc/hostname"))
+    assert (answer.status_code, codes(answer)) == (400, [("job.include", "/include")])
+    assert "job files alone include others" in answer.json()["errors"][0]["detail"]
+
+
 def test_jobs_are_found_by_what_their_runs_used(client: Client, tiny: Any, tmp_path: Path) -> None:
     service = client(launcher="stuck")
     data = "ab" * 32
