@@ -201,11 +201,15 @@ def file_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) ->
     definitions = whole.pop("$defs")
     parts = {f"{_PART}{name}": _part(one) for name, one in definitions.items()}
     dialect, part = whole.pop("$schema"), _part(whole)
+    of_part = {**_ANNOTATION, **_INCLUDE, **part["properties"]}
     return {
         "$schema": dialect,
         "title": "hostcore job file",
+        "type": "object",
+        # What all keys are, for those who do not look into conditions.
+        "properties": {name: {"description": one.get("description", "")} for name, one in of_part.items()},
         "if": {"required": ["include"]},
-        "then": {**part, "properties": {**_ANNOTATION, **_INCLUDE, **part["properties"]}},
+        "then": {**part, "properties": of_part},
         "else": {**whole, "properties": {**_ANNOTATION, **whole["properties"]}},
         "$defs": {**definitions, **parts},
     }

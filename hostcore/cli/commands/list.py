@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, warn
 from hostcore.cli.server_option import run_client, server_option
@@ -28,13 +29,19 @@ if TYPE_CHECKING:
     metavar="STATUS",
     help=f"Show the runs of a status alone: {', '.join(STATUSES)}.",
 )
-@click.option("--trainer", metavar="NAME", help="Show the runs of a trainer alone; its distribution may be left out.")
+@click.option(
+    "--trainer",
+    metavar="NAME",
+    help="Show the runs of a trainer alone; its distribution may be left out.",
+    shell_complete=completion.plugins("trainer"),
+)
 @click.option(
     "--plugin",
     "plugins",
     multiple=True,
     metavar="NAME[VERSIONS]",
     help="Show the runs that used a plugin, in versions such as 'digits>=0.1,<0.2'; repeatable, all must hold.",
+    shell_complete=completion.plugins(),
 )
 @click.option(
     "--distribution",
@@ -42,6 +49,7 @@ if TYPE_CHECKING:
     multiple=True,
     metavar="NAME[VERSIONS]",
     help="Show the runs that used a plugin of a distribution, 'my-trainer==1.2'; repeatable, all must hold.",
+    shell_complete=completion.distributions,
 )
 @click.option("--data", metavar="FINGERPRINT", help="Show the runs of training data; its first 8 digits suffice.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Show the newest N alone.")

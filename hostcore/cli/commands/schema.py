@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.named_plugins import describe_named, environment_named, environment_option
 from hostcore.cli.output import print_json, reports_errors
 
 
 @click.command("schema", short_help="Print the JSON Schema of job files.")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.plugins())
 @click.option("--events", is_flag=True, help="Print the schema of the lines of events.jsonl instead.")
 @environment_option
 @reports_errors
