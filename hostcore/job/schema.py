@@ -173,13 +173,14 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
     :param settings: By plugin name as a job gives it: the kind, and the schema that ``json_schema`` made of its
         ``Settings`` (``Hyperparams``); None for a plugin without such a class.
     """
-    schema = {**json_schema(JobSpec), "title": "hostcore job", "allOf": []}
+    schema = {**json_schema(JobSpec), "title": "hostcore job"}
+    rules: list[dict[str, Any]] = []
     for name, (kind, written) in settings.items():
         own = _with_secrets(written) if written else written
         schema["$defs"] |= own.get("$defs", {}) if own else {}
         if kind == "trainer":
             if own is not None:  # a trainer without Hyperparams takes anything
-                schema["allOf"].append(_trainer_rule(name, own))
+                rules.append(_trainer_rule(name, own))
         elif kind == "data_source":
             dataset = schema["$defs"][definition_name(DatasetSpec)]
             dataset.setdefault("allOf", []).append(_source_rule(name, own or {}, list(dataset["properties"])))
@@ -188,8 +189,8 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
             # A plain name gives no settings, which is wrong if some are required.
             plain_name = {"if": {"type": "string", **_named(name)}, "then": not (own or {}).get("required")}
             rule = {"allOf": [plain_name, _component_rule(name, own or {})]}
-            schema["allOf"].append({"properties": {key: {"items": rule} if is_list else rule}})
-    return schema
+            rules.append({"properties": {key: {"items": rule} if is_list else rule}})
+    return {**schema, "allOf": rules} if rules else schema
 
 
 def file_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:
