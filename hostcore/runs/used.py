@@ -258,7 +258,7 @@ def _wanted(text: str, option: str) -> WantedPlugin:
         raise InvalidQuery(
             f"{text!r} is no name, nor one with version specifiers (PEP 440){why}",
             file=option,
-            hint=f"for example {option} 'digits>=0.1,<0.2'; in a shell, in quotes",
+            hint="for example 'digits>=0.1,<0.2', in a shell in quotes",
         )
     name = str(asked["name"])
     if option == "--distribution":
