@@ -87,7 +87,7 @@ def kinds(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[Complet
 
 def profiles(ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """The profiles of the job file in the line, and of what it includes."""
-    from hostcore.job.includes import read_job
+    from hostcore.job.document import read_job
 
     # The option to complete has no value yet, so click has left the argument before it where it was.
     file = ctx.params.get("job") or ctx.params.get("config") or next(iter(ctx.args), None)

@@ -10,9 +10,8 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import folder_of
+from hostcore.job.document import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
 from hostcore.job.forms import object_form
-from hostcore.job.includes import INCLUDE, WrongInclude, read_job, without_annotations
 from hostcore.job.json_values import checked
 from hostcore.job.layers import Layered, mark
 from hostcore.job.names import make_run_id

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.job.includes import read_job
+from hostcore.job.document import read_job
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.wording import did_you_mean, near
 from hostcore_conformance.errors import InvalidExample

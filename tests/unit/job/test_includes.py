@@ -1,6 +1,7 @@
 """Job files that include others: one merge rule, and errors that name the file that a value came from."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,15 @@ class TestPaths:
     def test_to_files_start_at_the_file_that_names_them(self) -> None:
         write("conf/deep/more.json", {"include": "../../base.json"})
         assert load_job(write("conf/job.json", {"include": "deep/more.json"})).trainer == "flight_delay"
+
+
+    def test_to_files_start_at_the_working_directory_for_a_job_that_is_piped_in(self) -> None:
+        reading, writing = os.pipe()
+        os.write(writing, b'{"include": "base.json", "seed": 3}')
+        os.close(writing)
+        spec = load_job(Path(f"/dev/fd/{reading}"))
+        os.close(reading)
+        assert (spec.trainer, spec.seed) == ("flight_delay", 3)
 
 
 class TestAnError:
