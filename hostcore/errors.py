@@ -37,9 +37,14 @@ class Errors(HostcoreError):
 _OPTIONS = ("--", "$")
 
 
+def is_option(origin: str) -> bool:
+    """Whether the ``file`` of an error is an option or a variable."""
+    return origin.startswith(_OPTIONS)
+
+
 def described(error: HostcoreError) -> str:
     """The message of a single error; under it, a line each, the plugin, the place in the job, the file and the hint."""
-    origin = "from" if error.file and error.file.startswith(_OPTIONS) else "file"
+    origin = "from" if error.file and is_option(error.file) else "file"
     # A key of a job and the name of a file may hold line breaks: what follows one must not look like a hint.
     details = {
         "plugin": error.plugin if error.plugin and error.plugin not in error.message else None,

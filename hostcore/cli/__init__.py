@@ -18,6 +18,8 @@ from hostcore.cli.redacting_stream import hide_secrets, open_closed_streams
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from hostcore.plugins.extensions import Extension
 
 #: 128 + SIGINT, as shells have it.
@@ -38,12 +40,32 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command.
 
-        :raises BrokenExtension: When that fails.
+        :raises BrokenExtension: When that fails; a line that is being completed has no such command then.
         """
         if own := _own(cmd_name):
             return own
         registered = _installed(ctx).get(cmd_name)
-        return _load(registered) if registered else None
+        try:
+            return _load(registered) if registered else None
+        except HostcoreError:
+            if ctx.resilient_parsing:
+                return None
+            raise
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """The commands and options that begin so. A command that cannot be imported is offered, and says why."""
+        from click.shell_completion import CompletionItem
+
+        from hostcore.plugins.extensions import BrokenExtension
+
+        items = []
+        for name, registered in sorted(_installed(ctx).items()):
+            if name.startswith(incomplete):
+                try:
+                    items.append(CompletionItem(name, help=_load(registered).get_short_help_str(limit=100)))
+                except BrokenExtension:
+                    items.append(CompletionItem(name))
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> object:
         """Find the command and call it. A Ctrl-C that it does not hear ends it without a word."""
@@ -76,7 +98,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, say what installs it, or name the nearest."""
-        if _own(args[0]) is None and args[0] not in _installed(ctx):
+        if not ctx.resilient_parsing and _own(args[0]) is None and args[0] not in _installed(ctx):
             raise click.UsageError(f"No such command {args[0]!r}. {_hint(args[0], _installed(ctx))}", ctx=ctx)
         return super().resolve_command(ctx, args)
 

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
+
 from hostcore.cli.run_client import (
     CheckpointLine,
     InstalledPlugins,
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from hostcore.runs.directory import RunDirectory
     from hostcore.runs.result import RunResult
     from hostcore.runs.summary import RunSummary
+    from hostcore.runs.used import UseQuery
     from hostcore.supervisor.cancelling import Cancellation
     from hostcore.supervisor.plan import RunPlan
     from hostcore.supervisor.run_status import RunStatus
@@ -52,16 +55,26 @@ class FolderRuns(RunClient):
             problems=shipped.problems,
         )
 
-    def list(self, *, statuses: Sequence[str], trainer: str | None, limit: int | None) -> RunList:
+    def list(self, *, statuses: Sequence[str], trainer: str | None, use: "UseQuery", limit: int | None) -> RunList:
         """The runs of the folder, newest first."""
         from hostcore.runs.summary import list_runs
 
         found, broken = list_runs(self._runs)
         wanted = [run for run in found if (not statuses or run.status in statuses) and run.is_of(trainer)]
-        return RunList(
+        asked = RunList(
             runs=wanted[:limit],
             nothing=f"{'none of the' if found else 'no'} runs in {self._runs}{' is like that' if found else ''}",
             unreadable=[(one["path"], one["error"]) for one in broken],
+        )
+        if not use:
+            return asked
+        used = {run.run_id: answer for run in wanted if (answer := use.answer(run.used))}
+        use.require_one({one.data for answer in used.values() for one in answer if one.data})
+        return attrs.evolve(
+            asked,
+            runs=[run for run in wanted if run.run_id in used][:limit],
+            used=used,
+            unknown=sum(run.run_id not in used and use.is_unknown(run.used) for run in wanted),
         )
 
     def find(self, name: str) -> "FolderRun":

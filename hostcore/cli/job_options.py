@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar, cast
 import attrs
 import click
 
+from hostcore.cli import completion
 from hostcore_hookspecs.errors import HostcoreError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,7 +75,9 @@ def set_option(command: F) -> F:
     return cast("F", _set(with_options))
 
 
-profile_option = click.option("--profile", metavar="NAME", help="Apply one of the job's profiles.")
+profile_option = click.option(
+    "--profile", metavar="NAME", help="Apply one of the job's profiles.", shell_complete=completion.profiles
+)
 devices_option = click.option(
     "--devices",
     metavar="LIST",
@@ -89,8 +92,14 @@ _OPTIONS = (
     profile_option,
     devices_option,
     click.option("--resume", is_flag=True, help="Go on with the run of the job's run_id; there must be one."),
-    click.option("--from", "from_checkpoint", metavar="CKPT", help="Start from another run's checkpoint."),
-    click.option("--weights", metavar="FILE", help="Initial weights for the trainer."),
+    click.option(
+        "--from",
+        "from_checkpoint",
+        metavar="CKPT",
+        help="Start from another run's checkpoint.",
+        shell_complete=completion.files,
+    ),
+    click.option("--weights", metavar="FILE", help="Initial weights for the trainer.", shell_complete=completion.files),
 )
 
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from hostcore.cli.output import echo, style, warn
 from hostcore.cli.run_client import Validation
+from hostcore.errors import is_option
 from hostcore.job.data import with_sections
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.report.wording import named_values
@@ -24,11 +25,13 @@ _BROUGHT: Final = ", as the trainer brings them"
 
 def print_validation(found: Validation) -> None:
     """Print what was found out about a job."""
-    spec, outcome = found.spec, ("run", found.outcome)
+    spec, head = found.spec, [("run", found.outcome)]
+    if len(files := list(dict.fromkeys(one for one in spec.origins.values() if not is_option(one)))) > 1:
+        head.append(("files", ", ".join(files)))
     if found.checked is None:
-        _print_valid(spec.run_id, [outcome, *found.others, *found.serving])
+        _print_valid(spec.run_id, [*head, *found.others, *found.serving])
     else:
-        _print_valid(spec.run_id, [outcome, *_facts(spec, found.checked, found.serving)])
+        _print_valid(spec.run_id, [*head, *_facts(spec, found.checked, found.serving)])
         for warning in (*found.checked["warnings"], *found.checked["deprecated"]):
             warn(warning)
     if found.launch is not None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hostcore.runs.history import AttemptHistory
     from hostcore.runs.result import RunResult, RunWarning
     from hostcore.runs.summary import RunSummary
+    from hostcore.runs.used import Used, UseQuery
     from hostcore.supervisor.cancelling import Cancellation
     from hostcore.supervisor.interrupts import Interrupts
     from hostcore_hookspecs.errors import RunError
@@ -49,6 +50,10 @@ class RunList:
     nothing: str
     #: Folders that cannot be read: path and error.
     unreadable: Sequence[tuple[str, str]] = ()
+    #: By run_id, what of it was asked for, of the attempts that used it; None if nothing was.
+    used: "Mapping[str, Sequence[Used]] | None" = None
+    #: How many may be meant as well: they do not say enough of what they used.
+    unknown: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -191,12 +196,14 @@ class RunClient(Protocol):
     def plugins(self) -> InstalledPlugins:
         """The plugins that are installed there; none is imported."""
 
-    def list(self, *, statuses: Sequence[str], trainer: str | None, limit: int | None) -> RunList:
+    def list(self, *, statuses: Sequence[str], trainer: str | None, use: "UseQuery", limit: int | None) -> RunList:
         """The runs, newest first.
 
         :param statuses: Those of these statuses alone; empty for all.
         :param trainer: Those of a trainer alone, with or without its distribution.
+        :param use: Those with an attempt that used all of this.
         :param limit: So many at most.
+        :raises InvalidQuery: When the fingerprint of data is the beginning of several.
         """
 
     def find(self, name: str) -> RunHandle:

@@ -22,6 +22,7 @@ from hostcore.report.wording import (
     warnings_of,
 )
 from hostcore.runs.history import AttemptHistory
+from hostcore.runs.used import shown_fingerprint
 from hostcore.supervisor.run_status import can_go_on
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
@@ -60,6 +61,8 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
     yield "attempt", str(summary.attempt) if summary.attempt else NOTHING
     if len(view.devices) > 1:
         yield "devices", format_devices(view.devices)
+    if fingerprint := view.document.get("data"):
+        yield "data", shown_fingerprint(fingerprint)
     yield "submitted", f"{moment(summary.submitted_ms)} ({ago(summary.submitted_ms, now)})"
     if summary.status == "running":
         yield "running", f"for {lasting(summary.seconds(now))}"

@@ -1,28 +1,143 @@
-"""A job file into a plain document: JSON, or YAML by file name."""
+"""Job files into one plain document: JSON, YAML or TOML, with the files that they include.
+
+The rule is that of JSON merge patch (RFC 7396): objects are merged, everything else is replaced, null removes. A file
+is merged into what it includes, and of several that it includes each into those before.
+"""
 
 import difflib
-import json
-import re
 import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
+import attrs
+
+from hostcore.errors import all_errors
 from hostcore.events.regular_file import NotRegular, open_regular
-from hostcore.job.json_values import Pairs, checked
+from hostcore.job.formats import ENDINGS, format_of
+from hostcore.job.json_values import checked
+from hostcore.job.layers import Layered
 from hostcore.job.names import as_import_path
+from hostcore.job.paths import absolute, is_uri, with_absolute_paths
+from hostcore.job.secrets import with_absolute_files
 from hostcore.job.wording import found, one_of
 from hostcore_hookspecs.errors import HostcoreError
 
-MAX_JSON_BYTES = 16 * 1024 * 1024
-#: Pure Python reads YAML, at a few seconds for so much.
-MAX_YAML_BYTES = 256 * 1024
-
-_YAML = (".yaml", ".yml")
-#: A first line, after comments, that JSON cannot have.
-_YAML_KEY = re.compile(r"(?:\s*#[^\n]*\n|\s*\n)*(?:---\s|[A-Za-z_]\w*:\s)")
-_LIKE_YAML = "this looks like YAML: let the file's name end in .yaml"
+INCLUDE: Final = "include"
+#: For editors: the schema of a file. A job says nothing by it.
+SCHEMA: Final = "$schema"
+#: Of one job, those counted twice that are included twice.
+_MOST_FILES: Final = 64
+#: What is wrong with the name of a file, and not in it.
+_OF_NAMES: Final = ("job.not_found", "job.unreadable")
 #: Files that a hint lists.
 _MOST_LISTED = 5
+
+
+class WrongInclude(HostcoreError):
+    """What a file includes cannot be included."""
+
+    code = "job.include"
+
+
+def read_job(path: Path) -> Layered:
+    """A job file with all that it includes. Relative paths of an included file start at its own folder.
+
+    :raises HostcoreError: See :func:`read_document`; ``job.include``; ``value.type``. One about the file itself has no
+        ``file``.
+    """
+    return _Reading().read(path, within=())
+
+
+def without_annotations(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A job without what only editors read."""
+    if not isinstance(document.get(SCHEMA), str):
+        return document
+    return {key: value for key, value in document.items() if key != SCHEMA}
+
+
+@attrs.define
+class _Reading:
+    """Reads the files of one job."""
+
+    files: int = 0
+
+    def read(self, path: Path, *, within: tuple[Path, ...]) -> Layered:
+        """A file with what it includes.
+
+        :param within: The files that include it, the job's own first.
+        """
+        self.files += 1
+        document = without_annotations(read_document(path))
+        if INCLUDE not in document:
+            return Layered(document)
+        own = {key: value for key, value in document.items() if key != INCLUDE}
+        job = Layered({})
+        for pointer, name in _names(document[INCLUDE]):
+            try:
+                included = self._include(path, name, within=(*within, path))
+            except HostcoreError as error:
+                raise _told(error, pointer, by=path if within else None, name=name) from None
+            job = job.patched(included.document, included.origins)
+        return job.patched(own, {"": str(path)})
+
+    def _include(self, path: Path, name: str, *, within: tuple[Path, ...]) -> Layered:
+        if is_uri(name):
+            raise WrongInclude(f"{found(name)} is not on this machine", hint="copy it, and include the copy")
+        if self.files >= _MOST_FILES:
+            raise WrongInclude(f"a job is read from at most {_MOST_FILES} files")
+        file = Path(absolute(name, Path() if _is_piped_in(path) else path.parent))
+        if any(_is_same(file, one) for one in within):
+            chain = " → ".join(map(str, (*within, file)))
+            raise WrongInclude(f"these files include one another: {chain}", hint="take one of them out")
+        try:
+            included = self.read(file, within=within)
+        except HostcoreError as error:
+            for one in all_errors(error):
+                one.file = one.file or (str(file) if one.code not in _OF_NAMES else None)
+            raise
+        document = _at_home(included.document, folder_of(file))
+        return attrs.evolve(included, document=document, origins=included.origins or {"": str(file)})
+
+
+def _names(value: Any) -> Iterator[tuple[str, str]]:
+    """What a file includes, with pointers."""
+    names = value if isinstance(value, list) else [value]
+    for index, name in enumerate(names):
+        pointer = f"/{INCLUDE}/{index}" if isinstance(value, list) else f"/{INCLUDE}"
+        if not isinstance(name, str) or not name:
+            message = f"expected the name of a file, or a list of such, found {found(name)}"
+            raise HostcoreError(message, code="value.type", pointer=pointer, hint='"include": ["base.json"]')
+        yield pointer, name
+
+
+def _told(error: HostcoreError, pointer: str, *, by: Path | None, name: str) -> HostcoreError:
+    """What is wrong with an included file that cannot be read, told of the file that includes it."""
+    for one in all_errors(error):
+        if one.file is None:
+            if one.code in _OF_NAMES:
+                one.message = f"it includes {found(name)}, and {one.message}"
+            one.pointer, one.file = pointer, str(by) if by else None
+    return error
+
+
+def _is_same(file: Path, other: Path) -> bool:
+    try:
+        return file.samefile(other)
+    except (OSError, ValueError):
+        return False
+
+
+def _at_home(document: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """An included file with the paths in it, also of its profiles, absolute."""
+    changed = with_absolute_files(with_absolute_paths(document, folder), folder)
+    if isinstance(profiles := changed.get("profiles"), Mapping):
+        changed["profiles"] = {
+            name: with_absolute_paths(patch, folder) if isinstance(patch, Mapping) else patch
+            for name, patch in profiles.items()
+        }
+    home: Mapping[str, Any] = changed
+    return home
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -33,51 +148,16 @@ def read_document(path: Path) -> dict[str, Any]:
     """
     if path.suffix == ".py" and path.is_file():
         raise _python(path)
-    yaml = path.suffix.lower() in _YAML
-    text = _read_text(path, MAX_YAML_BYTES if yaml else MAX_JSON_BYTES)
+    written = format_of(path)
+    text = _read_text(path, written.most_bytes)
     if not text.strip():
         raise HostcoreError("the job file is empty", code="job.empty", hint='the least that runs is {"trainer": …}')
-    if yaml:
-        from hostcore.job.yaml import parse_yaml
-
-        value = parse_yaml(text)
-    else:
-        value = parse_json(text)
+    value = written.parse(text)
     if not isinstance(value, dict):
         message = f"a job must be an object, found {found(value)}"
         raise HostcoreError(message, code="job.not_object", pointer="", hint='the least that runs is {"trainer": …}')
     plain: dict[str, Any] = checked(value)
     return plain
-
-
-def parse_json(text: str) -> Any:
-    """Strict JSON, except that duplicate keys and NaN are left for :func:`checked`, which knows where they are.
-
-    :raises HostcoreError: ``job.syntax`` with line and column, or ``job.too_deep``.
-    """
-    try:
-        return json.loads(text, object_pairs_hook=Pairs)
-    except json.JSONDecodeError as error:
-        message = f"not valid JSON: {error.msg}, line {error.lineno}, column {error.colno}"
-        hint = _LIKE_YAML if _YAML_KEY.match(text) else _syntax_hint(text, error.pos)
-        raise HostcoreError(message, code="job.syntax", hint=hint) from None
-    except RecursionError:
-        raise HostcoreError("nested too deep to be a job", code="job.too_deep") from None
-    except ValueError:  # Python refuses to read integers of more than 4,300 digits
-        raise HostcoreError("an integer has thousands of digits", code="job.syntax") from None
-
-
-def _syntax_hint(text: str, position: int) -> str | None:
-    rest = text[position : position + 8]
-    if rest.startswith(("}", "]")) or (re.search(r",\s*$", text[:position]) is not None and rest[:1] in ("}", "]")):
-        return "remove the comma before it"
-    if rest.startswith("'"):
-        return "strings and keys take double quotes"
-    if rest.startswith(("//", "/*", "#")):
-        return "JSON has no comments; a job in YAML (job.yaml) may have them"
-    if word := re.match(r"True|False|None", rest):
-        return f"write {'null' if word[0] == 'None' else word[0].lower()}"
-    return None
 
 
 def _read_text(path: Path, limit: int) -> str:
@@ -139,7 +219,7 @@ def _python(path: Path) -> HostcoreError:
 def _job_files(folder: Path) -> list[Path]:
     """The files in a folder that may be jobs, by their names; none if it cannot be read."""
     try:
-        return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in (".json", *_YAML))
+        return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in ENDINGS)
     except OSError:
         return []
 
@@ -147,7 +227,7 @@ def _job_files(folder: Path) -> list[Path]:
 def _contents(folder: Path) -> str:
     files = [str(file) for file in _job_files(folder)]
     if not files:
-        return "there is no job file in it, none that ends in .json or .yaml"
+        return "there is no job file in it, none that ends in .json, .yaml or .toml"
     more = f", and {len(files) - _MOST_LISTED} more" if len(files) > _MOST_LISTED else ""
     return f"in it: {', '.join(files[:_MOST_LISTED])}{more}"
 

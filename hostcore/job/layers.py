@@ -1,15 +1,15 @@
-"""What changes a job: profiles (JSON merge patches, RFC 7396) and ``--set key=value``, and which one a value came from.
+"""What changes a job, and which one a value came from: files, profiles (JSON merge patches, RFC 7396), ``--set``.
 
-Errors name the option or profile that is to blame, and do not send people to the job file.
+Errors name the file, the option or the profile that is to blame, and do not send people to the job file.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import parse_json
+from hostcore.job.formats import parse_json
 from hostcore.job.forms import json_types, object_form
 from hostcore.job.json_values import checked
 from hostcore.job.pointers import at_or_below, dotted, escaped, moved, tokens
@@ -17,7 +17,8 @@ from hostcore.job.spec import JobSpec
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
 
-#: ``--set KEY``, ``--devices``, ``--profile NAME`` by the pointer to what it made or changed; the last one last.
+#: ``--set KEY``, ``--devices``, ``--profile NAME``, or a file, by the pointer to what it made or changed; the last one
+#: last.
 Origins = Mapping[str, str]
 #: Keys that stand for one another: a layer that gives one takes away what a lower layer said with the other.
 _REPLACES = {"device": "devices", "devices": "device"}
@@ -51,10 +52,16 @@ class Layered:
             )
         if not isinstance(patch, Mapping):
             return self  # told with the other wrong types
-        return Layered(
-            _merge(_without_replaced(self.document, patch), patch),
-            {**self.origins, **_origins_of_profile(name, patch, self.document)},
-        )
+        return self.patched(patch, {"": f"--profile {name}"})
+
+    def patched(self, patch: Mapping[str, Any], origins: Origins) -> "Layered":
+        """The job with a patch merged in.
+
+        :param origins: Where what is in the patch came from; the pointer of the whole is empty.
+        """
+        added = _origins_of_patch(patch, self.document, origins)
+        kept = {place: origin for place, origin in self.origins.items() if not _is_below(place, added)}
+        return Layered(_merge(_without_replaced(self.document, patch), patch), {**kept, **added})
 
     def with_override(self, override: str, *, name: str | None = None) -> "Layered":
         """The job with one ``key=value`` set.
@@ -162,18 +169,33 @@ def _without_replaced(document: Mapping[str, Any], given: Collection[str]) -> di
     return {key: value for key, value in document.items() if key not in replaced}
 
 
-def _origins_of_profile(name: str, patch: Any, before: Any, place: str = "") -> Origins:
-    """The origins of what a profile has changed.
+def _origins_of_patch(patch: Any, before: Any, origins: Origins, place: str = "") -> Origins:
+    """The origins of what a patch has changed.
 
     :param patch: The merge patch, or the part of it that is for ``place``.
     :param before: What stood there.
+    :param origins: Of what is in the patch.
     """
     if not isinstance(patch, Mapping) or not isinstance(before, Mapping):
-        return {place: f"--profile {name}"}
-    origins: dict[str, str] = {}
+        nearest = next((origin for one in _and_above(place) if (origin := origins.get(one))), None)
+        inside = {one: origin for one, origin in origins.items() if one != place and at_or_below(one, place)}
+        return {**({place: nearest} if nearest else {}), **inside}
+    changed: dict[str, str] = {}
     for key, value in patch.items():
-        origins |= _origins_of_profile(name, value, before.get(key), f"{place}/{escaped(key)}")
-    return origins
+        changed |= _origins_of_patch(value, before.get(key), origins, f"{place}/{escaped(key)}")
+    return changed
+
+
+def _and_above(place: str) -> Iterator[str]:
+    """A pointer, and those of all that it is in, the innermost first."""
+    while place:
+        yield place
+        place = place.rpartition("/")[0]
+    yield ""
+
+
+def _is_below(place: str, others: Collection[str]) -> bool:
+    return any(one in others for one in _and_above(place))
 
 
 def _changed_place(path: Sequence[str], before: Any, after: Any) -> str:

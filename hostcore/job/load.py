@@ -1,7 +1,7 @@
 """A job file, or a mapping, into a :class:`JobSpec`: profile, ``--set``, types, rules, and what is not there yet."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import folder_of, read_document
+from hostcore.job.document import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
 from hostcore.job.layers import Layered, mark
@@ -52,9 +52,9 @@ def load_job(
 ) -> JobSpec:
     """Load a job.
 
-    The file comes first, then the profile is merged in, then the overrides are set, in order.
+    The file comes first, with what it includes; then the profile is merged in, then the overrides are set, in order.
 
-    :param source: A file (JSON, or YAML if it ends in ``.yaml`` or ``.yml``), or the job itself.
+    :param source: A file (JSON; YAML if it ends in ``.yaml`` or ``.yml``, TOML if in ``.toml``), or the job itself.
     :param overrides: ``key=value``, as ``--set`` takes them; their relative paths start at the working directory.
     :param override_names: What errors call an override that is no ``--set``: ``--devices``, ``$TRAINER_PLUGIN``.
     :param profile: One of the job's ``profiles``.
@@ -69,7 +69,7 @@ def load_job(
     job = Layered({})
     try:
         folder = (job_dir or (folder_of(file) if file else Path.cwd())).absolute()
-        job = Layered(checked(source) if isinstance(source, Mapping) else read_document(Path(source)))
+        job = Layered(without_annotations(checked(source))) if isinstance(source, Mapping) else read_job(Path(source))
         if profile is not None:
             job = job.with_profile(profile)
         job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
@@ -107,7 +107,7 @@ def _with_absolute_places(job: Layered, base_dir: Path) -> Layered:
 def _spec(document: Mapping[str, Any]) -> JobSpec:
     problems = Problems()
     spec = None
-    wrong = wrong_references(document)
+    wrong = [*_includes(document), *wrong_references(document)]
     try:
         spec = structure(JobSpec, document)
     except Errors as error:
@@ -116,6 +116,16 @@ def _spec(document: Mapping[str, Any]) -> JobSpec:
     problems.check()
     assert spec is not None
     return spec
+
+
+def _includes(document: Mapping[str, Any]) -> Iterator[HostcoreError]:
+    """The key that files alone may have: theirs was read already."""
+    if INCLUDE in document:
+        yield WrongInclude(
+            "job files alone include others: not a job that came over HTTP or from Python, a profile or --set",
+            pointer=f"/{INCLUDE}",
+            hint="`hostcore validate JOB --json` prints a job file with what it includes as one job",
+        )
 
 
 def _apart_from(others: Iterable[HostcoreError], errors: Iterable[HostcoreError]) -> list[HostcoreError]:

@@ -1,4 +1,4 @@
-"""JSON Schema (2020-12) of attrs classes, and of a job with the settings of named plugins in it, for editors."""
+"""JSON Schema (2020-12) of attrs classes, of jobs with the settings of named plugins, and of job files, for editors."""
 
 import re
 from collections.abc import Mapping
@@ -39,7 +39,21 @@ REFERENCE = {
 #: The format of what names an object. No reference to a secret may stand for it.
 _IMPORT_PATH: Final = "python-import-path"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-__all__ = ["job_schema", "json_schema"]
+__all__ = ["file_schema", "job_schema", "json_schema"]
+#: Before the name of a definition: what a file may say of it that includes others.
+_PART: Final = "part."
+_FILE: Final[Mapping[str, Any]] = {"type": "string", "minLength": 1}
+#: What a file may say that is no part of the job.
+_ANNOTATION: Final[Mapping[str, Any]] = {
+    "$schema": {"type": "string", "description": "The schema of this file, for editors; it says nothing about the job."}
+}
+_INCLUDE: Final[Mapping[str, Any]] = {
+    "include": {
+        "anyOf": [_FILE, {"type": "array", "items": _FILE}],
+        "description": "Files that this one is merged into: a later one into those before. Objects are merged, "
+        "everything else is replaced, null removes. Their names start at the folder of this file.",
+    }
+}
 #: The key of the job that uses a kind, and whether it is a list.
 _COMPONENTS = {
     "callback": ("callbacks", True),
@@ -159,13 +173,14 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
     :param settings: By plugin name as a job gives it: the kind, and the schema that ``json_schema`` made of its
         ``Settings`` (``Hyperparams``); None for a plugin without such a class.
     """
-    schema = {**json_schema(JobSpec), "title": "hostcore job", "allOf": []}
+    schema = {**json_schema(JobSpec), "title": "hostcore job"}
+    rules: list[dict[str, Any]] = []
     for name, (kind, written) in settings.items():
         own = _with_secrets(written) if written else written
         schema["$defs"] |= own.get("$defs", {}) if own else {}
         if kind == "trainer":
             if own is not None:  # a trainer without Hyperparams takes anything
-                schema["allOf"].append(_trainer_rule(name, own))
+                rules.append(_trainer_rule(name, own))
         elif kind == "data_source":
             dataset = schema["$defs"][definition_name(DatasetSpec)]
             dataset.setdefault("allOf", []).append(_source_rule(name, own or {}, list(dataset["properties"])))
@@ -174,8 +189,54 @@ def job_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> 
             # A plain name gives no settings, which is wrong if some are required.
             plain_name = {"if": {"type": "string", **_named(name)}, "then": not (own or {}).get("required")}
             rule = {"allOf": [plain_name, _component_rule(name, own or {})]}
-            schema["allOf"].append({"properties": {key: {"items": rule} if is_list else rule}})
-    return schema
+            rules.append({"properties": {key: {"items": rule} if is_list else rule}})
+    return {**schema, "allOf": rules} if rules else schema
+
+
+def file_schema(settings: Mapping[str, tuple[str, Mapping[str, Any] | None]]) -> dict[str, Any]:
+    """The JSON Schema of a job file: of a whole job; of a part of one, if the file includes others.
+
+    :param settings: See :func:`job_schema`.
+    """
+    whole = job_schema(settings)
+    definitions = whole.pop("$defs")
+    parts = {f"{_PART}{name}": _part(one) for name, one in definitions.items()}
+    dialect, part = whole.pop("$schema"), _part(whole)
+    of_part = {**_ANNOTATION, **_INCLUDE, **part["properties"]}
+    return {
+        "$schema": dialect,
+        "title": "hostcore job file",
+        "type": "object",
+        # What all keys are, for those who do not look into conditions.
+        "properties": {name: {"description": one.get("description", "")} for name, one in of_part.items()},
+        "if": {"required": ["include"]},
+        "then": {**part, "properties": of_part},
+        "else": {**whole, "properties": {**_ANNOTATION, **whole["properties"]}},
+        "$defs": {**definitions, **parts},
+    }
+
+
+def _part(schema: Any) -> Any:
+    """The schema of what is merged into something: nothing is required, null removes, and a list is a whole one."""
+    if not isinstance(schema, Mapping):
+        return schema
+    changed = {key: value for key, value in schema.items() if key != "required"}
+    if isinstance(reference := changed.get("$ref"), str):
+        changed["$ref"] = reference.replace("#/$defs/", f"#/$defs/{_PART}")
+    for key in {"then", "else"} & changed.keys():
+        changed[key] = _part(changed[key])
+    for key in {"anyOf", "allOf"} & changed.keys():
+        changed[key] = [_part(one) for one in changed[key]]
+    if isinstance(changed.get("additionalProperties"), Mapping):
+        changed["additionalProperties"] = _or_null(changed["additionalProperties"])
+    if "properties" in changed:
+        changed["properties"] = {name: _or_null(one) for name, one in changed["properties"].items()}
+    return changed
+
+
+def _or_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    told = {key: schema[key] for key in ("description", "default") if key in schema}
+    return {"anyOf": [_part({key: one for key, one in schema.items() if key not in told}), {"type": "null"}], **told}
 
 
 def _named(name: str) -> dict[str, Any]:

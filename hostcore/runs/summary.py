@@ -1,7 +1,7 @@
 """Runs as ``hostcore list`` and ``hostcore status`` show them: derived from their directories, nothing else is kept."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from hostcore.runs.lease import Lease
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
 from hostcore.runs.statuses import ALIVE
+from hostcore.runs.used import Used, used_by
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class RunSummary:
     started_ms: int | None = attrs.field(default=None, metadata={"json": False})
     #: The newest attempt's end or, without one, its last sign of life; None if there was none.
     seen_ms: int | None = attrs.field(default=None, metadata={"json": False})
+    #: What its attempts used, as far as that is recorded, oldest first.
+    used: Sequence[Used] = attrs.field(default=(), metadata={"json": False})
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as plain JSON."""
@@ -142,6 +145,7 @@ def summarize(directory: RunDirectory, *, told: "LaunchStatus | None" = None) ->
         ended_ms=ended.ended_ms if ended else None,
         started_ms=newest.started_ms if newest else None,
         seen_ms=ended.ended_ms if ended else lease.renewed_ms if lease else None,
+        used=used_by(record, attempt=attempt, file=directory.record),
     )
 
 
@@ -179,6 +183,7 @@ def _summary_from_afar(
         ended_ms=ended.ended_ms if ended else None,
         started_ms=newest.started_ms if newest else None,
         seen_ms=ended.ended_ms if ended else seen_ms,
+        used=used_by(record, attempt=attempt, file=directory.record),
     )
 
 

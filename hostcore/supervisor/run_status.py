@@ -70,6 +70,11 @@ class RunStatus:
     warnings: Sequence[RunWarning] = ()
 
     @property
+    def data(self) -> str | None:
+        """The fingerprint of the training data, of the newest attempt that has found them; None without one."""
+        return next((one.data for one in reversed(self.summary.used) if one.data is not None), None) or None
+
+    @property
     def reason(self) -> str | None:
         """Why it ended before its last step."""
         return self.result.reason if self.result else None
@@ -115,6 +120,7 @@ class RunStatus:
             "samples_per_second": self.progress.samples_per_second if self.summary.status == "running" else None,
             "devices": list(self.devices),
             "plugins": [dict(one) for one in self.plugins],
+            "data": self.data,
             "parent": self.parent,
             "directory": str(self.directory.path),
             "warnings": [attrs.asdict(one) for one in self.warnings],

@@ -101,7 +101,7 @@ def submit(
         )
         try:
             if cut_short is None:
-                write_record(plan, before.record, started_ms=now_ms(), total_steps=total_steps)
+                write_record(plan, before.record, started_ms=now_ms(), attempt=launch.attempt, total_steps=total_steps)
                 launch.write(directory.launch)  # before the launch: the supervisor looks whether it is awaited
             context = launch_context(plan, launch, name=name or _name_of(plan, before), tell=tell)
             tell(launcher.plan(context).summary)

@@ -47,7 +47,7 @@ from hostcore.cli import main as command_line
 from hostcore.cli.output import fail
 from hostcore.entrypoint import InvalidEnvironment, run_described
 from hostcore.errors import Errors, all_errors
-from hostcore.job.document import parse_json
+from hostcore.job.formats import parse_json
 from hostcore.job.json_values import checked
 from hostcore.job.pointers import escaped
 from hostcore.supervisor.plan import RunPlan, make_plan

@@ -15,14 +15,17 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from hostcore.events.writer import now_ms
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import CorruptDocument, construct
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct
 from hostcore.runs.launch import Launch
+from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
+from hostcore.runs.used import Used, used_by
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 from hostcore_service.admission import Admission
 from hostcore_service.store.job import StoredJob
 from hostcore_service.store.jobs import JobExists
+from hostcore_service.store.uses import kept
 
 LOG: Final = logging.getLogger("hostcore_service")
 
@@ -109,8 +112,17 @@ def _job_of(directory: RunDirectory, admission: Admission) -> StoredJob | None:
     result = RunResult.read(directory.result)
     if result is not None and result.attempt >= launch.attempt:
         ended = job.ended(result.status, result.reason or "", ended_ms=result.ended_ms)
-        return attrs.evolve(ended, exit_code=result.exit_code, attempt=result.attempt, step=result.step)
+        used = _used(directory, result.attempt)  # of others, what watches them reads it
+        return attrs.evolve(ended, exit_code=result.exit_code, attempt=result.attempt, step=result.step, used=used)
     return job if launch.handle is not None else _admitted(job, admission)
+
+
+def _used(directory: RunDirectory, attempt: int) -> tuple[Used, ...] | None:
+    """What a run used; None if its record does not say it."""
+    try:
+        return kept(used_by(RunRecord.read(directory.record), attempt=attempt, file=directory.record)) or None
+    except (FileNotFoundError, CorruptDocument, UnreadableDocument):
+        return None
 
 
 def _admitted(job: StoredJob, admission: Admission) -> StoredJob:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, redraw, reports_errors, verbose_option
 from hostcore.cli.server_option import run_client, server_option
@@ -20,7 +21,7 @@ _REDRAW_SECONDS: Final = 1.0
 
 
 @click.command("cancel", short_help="Stop a run, whatever has become of it.")
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @click.option(
     "--reason",
     metavar="TEXT",

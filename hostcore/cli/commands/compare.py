@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors, table
 from hostcore_hookspecs.errors import HostcoreError
@@ -39,8 +40,8 @@ class _Side:
 
 
 @click.command("compare", short_help="Show in what two runs differ, and their curves in one picture.")
-@click.argument("a")
-@click.argument("b")
+@click.argument("a", shell_complete=completion.runs)
+@click.argument("b", shell_complete=completion.runs)
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Draw this metric instead of train/loss.")
 @click.option(
     "--plot",

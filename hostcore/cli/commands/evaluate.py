@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import (
     JobCommand,
     JobOptions,
@@ -43,6 +44,7 @@ _STOPPED = "before the end; nothing was evaluated"
     "--checkpoint",
     required=True,
     metavar="CKPT|RUN",
+    shell_complete=completion.runs_or_files,
     help="A commit record or its folder; or a run, of which the newest that verifies is taken.",
 )
 @click.option(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import OutputEcho, echo, echo_json, reports_errors, style, tell_aside
 from hostcore.cli.server_option import run_client, server_option
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("logs", short_help="Show what happened in a run; with -f, while it happens.")
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @click.option("-f", "--follow", "follows", is_flag=True, help="Go on until the run is over.")
 @click.option("-n", "--lines", type=click.IntRange(min=0), metavar="N", help="Begin with the last N lines.")
 @click.option("--attempt", type=click.IntRange(min=1), metavar="N", help="Show one attempt alone.")

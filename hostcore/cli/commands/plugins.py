@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.named_plugins import describe_named, environment_named, environment_option
 from hostcore.cli.output import (
     echo,
@@ -83,7 +84,7 @@ def _warn(warnings: Sequence[str]) -> None:
 
 
 @plugins_command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=completion.plugins())
 @environment_option
 @json_option
 @verbose_option

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import (
     echo,
@@ -36,8 +37,15 @@ class ReplayError(HostcoreError):
 
 
 @click.command("replay", short_help="Tell a reporter the events of a run, all or those it has missed.")
-@click.argument("run")
-@click.option("--reporter", "name", metavar="NAME", required=True, help="Who is told.")
+@click.argument("run", shell_complete=completion.runs)
+@click.option(
+    "--reporter",
+    "name",
+    metavar="NAME",
+    required=True,
+    help="Who is told.",
+    shell_complete=completion.plugins("reporter"),
+)
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a setting of the reporter; repeatable."
 )

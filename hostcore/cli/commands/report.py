@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors
 from hostcore_hookspecs.errors import HostcoreError
@@ -15,7 +16,7 @@ _HEAD_BYTES = 2_000
 
 
 @click.command("report", short_help="Write a page about a run, for people: curves, events, failure.")
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @click.option(
     "-o",
     "--output",

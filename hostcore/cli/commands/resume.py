@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.event_options import EventOptions, event_options
 from hostcore.cli.job_options import (
     JobCommand,
@@ -25,8 +26,13 @@ if TYPE_CHECKING:
 
 
 @click.command("resume", cls=JobCommand, short_help="Go on with a run, or begin a new one from a checkpoint.")
-@click.argument("run", metavar="[RUN|CKPT.json]", required=False)
-@click.option("--checkpoint", metavar="CKPT.json", help="The checkpoint to begin a new run from, in place of RUN.")
+@click.argument("run", metavar="[RUN|CKPT.json]", required=False, shell_complete=completion.runs_or_files)
+@click.option(
+    "--checkpoint",
+    metavar="CKPT.json",
+    help="The checkpoint to begin a new run from, in place of RUN.",
+    shell_complete=completion.files,
+)
 @set_option
 @devices_option
 @where_options

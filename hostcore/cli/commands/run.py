@@ -48,7 +48,7 @@ def run_command(
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
     options: JobOptions,
 ) -> None:
-    """Run the job in the file JOB (JSON or YAML), watch it, and report how it ended.
+    """Run the job in the file JOB (JSON, YAML or TOML), watch it, and report how it ended.
 
     Exits 0 when the run succeeded, 1 when it failed, 2 when the job is invalid (nothing was started then), 3 when a
     policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed. With --detach it

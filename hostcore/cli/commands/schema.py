@@ -4,12 +4,13 @@ from pathlib import Path
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.named_plugins import describe_named, environment_named, environment_option
 from hostcore.cli.output import print_json, reports_errors
 
 
 @click.command("schema", short_help="Print the JSON Schema of job files.")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completion.plugins())
 @click.option("--events", is_flag=True, help="Print the schema of the lines of events.jsonl instead.")
 @environment_option
 @reports_errors
@@ -19,7 +20,7 @@ def schema_command(names: tuple[str, ...], *, events: bool, environment: Path | 
     For editors that complete and check: save it, and name it in the editor's settings.
     """
     from hostcore.errors import Errors
-    from hostcore.job.schema import job_schema
+    from hostcore.job.schema import file_schema
 
     if events:
         from hostcore.cli.event_schema import event_schema
@@ -27,10 +28,10 @@ def schema_command(names: tuple[str, ...], *, events: bool, environment: Path | 
         print_json(event_schema())
         return
     if not names:
-        print_json(job_schema({}))
+        print_json(file_schema({}))
         return
     descriptions = describe_named(names, environment_named(environment))
     errors = [error for one in descriptions for error in one.errors]
     if errors:
         raise Errors(errors)
-    print_json(job_schema({one.name: (one.kind, one.settings_schema) for one in descriptions}))
+    print_json(file_schema({one.name: (one.kind, one.settings_schema) for one in descriptions}))

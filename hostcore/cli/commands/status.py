@@ -5,13 +5,14 @@ from pathlib import Path
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors, verbose_option
 from hostcore.cli.server_option import run_client, server_option
 
 
 @click.command("status", short_help="Show how a run is doing, or how it ended.")
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @click.option("-f", "--follow", is_flag=True, help="Wait until the run is over; on a terminal, show it meanwhile.")
 @runs_dir_option
 @server_option

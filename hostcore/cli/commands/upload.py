@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import (
     echo,
@@ -38,7 +39,7 @@ class UploadRefused(HostcoreError):
 
 
 @click.command("upload", short_help="Copy what the uploaders of a run have not copied.")
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @click.option(
     "--uploader", "names", multiple=True, metavar="NAME", help="One of the run's own uploaders; repeatable. [all]"
 )

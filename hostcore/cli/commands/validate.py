@@ -37,7 +37,9 @@ def validate_command(
         found = run_client(server, runs).validate(job, options)
     if as_json:
         launch = {"launch": attrs.asdict(found.launch)} if found.launch else {}
-        print_json({"job": found.spec.to_json(), "directory": found.directory, **(found.checked or {}), **launch})
+        origins = {"origins": dict(found.spec.origins)} if found.spec.origins else {}
+        merged = found.spec.to_json()
+        print_json({"job": merged, **origins, "directory": found.directory, **(found.checked or {}), **launch})
     else:
         print_validation(found)
     for sentence in found.unchecked:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors, style, table
 
@@ -22,7 +23,7 @@ _COLORS = {"failed": "red", "warning": "yellow", "ok": "green"}
 
 
 @click.command("verify", short_help="Prove that a run has lost, skipped and repeated nothing.")
-@click.argument("run")
+@click.argument("run", shell_complete=completion.runs)
 @runs_dir_option
 @json_option
 @reports_errors

@@ -14,9 +14,11 @@ from hostcore.events.writer import now_ms
 from hostcore.job.data import with_sections
 from hostcore.plugins.resolve import in_room
 from hostcore.runs.contract import WorkerContract
-from hostcore.runs.documents import write_text
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.documents import construct, write_text
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, RunResult
+from hostcore.runs.used import Used, recorded_use, used_by, with_use
 from hostcore.supervisor.attempt.ending import STATUS, End
 from hostcore.supervisor.attempt.journal import Journal
 from hostcore.supervisor.opening import Opening
@@ -29,6 +31,7 @@ def write_record(
     before: Mapping[str, Any] | None,
     *,
     started_ms: int,
+    attempt: int,
     world_size: int = 0,
     total_steps: int = 0,
     summary: Mapping[str, Any] | None = None,
@@ -36,6 +39,7 @@ def write_record(
     """Write the run's record.
 
     :param before: The run's record before this attempt; None for a new run.
+    :param attempt: The one that begins, or is to begin.
     :param world_size: Ranks; 0 while that is not known.
     :param total_steps: As a check of the job has found; 0 if it was not checked, or cannot tell.
     :param summary: What the worker has found out about the job; None before it has.
@@ -46,10 +50,12 @@ def write_record(
     if summary:
         brought = summary.get("brought", {})
         rows_left_out = with_sections(plan.spec, brought).rows_left_out(summary["num_rows"])
+    plugins = _plugins(plan, found.get("plugins"))
     RunRecord(
         job=plan.spec.to_json(),
         job_dir=str(plan.spec.job_dir),
-        plugins=_plugins(plan, found.get("plugins")),
+        plugins=plugins,
+        used=[attrs.asdict(one) for one in _used(plan.directory, before, summary, plugins, attempt)],
         environment={"hostcore": __version__, **found.get("environment", {})},
         parent=before.get("parent") or plan.spec.begins_from,
         submitted_ms=before.get("submitted_ms") or started_ms,
@@ -60,6 +66,25 @@ def write_record(
     ).write(plan.directory.record)
     if plan.lock is not None:
         write_text(plan.directory.lock, plan.lock)
+
+
+def _used(
+    directory: RunDirectory,
+    before: Mapping[str, Any],
+    summary: Mapping[str, Any] | None,
+    plugins: Sequence[Mapping[str, Any]],
+    attempt: int,
+) -> Sequence[Used]:
+    """What all attempts used; of this one, once its workers have said so."""
+    earlier: list[Used] = []
+    if before and attempt > 1:
+        record = construct(RunRecord, before, file=directory.record)
+        # Without entries an earlier hostcore wrote it: its plugins are those of the attempt before.
+        earlier = recorded_use(record, directory.record) or used_by(record, attempt=attempt - 1, file=directory.record)
+    if summary is None:
+        return earlier
+    found = {"attempt": attempt, "plugins": plugins, "data": summary["data"].get("shards", "")}
+    return with_use(earlier, Used.of(found, file=directory.record))
 
 
 def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Sequence[Mapping[str, Any]]:

@@ -158,8 +158,14 @@ class _Attempt:
         return self._end()
 
     def _write_record(self, summary: Mapping[str, Any] | None = None) -> None:
-        before, ranks = self._opening.record_before, self._plan.spec.ranks
-        write_record(self._plan, before, started_ms=self._started_ms, world_size=ranks, summary=summary)
+        write_record(
+            self._plan,
+            self._opening.record_before,
+            started_ms=self._started_ms,
+            attempt=self._opening.attempt,
+            world_size=self._plan.spec.ranks,
+            summary=summary,
+        )
 
     def _is_stopped_within(self, seconds: float) -> bool:
         """Wait, holding the run; whether a request comes meanwhile not to start it at all."""

@@ -251,6 +251,7 @@ def _take_record(place: Location, file: RemoteFile, directory: RunDirectory) -> 
     attrs.evolve(
         own,
         plugins=ran.plugins,
+        used=ran.used,
         environment=ran.environment,
         parent=ran.parent or own.parent,
         total_steps=ran.total_steps or own.total_steps,

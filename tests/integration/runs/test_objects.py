@@ -96,7 +96,7 @@ def test_a_job_without_import_paths_imports_no_object(models: Any) -> None:
 
 def test_the_schema_says_what_the_path_must_name(models: Any) -> None:
     schema = models.command("schema", "generic_trainer:Generic").json
-    (rule,) = schema["allOf"]
+    (rule,) = schema["else"]["allOf"]
     told = rule["then"]["properties"]["hyperparams"]["properties"]["module"]
     assert (told["type"], told["format"]) == ("string", "python-import-path")
     assert told["description"] == "The model. The import path of a class: module:symbol."

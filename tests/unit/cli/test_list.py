@@ -122,3 +122,56 @@ def test_an_index_of_jobs_in_the_folder_is_no_run(hostcore: Callable, run: Calla
     assert (ids(listed), listed.err) == (["a"], "")
     assert hostcore("status", "b").code == 2
     assert hostcore("status", "a").code == 0
+
+
+def uses(*versions: str, data: str = "ab" * 32) -> dict[str, object]:
+    """A record of attempts that used the trainer ``mine`` in these versions."""
+    job = {"trainer": "mine", "max_steps": 9}
+    plugins = [[{"kind": "trainer", "name": "mine", "distribution": "my-dist", "version": one}] for one in versions]
+    used = [{"attempt": number, "plugins": one, "data": data} for number, one in enumerate(plugins, 1)]
+    return {"job": job, "plugins": plugins[-1], "used": used}
+
+
+class TestWhatRunsUsed:
+    @pytest.fixture(autouse=True)
+    def three(self, run: Callable) -> None:
+        """A run of one version, one that went on with another, and one of an earlier hostcore."""
+        run("one", status="succeeded", submitted_ms=3, record=uses("0.1.0"))
+        run("two", status="failed", submitted_ms=2, record=uses("0.1.0", "0.2.0", data="cd" * 32))
+        run("old", status="succeeded", submitted_ms=1)
+
+    def test_finds_the_runs_with_an_attempt_that_used_it(self, hostcore: Callable) -> None:
+        said = hostcore("list", "--plugin", "mine>=0.2", "--json")
+        (found,) = said.json["runs"]
+        assert (found["run_id"], list(found)) == ("two", [*RUN_KEYS, "used"])
+        assert [(one["attempt"], one["plugins"][0]["version"]) for one in found["used"]] == [(2, "0.2.0")]
+        assert ids(hostcore("list", "--plugin", "mine<0.2", "--json")) == ["one", "two"]
+        assert ids(hostcore("list", "--distribution", "my-dist==0.2.*", "--json")) == ["two"]
+        assert ids(hostcore("list", "--plugin", "mine<0.2", "--status", "failed", "--json")) == ["two"]
+
+    def test_shows_which_versions_were_used_when(self, hostcore: Callable) -> None:
+        head, *rows = hostcore("list", "--plugin", "mine").out.splitlines()
+        assert head.endswith("USED")
+        assert rows[0].endswith("mine 0.1.0 (attempt 1)")
+        assert rows[1].endswith("mine 0.1.0 (attempt 1); mine 0.2.0 (attempt 2)")
+
+    def test_counts_the_runs_that_do_not_say_it(self, hostcore: Callable) -> None:
+        said = hostcore("list", "--plugin", "mine==9")
+        assert said.out == ""
+        assert "warning: 1 run does not say what all attempts used, and may be meant as well" in said.err
+        assert hostcore("list", "--plugin", "mine==9", "--json").json == {"runs": [], "unknown": 1}
+
+    def test_finds_the_runs_of_data_by_the_beginning_of_their_fingerprint(self, hostcore: Callable) -> None:
+        said = hostcore("list", "--data", "CDCDCDCD")
+        assert [line.split()[0] for line in said.out.splitlines()] == ["RUN", "two"]
+        assert said.out.rstrip().endswith("data cdcdcdcdcdcd (attempt 1); data cdcdcdcdcdcd (attempt 2)")
+
+    def test_does_not_choose_between_data_that_begin_alike(self, hostcore: Callable, run: Callable) -> None:
+        run("like-one", status="succeeded", record=uses("0.1.0", data="ab" * 31 + "00"))
+        said = hostcore("list", "--data", "ab" * 10, "--json")
+        assert (said.code, said.json["errors"][0]["code"]) == (2, "run.query")
+
+    def test_that_cannot_be_asked_for_is_one_error_each(self, hostcore: Callable) -> None:
+        said = hostcore("list", "--plugin", "mine>=new", "--data", "1", "--json")
+        assert said.code == 2
+        assert [error["file"] for error in said.json["errors"]] == ["--plugin", "--data"]

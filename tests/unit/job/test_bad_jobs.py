@@ -82,6 +82,19 @@ FILES: list[tuple[str, str, bytes, str, str | None, str]] = [
     ("yaml_list_key", "job.yaml", b"? [1]\n: 2\n", "job.value", None, "key must be a string"),
     ("yaml_deep", "job.yaml", b"[" * 10_000, "job.too_deep", None, "deep"),
     ("yaml_two_documents", "job.yaml", b"--- {}\n--- {}\n", "job.syntax", None, "another document"),
+    ("toml_empty", "job.toml", b"# nothing\n", "key.missing", "/trainer", "trainer"),
+    ("toml_syntax", "job.toml", b"trainer = 'a'\nseed 1\n", "job.syntax", None, "line 2, column 6"),
+    ("toml_end", "job.toml", b"labels = {a = 'b'", "job.syntax", None, "not valid TOML"),
+    ("toml_duplicate", "job.toml", b"seed = 1\nseed = 2\n", "job.syntax", None, "overwrite a value, line 2"),
+    ("toml_control", "job.toml", b"trainer = '\x07'", "job.syntax", None, "not valid TOML"),
+    ("toml_date", "job.toml", b"[labels]\nday = 2024-01-01\n", "job.value", "/labels/day", "2024-01-01 is a date"),
+    ("toml_time", "job.toml", b"[labels]\nat = 07:32:00\n", "job.value", "/labels/at", "is not JSON"),
+    ("toml_no_date", "job.toml", b"a = 2024-99-99\n", "job.syntax", None, "not valid TOML"),
+    ("toml_nan", "job.toml", b"[hyperparams]\nlr = nan\n", "job.value", "/hyperparams/lr", "NaN"),
+    ("toml_digits", "job.toml", b"seed = " + b"9" * 5000, "job.syntax", None, "not valid TOML"),
+    ("toml_deep", "job.toml", b"a = " + b"[" * 10_000, "job.too_deep", None, "deep"),
+    ("toml_huge", "job.toml", b"#" * (2 * 1024**2), "job.too_large", None, "at most 256 KB"),
+    ("toml_named_json", "job.json", b"# mine\n[dataset]\n", "job.syntax", None, "line 1"),
     ("yaml_huge", "job.yaml", b"#" * (2 * 1024**2), "job.too_large", None, "at most 256 KB"),
 ]
 
@@ -110,7 +123,7 @@ def test_a_file_that_is_no_job_is_one_clear_error(
         ("{'a': 1}", "strings and keys take double quotes"),
         ('{"a": True}', "write true"),
         ('{"a": None}', "write null"),
-        ('{"a": 1 // one\n}', "JSON has no comments; a job in YAML (job.yaml) may have them"),
+        ('{"a": 1 // one\n}', "JSON has no comments; a job in YAML (job.yaml) or TOML (job.toml) may have them"),
     ],
 )
 def test_a_frequent_slip_in_json_has_a_hint(tmp_path: Path, text: str, hint: str) -> None:
@@ -132,7 +145,7 @@ def test_a_missing_folder_is_a_missing_file(tmp_path: Path) -> None:
 def test_a_folder_is_no_job_file(tmp_path: Path) -> None:
     (error,) = errors_of(tmp_path)
     assert (error.code, error.message) == ("job.unreadable", "this is a folder, not a job file")
-    assert error.hint == "there is no job file in it, none that ends in .json or .yaml"
+    assert error.hint == "there is no job file in it, none that ends in .json, .yaml or .toml"
 
 
 class TestWhatIsNoRegularFile:

@@ -401,3 +401,25 @@ def test_two_jobs_loaded_now_have_ids_of_today() -> None:
     before, spec, after = datetime.now(UTC), load_job(JOB), datetime.now(UTC)
     assert isinstance(spec, JobSpec)
     assert spec.run_id.startswith((f"flight_delay-{before:%Y%m%d}", f"flight_delay-{after:%Y%m%d}"))
+
+
+# --- TOML
+
+
+@pytest.mark.parametrize("name", ["job.toml", "JOB.TOML"])
+def test_toml_holds_the_same_keys(tmp_path: Path, name: str) -> None:
+    text = """
+    trainer = "flight_delay"  # a comment
+    max_steps = 1_000
+
+    [hyperparams]
+    lr = 1e-4
+    sizes = [8, 16]
+
+    [[callbacks]]
+    use = "early-stopping"
+    patience_steps = 3
+    """
+    spec = load_job(write(tmp_path / name, text))
+    assert (spec.max_steps, spec.hyperparams) == (1000, {"lr": 1e-4, "sizes": [8, 16]})
+    assert spec.callbacks == (ComponentUse(use="early-stopping", settings={"patience_steps": 3}),)

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import attrs
 import pytest
 from annotated_types import Ge, Gt, Interval, Len, Lt, MinLen, MultipleOf
+from checkout import ROOT
 
-from hostcore.job.schema import job_schema, json_schema
+from hostcore.job.schema import file_schema, job_schema, json_schema
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import Pattern
 
@@ -179,3 +180,48 @@ def test_an_editor_with_the_job_schema_knows_the_settings_of_the_plugins(change:
     jsonschema.Draft202012Validator.check_schema(schema)
     job = {"trainer": "flight_delay", "hyperparams": {"rate": 0.5}, "dataset": {"parquet_paths": "a"}, **change}
     assert jsonschema.Draft202012Validator(schema).is_valid(job) is valid
+
+
+PARTS: list[tuple[dict[str, Any], bool]] = [
+    ({"trainer": "a"}, True),
+    ({"trainer": "a", "$schema": "./job.schema.json"}, True),
+    ({"max_steps": 3}, False),
+    ({"max_steps": 3, "include": "base.json"}, True),
+    ({"max_steps": 3, "include": ["base.json", "more.toml"]}, True),
+    ({"max_steps": "3", "include": "base.json"}, False),
+    ({"max_stesp": 3, "include": "base.json"}, False),
+    ({"include": 3}, False),
+    ({"include": [""]}, False),
+    ({"trainer": "a", "max_steps": None}, False),
+    ({"max_steps": None, "dataset": {"shuffle": None}, "include": []}, True),
+    ({"labels": {"team": None}, "include": []}, True),
+    ({"launcher": {"partition": "gpu"}, "include": []}, True),
+    ({"trainer": "a", "launcher": {"partition": "gpu"}}, False),
+    ({"callbacks": [{"patience": 3}], "include": []}, False),  # a list replaces a list
+    ({"trainer": "flight_delay", "hyperparams": {"layers": []}, "include": "base.json"}, False),
+    ({"trainer": "flight_delay", "hyperparams": {"rate": None}, "include": "base.json"}, True),
+    ({"trainer": "flight_delay", "include": "base.json"}, True),
+    ({"trainer": "flight_delay"}, False),
+]
+
+
+JOBS = sorted(path for path in (ROOT / "example_trainers").glob("*/job.json"))
+
+
+@pytest.mark.parametrize("path", JOBS, ids=lambda path: path.parent.name)
+def test_the_example_jobs_are_valid(path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(json.loads(path.read_text()), file_schema({}), jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("make", [job_schema, file_schema])
+def test_a_schema_is_one_by_its_dialect(make: Any) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    for plugins in ({}, PLUGINS):
+        jsonschema.Draft202012Validator.check_schema(make(plugins))
+
+
+@pytest.mark.parametrize(("job", "valid"), PARTS, ids=str)
+def test_a_file_that_includes_others_is_a_part_of_a_job(job: dict[str, Any], valid: bool) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    assert jsonschema.Draft202012Validator(file_schema(PLUGINS)).is_valid(job) is valid

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.named_plugins import environment_named, environment_option, installed_as
 from hostcore.cli.output import echo, echo_json, fail
 from hostcore_hookspecs.errors import HostcoreError
@@ -63,7 +64,7 @@ def _settings(_: click.Context, __: click.Parameter, value: str | None) -> dict[
 
 
 @click.command("check", short_help="Check a plugin against the contract, as its author's CI does.")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.plugins())
 @click.option("--kind", callback=_kind, help="The kind, where plugins of several kinds share the name.")
 @click.option(
     "--job",

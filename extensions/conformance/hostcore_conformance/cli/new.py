@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hostcore.cli import completion
 from hostcore.cli.output import echo, json_option, print_json, reports_errors, warn
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("new", short_help="Write a new plugin: a package with tests and CI, ready to publish.")
-@click.argument("kind", metavar="KIND")
+@click.argument("kind", metavar="KIND", shell_complete=completion.kinds)
 @click.argument("name", metavar="NAME")
 @click.option(
     "--into",

@@ -3,6 +3,7 @@
 import difflib
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from hostcore.runs.find import AmbiguousRun, ambiguous
 from hostcore.runs.result import RunResult, RunWarning
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary, UnknownRun, unrecorded
+from hostcore.runs.used import UseQuery
 from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_service.client.answers import ForeignAnswer
 from hostcore_service.client.client import Client, shown
@@ -47,6 +49,8 @@ class RemoteJob:
     started_ms: int | None = None
     ended_ms: int | None = None
     seen_ms: int | None = None
+    #: In lists that were asked for it: what attempts used of it.
+    used: Sequence[Mapping[str, Any]] | None = None
     #: The job as resolved; empty in lists.
     job: Mapping[str, Any] = attrs.field(factory=dict)
     #: What ``hostcore status --json`` prints there; None in lists, and while the run has no directory.
@@ -75,6 +79,21 @@ class RemoteJob:
         )
 
 
+@attrs.frozen(kw_only=True)
+class _Page:
+    jobs: Sequence[RemoteJob]
+    unknown: int
+
+
+@attrs.frozen(kw_only=True)
+class JobsOfUse:
+    """Jobs that used something."""
+
+    newest_first: Iterator[RemoteJob]
+    #: How many others may be meant as well.
+    unknown: int
+
+
 class RemoteJobs:
     """The jobs of one service."""
 
@@ -91,10 +110,27 @@ class RemoteJobs:
 
     def newest_first(self, *, statuses: Sequence[str] = ()) -> Iterator[RemoteJob]:
         """All jobs; pages are asked for as they are needed."""
+        for page in self._pages(status=list(statuses)):
+            yield from page.jobs
+
+    def using(self, use: UseQuery, *, statuses: Sequence[str] = ()) -> "JobsOfUse":
+        """The jobs with an attempt that used all of this, and how many may be meant as well."""
+        pages = self._pages(
+            status=list(statuses),
+            plugin=[one.text for one in use.plugins],
+            distribution=[one.text for one in use.distributions],
+            data=use.data or None,
+        )
+        first = next(pages)
+        rest = (job for page in pages for job in page.jobs)
+        return JobsOfUse(newest_first=chain(first.jobs, rest), unknown=first.unknown)
+
+    def _pages(self, **wanted: Any) -> "Iterator[_Page]":
         cursor = None
         while True:
-            page = self.client.get("/v1/jobs", status=list(statuses), limit=_PAGE, cursor=cursor)
-            yield from (value_of(RemoteJob, one) for one in _list(page, "jobs"))
+            page = self.client.get("/v1/jobs", **wanted, limit=_PAGE, cursor=cursor)
+            jobs = [value_of(RemoteJob, one) for one in _list(page, "jobs")]
+            yield _Page(jobs=jobs, unknown=page.get("unknown") or 0)
             cursor = page.get("next")
             if not cursor:
                 return

@@ -30,6 +30,7 @@ from hostcore.plugins.listing import ShippedReport
 from hostcore.runs.result import RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary
+from hostcore.runs.used import Used, UseQuery
 from hostcore.supervisor.cancelling import Cancellation
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
@@ -77,12 +78,23 @@ class ServiceRuns(ServiceClient):
         except (KeyError, TypeError) as error:
             raise ForeignAnswer(f"{self.url} answers what is no list of plugins: {error!r}") from error
 
-    def list(self, *, statuses: Sequence[str], trainer: str | None, limit: int | None) -> RunList:
+    def list(self, *, statuses: Sequence[str], trainer: str | None, use: UseQuery, limit: int | None) -> RunList:
         """The jobs of the service, newest first."""
-        summaries = (job.summary for job in self._jobs.newest_first(statuses=statuses))
+        if use:
+            found = self._jobs.using(use, statuses=statuses)
+            jobs, unknown = found.newest_first, found.unknown
+        else:
+            jobs, unknown = self._jobs.newest_first(statuses=statuses), 0
+        shown_jobs = list(islice((job for job in jobs if job.summary.is_of(trainer)), limit))
+        try:
+            used = {job.run_id: _used(job) for job in shown_jobs} if use else None
+        except HostcoreError as error:
+            raise ForeignAnswer(f"{self.url} answers what no run used: {error.message}") from error
         return RunList(
-            runs=list(islice((one for one in summaries if one.is_of(trainer)), limit)),
-            nothing=f"no runs at {self.url}{' are like that' if statuses or trainer else ''}",
+            runs=[job.summary for job in shown_jobs],
+            nothing=f"no runs at {self.url}{' are like that' if statuses or trainer or use else ''}",
+            used=used,
+            unknown=unknown,
         )
 
     def find(self, name: str) -> "ServiceRun":
@@ -237,6 +249,10 @@ class SubmittedJob(ServiceRun, SubmittedRun):
         with Screen(self._spec, run_id=self.run_id, after_attempt=self._after_attempt or 0) as screen:
             self._job = Watch(self._jobs, self.run_id, interrupts).to_the_end(screen.show)
         return self._jobs.result(self._job)
+
+
+def _used(job: RemoteJob) -> Sequence[Used]:
+    return [Used.of(one, file=Path(job.run_id)) for one in job.used or ()]
 
 
 def _plugin(found: Mapping[str, Any]) -> tuple[PluginRef, ShippedReport | None]:

@@ -25,6 +25,7 @@ def _document_of(job: RemoteJob) -> dict[str, Any]:
         **dict.fromkeys(("reason", "error", "best", "lost", "eta_seconds", "samples_per_second")),
         "devices": [],
         "plugins": [],
+        "data": None,
         "parent": None,
         "directory": None,
         "warnings": [],

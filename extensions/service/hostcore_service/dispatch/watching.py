@@ -23,6 +23,7 @@ from hostcore_service.dispatch.launching import ended_as
 from hostcore_service.planning import directory_of, launcher_for, plan_of
 from hostcore_service.settings import Settings
 from hostcore_service.store.job import StoredJob
+from hostcore_service.store.uses import kept
 
 LOG: Final = logging.getLogger("hostcore_service")
 
@@ -91,6 +92,7 @@ def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, s
             max_steps=summary.max_steps or job.max_steps,
             seen_ms=summary.seen_ms or job.seen_ms,
             started_ms=summary.started_ms or job.started_ms,  # at first it may be that of an earlier attempt
+            used=kept(summary.used) or job.used,
         )
     if status.status in ALIVE:
         begun_ms = now_ms() if status.status == "running" and not sees_run_dir else None  # no other source has it

@@ -6,7 +6,7 @@ from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 
 from hostcore.errors import Errors
-from hostcore.job.document import parse_json
+from hostcore.job.formats import parse_json
 from hostcore.job.json_values import checked
 from hostcore.job.pointers import escaped
 from hostcore.job.wording import found

@@ -36,6 +36,7 @@ SUBMITTED: Final[dict[str, Any]] = {
     "started_ms": None,
     "ended_ms": None,
     "seen_ms": None,
+    "used": None,
 }
 _BEGUN: Final = {"engine_id": "digits-1", "attempt": 1, "started_ms": 1_795_280_978_784}
 RUNNING: Final = {**SUBMITTED, **_BEGUN, "status": "running", "detail": "", "step": 20, "seen_ms": 1_795_280_987_561}
@@ -48,7 +49,7 @@ CANCELLED: Final = {
     "ended_ms": 1_795_280_989_012,
 }
 RESUMED: Final = {**SUBMITTED, "step": 20, "attempt": 1, "launches": 2}
-PAGE: Final = {"jobs": [RUNNING], "next": None}
+PAGE: Final = {"jobs": [RUNNING], "next": None, "unknown": None}
 DETAIL: Final = {
     **RUNNING,
     "sees_run_dir": False,

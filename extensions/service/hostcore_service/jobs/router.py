@@ -2,6 +2,8 @@
 
 import base64
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, Literal
 
 import orjson
@@ -9,13 +11,16 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from hostcore.errors import all_errors
 from hostcore.events.codec import CorruptLog
 from hostcore.events.writer import now_ms
 from hostcore.job.wording import found
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.summary import UnknownRun
+from hostcore.runs.used import UseQuery
 from hostcore.scrubbing import scrubbed
 from hostcore.supervisor.run_status import inspect_run
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchStatus
 from hostcore_service.admission import Origin, new_launch_id
 from hostcore_service.guard.server_paths import all_without_places
@@ -66,6 +71,7 @@ def _as_label(text: str) -> str:
 
 
 Label = Annotated[str, AfterValidator(_as_label), Field(json_schema_extra={"pattern": _LABEL})]
+Versions = Annotated[str, Field(max_length=256, pattern=_TEXT)]
 Cursor = Annotated[str | None, Query(max_length=512, description="`next` of the page before.")]
 
 
@@ -113,14 +119,40 @@ def list_jobs(
         list[Label] | None,
         Query(max_length=_MOST_LABELS, description="`key=value`; repeatable, all must hold."),
     ] = None,
+    plugin: Annotated[
+        list[Versions] | None,
+        Query(
+            max_length=_MOST_LABELS,
+            description="`digits`, or with versions `digits>=0.1,<0.2`; repeatable, all must hold.",
+        ),
+    ] = None,
+    distribution: Annotated[
+        list[Versions] | None,
+        Query(max_length=_MOST_LABELS, description="Of a plugin: `my-trainer==1.2`; repeatable, all must hold."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        Query(max_length=64, description="The fingerprint of the training data, or at least its first 8 digits."),
+    ] = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     cursor: Cursor = None,
 ) -> JobPage:
-    """Jobs, newest first. A page that was begun stays as it is while jobs are added."""
-    wanted = Filter(statuses=status or (), trainer=trainer, owner=owner, labels=_labels(label))
-    jobs = service.jobs.page(wanted, after=_place(cursor) if cursor else None, limit=limit + 1)
+    """Jobs, newest first. A page that was begun stays as it is while jobs are added.
+
+    `plugin`, `distribution` and `data` find jobs with an attempt that used all of it, whatever a later one used.
+    Versions are specifiers of PEP 440.
+    """
+    with _naming_parameters():
+        use = UseQuery.parse(plugins=plugin or (), distributions=distribution or (), data=data)
+        wanted = Filter(statuses=status or (), trainer=trainer, owner=owner, labels=_labels(label), use=use)
+        jobs = service.jobs.page(wanted, after=_place(cursor) if cursor else None, limit=limit + 1)
+        unknown = service.jobs.unknown(wanted) if use and not cursor else None
     more = len(jobs) > limit
-    return JobPage(jobs=[Job.of(job) for job in jobs[:limit]], next=_cursor(jobs[limit - 1]) if more else None)
+    return JobPage(
+        jobs=[Job.of(job, use) for job in jobs[:limit]],
+        next=_cursor(jobs[limit - 1]) if more else None,
+        unknown=unknown,
+    )
 
 
 @ROUTER.get(
@@ -204,6 +236,18 @@ def resume_job(run_id: str, asker: Asker, service: The, response: Response, body
         return Job.of(service.job(run_id))
     service.dispatcher.wake()
     return Job.of(again)
+
+
+@contextmanager
+def _naming_parameters() -> Iterator[None]:
+    """Say which parameter is to blame, where the command line says which option."""
+    try:
+        yield
+    except HostcoreError as error:
+        for one in all_errors(error):
+            if one.file and one.file.startswith("--"):
+                one.pointer, one.file = f"/query/{one.file.removeprefix('--')}", None
+        raise
 
 
 def _labels(given: list[str] | None) -> list[tuple[str, str]]:

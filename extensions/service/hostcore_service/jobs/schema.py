@@ -2,12 +2,33 @@
 
 from typing import Any
 
+import attrs
 from pydantic import BaseModel, ConfigDict, Field
 
+from hostcore.runs.used import UseQuery
 from hostcore_service.guard.server_paths import without_places
 from hostcore_service.store.job import ListedJob, StoredJob
 
 _MS = "Milliseconds since 1970."
+
+
+class PluginUse(BaseModel):
+    """A plugin that a run used."""
+
+    kind: str = Field(examples=["trainer"])
+    name: str = Field(examples=["digits"])
+    distribution: str | None = Field(default=None, examples=["hostcore-digits"])
+    version: str | None = Field(default=None, examples=["0.1.0"])
+
+
+class JobUse(BaseModel):
+    """What a run used from an attempt on."""
+
+    attempt: int = Field(examples=[1])
+    plugins: list[PluginUse] = Field(description="Those that were asked for.")
+    data: str | None = Field(
+        default=None, description="The fingerprint of the training data; empty: they have none; null: it is not known."
+    )
 
 
 class Job(BaseModel):
@@ -44,11 +65,20 @@ class Job(BaseModel):
     started_ms: int | None = Field(default=None, description=_MS)
     ended_ms: int | None = Field(default=None, description=_MS)
     seen_ms: int | None = Field(default=None, description=f"Its last sign of life. {_MS}")
+    used: list[JobUse] | None = Field(
+        default=None,
+        description="In lists that were asked for a plugin, a distribution or data: what each attempt used of it that "
+        "used all of it. Else null.",
+    )
 
     @classmethod
-    def of(cls, job: StoredJob | ListedJob) -> "Job":
-        """A stored job as others see it."""
+    def of(cls, job: StoredJob | ListedJob, use: UseQuery | None = None) -> "Job":
+        """A stored job as others see it.
+
+        :param use: What its attempts were asked for.
+        """
         same = {name: getattr(job, name) for name in cls.model_fields if hasattr(job, name)}
+        same["used"] = [attrs.asdict(one) for one in use.answer(job.used or ())] if use else None
         same["detail"] = without_places(job.detail) or ("waits to be launched" if job.phase == "queued" else "")
         return cls(
             **same,
@@ -63,6 +93,11 @@ class JobPage(BaseModel):
 
     jobs: list[Job]
     next: str | None = Field(default=None, description="Pass as `cursor` for the next page; null: this is the last.")
+    unknown: int | None = Field(
+        default=None,
+        description="With the first page, if a plugin, a distribution or data was asked for: how many other jobs may "
+        "be meant as well. They have not begun, or do not say what all their attempts used.",
+    )
 
 
 class JobDetail(Job):

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import attrs
 import orjson
 
+from hostcore.runs.used import Used, UsedPlugin
 from hostcore_hookspecs.launcher import LaunchHandle
 
 Phase = Literal["queued", "launching", "launched", "ended"]
@@ -45,6 +46,7 @@ class JobRow:
     holder: str | None = None
     held_until_ms: int = 0
     due_ms: int = 0
+    used: tuple[Used, ...] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -102,22 +104,23 @@ def changed(before: StoredJob, after: StoredJob) -> dict[str, Any]:
     return to_row({name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)})
 
 
-_JSON = ("job", "handle")
+_JSON = ("job", "handle", "used")
 #: Fields whose columns have other names; databases have them.
 _FIELDS = {"attendant": "holder", "attended_until_ms": "held_until_ms"}
 
 
 def to_row(changes: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a job as columns. Text of launchers may have in it what a database does not take as text."""
-    row: dict[str, Any] = {key: _storable(value) if isinstance(value, str) else value for key, value in changes.items()}
+    row: dict[str, Any] = {key: storable(value) if isinstance(value, str) else value for key, value in changes.items()}
     for key in _JSON:
         if row.get(key) is not None:
             value = row[key]
-            row[key] = orjson.dumps(attrs.asdict(value) if attrs.has(type(value)) else value).decode()
+            row[key] = orjson.dumps(value, default=attrs.asdict).decode()
     return row
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """A text as databases take it."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
@@ -138,4 +141,9 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     }
     if fields["handle"] is not None:
         fields["handle"] = LaunchHandle(**fields["handle"])
+    if fields["used"] is not None:
+        fields["used"] = tuple(
+            Used(**{**one, "plugins": tuple(UsedPlugin(**plugin) for plugin in one["plugins"])})
+            for one in fields["used"]
+        )
     return fields

@@ -19,11 +19,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError
 
+from hostcore.runs.used import UseQuery
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.store.database import writing
 from hostcore_service.store.job import ListedJob, StoredJob, changed, from_row, listed, to_row
 from hostcore_service.store.leases import LEASE_MS, Leases
 from hostcore_service.store.tables import JOBS, LABELS, OPEN
+from hostcore_service.store.uses import Uses, count, write_use
 
 #: Serialises counting the open jobs and adding one.
 _COUNTING_LOCK: Final = 0x686F7375
@@ -54,6 +56,8 @@ class Filter:
     owner: str | None = None
     #: Labels that the jobs have.
     labels: Sequence[tuple[str, str]] = ()
+    #: What one of their attempts used.
+    use: UseQuery = attrs.field(factory=UseQuery)
 
 
 @attrs.frozen(kw_only=True)
@@ -88,6 +92,8 @@ class Jobs:
                 if most_open:
                     _require_room(connection, most_open)
                 connection.execute(insert(JOBS).values(to_row(attrs.asdict(job, recurse=False))))
+                if job.used:
+                    write_use(connection, job.run_id, job.used)
                 if labels := job.job.get("labels"):
                     rows = [{"run_id": job.run_id, "key": key, "value": value} for key, value in labels.items()]
                     connection.execute(insert(LABELS), rows)
@@ -133,7 +139,10 @@ class Jobs:
         return from_row(dict(row)) if row is not None else None
 
     def page(self, wanted: Filter, *, after: ListPosition | None, limit: int) -> list[ListedJob]:
-        """Jobs, newest first."""
+        """Jobs, newest first.
+
+        :raises InvalidQuery: When the fingerprint of data is the beginning of several.
+        """
         conditions = list(_conditions(wanted))
         if after is not None:
             conditions.append(
@@ -144,10 +153,20 @@ class Jobs:
             )
         newest_first = (JOBS.c.submitted_ms.desc(), JOBS.c.run_id.desc())
         with self._engine.connect() as connection:
+            if wanted.use:
+                conditions.append(Uses(connection, wanted.use).matches())
             wanted_rows = select(*_LISTED).where(*conditions).order_by(*newest_first).limit(limit)
             rows = connection.execute(wanted_rows).mappings().all()
             labels = _labels_of(connection, [row["run_id"] for row in rows])
         return [listed(dict(row), labels[row["run_id"]]) for row in rows]
+
+    def unknown(self, wanted: Filter) -> int:
+        """How many jobs beside those of the pages may be meant as well: what they used is not known.
+
+        :raises InvalidQuery: See :meth:`page`.
+        """
+        with self._engine.connect() as connection:
+            return count(connection, *_conditions(wanted), Uses(connection, wanted.use).unknown())
 
     def request_cancel(self, run_id: str, reason: str, *, now: int) -> StoredJob | None:
         """Note that a job is to end; one that has, stays as it is, and the first reason counts.

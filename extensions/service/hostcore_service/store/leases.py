@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, TextClause, and_, case
 from hostcore_service.store.database import writing
 from hostcore_service.store.job import StoredJob, changed, from_row
 from hostcore_service.store.tables import HELD, JOBS, LOCAL, OPEN, READY, WAITING
+from hostcore_service.store.uses import write_use
 
 LEASE_MS: Final = 60_000
 #: Serialises counting the jobs of this machine and claiming one more.
@@ -100,7 +101,7 @@ class Leases:
 
         :param after: What it is to be. What differs from ``job`` is written; others may have changed the rest.
         """
-        return self._write(job, changed(job, after), {"held_until_ms": now + self.lease_ms, "updated_ms": now})
+        return self._write(job, after, {"held_until_ms": now + self.lease_ms, "updated_ms": now})
 
     def release(self, job: StoredJob, after: StoredJob, *, now: int, due_ms: int) -> bool:
         """Change a job that its holder still holds, and let go of it until a time; whether it did.
@@ -111,12 +112,16 @@ class Leases:
         just_cancelled = JOBS.c.cancel_ms.is_not(None) if job.cancel_ms is None else false()
         due = case((just_cancelled, 0), else_=due_ms)
         free = {"holder": None, "held_until_ms": 0, "due_ms": due, "updated_ms": now}
-        return self._write(job, changed(job, after), free)
+        return self._write(job, after, free)
 
-    def _write(self, job: StoredJob, changes: Mapping[str, Any], lease: Mapping[str, Any]) -> bool:
+    def _write(self, job: StoredJob, after: StoredJob, lease: Mapping[str, Any]) -> bool:
+        changes, used = changed(job, after), after.used
         with writing(self._engine) as connection:
             row = {**changes, **lease}
-            return connection.execute(update(JOBS).where(_held(job)).values(row)).rowcount == 1
+            is_held = connection.execute(update(JOBS).where(_held(job)).values(row)).rowcount == 1
+            if is_held and used is not None and "used" in changes:
+                write_use(connection, job.run_id, used)
+            return is_held
 
 
 def _here(connection: Connection, now: int) -> int:

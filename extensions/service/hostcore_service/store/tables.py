@@ -69,6 +69,8 @@ JOBS: Final = Table(
     Column("attendant", Text, key="holder"),
     Column("attended_until_ms", BigInteger, key="held_until_ms", nullable=False),
     Column("due_ms", BigInteger, nullable=False),
+    # What the attempts of its run used: JSON, see hostcore.runs.used. Null while that is not known.
+    Column("used", Text),
     UniqueConstraint("principal", "idempotency_key", name="uq_jobs_idempotency"),
 )
 
@@ -81,6 +83,33 @@ LABELS: Final = Table(
     Column("value", Text, nullable=False),
 )
 
+#: What the runs of jobs used from an attempt on, to find them by.
+USES: Final = Table(
+    "uses",
+    METADATA,
+    Column("run_id", String(128), ForeignKey("jobs.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    # The fingerprint of the training data; empty if they have none, null if that is not known.
+    Column("data", String(256)),
+)
+
+#: The plugins of :data:`USES`.
+USED_PLUGINS: Final = Table(
+    "used_plugins",
+    METADATA,
+    Column("run_id", String(128), ForeignKey("jobs.run_id", ondelete="CASCADE"), primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(256), nullable=False),
+    Column("name", String(256), nullable=False),
+    # Normalized.
+    Column("distribution", String(256)),
+    Column("version", String(256)),
+)
+
+Index("ix_uses_data", USES.c.data, USES.c.run_id)
+Index("ix_used_plugins_name", USED_PLUGINS.c.name, USED_PLUGINS.c.version, USED_PLUGINS.c.run_id)
+Index("ix_used_plugins_distribution", USED_PLUGINS.c.distribution, USED_PLUGINS.c.version, USED_PLUGINS.c.run_id)
 Index("ix_labels", LABELS.c.key, LABELS.c.run_id)
 Index("ix_jobs_newest", JOBS.c.submitted_ms, JOBS.c.run_id)
 Index("ix_jobs_status", JOBS.c.status, JOBS.c.submitted_ms, JOBS.c.run_id)

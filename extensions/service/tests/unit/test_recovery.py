@@ -12,12 +12,15 @@ import pytest
 from hostcore.plugins.discover import discover
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
+from hostcore.runs.record import RunRecord
+from hostcore.runs.result import RunResult
+from hostcore.runs.used import UseQuery
 from hostcore_hookspecs.launcher import LaunchHandle
 from hostcore_service.admission import Admission
 from hostcore_service.recovery import record_of, recover
 from hostcore_service.settings import Settings
 from hostcore_service.store.database import open_database
-from hostcore_service.store.jobs import Jobs
+from hostcore_service.store.jobs import Filter, Jobs
 
 
 def test_a_start_makes_paths_only_of_the_runs_that_the_database_does_not_know(
@@ -69,4 +72,25 @@ def test_a_run_with_values_that_no_service_has_written_keeps_no_other_from_being
         assert json.loads(directory.launch.read_bytes())["recorded"]
     engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
     assert recover(Admission.of(settings, Jobs(engine), discover())) == ["b"]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("used", [[{"attempt": 1, "plugins": [{"kind": "trainer", "name": "tiny"}]}], ["hostile"]])
+def test_an_ended_run_that_is_found_again_is_found_by_what_it_used(
+    used: list[Any], service_here: Callable[..., Settings], a_job: Callable[..., Any], tmp_path: Path
+) -> None:
+    settings = service_here()
+    directory = RunDirectory(settings.runs / "a")
+    directory.make()
+    job = a_job("a")
+    Launch(attempt=1, submitted_ms=1, launch_id=job.launch_id, recorded=record_of(job)).write(directory.launch)
+    RunRecord(job=job.job, job_dir="/", used=used).write(directory.record)
+    ended = {"status": "failed", "exit_code": 1, "step": 7, "epoch": 0, "started_ms": 1, "ended_ms": 1000}
+    RunResult(run_id="a", attempt=1, **ended).write(directory.result)
+    engine = open_database(f"sqlite:///{tmp_path / 'jobs.sqlite'}")
+    jobs = Jobs(engine)
+    assert recover(Admission.of(settings, jobs, discover())) == ["a"]
+    wanted = Filter(use=UseQuery.parse(plugins=["tiny"]))
+    found = [one.run_id for one in jobs.page(wanted, after=None, limit=9)]
+    assert (found, jobs.unknown(wanted)) == ((["a"], 0) if used != ["hostile"] else ([], 1))
     engine.dispose()

@@ -9,7 +9,7 @@ import { NOTHING, count, duration, firstLine, plural, remaining, timeAgo } from 
 
 const REFRESHED_EVERY_SECONDS = 3;
 const PAGE = 50;
-const FILTERS = ["status", "trainer", "label"];
+const FILTERS = ["status", "trainer", "label", "plugin"];
 const COLUMNS = [
   ["Job"], ["Status", "bare"], ["Progress", "bare"], ["Time left", "number"], ["Last heartbeat", "number"],
   ["Attempt", "number"], ["Submitted", "number"],
@@ -72,10 +72,11 @@ export class JobsPage {
         ...STATUSES.map((one) => make("option", { value: one }, one))),
       trainer: make("input", { type: "search", list: known, autocomplete: "off", on: changed }),
       label: make("input", { type: "search", placeholder: "key=value", autocomplete: "off", on: changed }),
+      plugin: make("input", { type: "search", placeholder: "name>=version", autocomplete: "off", on: changed }),
     };
     this.trainers = make("datalist", { id: known });
     this.find = make("input", { type: "search", autocomplete: "off", on: { input: () => this.filter() } });
-    const names = { status: "Status", trainer: "Trainer", label: "Label" };
+    const names = { status: "Status", trainer: "Trainer", label: "Label", plugin: "Plugin used" };
     return make("div", { class: "controls filters", role: "search", "aria-label": "Filter jobs" },
       ...FILTERS.map((name) => make("label", {}, names[name], this.fields[name])), this.trainers,
       make("label", { class: "end" }, "Find on this page", this.find));

@@ -109,3 +109,30 @@ def test_a_run_that_was_followed_and_is_lost_is_a_failure(
     said = ask(server, "logs", "a", "-f")
     assert (said.code, said.out) == (1, "")
     assert said.err == f"error: a is lost: {detail or 'what has become of it is unknown'}\n"
+
+
+USED = {
+    "attempt": 2,
+    "plugins": [{"kind": "trainer", "name": "tiny", "distribution": "told", "version": "1.0"}],
+    "data": None,
+}
+
+
+def test_what_runs_used_is_asked_of_the_service_and_shown_as_of_runs_here(
+    script: Callable, answer: Any, ask: Callable
+) -> None:
+    page = {"jobs": [{**JOB, "used": [USED]}], "next": "more", "unknown": 3}
+    rest = {"jobs": [{**JOB, "run_id": "b", "used": [USED]}], "next": None, "unknown": None}
+    server = script(*[answer(body=json.dumps(one).encode()) for one in (page, rest)])
+    said = ask(server, "list", "--plugin", "tiny<2", "--distribution", "told", "--data", "ABABABAB", "--json")
+    assert [one["run_id"] for one in said.json["runs"]] == ["a", "b"]
+    assert (said.json["runs"][0]["used"], said.json["unknown"]) == ([USED], 3)
+    assert "3 runs do not say" in said.err
+    for asked in ("plugin=tiny%3C2", "distribution=told", "data=abababab"):
+        assert asked in server.asked[0].path
+
+
+def test_a_service_that_says_what_no_run_used_is_none(script: Callable, answer: Any, ask: Callable) -> None:
+    page = {"jobs": [{**JOB, "used": [{"attempt": "two"}]}], "next": None}
+    said = ask(script(answer(body=json.dumps(page).encode())), "list", "--plugin", "tiny", "--json")
+    assert (said.code, said.json["errors"][0]["code"]) == (2, "service.foreign")

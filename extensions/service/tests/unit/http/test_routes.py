@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import orjson
 import pytest
 from fastapi.testclient import TestClient
 from waiting import wait_until
+
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.record import RunRecord
 
 Client = Callable[..., TestClient]
 
@@ -222,6 +226,53 @@ def test_jobs_are_found_by_what_they_have(client: Client, tiny: Any) -> None:
     assert found(("label", "k=a=b"), ("label", "k=A=B")) == []
     assert found(("label", "=e")) == ["b"]
     assert found(("label", "k=' OR 1=1 --")) == []
+
+
+def test_a_job_over_http_includes_no_files(client: Client, tiny: Any) -> None:
+    answer = client().post("/v1/jobs", json=tiny(include="/etc/hostname"))
+    assert (answer.status_code, codes(answer)) == (400, [("job.include", "/include")])
+    assert "job files alone include others" in answer.json()["errors"][0]["detail"]
+
+
+def test_jobs_are_found_by_what_their_runs_used(client: Client, tiny: Any, tmp_path: Path) -> None:
+    service = client(launcher="stuck")
+    data = "ab" * 32
+    for run_id, version in (("a", "1.0"), ("b", "1.1rc1"), ("c", "of today")):
+        service.post("/v1/jobs", json=tiny(run_id=run_id))
+        wait(service, run_id, "running")
+        plugins = [{"kind": "trainer", "name": "tiny", "distribution": "Tiny.Trainer", "version": version}]
+        used = [{"attempt": 1, "plugins": plugins, "data": data}]
+        record = RunDirectory(tmp_path / "runs" / run_id).record
+        attrs.evolve(RunRecord.read(record), used=used, plugins=[]).write(record)
+
+    def found(**query: Any) -> dict[str, Any]:
+        answer = service.get("/v1/jobs", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def ids(**query: Any) -> list[str]:
+        return sorted(job["run_id"] for job in found(**query)["jobs"])
+
+    wait_until(lambda: ids(data=data) == ["a", "b", "c"], "the records to be read")
+    assert ids(plugin="tiny>1") == ["b"]
+    assert ids(plugin=["tiny", "tiny<1.1rc1"]) == ["a"]
+    assert ids(plugin=["tiny==1.0", "tiny==1.1rc1"]) == []
+    assert ids(distribution="tiny_trainer==1.0") == ["a"]
+    assert ids(data=data[:8], plugin="tiny-trainer/tiny") == ["a", "b", "c"]
+    assert ids(data="0" * 8) == []
+    page = found(plugin="tiny==1.0", limit=1)
+    assert page["jobs"][0]["used"] == [
+        {
+            "attempt": 1,
+            "plugins": [{"kind": "trainer", "name": "tiny", "distribution": "Tiny.Trainer", "version": "1.0"}],
+            "data": data,
+        }
+    ]
+    assert page["unknown"] == 1
+    assert found()["unknown"] is None
+    assert found()["jobs"][0]["used"] is None
+    wrong = service.get("/v1/jobs", params={"plugin": "tiny>=new", "data": "ab"})
+    assert (wrong.status_code, codes(wrong)) == (400, [("run.query", "/query/plugin"), ("run.query", "/query/data")])
 
 
 IMPOSSIBLE = [

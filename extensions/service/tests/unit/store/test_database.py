@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from alembic import command
 from alembic.autogenerate import compare_metadata
@@ -15,8 +16,9 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from hostcore_service.store.database import DatabaseError, Readiness, open_database, writing
+from hostcore_service.store.job import to_row
 from hostcore_service.store.jobs import Jobs
-from hostcore_service.store.tables import METADATA
+from hostcore_service.store.tables import JOBS, METADATA
 
 
 def test_the_migrations_make_the_tables_that_the_code_knows(engine: Engine) -> None:
@@ -32,7 +34,9 @@ def test_a_database_of_the_first_version_is_migrated_with_its_jobs(
         upgrade = command.upgrade
         patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0001"))
         first = open_database(database_url)
-    Jobs(first).add(a_job("kept"))
+    row = {key: value for key, value in to_row(attrs.asdict(a_job("kept"), recurse=False)).items() if key != "used"}
+    with writing(first) as connection:
+        connection.execute(JOBS.insert().values(row))
     first.dispose()
     engine = open_database(database_url)
 
