@@ -79,9 +79,10 @@ class LibraryProcess:
         try:
             self._connection.send((method, arguments))
             answered = self._connection.poll(self._timeout_seconds)
-            kind, answer = self._connection.recv() if answered else ("late", None)
+            received: tuple[str, Any] = self._connection.recv() if answered else ("late", None)
         except (OSError, EOFError):
-            kind, answer = "ended", None
+            received = ("ended", None)
+        kind, answer = received
         if kind == "answer":
             return answer
         self._kill()

@@ -108,11 +108,13 @@ class WandbReporter:
         """
         process = self._running()
         if self._history is None:
-            found = process.call("history", **self._where(event))
-            self._history = History(**found)
-        if event.seq <= self._history.last_seq:
-            return
-        if self._attempt != event.attempt:
+            self._history = History(**process.call("history", **self._where(event)))
+        is_new = event.seq > self._history.last_seq
+        if self._attempt is None:
+            # A server may lack what the files have.
+            if is_new or self._settings.mode == "online":
+                self._begin(event)
+        elif is_new and self._attempt != event.attempt:
             self._finish()
             self._begin(event)
         if row := self._history.missing(event):
@@ -120,12 +122,12 @@ class WandbReporter:
             process.call("log", row={**row, **step}, seq=event.seq, time_ms=event.time_ms)
             self._history.add(event.seq, step=event.step or 0, names=row)
         if event.name in ENDS:
-            self._end = _end_of(event)
+            self._end = {"exit_code": EXIT_CODES[event.name], "is_preempted": isinstance(event.payload, RunPreempted)}
 
     def close(self) -> None:
         """Finish wandb's run, which waits for the upload of what is left, and end the process.
 
-        :raises TransientError: The server has not taken everything.
+        :raises TransientError: The server has not taken everything. The next attempt, or a replay, tells it the rest.
         """
         try:
             if self._process is not None and self._process.is_usable:
@@ -168,7 +170,7 @@ class WandbReporter:
         at_server = self._process.call(
             "begin",
             **self._where(event),
-            suffix=f"event-{event.seq}",
+            seq=event.seq,
             mode=settings.mode,
             entity=settings.entity,
             name=settings.name or self._ctx.run_id,
@@ -188,10 +190,6 @@ class WandbReporter:
         if self._attempt is not None and self._process is not None:
             self._attempt = None
             self._process.call("finish", **(self._end or {"exit_code": 1, "is_preempted": False}))
-
-
-def _end_of(event: Event) -> Mapping[str, Any]:
-    return {"exit_code": EXIT_CODES[event.name], "is_preempted": isinstance(event.payload, RunPreempted)}
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

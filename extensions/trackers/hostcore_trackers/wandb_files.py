@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
-from wandb.proto.wandb_internal_pb2 import Record
+from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
 _BLOCK_BYTES: Final = 32 * 1024
 _HEADER: Final = struct.Struct("<IHB")

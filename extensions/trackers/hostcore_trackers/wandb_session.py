@@ -1,5 +1,7 @@
 """wandb, in the process that the reporter ``wandb`` calls (``python -m hostcore_trackers.wandb_session``)."""
 
+import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,9 +22,12 @@ _FLUSH_SECONDS: Final = 0.005
 _QUIET: Final[Mapping[str, Any]] = {
     "console": "off", "silent": True, "symlink": False, "save_code": False, "disable_code": True, "disable_git": True,
     "disable_job_creation": True, "x_disable_meta": True, "x_disable_machine_info": True, "x_disable_stats": True,
-    "x_save_requirements": False,
+    "x_save_requirements": False, "program": "hostcore",
 }  # fmt: skip
-_REFUSED: Final = ("401", "403", "404", "permission denied", "not found")
+#: What wandb puts into a row by itself.
+_OF_WANDB: Final = frozenset({"_step", "_runtime"})
+#: What another try does not mend, in the words of wandb.
+_REFUSED: Final = re.compile(r"error 40[134]\b|permission denied", re.IGNORECASE)
 
 
 class WandbSession:
@@ -32,6 +37,8 @@ class WandbSession:
         self._run: wandb.Run | None = None
         self._file: RunFile | None = None
         self._patience_seconds = 0.0
+        #: What the files have, by wandb's own steps.
+        self._rows: dict[int, dict[str, Any]] = {}
 
     def history(self, *, folder: str, project: str, run_id: str) -> dict[str, Any]:
         """What the files of the run have: the fields of a :class:`History`."""
@@ -39,6 +46,7 @@ class WandbSession:
         for file in run_files(Path(folder), project=project, run_id=run_id):
             for row in rows_of(file.new_records()):
                 found.add(row.number, step=row.values.get("host/step", 0), names=row.values)
+                self._rows[row.number] = row.values
         return attrs.asdict(found)
 
     def begin(
@@ -47,7 +55,7 @@ class WandbSession:
         folder: str,
         project: str,
         run_id: str,
-        suffix: str,
+        seq: int,
         mode: Any,
         tags: Sequence[str],
         base_url: str | None,
@@ -55,10 +63,12 @@ class WandbSession:
         patience_seconds: float,
         **what: Any,
     ) -> int:
-        """Begin the run, or go on in it.
+        """Begin the run, or go on in it; a server is told what the files have and it has not.
 
-        :param suffix: Tells its folder from those of earlier attempts.
-        :return: The last event that the server has a row of; 0 offline.
+        :param seq: The event that it is begun for.
+        :return: The last event that the run has a row of, as far as the server knows; 0 offline.
+        :raises TransientError: The server cannot be reached.
+        :raises FatalError: It refuses this user or the project.
         """
         self._patience_seconds = patience_seconds
         given: Mapping[str, Any] = {"base_url": base_url, "api_key": api_key}
@@ -69,7 +79,7 @@ class WandbSession:
             init_timeout=patience_seconds,
             finish_timeout=patience_seconds,
             finish_timeout_raises=True,
-            x_sync_dir_suffix=suffix,
+            x_sync_dir_suffix=f"{seq}-{os.getpid()}",  # names of folders are to the second
             x_transaction_log_flush_interval=_FLUSH_SECONDS,
         )
         Path(folder).mkdir(parents=True, exist_ok=True)  # or else wandb takes a temporary one
@@ -90,18 +100,32 @@ class WandbSession:
         run.define_metric("host/step", hidden=True)
         run.define_metric("*", step_metric="host/step")
         self._run, self._file = run, RunFile(Path(run.settings.sync_file))
-        return run.step - 1 if mode == "online" else 0
+        if mode == "offline":
+            return 0
+        at_server = run.starting_step - 1
+        missing = {number: values for number, values in sorted(self._rows.items()) if number > at_server}
+        for number, values in missing.items():
+            self._log({name: value for name, value in values.items() if name not in _OF_WANDB}, number)
+        if missing:
+            self._wait(at_server := max(missing))
+        return max(at_server, 0)
 
     def log(self, *, row: Mapping[str, Any], seq: int, time_ms: int) -> None:
         """Add a row to the history.
 
         :raises TransientError: It does not come into the file.
         """
+        self._log({**row, "_timestamp": time_ms / 1000}, seq)
+        self._wait(seq)
+
+    def _log(self, row: dict[str, Any], number: int) -> None:
         assert self._run is not None
+        self._run.log(row, step=number, commit=True)
+
+    def _wait(self, number: int) -> None:
         assert self._file is not None
-        self._run.log({**row, "_timestamp": time_ms / 1000}, step=seq, commit=True)
         end = time.monotonic() + self._patience_seconds
-        while not any(written.number == seq for written in rows_of(self._file.new_records())):
+        while not any(written.number == number for written in rows_of(self._file.new_records())):
             if time.monotonic() > end:
                 raise TransientError("wandb does not write its file")
             time.sleep(_FLUSH_SECONDS)
@@ -120,7 +144,8 @@ class WandbSession:
         except TimeoutError as error:
             folder = Path(run.settings.sync_dir)
             raise TransientError(
-                "the server of wandb has not taken everything; wandb's file has it", hint=f"wandb sync {folder}"
+                "the server of wandb has not taken everything; wandb's file has it",
+                hint=f"tell it the rest with `hostcore replay`, or with `wandb sync {folder}`",
             ) from error
 
     def end(self) -> None:
@@ -133,7 +158,7 @@ def _explained(error: Exception) -> Exception:
     said = f"wandb: {error}"
     if isinstance(error, AuthenticationError | UsageError):
         return FatalError(said, hint='check api_key and base_url in the reporter\'s settings, or set "mode": "offline"')
-    if any(word in str(error).lower() for word in _REFUSED):
+    if _REFUSED.search(str(error)):
         return FatalError(said, hint="check project, entity, api_key and base_url in the reporter's settings")
     return TransientError(said)
 
