@@ -1,6 +1,7 @@
 """The reporter ``trackio``: keeps a run in the database of Trackio, on this machine."""
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -15,6 +16,8 @@ from hostcore_trackers.job_parameters import config_of
 from hostcore_trackers.library_process import LibraryProcess
 from hostcore_trackers.submission import submitted_ms
 
+#: What Trackio leaves out of the name of a project's database, and another project may lack alone.
+_NOT_IN_PROJECTS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 #: The variables that have Trackio log somewhere else than on this machine.
 _ELSEWHERE: Final = frozenset({"TRACKIO_SPACE_ID", "TRACKIO_SERVER_URL", "TRACKIO_BUCKET_ID", "TRACKIO_DATASET_ID"})
 
@@ -115,7 +118,7 @@ class TrackioReporter:
         """Which run of Trackio it is."""
         assert self._ctx is not None
         return {
-            "project": self._settings.project or self._ctx.job.trainer or "hostcore",
+            "project": self._settings.project or _NOT_IN_PROJECTS.sub("-", self._ctx.job.trainer) or "hostcore",
             "run_id": f"{self._ctx.run_id}-{submitted_ms(self._ctx.run_dir, event):x}",
         }
 

@@ -108,6 +108,7 @@ class WandbSession:
             self._log({name: value for name, value in values.items() if name not in _OF_WANDB}, number)
         if missing:
             self._wait(at_server := max(missing))
+        self._rows.clear()
         return max(at_server, 0)
 
     def log(self, *, row: Mapping[str, Any], seq: int, time_ms: int) -> None:
