@@ -182,8 +182,9 @@ class WandbReporter:
             # Before this process takes it for dead, wandb itself gives up.
             patience_seconds=0.8 * settings.timeout_seconds,
         )
+        is_new = event.seq > self._history.last_seq
         self._history.last_seq = max(self._history.last_seq, at_server)
-        self._attempt, self._end = event.attempt, {}
+        self._attempt, self._end = event.attempt if is_new else self._ctx.attempt, {}
 
     def _finish(self) -> None:
         """Finish wandb's run, if one is open; one without an end was left by its supervisor."""

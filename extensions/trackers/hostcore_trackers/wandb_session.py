@@ -102,14 +102,14 @@ class WandbSession:
         self._run, self._file = run, RunFile(Path(run.settings.sync_file))
         if mode == "offline":
             return 0
-        at_server = run.starting_step - 1
-        missing = {number: values for number, values in sorted(self._rows.items()) if number > at_server}
-        for number, values in missing.items():
-            self._log({name: value for name, value in values.items() if name not in _OF_WANDB}, number)
+        at_server = max(run.starting_step - 1, 0)
+        missing = sorted(number for number in self._rows if number > at_server)
+        for number in missing:
+            self._log({name: value for name, value in self._rows[number].items() if name not in _OF_WANDB}, number)
         if missing:
-            self._wait(at_server := max(missing))
+            self._wait(missing[-1])
         self._rows.clear()
-        return max(at_server, 0)
+        return max([at_server, *missing])
 
     def log(self, *, row: Mapping[str, Any], seq: int, time_ms: int) -> None:
         """Add a row to the history.

@@ -183,6 +183,7 @@ def test_with_a_server_a_resumed_run_goes_on_in_the_same_run(course: MakeCourse,
     assert (name, found.project, found.said["displayName"], found.exit_code) == (ID, "flights-delays", "flights-1", 0)
     assert curve(found.history) == [(10, 1 / 10), (20, 1 / 20), (30, 1 / 30)]
     assert [row["_step"] for row in found.history] == sorted({row["_step"] for row in found.history})
+    assert len(files_of(run)) == 2, "one for each attempt"
     assert all(KEY.encode() not in path.read_bytes() for path in run.run_dir.rglob("*") if path.is_file())
 
 
