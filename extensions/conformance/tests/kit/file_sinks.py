@@ -103,7 +103,7 @@ def _number(value: Any) -> float:
 
 
 def _without_void(event: dict[str, Any]) -> dict[str, Any]:
-    """An event without what TensorBoard has no place for: what has no metrics, and no step."""
+    """An event without what trackers have no place for: what has no metrics, and no step."""
     return {key: value for key, value in event.items() if value != {} and (key != "step" or event["metrics"])}
 
 
@@ -188,19 +188,20 @@ class WandbFiles(LibraryFolder):
         self.settings |= {"mode": "offline", "project": "kit"}
 
     def received(self) -> Events:
-        from hostcore_trackers.wandb_files import RunFile, rows_of
+        from hostcore_trackers.wandb.files import RunFile, rows_of
 
         files = sorted(self._folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.parent.name)
-        return [
+        found = [
             {
                 "run_id": f"conformance-{path.stem.split('-')[2]}",
                 "seq": row.number,
-                "step": row.values.get("host/step"),
+                "step": row.values["host/step"],
                 "metrics": _of_the_trainer(row.values),
             }
             for path in files
             for row in rows_of(RunFile(path).new_records())
         ]
+        return [_without_void(event) for event in found]
 
 
 class TrackioDatabase(LibraryFolder):
@@ -216,7 +217,7 @@ class TrackioDatabase(LibraryFolder):
             return []
         with closing(sqlite3.connect(path)) as database:
             rows = database.execute("SELECT run_name, log_id, step, metrics FROM metrics ORDER BY id").fetchall()
-        return [
+        found = [
             {
                 "run_id": run_id,
                 "seq": int(log_id.rpartition(":")[2]),
@@ -225,6 +226,7 @@ class TrackioDatabase(LibraryFolder):
             }
             for run_id, log_id, step, metrics in rows
         ]
+        return [_without_void(event) for event in found]
 
 
 def _of_the_trainer(row: Mapping[str, Any]) -> dict[str, Any]:

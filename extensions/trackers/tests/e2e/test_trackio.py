@@ -15,7 +15,7 @@ import pytest
 
 from hostcore_hookspecs import Event, FatalError, Job, TransientError
 from hostcore_hookspecs.events import Metrics, RunPreempted, RunSubmitted, RunSucceeded, Validation
-from hostcore_trackers.trackio import TrackioReporter
+from hostcore_trackers.trackio.reporter import TrackioReporter
 
 Course = Any
 MakeCourse = Callable[..., Course]

@@ -25,8 +25,8 @@ from hostcore_hookspecs.events import (
     RunSucceeded,
     Validation,
 )
-from hostcore_trackers.wandb import WandbReporter
-from hostcore_trackers.wandb_files import RunFile, rows_of
+from hostcore_trackers.wandb.files import RunFile, rows_of
+from hostcore_trackers.wandb.reporter import WandbReporter
 
 Course = Any
 MakeCourse = Callable[..., Course]

@@ -11,8 +11,8 @@ from hostcore_trackers.mlflow import MlflowReporter
 from hostcore_trackers.prometheus import PrometheusReporter
 from hostcore_trackers.redis_streams import RedisStreamsReporter
 from hostcore_trackers.tensorboard import TensorBoardReporter
-from hostcore_trackers.trackio import TrackioReporter
-from hostcore_trackers.wandb import WandbReporter
+from hostcore_trackers.trackio.reporter import TrackioReporter
+from hostcore_trackers.wandb.reporter import WandbReporter
 
 IMPORT_PLUGINS = """
 import importlib, json, sys
@@ -23,8 +23,8 @@ for module, name, settings in [
     ("mlflow", "MlflowReporter", {"tracking_uri": "http://localhost:5000"}),
     ("prometheus", "PrometheusReporter", {}),
     ("webhook", "WebhookReporter", {"url": "http://localhost/hook", "secret": Secret("s3cret")}),
-    ("trackio", "TrackioReporter", {}),
-    ("wandb", "WandbReporter", {"api_key": Secret("s3cret")}),
+    ("trackio.reporter", "TrackioReporter", {}),
+    ("wandb.reporter", "WandbReporter", {"api_key": Secret("s3cret")}),
     ("redis_streams", "RedisStreamsReporter", {"url": "redis://localhost"}),
 ]:
     owner = getattr(importlib.import_module("hostcore_trackers." + module), name)

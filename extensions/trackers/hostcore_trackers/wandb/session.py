@@ -1,4 +1,4 @@
-"""wandb, in the process that the reporter ``wandb`` calls (``python -m hostcore_trackers.wandb_session``)."""
+"""wandb, in the process that the reporter ``wandb`` calls (``python -m hostcore_trackers.wandb.session``)."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from wandb.errors import AuthenticationError, CommError, UsageError
 from hostcore_hookspecs import FatalError, TransientError
 from hostcore_trackers.history import History
 from hostcore_trackers.library_process import serve
-from hostcore_trackers.wandb_files import RunFile, rows_of, run_files
+from hostcore_trackers.wandb.files import RunFile, rows_of, run_files
 
 #: How often wandb writes its file, and how often it is looked at: an event is told when the file has it.
 _FLUSH_SECONDS: Final = 0.005

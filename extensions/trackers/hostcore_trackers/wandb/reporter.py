@@ -144,7 +144,7 @@ class WandbReporter:
             assert self._ctx is not None  # open comes first
             self._history = self._attempt = None
             self._process = LibraryProcess(
-                "hostcore_trackers.wandb_session",
+                "hostcore_trackers.wandb.session",
                 library="wandb",
                 environment=_environment(os.environ),
                 log=Path(self._ctx.run_dir, "logs", "wandb.log"),

@@ -1,4 +1,4 @@
-"""Trackio, in the process that the reporter ``trackio`` calls (``python -m hostcore_trackers.trackio_session``).
+"""Trackio, in the process that the reporter ``trackio`` calls (``python -m hostcore_trackers.trackio.session``).
 
 ``trackio.log`` writes from a thread, half a second later, and drops what it cannot write. What that thread calls is
 called here, so that a row is in the database, or an error is raised, when the call returns.

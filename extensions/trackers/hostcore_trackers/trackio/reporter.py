@@ -106,7 +106,7 @@ class TrackioReporter:
             assert self._ctx is not None  # open comes first
             self._history = self._attempt = None
             self._process = LibraryProcess(
-                "hostcore_trackers.trackio_session",
+                "hostcore_trackers.trackio.session",
                 library="Trackio",
                 environment=_environment(os.environ, self._settings.dir),
                 log=Path(self._ctx.run_dir, "logs", "trackio.log"),
