@@ -37,6 +37,8 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("reporter", "prometheus"): "prometheus",
         ("reporter", "redis-streams"): "redis",
         ("reporter", "tensorboard"): "tensorboard",
+        ("reporter", "trackio"): "trackio",
+        ("reporter", "wandb"): "wandb",
         ("reporter", "webhook"): "webhook",
         ("trainer", "hf"): "transformers",
         ("trainer", "lightning"): "lightning",

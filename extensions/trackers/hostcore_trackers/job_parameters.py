@@ -23,6 +23,13 @@ def parameters_of(job: Job) -> dict[str, Parameter]:
     return dict(_flat(fields, ""))
 
 
+def config_of(job: Job) -> dict[str, Any]:
+    """The whole job as nested JSON, without what is null or empty, and without environment variables."""
+    config: dict[str, Any] = json.loads(json.dumps(attrs.asdict(job), default=_plain))
+    del config["resources"]["env"]  # they may hold anything
+    return {key: value for key, value in config.items() if value not in (None, {}, [])}
+
+
 def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Parameter]]:
     for key, value in values.items():
         name = f"{prefix}{key}"

@@ -11,15 +11,8 @@ from annotated_types import Gt, Le, MinLen
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_endpoint import check_url
 from hostcore_hookspecs import Event, InvalidSettings, ReporterContext, Secret
-from hostcore_hookspecs.events import (
-    ENDS,
-    CheckpointSaved,
-    RunCancelled,
-    RunFailed,
-    RunPreempted,
-    RunSubmitted,
-    RunSucceeded,
-)
+from hostcore_hookspecs.events import ENDS, CheckpointSaved, RunSubmitted
+from hostcore_trackers.history import reason_of
 from hostcore_trackers.scalars import scalars_of
 from hostcore_trackers.submission import submitted_ms
 
@@ -105,7 +98,7 @@ class MlflowReporter:
             kept_for = {f"hostcore.best.{name}": str(value) for name, value in event.payload.best.items()}
             run.set_tags({"hostcore.checkpoint": event.payload.path, **kept_for})
         elif event.name in ENDS:
-            run.set_tags({"hostcore.status": event.name.removeprefix("run_"), "hostcore.reason": _reason(event)})
+            run.set_tags({"hostcore.status": event.name.removeprefix("run_"), "hostcore.reason": reason_of(event)})
             run.set_status(_STATUS[event.name], ended_ms=event.time_ms)
 
     def close(self) -> None:
@@ -132,15 +125,6 @@ class MlflowReporter:
             run.log_parameters(ctx.job)
             self._run = run
         return self._run
-
-
-def _reason(event: Event) -> str:
-    match event.payload:
-        case RunFailed(error=error):
-            return f"{error.type}: {error.message}"
-        case RunSucceeded(reason=reason) | RunCancelled(reason=reason) | RunPreempted(reason=reason):
-            return reason or ""
-    return ""
 
 
 def _check(settings: MlflowReporter.Settings) -> None:

@@ -1,15 +1,17 @@
 """The files that reporters write, as harnesses of the kit; and the example plugins, installed for a while."""
 
 import json
+import math
 import resource
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 from checkout import ROOT
 
 Settings = dict[str, Any]
@@ -101,7 +103,7 @@ def _number(value: Any) -> float:
 
 
 def _without_void(event: dict[str, Any]) -> dict[str, Any]:
-    """An event without what TensorBoard has no place for: what has no metrics, and no step."""
+    """An event without what trackers have no place for: what has no metrics, and no step."""
     return {key: value for key, value in event.items() if value != {} and (key != "step" or event["metrics"])}
 
 
@@ -138,6 +140,98 @@ class SqliteFile:
     def heal(self) -> None:
         if self._somebody is not None:
             self._somebody.close()
+
+
+class LibraryFolder:
+    """A folder that a tracker's library writes to, from processes of its own: it can be gone, and they can hang."""
+
+    settle_seconds = 0.5
+    #: With the time that a busy machine takes to start such a process.
+    patience_seconds = 30.0
+    keeps = (
+        "run_submitted", "metrics", "validation", "test", "checkpoint_saved",
+        "run_succeeded", "run_failed", "run_cancelled", "run_preempted",
+    )  # fmt: skip
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "tracker"
+        self._away = folder / "away"
+        self._stopped: list[psutil.Process] = []
+        self.settings: Settings = {"dir": str(self._folder), "timeout_seconds": 15.0}
+
+    def refuse(self) -> None:
+        if self._folder.exists():
+            self._folder.rename(self._away)
+        self._folder.touch()
+
+    def hang(self) -> None:
+        self._stopped = psutil.Process().children(recursive=True)
+        for process in self._stopped:
+            process.suspend()
+
+    def heal(self) -> None:
+        for process in self._stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+        self._stopped = []
+        if self._folder.is_file():
+            self._folder.unlink()
+        if self._away.exists():
+            self._away.rename(self._folder)
+
+
+class WandbFiles(LibraryFolder):
+    """The files that wandb writes offline."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.settings |= {"mode": "offline", "project": "kit"}
+
+    def received(self) -> Events:
+        from hostcore_trackers.wandb.files import RunFile, rows_of
+
+        files = sorted(self._folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.parent.name)
+        found = [
+            {
+                "run_id": f"conformance-{path.stem.split('-')[2]}",
+                "seq": row.number,
+                "step": row.values["host/step"],
+                "metrics": _of_the_trainer(row.values),
+            }
+            for path in files
+            for row in rows_of(RunFile(path).new_records())
+        ]
+        return [_without_void(event) for event in found]
+
+
+class TrackioDatabase(LibraryFolder):
+    """The database of Trackio."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.settings["project"] = "kit"
+
+    def received(self) -> Events:
+        path = self._folder / "kit.db"
+        if not path.exists():
+            return []
+        with closing(sqlite3.connect(path)) as database:
+            rows = database.execute("SELECT run_name, log_id, step, metrics FROM metrics ORDER BY id").fetchall()
+        found = [
+            {
+                "run_id": run_id,
+                "seq": int(log_id.rpartition(":")[2]),
+                "step": step,
+                "metrics": _of_the_trainer(json.loads(metrics)),
+            }
+            for run_id, log_id, step, metrics in rows
+        ]
+        return [_without_void(event) for event in found]
+
+
+def _of_the_trainer(row: Mapping[str, Any]) -> dict[str, Any]:
+    named = {name: value for name, value in row.items() if not name.startswith(("host/", "_"))}
+    return {name: math.nan if value == "NaN" else value for name, value in named.items()}
 
 
 def in_folder(make: Callable[[Path], Any], folder: Path) -> Callable[[], Any]:

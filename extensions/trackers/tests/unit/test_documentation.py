@@ -16,6 +16,8 @@ from hostcore_trackers.mlflow import MlflowReporter
 from hostcore_trackers.prometheus import PrometheusReporter
 from hostcore_trackers.redis_streams import RedisStreamsReporter
 from hostcore_trackers.tensorboard import TensorBoardReporter
+from hostcore_trackers.trackio.reporter import TrackioReporter
+from hostcore_trackers.wandb.reporter import WandbReporter
 from hostcore_trackers.webhook import WebhookReporter
 
 PAGE = ROOT / "docs" / "reference" / "reporters.md"
@@ -27,6 +29,8 @@ REPORTERS: dict[str, Any] = {
     "prometheus": PrometheusReporter,
     "redis-streams": RedisStreamsReporter,
     "tensorboard": TensorBoardReporter,
+    "trackio": TrackioReporter,
+    "wandb": WandbReporter,
     "webhook": WebhookReporter,
 }
 

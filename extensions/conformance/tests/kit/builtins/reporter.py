@@ -36,6 +36,8 @@ EXAMPLES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "jsonl": partial(_file, "JsonlFile"),
     "job-index": partial(_file, "JobIndexFile"),
     "tensorboard": partial(_file, "EventFiles"),
+    "trackio": partial(_file, "TrackioDatabase"),
+    "wandb": partial(_file, "WandbFiles"),
     "webhook": lambda folder: {"harness": _load("server_sinks.py:webhook")},
     "redis-streams": partial(_server, "redis_server", "redis_command"),
     "mlflow": partial(_server, "mlflow_server", "mlflow_command"),

@@ -1,0 +1,157 @@
+"""A tracker's library in a process of its own, which the reporter calls, and can end.
+
+Libraries of trackers start threads and services, register functions for the interpreter's exit, replace hooks, print,
+and read their settings from the environment of the process. Here none of that reaches the supervisor, and what hangs
+is killed::
+
+    reporter ─ (method, arguments) ─▶ process ─▶ session.method(**arguments)
+             ◀── (kind, answer) ─────
+
+The process ends when the reporter closes it, and soon after the supervisor has died, however it died.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from hostcore_hookspecs import FatalError, HostcoreError, TransientError
+
+#: How often the process looks whether the supervisor lives.
+_LOOK_SECONDS: Final = 1.0
+#: So much of what the library has printed is told when its process has ended.
+_TOLD_CHARACTERS: Final = 300
+
+
+class Session(Protocol):
+    """What a process serves: its other methods are what is called."""
+
+    def end(self) -> None:
+        """Called last, whatever has happened before."""
+
+
+class LibraryProcess:
+    """The process, seen by its reporter. After an error it has ended: another try begins with another one.
+
+    :param module: What it runs; calls :func:`serve`.
+    :param library: For messages.
+    :param environment: All of its environment variables.
+    :param log: A file, for what it prints; made with its folder, and removed if it is empty in the end.
+    :param timeout_seconds: For each answer. The first one also takes the time of importing the library.
+    :raises OSError: It cannot be started.
+    """
+
+    def __init__(
+        self, module: str, *, library: str, environment: Mapping[str, str], log: Path, timeout_seconds: float
+    ) -> None:
+        self._library, self._log, self._timeout_seconds = library, log, timeout_seconds
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._connection, its_end = Pipe()
+        # -P: a file or folder of the library's name, where the run was started, is not the library.
+        command = [sys.executable, "-P", "-m", module, str(its_end.fileno()), str(os.getpid()), str(timeout_seconds)]
+        with its_end, log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[its_end.fileno()],
+                start_new_session=True,  # Ctrl-C in the terminal is the supervisor's
+            )
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it can be called."""
+        return not self._connection.closed
+
+    def call(self, method: str, **arguments: Any) -> Any:
+        """Call a method of its session.
+
+        :raises TransientError: The process has ended, or does not answer in time, or its session says so.
+        :raises FatalError: Its session says so.
+        """
+        try:
+            self._connection.send((method, arguments))
+            answered = self._connection.poll(self._timeout_seconds)
+            received: tuple[str, Any] = self._connection.recv() if answered else ("late", None)
+        except (OSError, EOFError):
+            received = ("ended", None)
+        kind, answer = received
+        if kind == "answer":
+            return answer
+        self._kill()
+        if kind == "late":
+            raise TransientError(f"{self._library} has not answered within {self._timeout_seconds:g} s")
+        if kind == "ended":
+            raise TransientError(f"the process of {self._library} has ended{self._last_words()}")
+        message, hint = answer
+        raise (FatalError if kind == "fatal" else TransientError)(message, hint=hint)
+
+    def close(self) -> None:
+        """End it: its session ends, or else it is killed."""
+        self._connection.close()
+        try:
+            self._process.wait(self._timeout_seconds)
+        except subprocess.TimeoutExpired:
+            self._kill()
+        if self._log.exists() and not self._log.stat().st_size:
+            self._log.unlink(missing_ok=True)
+
+    def _kill(self) -> None:
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _last_words(self) -> str:
+        printed = self._log.read_bytes()[-_TOLD_CHARACTERS:].decode(errors="replace").split()
+        return f": … {' '.join(printed)}" if printed else ""
+
+
+def serve(session: Session) -> None:
+    """What the process does: it answers until the reporter closes it or the supervisor has died, and ends.
+
+    Arguments of the command line: the file descriptor of its connection, the supervisor's process id, and the seconds
+    that its end may take.
+    """
+    descriptor, supervisor, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    threading.Thread(target=_outlive_briefly, args=(supervisor, seconds), daemon=True).start()
+    with Connection(descriptor) as connection:
+        while (call := _next(connection, supervisor)) is not None:
+            method, arguments = call
+            connection.send(_answer(session, method, arguments))
+    session.end()
+
+
+def _next(connection: Connection, supervisor: int) -> tuple[str, dict[str, Any]] | None:
+    try:
+        # A process that the supervisor has forked may hold the other end open after it.
+        while not connection.poll(_LOOK_SECONDS):
+            if os.getppid() != supervisor:
+                return None
+        call: tuple[str, dict[str, Any]] = connection.recv()
+    except (OSError, EOFError):
+        return None
+    return call
+
+
+def _answer(session: Session, method: str, arguments: Mapping[str, Any]) -> tuple[str, Any]:
+    try:
+        return "answer", getattr(session, method)(**arguments)
+    except HostcoreError as error:
+        return "fatal" if isinstance(error, FatalError) else "transient", (error.message, error.hint)
+    except Exception as error:  # noqa: BLE001 - whatever the library raises, the reporter raises it
+        return "transient", (f"{type(error).__name__}: {error}", None)
+
+
+def _outlive_briefly(supervisor: int, seconds: float) -> None:
+    """End the process some time after the supervisor, whatever it is doing."""
+    while os.getppid() == supervisor:
+        time.sleep(_LOOK_SECONDS)
+    time.sleep(seconds)
+    os._exit(1)

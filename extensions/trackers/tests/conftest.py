@@ -1,0 +1,139 @@
+"""A stand-in for the server of Weights & Biases, which is no program that a test could start.
+
+It answers what wandb asks of a run, keeps the lines of the history that arrive, and fails as it is told to:
+``server.answers = "503"``, ``"401"`` or ``"nothing"``.
+"""
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import attrs
+import pytest
+
+
+@attrs.define(eq=False)
+class RunOfServer:
+    """What the server has of a run."""
+
+    project: str
+    #: What wandb has said of it.
+    said: dict[str, Any]
+    history: list[dict[str, Any]] = attrs.field(factory=list)
+    summary: dict[str, Any] = attrs.field(factory=dict)
+    exit_code: int | None = None
+
+
+@attrs.define(eq=False)
+class WandbServer:
+    """Runs by their ids, and how requests are answered."""
+
+    url: str = ""
+    runs: dict[str, RunOfServer] = attrs.field(factory=dict)
+    answers: str = "200"
+    requests: int = 0
+    #: Set: go on answering what was not answered.
+    go_on: threading.Event = attrs.field(factory=threading.Event)
+
+    def ask(self, operation: str, variables: dict[str, Any]) -> dict[str, Any]:
+        """The data that a query of GraphQL is answered with."""
+        match operation:
+            case "RunResumeStatus":
+                return {"model": {"id": "1", "name": "p", "entity": _ENTITY, "bucket": self._bucket(variables["name"])}}
+            case "UpsertBucket":
+                run = self.runs.setdefault(variables["name"], RunOfServer(variables["project"], variables))
+                run.said = {**run.said, **{key: value for key, value in variables.items() if value is not None}}
+                project = {"id": "1", "name": run.project, "entity": _ENTITY}
+                bucket = {**(self._bucket(variables["name"]) or {}), "sweepName": None, "project": project}
+                return {"upsertBucket": {"bucket": bucket, "inserted": True}}
+            case "CreateRunFiles":
+                files = [{"name": name, "uploadUrl": f"{self.url}/upload"} for name in variables["files"]]
+                return {"createRunFiles": {"runID": "1", "uploadHeaders": [], "files": files}}
+        return {}
+
+    def stream(self, run: RunOfServer, sent: dict[str, Any]) -> None:
+        """Take lines of the history, each at its place, and the summary."""
+        files = sent.get("files", {})
+        if lines := files.get("wandb-history.jsonl"):
+            run.history[lines["offset"] :] = map(json.loads, lines["content"])
+        if summary := files.get("wandb-summary.json"):
+            run.summary = json.loads(summary["content"][-1])
+        if sent.get("complete"):
+            run.exit_code = sent["exitcode"]
+
+    def _bucket(self, name: str) -> dict[str, Any] | None:
+        run = self.runs.get(name)
+        return run and {
+            "id": "1", "name": name, "displayName": run.said.get("displayName"), "description": None, "notes": None,
+            "config": run.said.get("config") or "{}", "tags": run.said.get("tags") or [], "wandbConfig": '{"t": 1}',
+            "summaryMetrics": json.dumps(run.summary), "historyLineCount": len(run.history), "logLineCount": 0,
+            "historyTail": json.dumps([json.dumps(line) for line in run.history[-1:]]), "eventsLineCount": 0,
+            "eventsTail": "[]",
+        }  # fmt: skip
+
+
+_ENTITY = {"id": "1", "name": "team"}
+
+
+@pytest.fixture
+def wandb_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[WandbServer]:
+    """The server, while it listens."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1,localhost")
+    state = WandbServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+            if self.headers["Content-Encoding"] == "gzip":
+                body = gzip.decompress(body)
+            state.requests += 1
+            if state.answers == "nothing":
+                state.go_on.wait(60)
+            status = int(state.answers) if state.answers.isdecimal() else 503
+            self._reply(status, self._answer(body) if status == 200 else {"errors": [{"message": "no"}]})
+
+        def do_PUT(self) -> None:
+            self.do_POST()
+
+        def _answer(self, body: bytes) -> dict[str, Any]:
+            if self.path.endswith("/graphql"):
+                query = json.loads(body)
+                return {"data": state.ask(query["operationName"], query["variables"])}
+            if self.path.endswith("/file_stream"):
+                state.stream(state.runs[self.path.split("/")[-2]], json.loads(body))
+            return {}
+
+        def _reply(self, status: int, answer: dict[str, Any]) -> None:
+            content = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: object) -> None:
+            """Quiet."""
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except ConnectionError:
+                """The client waits no longer."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    state.url = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield state
+    finally:
+        state.go_on.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,92 @@
+"""What an event adds to the history that a tracker keeps."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hostcore_hookspecs.events import (
+    CheckpointSaved,
+    EpochStarted,
+    Metrics,
+    RunCancelled,
+    RunError,
+    RunFailed,
+    RunPreempted,
+    RunSubmitted,
+    RunSucceeded,
+    Validation,
+    Warning,
+)
+from hostcore_trackers.history import EXIT_CODES, History
+
+MakeCourse = Callable[..., Any]
+
+
+def test_metrics_are_a_row_with_what_the_host_measured(course: MakeCourse) -> None:
+    event = course().tell(Metrics(metrics={"train/loss": 0.5}, samples_per_second=9.0), step=10, epoch=2)
+    assert History().missing(event) == {"train/loss": 0.5, "host/samples_per_second": 9.0, "host/epoch": 2}
+
+
+def test_an_event_that_is_there_adds_nothing(course: MakeCourse) -> None:
+    run, history = course(), History()
+    event = run.tell(Metrics(metrics={"train/loss": 0.5}), step=10)
+    history.add(event.seq, step=10, names=history.missing(event))
+    assert history.missing(event) == {}
+
+
+def test_a_step_that_a_resumed_run_takes_again_stays_as_it_was(course: MakeCourse) -> None:
+    run, history = course(), History()
+    for step in (10, 20):
+        event = run.tell(Metrics(metrics={"train/loss": 1.0}), step=step)
+        history.add(event.seq, step=step, names=history.missing(event))
+    again, first = (
+        run.tell(Metrics(metrics={"train/loss": 2.0}), step=20),
+        run.tell(Metrics(metrics={"b": 1.0}), step=20),
+    )
+    later = run.tell(Metrics(metrics={"train/loss": 3.0}), step=30)
+    assert history.missing(again) == {}
+    assert history.missing(first)["b"] == 1.0
+    assert history.missing(later)["train/loss"] == 3.0
+
+
+def test_a_validation_at_the_step_of_metrics_is_a_row_of_its_own(course: MakeCourse) -> None:
+    run, history = course(), History()
+    event = run.tell(Metrics(metrics={"train/loss": 1.0}), step=10)
+    history.add(event.seq, step=10, names=history.missing(event))
+    assert history.missing(run.tell(Validation(metrics={"val/loss": 0.5}, weight=1), step=10))["val/loss"] == 0.5
+
+
+def test_attempts_and_checkpoints_are_told_again_at_the_same_step(course: MakeCourse) -> None:
+    run, history = course(), History()
+    for status in ("preempted", "succeeded"):
+        checkpoint = CheckpointSaved(path="checkpoints/step-000010", bytes=9, final=True, best={"val/loss": 0.5})
+        end: Any = RunPreempted(reason="SIGTERM") if status == "preempted" else RunSucceeded()
+        rows = []
+        for event in (
+            run.tell(RunSubmitted(trainer="t", max_steps=9)),
+            run.tell(checkpoint, step=10),
+            run.tell(end, step=10),
+        ):
+            rows.append(history.missing(event))
+            history.add(event.seq, step=event.step or 0, names=rows[-1])
+        assert rows[0] == {"host/status": "running", "host/attempt": 1}
+        assert rows[1] == {"host/checkpoint": "checkpoints/step-000010", "host/best/val/loss": 0.5}
+        assert rows[2]["host/status"] == status
+    assert rows[2]["host/reason"] == ""
+
+
+@pytest.mark.parametrize("payload", [EpochStarted(), Warning(code="a", message="b"), Metrics(metrics={})], ids=str)
+def test_what_a_tracker_has_no_place_for_adds_nothing(payload: Any, course: MakeCourse) -> None:
+    assert History().missing(course().tell(payload, step=1)) == {}
+
+
+def test_the_end_says_how_and_why_and_not_for_ever(course: MakeCourse) -> None:
+    run = course()
+    failed = run.tell(RunFailed(error=RunError(type="ValueError", message="x" * 10_000)), step=1)
+    row = History().missing(failed)
+    assert row["host/status"] == "failed"
+    assert str(row["host/reason"]).startswith("ValueError: xxx")
+    assert len(str(row["host/reason"])) == 2000
+    assert History().missing(run.tell(RunCancelled(reason="enough"), step=1))["host/reason"] == "enough"
+    assert set(EXIT_CODES.values()) == {0, 1, 75, 130}

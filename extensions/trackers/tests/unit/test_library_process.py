@@ -1,0 +1,96 @@
+"""A process that serves calls: its answers, its errors, and its end. ``extensions/trackers/tests/e2e`` has hangs."""
+
+import os
+import textwrap
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hostcore_hookspecs import FatalError, TransientError
+from hostcore_trackers.library_process import LibraryProcess
+
+SESSION = """
+    import os
+    from pathlib import Path
+    from hostcore_hookspecs import FatalError, TransientError
+    from hostcore_trackers.library_process import serve
+
+    class Session:
+        def pid(self): return os.getpid()
+        def double(self, *, number): return 2 * number
+        def refuse(self): raise FatalError("no such user", hint="log in")
+        def wait(self): raise TransientError("busy")
+        def fail(self): return {}["missing"]
+        def die(self):
+            print("out of memory", flush=True)
+            os._exit(3)
+        def end(self): Path(os.environ["ENDED"]).touch()
+
+    serve(Session())
+"""
+
+
+class Workshop:
+    """Where the session's module is, and where its end is noted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log, self.ended = folder / "logs" / "library.log", folder / "ended"
+        self.environment = {**os.environ, "PYTHONPATH": str(folder), "ENDED": str(self.ended)}
+        (folder / "the_session.py").write_text(textwrap.dedent(SESSION))
+
+    def start(self) -> LibraryProcess:
+        environment, log = self.environment, self.log
+        return LibraryProcess(
+            "the_session", library="the library", environment=environment, log=log, timeout_seconds=60
+        )
+
+
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    return Workshop(tmp_path)
+
+
+@pytest.fixture
+def process(workshop: Workshop) -> Iterator[LibraryProcess]:
+    process = workshop.start()
+    yield process
+    if process.is_usable:
+        process.close()
+
+
+def is_alive(pid: int) -> bool:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
+
+
+def test_it_answers_until_it_is_closed_and_ends_its_session_then(process: LibraryProcess, workshop: Workshop) -> None:
+    assert [process.call("double", number=number) for number in (1, 2)] == [2, 4]
+    pid = process.call("pid")
+    process.close()
+    assert workshop.ended.exists()
+    assert not is_alive(pid)
+    assert not workshop.log.exists(), "it has printed nothing"
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "message", "hint"),
+    [
+        ("refuse", FatalError, "no such user", "log in"),
+        ("wait", TransientError, "busy", None),
+        ("fail", TransientError, "KeyError: 'missing'", None),
+        ("die", TransientError, "the process of the library has ended: … out of memory", None),
+    ],
+)
+def test_after_an_error_it_has_ended(
+    method: str, error: type[Exception], message: str, hint: str | None, process: LibraryProcess
+) -> None:
+    pid = process.call("pid")
+    with pytest.raises(error) as caught:
+        process.call(method)
+    assert str(caught.value) == message
+    assert getattr(caught.value, "hint", None) == hint
+    assert not process.is_usable
+    assert not is_alive(pid)
