@@ -56,7 +56,7 @@ class Chaos:
     def __init__(self, settings: Settings) -> None:
         faults = enumerate(faults_of(settings.faults))
         self._all = [_Pending(fault=one, position=at, at=one.number(settings.seed, at)) for at, one in faults]
-        #: By point; nothing before ``setup``, and after the end.
+        #: By point; nothing before ``setup``.
         self._pending: dict[str, list[_Pending]] = {}
         self._calls = Counter[str]()
         self._ctx = StepContext()
@@ -87,11 +87,15 @@ class Chaos:
 
     def on_train_end(self, run_state: RunState, ctx: StepContext) -> None:
         """Tell of faults for which a run that is done has never come to the place: the drill was none."""
-        left = [one for pending in self._pending.values() for one in pending if not one.fault.every]
-        self._pending = {}
         if run_state.step == run_state.total_steps:
-            for one in left:
-                ctx.warn(f"the fault {_told(one)} was never injected: the run has not come there")
+            for one in (one for pending in self._pending.values() for one in pending):
+                if not one.fault.every and one.fault.point != "teardown":
+                    ctx.warn(f"the fault {_told(one)} was never injected: the run has not come there")
+        self._pending.pop("checkpoint", None)
+
+    def on_exception(self) -> None:
+        """Leave the checkpoints of later runs of this process alone."""
+        self._pending.pop("checkpoint", None)
 
     def _around(self, method: str) -> Generator[None, Any, Any]:
         """A call of a method of the trainer."""
