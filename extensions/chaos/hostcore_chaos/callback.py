@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from itertools import chain
 from pathlib import Path
 from types import MethodType
 from typing import Annotated, Any, Final, NoReturn
@@ -88,7 +89,7 @@ class Chaos:
     def on_train_end(self, run_state: RunState, ctx: StepContext) -> None:
         """Tell of faults for which a run that is done has never come to the place: the drill was none."""
         if run_state.step == run_state.total_steps:
-            for one in (one for pending in self._pending.values() for one in pending):
+            for one in chain.from_iterable(self._pending.values()):
                 if not one.fault.every and one.fault.point != "teardown":
                     ctx.warn(f"the fault {_told(one)} was never injected: the run has not come there")
         self._pending.pop("checkpoint", None)
