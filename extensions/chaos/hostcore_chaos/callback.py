@@ -4,19 +4,21 @@ import errno
 import os
 import re
 import signal
+import socket
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Generator
+from itertools import chain
 from pathlib import Path
 from types import MethodType
 from typing import Annotated, Any, Final, NoReturn
 
 import attrs
+import orjson
 from annotated_types import Ge
 
-from hostcore.runs.lease import Lease
 from hostcore_chaos.faults import POINTS, Fault, faults_of
 from hostcore_chaos.record import Record
 from hostcore_hookspecs import Checkpoint, RunState, StepContext, hookimpl
@@ -56,7 +58,7 @@ class Chaos:
     def __init__(self, settings: Settings) -> None:
         faults = enumerate(faults_of(settings.faults))
         self._all = [_Pending(fault=one, position=at, at=one.number(settings.seed, at)) for at, one in faults]
-        #: By point; nothing before ``setup``, and after the end.
+        #: By point; nothing before ``setup``.
         self._pending: dict[str, list[_Pending]] = {}
         self._calls = Counter[str]()
         self._ctx = StepContext()
@@ -87,11 +89,15 @@ class Chaos:
 
     def on_train_end(self, run_state: RunState, ctx: StepContext) -> None:
         """Tell of faults for which a run that is done has never come to the place: the drill was none."""
-        left = [one for pending in self._pending.values() for one in pending if not one.fault.every]
-        self._pending = {}
         if run_state.step == run_state.total_steps:
-            for one in left:
-                ctx.warn(f"the fault {_told(one)} was never injected: the run has not come there")
+            for one in chain.from_iterable(self._pending.values()):
+                if not one.fault.every and one.fault.point != "teardown":
+                    ctx.warn(f"the fault {_told(one)} was never injected: the run has not come there")
+        self._pending.pop("checkpoint", None)
+
+    def on_exception(self) -> None:
+        """Leave the checkpoints of later runs of this process alone."""
+        self._pending.pop("checkpoint", None)
 
     def _around(self, method: str) -> Generator[None, Any, Any]:
         """A call of a method of the trainer."""
@@ -150,11 +156,12 @@ class Chaos:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def _kill_supervisor(self) -> None:
-        lease = Lease.read(Path(self._ctx.run_dir, "lease.json"))
-        if lease is None or not (lease.process.is_here and lease.process.runs):
-            self._ctx.warn("the supervisor is not killed: it is not a process of this machine")
+        """Kill the process that holds the run's lease, which lives as long as its workers."""
+        holder = orjson.loads(Path(self._ctx.run_dir, "lease.json").read_bytes())["process"]
+        if holder["host"] == socket.gethostname():
+            os.kill(holder["pid"], signal.SIGKILL)
         else:
-            os.kill(lease.process.pid, signal.SIGKILL)
+            self._ctx.warn(f"the supervisor is not killed: it runs on {holder['host']}")
 
 
 def _told(one: _Pending) -> str:

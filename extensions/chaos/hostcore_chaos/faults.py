@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 
 import attrs
 
-from hostcore.errors import Errors
 from hostcore_hookspecs import KINDS, HostcoreError, InvalidSettings
 
 T = TypeVar("T")
@@ -117,6 +116,8 @@ def _each(texts: Sequence[str], parse: Callable[[str], T]) -> list[T]:
     if not texts:
         errors.append(InvalidSettings("/faults", "there are no faults", hint=_EXAMPLES))
     if errors:
+        from hostcore.errors import Errors
+
         raise Errors(errors)
     return parsed
 

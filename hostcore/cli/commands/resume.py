@@ -124,8 +124,9 @@ def _resume_at_service(
 ) -> None:
     from hostcore.cli.submitted import run_at_service
 
-    if options.overrides or options.devices:
-        raise click.UsageError("a service goes on with the job as it was submitted: leave --set and --devices out")
+    if options.overrides or options.added or options.devices:
+        changing = ", ".join(("--set", "--devices", *sorted({*options.added.values()})))
+        raise click.UsageError(f"a service goes on with the job as it was submitted: leave {changing} out")
     if begins:
         raise click.UsageError("a service begins a new run from a checkpoint by `hostcore run JOB --from CKPT`")
     client = service_client(server)

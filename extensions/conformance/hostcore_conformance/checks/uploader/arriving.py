@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.uploader.stage import PLACES, FakeRun, ServedUploader, Store, described
-from hostcore_conformance.errors import ConformanceError
+from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import FatalError
 from hostcore_hookspecs.uploader import UploadReceipt
@@ -23,6 +23,8 @@ def uploads(subject: Subject) -> None:
     Usual causes: settings of the example that lead nowhere, a folder or bucket that is not there, a client that belongs
     to the thread in which the constructor made it, and a return value that is forgotten.
     """
+    if not subject.has("upload_artifact"):
+        raise NotApplicable("it only wraps other uploaders, and nothing is copied to it")
     run = FakeRun(subject)
     with ServedUploader(subject, run) as uploader:
         artifact = run.one_of("checkpoint")

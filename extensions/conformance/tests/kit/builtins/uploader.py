@@ -29,6 +29,8 @@ def _vault(folder: Path) -> dict[str, Any]:
 
 
 EXAMPLES: Mapping[str, Callable[[Path], dict[str, Any]]] = {
+    # It wraps the others; there are none in the kit.
+    "chaos": lambda folder: {"settings": {"faults": ["store-down@0s..1s"]}},
     "fsspec": partial(_harness, "FolderStore"),
     "http": lambda folder: {"harness": load_symbol("uploader_stores.py:http_store", STORES)},
     "mlflow-artifacts": _mlflow,
