@@ -1,0 +1,263 @@
+"""What a sweep decides: the values of its next trial, and which trials end early. Optuna decides; this says on what.
+
+Every decision is a function of the seed, the number of the trial, and the values of trials with smaller numbers. When
+something happened plays no part in it, so a sweep that was killed and one that was not decide the same:
+
+- Trial *n* is sampled from the results of trials up to *n - parallel*, once all of these have ended, by a sampler that
+  is seeded with the seed and *n*. The trials between are shown to it as running, with their values alone.
+- Whether trial *n* ends at step *s* is decided from what trials with smaller numbers had reported up to *s*, once each
+  of them has come as far or has ended. It trains on while that is awaited. A trial that was to end at a step counts with
+  its value there, however far it had come by then.
+"""
+
+import hashlib
+import math
+import warnings
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
+from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from hostcore_sweeps.records import TrialEnded
+from hostcore_sweeps.space import Parameter, Values, grid_at, suggest, to_distributions, to_params
+from hostcore_sweeps.spec import PrunerSpec, SamplerSpec, Sweep
+
+#: Hyperband assigns trials to brackets by the name of their study; the same sweep under another id is the same search.
+_STUDY: Final = "sweep"
+_STATES: Final = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+
+@attrs.define(kw_only=True)
+class Trial:
+    """What is known of a trial."""
+
+    number: int
+    values: Values
+    #: By step and metric, in the order of steps.
+    reports: dict[int, Mapping[str, float | None]] = attrs.field(factory=dict)
+    #: The step at which it is to end early; what came after does not count.
+    pruned_at: int | None = None
+    #: Whether its run has ended for good, so that it reports nothing more.
+    is_silent: bool = False
+    #: Whether its run has failed for good.
+    has_failed: bool = False
+    #: How it has ended; None while something is left to decide.
+    ended: TrialEnded | None = None
+
+    @property
+    def last_step(self) -> int:
+        """Of its newest report; 0 before the first."""
+        return next(reversed(self.reports), 0)
+
+    def counted(self) -> dict[int, Mapping[str, float | None]]:
+        """The reports that count."""
+        until = math.inf if self.pruned_at is None else self.pruned_at
+        return {step: values for step, values in self.reports.items() if step <= until}
+
+
+class Search:
+    """The decisions of one sweep. It remembers what it has decided about pruning, and decides each step once.
+
+    :param parallel: Trials that run at the same time: how far sampling lags behind.
+    """
+
+    def __init__(self, sweep: Sweep, *, parallel: int) -> None:
+        self._sweep = sweep
+        self._space = sweep.space
+        self._parallel = parallel
+        self._objectives = sweep.spec.objectives
+        self._directions = ["minimize" if one.mode == "min" else "maximize" for one in self._objectives]
+        self._pruner = _pruner(sweep.spec.pruner)
+        self._prunes = sweep.spec.pruner.use != "none"
+        self._as_of = _AsOf()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._study = self._new_study(self._as_of)
+        #: The step up to which each trial was decided about.
+        self._decided: dict[int, int] = {}
+        #: What the pruner remembers of each trial: step and value, by name.
+        self._remembered: dict[int, dict[str, tuple[int, Any]]] = {}
+        #: What CMA-ES remembers of each trial that it has sampled.
+        self._sampled: dict[int, dict[str, Any]] = {}
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether sampling depends on the results of other trials."""
+        return self._sweep.spec.sampler.use in ("tpe", "cmaes")
+
+    def seen_by(self, number: int) -> int:
+        """How many trials have to have ended, from the first on, before the trial is sampled."""
+        return max(0, number - self._parallel + 1) if self.looks_back else 0
+
+    def sample(self, number: int, trials: Sequence[Trial]) -> Values | None:
+        """The values of a trial; None when there are no more.
+
+        :param trials: All with smaller numbers.
+        """
+        spec = self._sweep.spec
+        if spec.sampler.use == "grid":
+            return grid_at(self._space, number)
+        if spec.sampler.use == "cmaes":  # its state goes from trial to trial, and is not kept on the disk
+            for before in range(len(self._sampled), number):
+                self._ask(before, trials)
+        return self._ask(number, trials)
+
+    def _ask(self, number: int, trials: Sequence[Trial]) -> Values:
+        sampler = _sampler(self._sweep.spec.sampler, _seed(self._sweep.spec.seed, number))
+        study = self._new_study(InMemoryStorage(), sampler)
+        ended = self.seen_by(number)
+        study.add_trials([self._as_past(trial, is_seen=trial.number < ended) for trial in trials[:number]])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            asked = study.ask()
+            values = suggest(self._space, asked)
+        self._sampled[number] = study.get_trials(deepcopy=False)[-1].system_attrs
+        return values
+
+    def _as_past(self, trial: Trial, *, is_seen: bool) -> FrozenTrial:
+        """A trial as a sampler sees it."""
+        remembered = self._sampled.get(trial.number, {})
+        if not is_seen or trial.ended is None:
+            return frozen(self._space, trial, state=TrialState.RUNNING, system_attrs=remembered)
+        return as_ended(self._sweep, trial, trial.ended, system_attrs=remembered)
+
+    def next_decision(self, trial: Trial) -> int | None:
+        """The step of a trial that is to be decided about next; None if none is."""
+        if not self._prunes or trial.pruned_at is not None:
+            return None
+        decided = self._decided.get(trial.number, -1)
+        metric = self._objectives[0].metric
+        return next((step for step, values in trial.reports.items() if step > decided and metric in values), None)
+
+    def is_ready(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
+        """Whether all is known that the decision about a step is made from."""
+        return all(self._settled(before) >= step for before in trials[: trial.number])
+
+    def _settled(self, trial: Trial) -> float:
+        """The step up to which everything about a trial is known and decided."""
+        if trial.pruned_at is not None:
+            return math.inf
+        if (awaited := self.next_decision(trial)) is not None:
+            return awaited - 1
+        return math.inf if trial.is_silent else self._decided.get(trial.number, -1)
+
+    def decide(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
+        """Whether a trial is to end at a step."""
+        self._as_of.trials = lambda: [self._as_of_step(before, step) for before in trials[: trial.number]]
+        self._as_of.noted = {}
+        asked = self._as_of_step(trial, step, state=TrialState.RUNNING)
+        is_pruned = self._pruner.prune(self._study, asked)
+        remembered = self._remembered.setdefault(trial.number, {})
+        remembered.update({name: (step, value) for name, value in self._as_of.noted.items()})
+        self._decided[trial.number] = step
+        return is_pruned
+
+    def _as_of_step(self, trial: Trial, step: int, *, state: TrialState | None = None) -> FrozenTrial:
+        """A trial as it was when it had come to a step."""
+        until = step if trial.pruned_at is None else min(step, trial.pruned_at)
+        metric = self._objectives[0].metric
+        known = {at: _number(values[metric]) for at, values in trial.reports.items() if at <= until and metric in values}
+        if state is None:
+            is_behind = trial.last_step < step
+            pruned = trial.pruned_at is not None and trial.pruned_at <= step
+            failed = trial.has_failed and is_behind
+            state = TrialState.PRUNED if pruned else TrialState.FAIL if failed else TrialState.COMPLETE
+        remembered = self._remembered.get(trial.number, {})
+        return FrozenTrial(
+            number=trial.number,
+            trial_id=trial.number,
+            state=state,
+            value=None,
+            datetime_start=None,
+            datetime_complete=None,
+            params={},
+            distributions={},
+            user_attrs={},
+            system_attrs={name: value for name, (at, value) in remembered.items() if at <= step},
+            intermediate_values=known,
+        )
+
+    def _new_study(self, storage: InMemoryStorage, sampler: BaseSampler | None = None) -> Study:
+        sampler = sampler or RandomSampler(seed=0)
+        return optuna.create_study(
+            storage=storage, sampler=sampler, pruner=self._pruner, study_name=_STUDY, directions=self._directions
+        )
+
+
+class _AsOf(InMemoryStorage):
+    """A storage that shows a pruner the trials as of a step, and keeps what it notes about the one that it decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trials: Any = list
+        self.noted: dict[str, Any] = {}
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None  # noqa: ARG002
+    ) -> list[FrozenTrial]:
+        """The trials; made only when a pruner asks, which it seldom does."""
+        return [trial for trial in self.trials() if states is None or trial.state in states]
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:  # noqa: ARG002
+        """Keep a note."""
+        self.noted[key] = value
+
+
+def frozen(space: Mapping[str, Parameter], trial: Trial, *, state: TrialState, **fields: Any) -> FrozenTrial:
+    """A trial of Optuna's with the values of a trial."""
+    distributions: dict[str, BaseDistribution] = to_distributions(space, trial.values)
+    return create_trial(state=state, params=to_params(space, trial.values), distributions=distributions, **fields)
+
+
+def as_ended(sweep: Sweep, trial: Trial, ended: TrialEnded, **fields: Any) -> FrozenTrial:
+    """A trial of Optuna's for one that has ended.
+
+    :param fields: Further ones of Optuna's.
+    """
+    objectives = sweep.spec.objectives
+    values = [ended.values[one.metric] for one in objectives] if ended.values else None
+    reported = trial.counted() if len(objectives) == 1 else {}
+    metric = objectives[0].metric
+    known = {step: _number(one[metric]) for step, one in reported.items() if metric in one}
+    return frozen(
+        sweep.space, trial, state=_STATES[ended.state], values=values, intermediate_values=known, **fields
+    )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _seed(seed: int, number: int) -> int:
+    """The seed of the sampler of one trial."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big")
+
+
+def _sampler(spec: SamplerSpec, seed: int) -> BaseSampler:
+    given = {} if spec.startup_trials is None else {"n_startup_trials": spec.startup_trials}
+    if spec.use == "tpe":
+        return TPESampler(seed=seed, **given)
+    if spec.use == "cmaes":
+        return CmaEsSampler(seed=seed, warn_independent_sampling=False, **given)
+    return RandomSampler(seed=seed)
+
+
+def _pruner(spec: PrunerSpec) -> BasePruner:
+    factor = spec.reduction_factor or 3
+    if spec.use == "median":
+        startup = 5 if spec.startup_trials is None else spec.startup_trials
+        return MedianPruner(startup, spec.warmup_steps or 0, spec.interval_steps or 1)
+    if spec.use == "asha":
+        return SuccessiveHalvingPruner(min_resource=spec.min_steps or 1, reduction_factor=factor)
+    if spec.use == "hyperband":
+        return HyperbandPruner(
+            min_resource=spec.min_steps or 1, max_resource=spec.max_steps or 1, reduction_factor=factor
+        )
+    return NopPruner()
