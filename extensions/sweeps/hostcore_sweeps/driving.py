@@ -1,0 +1,75 @@
+"""Driving a sweep from this process, and asking another that drives it to stop."""
+
+import sys
+import time
+from contextlib import closing
+from typing import Final
+
+from hostcore.cli.folder_runs import FolderRuns
+from hostcore.cli.server_option import service_client
+from hostcore.supervisor.interrupts import Interrupts
+from hostcore_sweeps.display import Lines, LiveTable
+from hostcore_sweeps.driver import DriveEnd, Driver
+from hostcore_sweeps.folder import SweepFolder, TrialPlace
+from hostcore_sweeps.records import RecordLog, SweepBusy
+from hostcore_sweeps.spec import Sweep
+from hostcore_sweeps.status import read_status
+from hostcore_sweeps.trial_runs import PAUSED, LocalStarts, ServiceStarts, TrialRuns
+
+_LOOK_SECONDS: Final = 0.2
+
+
+def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> DriveEnd:
+    """Begin a sweep, or go on with it, to its end.
+
+    :param place: Where its trials are to run.
+    :raises DifferentSweep: When another sweep lies in the folder.
+    :raises SweepBusy: When another process drives it.
+    """
+    folder.make(sweep, place)
+    sweep, place = folder.read()
+    screen = LiveTable() if sys.stderr.isatty() else Lines()
+    with closing(RecordLog(folder.records)) as records, Interrupts() as interrupts, screen:
+        driver = Driver(
+            sweep,
+            folder,
+            records,
+            _runs_of(sweep, folder, place),
+            interrupts=interrupts,
+            show=screen.show,
+        )
+        return driver.drive()
+
+
+def stop(folder: SweepFolder, reason: str) -> None:
+    """Have a sweep stop: its driver or, where none lives, this process pauses the runs that there are.
+
+    :raises HostcoreError: When the runs cannot be asked.
+    """
+    folder.request_stop(reason)
+    while True:
+        status = read_status(folder)
+        if status.state != "running":
+            break
+        time.sleep(_LOOK_SECONDS)
+    try:
+        records = RecordLog(folder.records)
+    except SweepBusy:
+        return
+    sweep, place = folder.read()
+    with closing(records):
+        left = _runs_of(sweep, folder, place)
+        numbers = [row.number for row in status.trials if not row.is_over]
+        while any(left.state(number) == "alive" for number in numbers):
+            for number in numbers:
+                left.cancel(number, reason=f"{PAUSED}: {reason}")
+            time.sleep(_LOOK_SECONDS)
+        folder.clear_stop()
+
+
+def _runs_of(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> TrialRuns:
+    """The runs of a sweep's trials, where they are."""
+    if place.server:
+        service = service_client(place.server)
+        return TrialRuns(sweep, service, ServiceStarts(folder, sweep, service), runs=None)
+    return TrialRuns(sweep, FolderRuns(place.runs), LocalStarts(folder, sweep, place.runs), runs=place.runs)

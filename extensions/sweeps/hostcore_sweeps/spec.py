@@ -1,0 +1,357 @@
+"""A sweep file into a :class:`Sweep`: each key with type, bounds, default and meaning, the rules between them, the job.
+
+The converter and the JSON Schema are made from these classes, as those of a job are.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import attrs
+from annotated_types import Ge, Gt, Le, MinLen
+
+from hostcore.errors import all_errors
+from hostcore.job.document import folder_of, read_document
+from hostcore.job.layers import Layered
+from hostcore.job.load import load_job
+from hostcore.job.names import RunId
+from hostcore.job.pointers import Problems, escaped
+from hostcore.job.schema import json_schema
+from hostcore.job.sections import Text
+from hostcore.job.structure import structure
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.space import Parameter, Values, grid, ordered
+
+Count = Annotated[int, Ge(1)]
+#: The digits of a trial's number in the name of its run.
+_DIGITS = 4
+#: Begins what errors call a value that the space has set, before its pointer follows.
+_SPACE = "--set "
+
+
+@attrs.frozen(kw_only=True)
+class ObjectiveSpec:
+    """What trials are compared by."""
+
+    metric: Text = attrs.field(metadata={"help": "As the events of a run call it: `val/loss`, `train/loss`."})
+    mode: Literal["min", "max"] = attrs.field(metadata={"help": "Whether less or more is better."})
+    value: Literal["last", "best"] = attrs.field(
+        default="last", metadata={"help": "Which of a trial's values counts at its end."}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class SamplerSpec:
+    """How the values of the next trial are chosen."""
+
+    use: Literal["tpe", "random", "grid", "cmaes", "pbt"] = attrs.field(
+        default="tpe",
+        metadata={"help": "The sampler; all but `grid` and `pbt` are Optuna's.", "shorthand": True},
+    )
+    startup_trials: Annotated[int, Ge(0)] | None = attrs.field(
+        default=None,
+        metadata={"help": "Trials of `tpe` and `cmaes` that are random.", "default": "10 of `tpe`, 1 of `cmaes`"},
+    )
+    population: Annotated[int, Ge(2)] | None = attrs.field(
+        default=None, metadata={"help": "Of `pbt`, which needs it: trials of a generation."}
+    )
+    interval_steps: Count | None = attrs.field(
+        default=None, metadata={"help": "Of `pbt`, which needs it: the steps of a trial, from a checkpoint of another."}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class PrunerSpec:
+    """Which trials end early. All but `none` are Optuna's."""
+
+    use: Literal["none", "median", "asha", "hyperband"] = attrs.field(
+        default="none", metadata={"help": "The pruner.", "shorthand": True}
+    )
+    min_steps: Count | None = attrs.field(
+        default=None, metadata={"help": "Of `asha` and `hyperband`, which need it: the step of the first rung."}
+    )
+    max_steps: Count | None = attrs.field(
+        default=None, metadata={"help": "Of `hyperband`, which needs it: the step of the last rung."}
+    )
+    reduction_factor: Annotated[int, Ge(2)] | None = attrs.field(
+        default=None,
+        metadata={
+            "help": "Of `asha` and `hyperband`: one of so many trials passes a rung, and the next rung is so many "
+            "times as far.",
+            "default": "3",
+        },
+    )
+    startup_trials: Annotated[int, Ge(0)] | None = attrs.field(
+        default=None, metadata={"help": "Of `median`: trials that come before the first is ended.", "default": "5"}
+    )
+    warmup_steps: Annotated[int, Ge(0)] | None = attrs.field(
+        default=None, metadata={"help": "Of `median`: steps in which no trial is ended.", "default": "0"}
+    )
+    interval_steps: Count | None = attrs.field(
+        default=None, metadata={"help": "Of `median`: steps between two decisions about a trial.", "default": "1"}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LimitsSpec:
+    """How much is tried. A sweep goes on when a limit is raised."""
+
+    trials: Count | None = attrs.field(
+        default=None, metadata={"help": "Trials in all.", "default": "of `grid`: all combinations; else required"}
+    )
+    parallel: Count = attrs.field(default=1, metadata={"help": "Trials that run at the same time."})
+    hours: Annotated[float, Gt(0)] | None = attrs.field(
+        default=None, metadata={"help": "Of driving, over all sessions; then trials are paused.", "default": "no limit"}
+    )
+    steps: Count | None = attrs.field(
+        default=None,
+        metadata={"help": "Of all trials together, after which no trial begins.", "default": "no limit"},
+    )
+    failures: Count = attrs.field(default=5, metadata={"help": "Failed trials, after which no trial begins."})
+    resumes: Annotated[int, Ge(0)] = attrs.field(
+        default=5,
+        metadata={
+            "help": "How often in a row a trial goes on whose processes were killed before it reported anything new; "
+            "then it counts as failed."
+        },
+    )
+
+
+#: The keys of samplers and of pruners, and what those must have.
+_SAMPLER_KEYS: Mapping[str, tuple[set[str], set[str]]] = {
+    "tpe": ({"startup_trials"}, set()),
+    "cmaes": ({"startup_trials"}, set()),
+    "random": (set(), set()),
+    "grid": (set(), set()),
+    "pbt": ({"population", "interval_steps"}, {"population", "interval_steps"}),
+}
+_PRUNER_KEYS: Mapping[str, tuple[set[str], set[str]]] = {
+    "none": (set(), set()),
+    "median": ({"startup_trials", "warmup_steps", "interval_steps"}, set()),
+    "asha": ({"min_steps", "reduction_factor"}, {"min_steps"}),
+    "hyperband": ({"min_steps", "max_steps", "reduction_factor"}, {"min_steps", "max_steps"}),
+}
+
+
+@attrs.frozen(kw_only=True)
+class SweepSpec:
+    """A sweep: trials of one job, whose values at some places are searched for."""
+
+    sweep_id: RunId = attrs.field(
+        default="",
+        metadata={
+            "help": "The name of the sweep, and the beginning of the names of its runs.",
+            "default": "the trainer, and a digest of everything but `limits`",
+        },
+    )
+    job: Text | Mapping[str, Any] = attrs.field(
+        metadata={"help": "The job of all trials: a file, relative to this one, or the job itself."}
+    )
+    space: Annotated[Mapping[str, Parameter], MinLen(1)] = attrs.field(
+        metadata={"help": "What is searched, by JSON pointers into the job: `/hyperparams/learning_rate`."}
+    )
+    objective: ObjectiveSpec | Annotated[tuple[ObjectiveSpec, ...], MinLen(1)] = attrs.field(
+        metadata={"help": "What trials are compared by; a list for several, of which none is traded for another."}
+    )
+    sampler: SamplerSpec = attrs.field(factory=SamplerSpec, metadata={"help": "How values are chosen."})
+    pruner: PrunerSpec = attrs.field(factory=PrunerSpec, metadata={"help": "Which trials end early."})
+    limits: LimitsSpec = attrs.field(factory=LimitsSpec, metadata={"help": "How much is tried."})
+    seed: Annotated[int, Ge(0), Le(2**32 - 1)] = attrs.field(
+        default=0, metadata={"help": "Of the sampler. The same seed gives the same trials."}
+    )
+
+    @property
+    def objectives(self) -> tuple[ObjectiveSpec, ...]:
+        """The objectives; one of most sweeps."""
+        return self.objective if isinstance(self.objective, tuple) else (self.objective,)
+
+
+@attrs.frozen(kw_only=True)
+class Sweep:
+    """A sweep that was found to be right, with its job."""
+
+    spec: SweepSpec
+    sweep_id: str
+    #: The job as its file has it.
+    job: Mapping[str, Any]
+    #: Where relative paths of the job start, and its import paths are searched; absolute.
+    job_dir: Path
+    #: The parameters, those that conditions name before the others.
+    space: Mapping[str, Parameter]
+
+    @property
+    def most_trials(self) -> int:
+        """Trials in all, as the sweep's file says."""
+        whole = sum(1 for _ in grid(self.space)) if self.spec.sampler.use == "grid" else None
+        wanted = self.spec.limits.trials
+        return min(wanted, whole) if wanted and whole else wanted or whole or 0
+
+    def run_id(self, number: int) -> str:
+        """The run of a trial. It follows from the number, so that no trial can be two runs."""
+        return f"{self.sweep_id}-{number:0{_DIGITS}d}"
+
+    def job_of(self, number: int, values: Values) -> dict[str, Any]:
+        """The job of a trial.
+
+        :param values: By JSON pointer.
+        :raises HostcoreError: When the job has no such place.
+        """
+        labels = {**self.job.get("labels", {}), "sweep": self.sweep_id, "trial": str(number)}
+        document = {**self.with_values(values), "run_id": self.run_id(number), "labels": labels}
+        sampler = self.spec.sampler
+        if sampler.population and sampler.interval_steps:
+            document.pop("epochs", None)
+            document["max_steps"] = (number // sampler.population + 1) * sampler.interval_steps
+        return document
+
+    def with_values(self, values: Values) -> dict[str, Any]:
+        """The job with values at their places.
+
+        :raises HostcoreError: When the job has no such place.
+        """
+        layered = Layered(self.job)
+        for pointer, value in values.items():
+            layered = layered.with_override(f"{pointer}={json.dumps(value)}", name=f"{_SPACE}{pointer}")
+        return dict(layered.document)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The sweep as the document in its folder."""
+        document = plain(self.spec)
+        return {**document, "job_dir": str(self.job_dir)}
+
+
+def plain(value: Any) -> Any:
+    """A value of a specification as JSON, without what was not given."""
+    if attrs.has(type(value)):
+        fields = {field.name: getattr(value, field.name) for field in attrs.fields(type(value))}
+        return {name: plain(item) for name, item in fields.items() if item is not None}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def load_sweep(source: Path | Mapping[str, Any], *, folder: Path | None = None) -> Sweep:
+    """Load a sweep.
+
+    :param source: A file (JSON, or YAML if it ends in ``.yaml`` or ``.yml``), or the sweep itself.
+    :param folder: Where a relative path of its job starts; the file's folder if not given, or the working directory.
+    :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
+    """
+    file = None if isinstance(source, Mapping) else source
+    folder = (folder or (folder_of(file) if file else Path.cwd())).absolute()
+    try:
+        document = read_document(source) if isinstance(source, Path) else dict(source)
+        job_dir = Path(document.pop("job_dir", folder))
+        spec = structure(SweepSpec, document)
+        sweep = _checked(spec, folder, job_dir)
+    except HostcoreError as error:
+        for single in all_errors(error):
+            single.file = single.file or (str(file) if file else None)
+            if single.file == str(file) and single.code.startswith("job."):  # the reader of jobs has read it
+                single.message = single.message.replace("job", "sweep")
+                single.hint = (single.hint or "").replace(
+                    '{"trainer": …}', '{"job": …, "space": …, "objective": …}'
+                ) or None
+        raise
+    return sweep
+
+
+def sweep_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of sweep files."""
+    return {**json_schema(SweepSpec), "title": "hostcore sweep"}
+
+
+def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
+    problems = Problems()
+    _check_rules(spec, problems)
+    order = problems.gather("space", ordered, spec.space) or []
+    job: dict[str, Any] = {}
+    file: Path | None = None
+    try:
+        if isinstance(spec.job, Mapping):
+            job = dict(spec.job)
+        else:
+            file = folder / spec.job
+            job, job_dir = read_document(file), folder_of(file)
+    except HostcoreError as error:
+        _blame(error, file, "/job")
+        problems.extend(all_errors(error))
+    problems.check()
+    space = {pointer: spec.space[pointer] for pointer in order}
+    sweep_id = spec.sweep_id or _generated_id(spec, job)
+    whole = attrs.evolve(spec, sweep_id=sweep_id, job=job)  # what its folder keeps
+    made = Sweep(spec=whole, sweep_id=sweep_id, job=job, job_dir=job_dir, space=space)
+    try:
+        example = {pointer: parameter.first for pointer, parameter in space.items() if not parameter.when}
+        load_job(made.job_of(0, example), job_dir=job_dir)
+    except HostcoreError as error:
+        _blame(error, file, "" if file else "/job")
+        raise
+    return made
+
+
+def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:
+    """Say where an error of the job is: in its own file, or in the sweep's."""
+    for single in all_errors(error):
+        if single.file and single.file.startswith(_SPACE):
+            single.pointer, single.file = f"/space/{escaped(single.file.removeprefix(_SPACE))}", None
+        elif file is not None:
+            single.file = str(file)
+        else:
+            single.pointer = f"{prefix}{single.pointer or ''}"
+
+
+def _generated_id(spec: SweepSpec, job: Mapping[str, Any]) -> str:
+    """An id that another sweep does not have, and the same one has again: it goes on then."""
+    kept = {key: value for key, value in plain(spec).items() if key not in ("sweep_id", "limits", "job")}
+    digest = hashlib.sha256(json.dumps([job, kept]).encode()).hexdigest()[:8]
+    trainer = re.sub(r"[^A-Za-z0-9._-]", "-", str(job.get("trainer", "sweep"))).strip("._-")[:80]
+    return f"{trainer or 'sweep'}-{digest}"
+
+
+def _check_rules(spec: SweepSpec, problems: Problems) -> None:
+    """The rules between keys."""
+    several = len(spec.objectives) > 1
+    if several and spec.pruner.use != "none":
+        problems.add(_wrong("a sweep with several objectives has no pruner", hint='leave "pruner" out'), "pruner")
+    if several and spec.sampler.use in ("cmaes", "pbt"):
+        problems.add(_wrong(f"{spec.sampler.use} takes one objective", hint='take "tpe" for several'), "sampler")
+    metrics = [objective.metric for objective in spec.objectives]
+    if len(set(metrics)) < len(metrics):
+        problems.add(_wrong("two objectives have the same metric"), "objective")
+    if spec.sampler.use == "grid":
+        for pointer, parameter in spec.space.items():
+            if parameter.count is None:
+                message = f"grid needs values that can be counted, and {parameter.kind} has any number of them"
+                problems.extend([_wrong(message, f"/space/{escaped(pointer)}", "give a step, or a choice")])
+    elif spec.limits.trials is None:
+        problems.add(_wrong("trials is missing: how many are tried", "/trials", '"limits": {"trials": 50}'), "limits")
+    if spec.sampler.use == "pbt" and spec.pruner.use != "none":
+        problems.add(_wrong("pbt has no pruner: bad trials copy good ones", hint='leave "pruner" out'), "pruner")
+    if spec.sampler.use == "pbt" and "/max_steps" in spec.space:
+        problems.extend([_wrong("pbt sets max_steps itself", "/space/~1max_steps")])
+    _check_keys(spec.sampler, "sampler", _SAMPLER_KEYS[spec.sampler.use], problems)
+    pruner = spec.pruner
+    _check_keys(pruner, "pruner", _PRUNER_KEYS[pruner.use], problems)
+    if pruner.min_steps and pruner.max_steps and pruner.max_steps < pruner.min_steps:
+        problems.add(_wrong("max_steps is below min_steps", "/max_steps"), "pruner")
+
+
+def _check_keys(
+    chosen: SamplerSpec | PrunerSpec, key: str, of_it: tuple[set[str], set[str]], problems: Problems
+) -> None:
+    """See that a sampler or a pruner is given its own keys, and those that it needs."""
+    allowed, needed = of_it
+    given = set(plain(chosen)) - {"use"}
+    for name in sorted(given - allowed):
+        hint = f"its keys are {', '.join(sorted(allowed))}" if allowed else None
+        problems.add(_wrong(f"{chosen.use} has no {name}", f"/{name}", hint), key)
+    for name in sorted(needed - given):
+        problems.add(_wrong(f"{name} is missing: {chosen.use} needs it", f"/{name}"), key)
+
+
+def _wrong(message: str, pointer: str = "", hint: str | None = None) -> HostcoreError:
+    return HostcoreError(message, code="sweep.rule", pointer=pointer, hint=hint)
