@@ -1,4 +1,4 @@
-"""The example trainer char_lm on two ranks: DDP, FSDP2 and replicated, against one rank, and on from their checkpoints."""
+"""char_lm on two ranks: DDP, FSDP2 and replicated, against one rank, and on from their checkpoints."""
 
 import json
 import os

@@ -99,7 +99,6 @@ class TestPaths:
         write("conf/deep/more.json", {"include": "../../base.json"})
         assert load_job(write("conf/job.json", {"include": "deep/more.json"})).trainer == "flight_delay"
 
-
     def test_to_files_start_at_the_working_directory_for_a_job_that_is_piped_in(self) -> None:
         reading, writing = os.pipe()
         os.write(writing, b'{"include": "base.json", "seed": 3}')
