@@ -140,8 +140,8 @@ def on_stage(subject: Subject, scene: Callable[[Stage], T], **changes: Any) -> T
     """
     from hostcore.events.writer import RankLog
     from hostcore.worker.assembly import Assembly
+    from hostcore.worker.attempt import live
     from hostcore.worker.feed.transform_call import Surroundings, bound
-    from hostcore.worker.lifetime import live
     from hostcore.worker.ranks.one import OneRank
     from hostcore.worker.ranks.rank_info import RankInfo
     from hostcore.worker.startup import prepare
