@@ -56,7 +56,8 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # no
             return f"warning: {message}"
         case BatchSplit(rows=rows, micro_batch_rows=size, rank=rank, error=error):
             where = f" on rank {rank}" if rank else ""
-            return f"warning: memory ran out{where}: batches of {rows} rows are taken in parts of {size} ({error})"
+            now = f"batches of {rows} rows are taken in parts of {size}"
+            return f"warning: memory ran out in step {event.step}{where}: {now} ({error})"
         case ReporterFailed(reporter=reporter, message=message):
             return f"warning: reporter {reporter} failed: {message}"
         case UploadFailed(path=path, uploader=uploader, message=message, will_retry=will_retry):

@@ -17,6 +17,7 @@ from hostcore.worker.checkpoints.checkpointer import Checkpointer, stateful
 from hostcore.worker.checkpoints.trainer_state import TrainerCalls
 from hostcore.worker.devices import dtype_of, make_scaler
 from hostcore.worker.evaluation import Evaluation
+from hostcore.worker.feed.splitting import Splitting
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
 from hostcore.worker.progress import Progress
@@ -25,7 +26,6 @@ from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.protocol import Ranks
 from hostcore.worker.requests import Requests
 from hostcore.worker.sampling import Sampling
-from hostcore.worker.splitting import Splitting
 from hostcore.worker.startup import Prepared
 from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing

@@ -13,7 +13,7 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import Best, RunState
 
 if TYPE_CHECKING:
-    from hostcore.worker.splitting import Splitting
+    from hostcore.worker.feed.splitting import Splitting
 
 #: A call, or None where there is nothing to call.
 C = TypeVar("C", bound=Callable[..., Any] | None)

@@ -1,4 +1,4 @@
-"""char_lm on two ranks: DDP, FSDP2 and replicated, against one rank, and on from their checkpoints."""
+"""The example trainer char_lm on two ranks, in each way that it can be parallel, and on from their checkpoints."""
 
 import json
 import os

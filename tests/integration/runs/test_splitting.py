@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import hostcore
-from hostcore.worker.splitting import cut, rows_of
+from hostcore.worker.feed.splitting import cut, rows_of
 from hostcore_hookspecs import Capabilities, Job, StepContext
 
 #: Five steps an epoch.

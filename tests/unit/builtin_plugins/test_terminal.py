@@ -17,6 +17,7 @@ from hostile_text import HOSTILE, TITLE_SHOWN, orders_in
 from hostcore_builtin_plugins.terminal import TerminalReporter
 from hostcore_hookspecs import Event, FatalError, Job, ReporterContext, events
 from hostcore_hookspecs.events import (
+    BatchSplit,
     CheckpointSaved,
     Metrics,
     Progress,
@@ -113,6 +114,8 @@ def test_the_last_step_and_the_end_are_always_shown(
 def test_what_happens_is_told_at_once(reporter: TerminalReporter, event: MakeEvent, stderr: io.StringIO) -> None:
     reporter.report_event(event(RunResumed(path="checkpoints/step-000200"), step=200))
     reporter.report_event(event(Warning(code="feed.amplified", message="two\nlines"), step=200))
+    split = BatchSplit(rows=32, micro_batch_rows=8, error="OutOfMemoryError: no", rank=1, memory="0 B are free")
+    reporter.report_event(event(split, step=201))
     reporter.report_event(event(Validation(metrics={"val/loss": 0.5, "val/mae": None}, weight=10.0), step=300))
     reporter.report_event(
         event(CheckpointSaved(path="checkpoints/step-000300", bytes=12_345_678, final=False), step=300)
@@ -123,6 +126,8 @@ def test_what_happens_is_told_at_once(reporter: TerminalReporter, event: MakeEve
         "flights-1 resumed from checkpoints/step-000200",
         "flights-1 warning: two",
         "flights-1 lines",
+        "flights-1 warning: memory ran out in step 201 on rank 1: batches of 32 rows are taken in parts of 8"
+        " (OutOfMemoryError: no)",
         "flights-1 validation at step 300: val/loss 0.5, val/mae nan",
         "flights-1 checkpoint checkpoints/step-000300 saved (12.3 MB)",
         "flights-1 stopping: Ctrl-C",

@@ -60,7 +60,7 @@ def splits(subject: Subject) -> None:
 
 
 def _check_rows(subject: Subject) -> None:
-    from hostcore.worker.splitting import rows_of
+    from hostcore.worker.feed.splitting import rows_of
 
     def scene(stage: Stage) -> tuple[int, str]:
         transformed = stage.transformed(stage.raw_batches(1)[0])
@@ -125,8 +125,8 @@ def _gradient(subject: Subject, *, in_parts: bool, seed: int | None = None) -> A
     def scene(stage: Stage) -> Any:
         import torch
 
+        from hostcore.worker.feed.splitting import cut, rows_of
         from hostcore.worker.modes import modules_in
-        from hostcore.worker.splitting import cut, rows_of
 
         if seed is not None:
             torch.manual_seed(seed)
