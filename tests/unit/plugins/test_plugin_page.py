@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hostcore.plugins.describe import Question, describe
-from hostcore.plugins.directory import Entry, entries, page, settings_of, takes
 from hostcore.plugins.discover import discover
 from hostcore.plugins.listing import shipped_reports
+from hostcore.report.plugin_page import Entry, entries, page, settings_of, takes
 
 OVEN = '''
 import attrs
