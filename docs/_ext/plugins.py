@@ -25,7 +25,7 @@ def render() -> list[str]:
     """A section for every kind."""
     from hostcore.cli.named_plugins import describe_installed, environment_named
     from hostcore.plugins.listing import shipped_reports
-    from hostcore.report.plugin_directory import entries, page
+    from hostcore.report.plugin_page import entries, page
 
     here = environment_named(None)
     refs = [ref for ref in here.discovered.refs if ref.dist in distributions()]

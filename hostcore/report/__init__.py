@@ -1,1 +1,1 @@
-"""A run as people read it: in which words commands tell of it, and the page that ``hostcore report`` writes."""
+"""Runs and plugins as people read them: the words of commands, and the pages that they write."""
