@@ -99,7 +99,6 @@ class TestPaths:
         write("conf/deep/more.json", {"include": "../../base.json"})
         assert load_job(write("conf/job.json", {"include": "deep/more.json"})).trainer == "flight_delay"
 
-
     def test_to_files_start_at_the_working_directory_for_a_job_that_is_piped_in(self) -> None:
         reading, writing = os.pipe()
         os.write(writing, b'{"include": "base.json", "seed": 3}')
@@ -127,6 +126,13 @@ class TestAnError:
         write("job.json", {"include": ["base.json", "conf/middle.json"]})
         found = {error.pointer: error.file for error in errors_of("job.json")}
         assert found == {"/hyperparams": "conf/inner.json", "/seed": "conf/middle.json"}
+
+    def test_names_no_file_whose_value_was_replaced_meanwhile(self) -> None:
+        for name, labels in (("a", {"x": "1"}), ("b", {"x": "2"}), ("c", None)):
+            write(f"{name}.json", {"labels": labels})
+        write("job.json", {"include": ["base.json", "a.json", "b.json", "c.json"], "labels": {"x": 3}})
+        (error,) = errors_of("job.json")
+        assert (error.pointer, error.file) == ("/labels/x", "job.json")
 
     def test_names_the_option_that_changed_an_included_value(self) -> None:
         write("job.json", {"include": "base.json"})
