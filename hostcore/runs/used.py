@@ -87,14 +87,16 @@ def shown_fingerprint(fingerprint: str | None) -> str:
 
 
 def recorded_use(record: RunRecord, file: Path) -> list[Used]:
-    """The entries of a record, oldest first; none in one of an earlier hostcore.
+    """The entries of a record, oldest first; none in one of an earlier hostcore, or that says what no run used.
+
+    A job may write what it likes into its record. Such a run is one of which it is not known what it used.
 
     :param file: The record.
-    :raises CorruptDocument: When they are none.
     """
-    if not isinstance(record.used, list):
-        raise CorruptDocument(f"used is {record.used!r:.100}", file=str(file))
-    return [Used.of(one, file=file) for one in record.used]
+    try:
+        return [Used.of(one, file=file) for one in record.used] if isinstance(record.used, list) else []
+    except CorruptDocument:
+        return []
 
 
 def used_by(record: RunRecord, *, attempt: int, file: Path) -> list[Used]:
@@ -104,10 +106,12 @@ def used_by(record: RunRecord, *, attempt: int, file: Path) -> list[Used]:
 
     :param attempt: The newest.
     :param file: The record.
-    :raises CorruptDocument: When it says what it cannot.
     """
     used = recorded_use(record, file)
-    newest = Used.of({"attempt": max(attempt, 1), "plugins": record.plugins}, file=file)
+    try:
+        newest = Used.of({"attempt": max(attempt, 1), "plugins": record.plugins}, file=file)
+    except CorruptDocument:
+        return used
     is_new = newest.plugins and (not used or set(newest.plugins) != set(used[-1].plugins))
     return [*used, newest] if is_new else used
 

@@ -127,6 +127,13 @@ class TestAnError:
         found = {error.pointer: error.file for error in errors_of("job.json")}
         assert found == {"/hyperparams": "conf/inner.json", "/seed": "conf/middle.json"}
 
+    def test_names_no_file_whose_value_was_replaced_meanwhile(self) -> None:
+        for name, labels in (("a", {"x": "1"}), ("b", {"x": "2"}), ("c", None)):
+            write(f"{name}.json", {"labels": labels})
+        write("job.json", {"include": ["base.json", "a.json", "b.json", "c.json"], "labels": {"x": 3}})
+        (error,) = errors_of("job.json")
+        assert (error.pointer, error.file) == ("/labels/x", "job.json")
+
     def test_names_the_option_that_changed_an_included_value(self) -> None:
         write("job.json", {"include": "base.json"})
         (error,) = errors_of("job.json", overrides=["labels.kind=3"])

@@ -114,7 +114,8 @@ export class JobsPage {
     return REFRESHED_EVERY_SECONDS;
   }
 
-  show({ jobs, next }) {
+  show({ jobs, next, unknown }) {
+    this.unknown = unknown;
     const gone = new Set(this.rows.keys());
     jobs.forEach((job, place) => {
       gone.delete(job.run_id);
@@ -181,6 +182,7 @@ export class JobsPage {
     const wanted = this.find.value.trim().toLowerCase(), rows = [...this.rows.values()];
     for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(wanted);
     const seen = rows.filter((row) => !row.hidden).length;
-    setText(this.shown, seen === rows.length ? plural(seen, "job") : `${count(seen)} of ${plural(rows.length, "job")}`);
+    const shown = seen === rows.length ? plural(seen, "job") : `${count(seen)} of ${plural(rows.length, "job")}`;
+    setText(this.shown, this.unknown ? `${shown}, and ${count(this.unknown)} of which it is not known` : shown);
   }
 }

@@ -55,6 +55,16 @@ class TestTheTable:
         tab.js("location.hash = '#/jobs?trainer=nobody'")
         tab.until("document.querySelector('.empty').textContent.startsWith('No job is like this')")
 
+    def test_finds_the_jobs_that_used_a_plugin_and_counts_those_of_which_it_is_not_known(
+        self, visit: Callable[..., Any]
+    ) -> None:
+        tab = visit()
+        field = "document.querySelectorAll('.filters input[placeholder]')[1]"
+        tab.js(f"{field}.value = 'none>=1.0'; {field}.dispatchEvent(new Event('change'))")
+        tab.until("document.querySelector('.empty').textContent.startsWith('No job is like this')")
+        assert tab.js("location.hash") == "#/jobs?plugin=none%3E%3D1.0"
+        assert tab.js("document.querySelector('.pages .note').textContent").endswith("of which it is not known")
+
     def test_tells_how_a_label_is_written(self, visit: Callable[..., Any]) -> None:
         tab = visit()
         label = "document.querySelector('.filters input[placeholder]')"

@@ -80,7 +80,8 @@ class TestRefresh:
     def test_brings_attempts_events_the_end_and_what_it_ran_with(
         self, mirror: Mirror, directory: RunDirectory, reads: list[str]
     ) -> None:
-        ran = RunRecord(job=JOB, job_dir="/there", plugins=[{"name": "x"}], total_steps=10, environment={"python": "3"})
+        told = {"plugins": [{"name": "x"}], "used": [{"attempt": 1, "plugins": [], "data": "ab"}], "total_steps": 10}
+        ran = RunRecord(job=JOB, job_dir="/there", environment={"python": "3"}, **told)
         mirror.put("config/run.json", orjson.dumps({"schema": "hostcore.run/1", **attrs.asdict(ran)}))
         mirror.put("attempts/1.json", b'{"attempt": 1}')
         mirror.put("logs/events.jsonl", _line(1) + _line(2))
@@ -92,7 +93,7 @@ class TestRefresh:
         assert RunResult.read(directory.result).attempt == 1
         assert (directory.attempts / "1.json").read_bytes() == b'{"attempt": 1}'
         record = RunRecord.read(directory.record)
-        assert (record.plugins, record.total_steps) == ([{"name": "x"}], 10)
+        assert {"plugins": record.plugins, "used": record.used, "total_steps": record.total_steps} == told
         assert (record.job["launcher"], record.job_dir, record.submitted_ms) == ("far", "/here", 5)
 
         reads.clear()
