@@ -23,7 +23,6 @@ Memory is the peak of a process over what it had when the data was open; pages o
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import results
+from feed_ways import peak_memory, start_counting_memory
 
 BATCH_ROWS, GROUP_ROWS = 1024, 65_536
 NAMES = ("parquet", "datasets", "delta", "duckdb", "lance")
@@ -130,7 +130,7 @@ def measure(way: str, folder: Path, seconds: float) -> dict[str, float]:
     begun = time.perf_counter()
     epoch = by_library(name, folder) if how == "itself" else through_feed(name, folder, shuffle=how == "shuffled")
     opened = time.perf_counter() - begun
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = start_counting_memory()
     begun, counted_from, rows, number = time.perf_counter(), None, 0, 0
     while True:
         for batch_rows in epoch(number):
@@ -140,7 +140,7 @@ def measure(way: str, folder: Path, seconds: float) -> dict[str, float]:
                 continue
             rows += batch_rows
             if now - counted_from >= seconds:
-                peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+                peak = peak_memory() - before
                 return {"rows_per_second": rows / (now - counted_from), "open_seconds": opened, "peak_bytes": peak}
         number += 1
 

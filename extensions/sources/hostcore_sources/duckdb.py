@@ -39,7 +39,7 @@ _FORMAT: Final = "hostcore.query-result/1"
 #: A row group, and so a shard, has at least so many rows, and at most so much. In between it has this part of what was
 #: written before it: a shuffle draws from many places of a small result, and a large one has not too many shards.
 _FEWEST_ROWS: Final = 1_024
-_GROUP_PART: Final = 128
+_GROUP_PART: Final = 32
 _MOST_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 2_048
 _EXPLAIN: Final = "EXPLAIN "

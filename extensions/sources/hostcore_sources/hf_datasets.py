@@ -108,11 +108,11 @@ class DatasetsReader(RowReader):
         """See :class:`RowReader`."""
         from datasets.table import embed_table_storage
 
-        rows = self._rows.select_columns(list(columns))
         is_beside = not self._beside.isdisjoint(columns)
         at_once = _EMBEDDED_ROWS if is_beside else rows_at_once(self._row_bytes)
         for first in range(start, start + num_rows, at_once):
-            table: pa.Table = rows[first : min(first + at_once, start + num_rows)]
+            # Rows are slices of mapped files, so the other columns cost nothing; select_columns() would take 5 ms.
+            table: pa.Table = self._rows[first : min(first + at_once, start + num_rows)].select(list(columns))
             for batch in (embed_table_storage(table) if is_beside else table).to_batches():
                 yield self._with_shapes(batch)
 
