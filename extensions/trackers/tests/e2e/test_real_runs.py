@@ -1,4 +1,4 @@
-"""A supervisor that is killed in the middle of a real run, and what the trackers have after the run was resumed."""
+"""Real runs with trackers: a supervisor that is killed in the middle, and a server that is away."""
 
 import json
 import os
@@ -34,31 +34,34 @@ TRAINER = """
         def load_state_dict(self, state, payload, ctx): state.update(payload)
 """
 STEPS = 60
+KEY = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Workshop:
-    """A folder with a job that both trackers are told of."""
+    """A folder with a trainer and a run of it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.run = path, path / "runs" / "a"
         (path / "trainer.py").write_text(textwrap.dedent(TRAINER))
-        reporters: list[dict[str, Any]] = [
-            {"use": "wandb", "mode": "offline", "project": "p", "timeout_seconds": 120.0},
-            {"use": "trackio", "dir": str(path / "trackio"), "project": "p", "timeout_seconds": 120.0},
-        ]
-        job = {
-            "trainer": "trainer:Trainer",
-            "run_id": "a",
-            "max_steps": STEPS,
-            "metric_every": 1,
-            "checkpoint_every": 7,
-        }
-        (path / "job.json").write_text(json.dumps({**job, "device": "cpu", "reporters": reporters}))
+
+    def start_run(self, *reporters: dict[str, Any]) -> "subprocess.Popen[bytes]":
+        job = {"trainer": "trainer:Trainer", "run_id": "a", "max_steps": STEPS, "device": "cpu"}
+        cadence = {"metric_every": 1, "checkpoint_every": 7}
+        (self.path / "job.json").write_text(json.dumps({**job, **cadence, "reporters": reporters}))
+        return self.start("run", "job.json")
 
     def start(self, *arguments: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "hostcore", *arguments]
         with (self.path / "output.txt").open("ab") as output:
             return subprocess.Popen(command, cwd=self.path, stdout=output, stderr=output, start_new_session=True)
+
+    @property
+    def output(self) -> str:
+        return (self.path / "output.txt").read_text()
+
+    @property
+    def failures(self) -> int:
+        return (self.run / "logs" / "events.jsonl").read_text().count("reporter_failed")
 
     @property
     def wandb_files(self) -> list[Path]:
@@ -84,7 +87,10 @@ def workshop(tmp_path: Path) -> Workshop:
 
 
 def test_a_run_whose_supervisor_was_killed_goes_on_in_the_same_runs_with_each_step_once(workshop: Workshop) -> None:
-    killed = workshop.start("run", "job.json")
+    killed = workshop.start_run(
+        {"use": "wandb", "mode": "offline", "project": "p", "timeout_seconds": 120.0},
+        {"use": "trackio", "dir": str(workshop.path / "trackio"), "project": "p", "timeout_seconds": 120.0},
+    )
     wait_until(
         lambda: len(workshop.in_wandb()) > 20 and len(workshop.in_trackio()) > 20, "twenty steps in both trackers"
     )
@@ -96,14 +102,33 @@ def test_a_run_whose_supervisor_was_killed_goes_on_in_the_same_runs_with_each_st
     assert [one.exit.exit_code for one in RunFile(first).new_records() if one.HasField("exit")] == [1]
 
     resumed = workshop.start("resume", "a")
-    assert resumed.wait() == 0, (workshop.path / "output.txt").read_text()
+    assert resumed.wait() == 0, workshop.output
     expected = [(step, float(step)) for step in range(1, STEPS + 1)]
     assert [(row["host/step"], row["train/loss"]) for row in workshop.in_wandb()] == expected
     assert workshop.in_trackio() == expected
     assert len({path.name for path in workshop.wandb_files}) == 1, "one run, of two attempts"
     with closing(sqlite3.connect(workshop.path / "trackio" / "p.db")) as opened:
         assert opened.execute("SELECT count(DISTINCT run_id) FROM metrics").fetchone() == (1,)
-    assert (workshop.run / "logs" / "events.jsonl").read_text().count("reporter_failed") == 0
+    assert workshop.failures == 0
+
+
+def test_a_server_that_is_away_costs_the_run_nothing_and_is_told_all_by_a_replay(
+    workshop: Workshop, wandb_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    wandb_server.answers = "503"
+    run = workshop.start_run({"use": "wandb", "base_url": wandb_server.url, "project": "p", "timeout_seconds": 5.0})
+    assert run.wait() == 0, workshop.output
+    assert workshop.failures <= 1, "an outage is told once"
+    assert "hostcore replay a --reporter wandb --pending" in workshop.output
+    wandb_server.answers = "200"
+    replayed = workshop.start("replay", "a", "--reporter", "wandb", "--pending", "--set", "timeout_seconds=120")
+    assert replayed.wait() == 0, workshop.output
+    ((name, found),) = wandb_server.runs.items()
+    assert name.startswith("a-")
+    steps = [row["host/step"] for row in found.history if "train/loss" in row]
+    assert (steps, found.exit_code) == (list(range(1, STEPS + 1)), 0)
+    assert KEY not in workshop.output
 
 
 def _is_alive(process: psutil.Process) -> bool:
