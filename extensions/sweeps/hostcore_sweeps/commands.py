@@ -84,6 +84,9 @@ def run_command(
         sweep = load_sweep(file)
         folder = SweepFolder((sweep_dir or sweeps_dir() / sweep.sweep_id).absolute())
     if dry_run:
+        from hostcore_sweeps.driving import check_first
+
+        check_first(sweep, place)
         _print_samples(sweep, as_json=as_json)
         return
     from hostcore_sweeps.driving import drive
