@@ -213,5 +213,3 @@ def find_sweep(name: str) -> SweepFolder:
     raise UnknownSweep(
         f"there is no sweep {name!r}", file=str(path), hint=f"{known}; {SWEEPS_DIR_VARIABLE} says where sweeps are"
     )
-
-

@@ -190,4 +190,3 @@ class RecordLog:
     def close(self) -> None:
         """Let go of it."""
         os.close(self._descriptor)
-

@@ -4,10 +4,10 @@ Every decision is a function of the seed, the number of the trial, and the value
 something happened plays no part in it, so a sweep that was killed and one that was not decide the same:
 
 - Trial *n* is sampled from the results of trials up to *n - parallel*, once all of these have ended, by a sampler that
-  is seeded with the seed and *n*. The trials between are shown to it as running, with their values alone.
+  is seeded with the seed and *n*. It is shown the trials between as running, with their values alone.
 - Whether trial *n* ends at step *s* is decided from what trials with smaller numbers had reported up to *s*, once each
-  of them has come as far or has ended. It trains on while that is awaited. A trial that was to end at a step counts with
-  its value there, however far it had come by then.
+  of them has come as far or has ended. It trains on while that is awaited. A trial that was to end at a step counts
+  with its value there, however far it had come by then.
 """
 
 import hashlib
@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import attrs
 import optuna
-from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hostcore_sweeps.records import TrialEnded
@@ -74,7 +73,6 @@ class Search:
         self._space = sweep.space
         self._parallel = parallel
         self._objectives = sweep.spec.objectives
-        self._directions = ["minimize" if one.mode == "min" else "maximize" for one in self._objectives]
         self._pruner = _pruner(sweep.spec.pruner)
         self._prunes = sweep.spec.pruner.use != "none"
         self._as_of = _AsOf()
@@ -130,11 +128,12 @@ class Search:
 
     def next_decision(self, trial: Trial) -> int | None:
         """The step of a trial that is to be decided about next; None if none is."""
-        if not self._prunes or trial.pruned_at is not None:
+        if not self._prunes:
             return None
         decided = self._decided.get(trial.number, -1)
         metric = self._objectives[0].metric
-        return next((step for step, values in trial.reports.items() if step > decided and metric in values), None)
+        # One that is known to be pruned is decided about again up to there: the pruner remembers it then.
+        return next((step for step, values in trial.counted().items() if step > decided and metric in values), None)
 
     def is_ready(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
         """Whether all is known that the decision about a step is made from."""
@@ -142,11 +141,9 @@ class Search:
 
     def _settled(self, trial: Trial) -> float:
         """The step up to which everything about a trial is known and decided."""
-        if trial.pruned_at is not None:
-            return math.inf
         if (awaited := self.next_decision(trial)) is not None:
             return awaited - 1
-        return math.inf if trial.is_silent else self._decided.get(trial.number, -1)
+        return math.inf if trial.is_silent or trial.pruned_at is not None else self._decided.get(trial.number, -1)
 
     def decide(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
         """Whether a trial is to end at a step."""
@@ -163,7 +160,9 @@ class Search:
         """A trial as it was when it had come to a step."""
         until = step if trial.pruned_at is None else min(step, trial.pruned_at)
         metric = self._objectives[0].metric
-        known = {at: _number(values[metric]) for at, values in trial.reports.items() if at <= until and metric in values}
+        known = {
+            at: _number(values[metric]) for at, values in trial.reports.items() if at <= until and metric in values
+        }
         if state is None:
             is_behind = trial.last_step < step
             pruned = trial.pruned_at is not None and trial.pruned_at <= step
@@ -187,7 +186,7 @@ class Search:
     def _new_study(self, storage: InMemoryStorage, sampler: BaseSampler | None = None) -> Study:
         sampler = sampler or RandomSampler(seed=0)
         return optuna.create_study(
-            storage=storage, sampler=sampler, pruner=self._pruner, study_name=_STUDY, directions=self._directions
+            storage=storage, sampler=sampler, pruner=self._pruner, study_name=_STUDY, directions=directions(self._sweep)
         )
 
 
@@ -200,7 +199,10 @@ class _AsOf(InMemoryStorage):
         self.noted: dict[str, Any] = {}
 
     def get_all_trials(
-        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None  # noqa: ARG002
+        self,
+        study_id: int,  # noqa: ARG002 - the interface of Optuna
+        deepcopy: bool = True,  # noqa: ARG002
+        states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
         """The trials; made only when a pruner asks, which it seldom does."""
         return [trial for trial in self.trials() if states is None or trial.state in states]
@@ -210,10 +212,16 @@ class _AsOf(InMemoryStorage):
         self.noted[key] = value
 
 
+def directions(sweep: Sweep) -> list[StudyDirection]:
+    """The directions of the objectives."""
+    minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
+    return [minimize if one.mode == "min" else maximize for one in sweep.spec.objectives]
+
+
 def frozen(space: Mapping[str, Parameter], trial: Trial, *, state: TrialState, **fields: Any) -> FrozenTrial:
     """A trial of Optuna's with the values of a trial."""
-    distributions: dict[str, BaseDistribution] = to_distributions(space, trial.values)
-    return create_trial(state=state, params=to_params(space, trial.values), distributions=distributions, **fields)
+    params, distributions = to_params(space, trial.values), to_distributions(space, trial.values)
+    return create_trial(state=state, params=params, distributions=distributions, **fields)
 
 
 def as_ended(sweep: Sweep, trial: Trial, ended: TrialEnded, **fields: Any) -> FrozenTrial:
@@ -226,9 +234,7 @@ def as_ended(sweep: Sweep, trial: Trial, ended: TrialEnded, **fields: Any) -> Fr
     reported = trial.counted() if len(objectives) == 1 else {}
     metric = objectives[0].metric
     known = {step: _number(one[metric]) for step, one in reported.items() if metric in one}
-    return frozen(
-        sweep.space, trial, state=_STATES[ended.state], values=values, intermediate_values=known, **fields
-    )
+    return frozen(sweep.space, trial, state=_STATES[ended.state], values=values, intermediate_values=known, **fields)
 
 
 def _number(value: float | None) -> float:
@@ -241,11 +247,12 @@ def _seed(seed: int, number: int) -> int:
 
 
 def _sampler(spec: SamplerSpec, seed: int) -> BaseSampler:
-    given = {} if spec.startup_trials is None else {"n_startup_trials": spec.startup_trials}
+    startup = spec.startup_trials
     if spec.use == "tpe":
-        return TPESampler(seed=seed, **given)
+        return TPESampler(seed=seed, n_startup_trials=10 if startup is None else startup)
     if spec.use == "cmaes":
-        return CmaEsSampler(seed=seed, warn_independent_sampling=False, **given)
+        startup = 1 if startup is None else startup
+        return CmaEsSampler(seed=seed, n_startup_trials=startup, warn_independent_sampling=False)
     return RandomSampler(seed=seed)
 
 

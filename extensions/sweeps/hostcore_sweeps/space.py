@@ -135,7 +135,9 @@ class Parameter:
     def _is_encoded(self) -> bool:
         if self.choice is None:
             return False
-        return len({type(value) for value in self.choice}) > 1 or not isinstance(self.choice[0], bool | int | float | str)
+        return len({type(value) for value in self.choice}) > 1 or not isinstance(
+            self.choice[0], bool | int | float | str
+        )
 
     def suggested(self, trial: "Trial", pointer: str) -> Any:
         """What a sampler of Optuna suggests."""
@@ -250,5 +252,3 @@ def to_distributions(space: Mapping[str, Parameter], values: Values) -> dict[str
 def to_params(space: Mapping[str, Parameter], values: Values) -> dict[str, Any]:
     """A trial's values as Optuna keeps them."""
     return {pointer: space[pointer].to_optuna(value) for pointer, value in values.items()}
-
-

@@ -1,4 +1,4 @@
-"""A sweep file into a :class:`Sweep`: every key with type, bounds, default and meaning, the rules between them, the job.
+"""A sweep file into a :class:`Sweep`: each key with type, bounds, default and meaning, the rules between them, the job.
 
 The converter and the JSON Schema are made from these classes, as those of a job are.
 """
@@ -106,8 +106,11 @@ class LimitsSpec:
     )
     failures: Count = attrs.field(default=5, metadata={"help": "Failed trials, after which no trial begins."})
     resumes: Annotated[int, Ge(0)] = attrs.field(
-        default=20,
-        metadata={"help": "How often a trial goes on whose processes were killed, before it counts as failed."},
+        default=5,
+        metadata={
+            "help": "How often in a row a trial goes on whose processes were killed before it reported anything new; "
+            "then it counts as failed."
+        },
     )
 
 
@@ -231,7 +234,9 @@ def load_sweep(source: Path | Mapping[str, Any], *, folder: Path | None = None) 
             single.file = single.file or (str(file) if file else None)
             if single.file == str(file) and single.code.startswith("job."):  # the reader of jobs has read it
                 single.message = single.message.replace("job", "sweep")
-                single.hint = (single.hint or "").replace('{"trainer": …}', '{"job": …, "space": …, "objective": …}') or None
+                single.hint = (single.hint or "").replace(
+                    '{"trainer": …}', '{"job": …, "space": …, "objective": …}'
+                ) or None
         raise
     return sweep
 

@@ -5,11 +5,14 @@ What shows a sweep (the terminal, the report, a service's page, a notebook) read
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import attrs
 
 from hostcore.events.writer import now_ms
+from hostcore.job.paths import with_absolute_paths
+from hostcore.job.secrets import with_absolute_files
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
 from hostcore_sweeps.records import (
     PruneDecided,
@@ -29,7 +32,6 @@ from hostcore_sweeps.spec import LimitsSpec, ObjectiveSpec, Sweep
 SweepState = Literal["running", "paused", "finished"]
 #: ``running`` trials of a sweep that no driver drives are ``paused``.
 RowState = Literal["running", "paused", "complete", "pruned", "failed"]
-_MS_PER_HOUR: Final = 3_600_000
 
 
 @attrs.frozen(kw_only=True)
@@ -159,9 +161,7 @@ class SweepTable:
             self._take_of_trial(time_ms, record)
         self._last_ms = time_ms
 
-    def _take_of_trial(
-        self, time_ms: int, record: TrialStarted | TrialReported | PruneDecided | TrialEnded
-    ) -> None:
+    def _take_of_trial(self, time_ms: int, record: TrialStarted | TrialReported | PruneDecided | TrialEnded) -> None:
         row = self._trials[record.number]
         if isinstance(record, TrialStarted):
             row = attrs.evolve(row, starts=row.starts + 1, started_ms=row.started_ms or time_ms)
@@ -181,6 +181,10 @@ class SweepTable:
             )
         self._trials[record.number] = row
 
+    def row(self, number: int) -> TrialRow:
+        """A trial, without its reports."""
+        return self._trials[number]
+
     def status(self) -> SweepStatus:
         """How the sweep is doing."""
         limits = self._folder.read_limits()
@@ -198,8 +202,15 @@ class SweepTable:
             trials=tuple(rows),
             best=best_of(rows, self._sweep.spec.objectives),
             started_ms=self._started_ms,
-            driven_ms=self._driven_ms + (now_ms() if lives else self._last_ms) - self._since_ms,
+            driven_ms=self.driven_ms(lives=lives),
         )
+
+    def driven_ms(self, *, lives: bool) -> int:
+        """Time of drivers, over all sessions.
+
+        :param lives: Whether the newest session goes on.
+        """
+        return self._driven_ms + (now_ms() if lives else self._last_ms) - self._since_ms
 
     def _row(self, row: TrialRow, *, lives: bool) -> TrialRow:
         until = row.pruned_at if row.pruned_at is not None else math.inf
@@ -246,11 +257,35 @@ def best_of(rows: Sequence[TrialRow], objectives: Sequence[ObjectiveSpec]) -> li
     }
     if len(objectives) == 1:
         return [min(scores, key=lambda number: (scores[number], number))] if scores else []
-    return [
-        number
-        for number, mine in scores.items()
-        if not any(_dominates(other, mine) for other in scores.values())
-    ]
+    return [number for number, mine in scores.items() if not any(_dominates(other, mine) for other in scores.values())]
+
+
+def ranked(status: SweepStatus) -> list[TrialRow]:
+    """The trials, the best first: complete ones by their first objective, then the others."""
+    first = status.objectives[0]
+
+    def key(row: TrialRow) -> tuple[bool, bool, float, int]:
+        value = row.objective.get(first.metric)
+        score = math.inf if value is None else _score(value, first)
+        return row.number not in status.best, row.state != "complete", score, row.number
+
+    return sorted(status.trials, key=key)
+
+
+def job_of_trial(status: SweepStatus, number: int | None = None) -> dict[str, Any]:
+    """The job of a trial as a job of its own, with absolute paths.
+
+    :param number: Of the best trial if not given.
+    :raises HostcoreError: ``sweep.trial`` when there is none.
+    """
+    if number is None and not status.best:
+        raise HostcoreError("no trial is complete yet", code="sweep.trial", hint="--trial chooses one of the others")
+    number = status.best[0] if number is None else number
+    if not 0 <= number < len(status.trials):
+        raise HostcoreError(f"there is no trial {number}: there are {len(status.trials)}", code="sweep.trial")
+    sweep = status.sweep
+    document = sweep.with_values(status.trials[number].values)
+    return dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
 
 
 def _score(value: float | None, objective: ObjectiveSpec) -> float:

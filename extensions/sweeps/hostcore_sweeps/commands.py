@@ -1,0 +1,234 @@
+"""``hostcore sweep``: run, status, cancel, add-trials, best, schema."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hostcore.cli.job_options import runs_dir_option
+from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, verbose_option
+from hostcore.cli.server_option import server_option
+
+if TYPE_CHECKING:
+    from hostcore_sweeps.spec import Sweep
+    from hostcore_sweeps.status import SweepStatus
+
+_SAMPLED = 5
+
+
+class _SweepGroup(click.Group):
+    """A group whose command ``run`` need not be named: ``hostcore sweep sweep.json``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        if args and args[0] not in self.commands and args[0] not in self.get_help_option_names(ctx):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("sweep", cls=_SweepGroup, short_help="Search hyperparameters; every trial is a run.")
+def sweep_command() -> None:
+    """Search hyperparameters by trials that are ordinary runs.
+
+    `hostcore sweep FILE` is `hostcore sweep run FILE`.
+    """
+
+
+_sweep_argument = click.argument("sweep", metavar="SWEEP")
+
+
+@sweep_command.command("run", short_help="Begin a sweep, or go on with one.")
+@click.argument("job", metavar="FILE|SWEEP")
+@click.option("--dry-run", is_flag=True, help=f"Check everything, and show {_SAMPLED} sampled jobs; start nothing.")
+@click.option(
+    "--sweep-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The folder of this sweep; HOSTCORE_SWEEPS_DIR/<sweep_id>, or ./sweeps/<sweep_id>, if not given.",
+)
+@runs_dir_option
+@server_option
+@json_option
+@verbose_option
+@reports_errors
+def run_command(
+    job: str,
+    *,
+    dry_run: bool,
+    sweep_dir: Path | None,
+    runs: Path,
+    server: str | None,
+    as_json: bool,
+    verbose: bool,  # noqa: ARG001 - reports_errors reads it
+) -> None:
+    """Begin the sweep in FILE (JSON or YAML), or go on with it, or with SWEEP, and show it to its end.
+
+    SWEEP is the id of a sweep or its folder. Whatever has become of the process that drove it, it goes on where it was:
+    runs that live are watched, those that were killed go on from their checkpoints, none is run twice.
+
+    The first Ctrl-C, SIGTERM, or `hostcore sweep cancel` pauses all trials, each with a checkpoint; a second Ctrl-C
+    kills them. Exits 0 when all trials have ended and one is complete, 1 when none is, 2 when the sweep is invalid, 75
+    at a limit, 130 when it was stopped.
+    """
+    from hostcore_sweeps.folder import SweepFolder, find_sweep, sweeps_dir
+    from hostcore_sweeps.spec import load_sweep
+
+    file = Path(job)
+    if file.is_dir() or not (file.exists() or file.suffix):
+        folder = find_sweep(job)
+        sweep, runs = folder.read()
+    else:
+        sweep = load_sweep(file)
+        folder = SweepFolder((sweep_dir or sweeps_dir() / sweep.sweep_id).absolute())
+    if dry_run:
+        _print_samples(sweep, as_json=as_json)
+        return
+    from hostcore_sweeps.driving import drive
+    from hostcore_sweeps.status import read_status
+
+    end = drive(sweep, folder, runs=runs, server=server)
+    status = read_status(folder)
+    if as_json:
+        print_json(status.as_dict())
+    else:
+        _print_end(status)
+    raise SystemExit(end.exit_code)
+
+
+def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
+    from hostcore.job.load import load_job
+    from hostcore_sweeps.display import short_names, shown
+    from hostcore_sweeps.search import Search, Trial
+
+    search, trials = Search(sweep, parallel=_SAMPLED), list[Trial]()
+    for number in range(min(_SAMPLED, sweep.most_trials)):
+        values = search.sample(number, trials)
+        if values is None:
+            break
+        trials.append(Trial(number=number, values=values))
+    jobs = [sweep.job_of(trial.number, trial.values) for trial in trials]
+    for job in jobs:
+        load_job(job, job_dir=sweep.job_dir)
+    if as_json:
+        print_json({"sweep_id": sweep.sweep_id, "max_trials": sweep.most_trials, "jobs": jobs})
+        return
+    names = short_names(list(sweep.space))
+    rows = [[sweep.run_id(trial.number), *(shown(trial.values, pointer) for pointer in names)] for trial in trials]
+    print_table(["RUN", *names.values()], rows)
+    echo(f"{sweep.sweep_id}: {sweep.most_trials} trials; these are the first, and nothing was started", err=True)
+
+
+def _print_end(status: "SweepStatus") -> None:
+    from hostcore_sweeps.display import summary
+
+    _print_table(status, most=_MOST_SHOWN)
+    echo(summary(status), err=True)
+    if status.reason:
+        echo(f"  {status.reason}", err=True)
+    name = status.folder.path
+    if status.best:
+        echo(f"  the best trial's job: hostcore sweep best {name}", err=True)
+    if status.state != "finished":
+        echo(f"  to go on: hostcore sweep run {name}", err=True)
+
+
+_MOST_SHOWN = 10
+
+
+def _print_table(status: "SweepStatus", *, most: int | None = None) -> None:
+    """The trials; of many, the best first."""
+    from hostcore_sweeps.display import cells, columns
+    from hostcore_sweeps.status import ranked
+
+    rows = list(status.trials) if most is None else ranked(status)[:most]
+    if rows:
+        print_table(columns(status), [cells(status, row) for row in rows])
+
+
+@sweep_command.command("status", short_help="Show how a sweep is doing.")
+@_sweep_argument
+@json_option
+@reports_errors
+def status_command(sweep: str, *, as_json: bool) -> None:
+    """Show the trials of SWEEP: its file, its id or its folder. A * is beside the best."""
+    from hostcore_sweeps.display import summary
+    from hostcore_sweeps.folder import find_sweep
+    from hostcore_sweeps.status import read_status
+
+    status = read_status(find_sweep(sweep))
+    if as_json:
+        print_json(status.as_dict())
+        return
+    _print_table(status)
+    echo(summary(status), err=True)
+    if status.reason:
+        echo(f"  {status.reason}", err=True)
+
+
+@sweep_command.command("cancel", short_help="Pause a sweep: its trials write checkpoints and end.")
+@_sweep_argument
+@click.option("--reason", default="stopped by the user", show_default=True, metavar="TEXT", help="Recorded.")
+@json_option
+@reports_errors
+def cancel_command(sweep: str, *, reason: str, as_json: bool) -> None:
+    """Stop SWEEP. Trials that run write a checkpoint and end; `hostcore sweep run SWEEP` goes on where each was."""
+    from hostcore_sweeps.driving import stop
+    from hostcore_sweeps.folder import find_sweep
+    from hostcore_sweeps.status import read_status
+
+    folder = find_sweep(sweep)
+    stop(folder, reason)
+    status = read_status(folder)
+    if as_json:
+        print_json(status.as_dict())
+    else:
+        echo(f"{status.sweep.sweep_id}  {status.state}; to go on: hostcore sweep run {folder.path}")
+
+
+@sweep_command.command("add-trials", short_help="Raise the number of trials of a sweep.")
+@_sweep_argument
+@click.argument("count", type=click.IntRange(min=1))
+@json_option
+@reports_errors
+def add_trials_command(sweep: str, *, count: int, as_json: bool) -> None:
+    """Have SWEEP try COUNT more. A driver that runs takes them up; else `hostcore sweep run SWEEP` does."""
+    from hostcore_sweeps.folder import find_sweep
+    from hostcore_sweeps.status import read_status
+
+    folder = find_sweep(sweep)
+    trials = folder.add_trials(count, folder.read()[0])
+    status = read_status(folder)
+    if as_json:
+        print_json(status.as_dict())
+        return
+    more = "" if status.state == "running" else f"; to go on: hostcore sweep run {folder.path}"
+    echo(f"{status.sweep.sweep_id}  {trials} trials in all{more}")
+
+
+@sweep_command.command("best", short_help="Print the job of the best trial, ready to run.")
+@_sweep_argument
+@click.option("--trial", type=int, metavar="N", help="Of this trial, in place of the best.")
+@reports_errors
+def best_command(sweep: str, *, trial: int | None) -> None:
+    """Print the job of the best trial of SWEEP: `hostcore sweep best SWEEP > best.json; hostcore run best.json`.
+
+    It is a job of its own: without the run id and the labels of the trial. Of several objectives, it is the first of
+    those that none is better than; --trial chooses another.
+    """
+    from hostcore_sweeps.folder import find_sweep
+    from hostcore_sweeps.status import job_of_trial, read_status
+
+    status = read_status(find_sweep(sweep))
+    document = job_of_trial(status, trial)
+    if len(status.best) > 1 and trial is None:
+        echo(f"trials {', '.join(map(str, status.best))}: none is better; --trial chooses", err=True)
+    print_json(document)
+
+
+@sweep_command.command("schema", short_help="Print the JSON Schema of sweep files.")
+@reports_errors
+def schema_command() -> None:
+    """Print the JSON Schema (2020-12) of sweep files, for editors that complete and check."""
+    from hostcore_sweeps.spec import sweep_schema
+
+    print_json(sweep_schema())

@@ -1,0 +1,129 @@
+"""A sweep on the terminal: a live table or, where there is none, a line for everything that happens to a trial."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from hostcore.cli.output import echo
+from hostcore.report.wording import NOTHING, figure, lasting
+from hostcore_builtin_plugins.control_characters import visible
+from hostcore_sweeps.space import Values
+from hostcore_sweeps.status import RowState, SweepStatus, TrialRow
+
+_REFRESH_SECONDS: Final = 0.5
+#: Rows of a live table, beside its best.
+_MOST_ROWS: Final = 20
+_COLOURS: Final[Mapping[RowState, str]] = {
+    "running": "cyan",
+    "paused": "yellow",
+    "complete": "green",
+    "pruned": "bright_black",
+    "failed": "red",
+}
+
+
+def short_names(pointers: Sequence[str]) -> dict[str, str]:
+    """What the columns of parameters are called: the last key of each pointer, if no two have the same."""
+    last = [pointer.rpartition("/")[2] for pointer in pointers]
+    return {pointer: name if last.count(name) == 1 else pointer for pointer, name in zip(pointers, last, strict=True)}
+
+
+def columns(status: SweepStatus) -> list[str]:
+    """The head of the table of trials."""
+    metrics = [one.metric for one in status.objectives]
+    return ["TRIAL", "STATE", "STEP", *metrics, *short_names(list(status.sweep.space)).values()]
+
+
+def cells(status: SweepStatus, row: TrialRow) -> list[str]:
+    """One trial as a row of the table."""
+    best = "*" if row.number in status.best else ""
+    metrics = [
+        figure(row.objective[one.metric]) if one.metric in row.objective else NOTHING for one in status.objectives
+    ]
+    values = [shown(row.values, pointer) for pointer in status.sweep.space]
+    return [f"{row.number}{best}", row.state, f"{row.step:,}", *metrics, *values]
+
+
+def shown(values: Values, pointer: str) -> str:
+    """The value of a parameter; - where its condition does not hold."""
+    if pointer not in values:
+        return NOTHING
+    value: Any = values[pointer]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def summary(status: SweepStatus) -> str:
+    """A sweep in a line."""
+    counts = [f"{count} {state}" for state in _COLOURS if (count := status.count(state))]
+    head = f"{status.sweep.sweep_id}  {status.state}  {len(status.trials)}/{status.most_trials} trials"
+    return "  ".join([head, ", ".join(counts), lasting(status.driven_ms / 1000)])
+
+
+class LiveTable:
+    """Shows a sweep on a terminal, on standard error, while it is entered."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due = 0.0
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "LiveTable":
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def show(self, ask: Callable[[], SweepStatus]) -> None:
+        """Draw it anew, if it is time."""
+        if self._clock() >= self._due:
+            self._due = self._clock() + _REFRESH_SECONDS
+            self._live.update(_table(ask()), refresh=True)
+
+
+def _table(status: SweepStatus) -> Table:
+    table = Table(title=visible(summary(status), one_line=True), title_justify="left", box=None, pad_edge=False)
+    for name in columns(status):
+        table.add_column(visible(name, one_line=True), no_wrap=True)
+    newest = sorted(status.trials, key=lambda row: (row.is_over, -row.number))[:_MOST_ROWS]
+    numbers = {*(row.number for row in newest), *status.best[:1]}
+    for row in status.trials:
+        if row.number in numbers:
+            text = [visible(cell, one_line=True) for cell in cells(status, row)]
+            table.add_row(*(Text(cell, style=_COLOURS[row.state]) for cell in text))
+    return table
+
+
+class Lines:
+    """Prints a line, on standard error, for each trial that was started or has ended."""
+
+    def __init__(self) -> None:
+        self._told: dict[int, tuple[str, int]] = {}
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def show(self, ask: Callable[[], SweepStatus]) -> None:
+        """Print what is new."""
+        status = ask()
+        names = short_names(list(status.sweep.space))
+        for row in status.trials:
+            about = (row.state, row.starts)
+            before = self._told.get(row.number)
+            if before == about or (before is None and row.is_over and not self._told):
+                self._told[row.number] = about
+                continue
+            self._told[row.number] = about
+            values = "  ".join(f"{names[pointer]}={shown(row.values, pointer)}" for pointer in row.values)
+            metrics = "  ".join(f"{name}={figure(value)}" for name, value in row.objective.items())
+            told = "goes on" if row.starts > 1 and not row.is_over else row.state
+            about_it = [f"trial {row.number}", told, *(part for part in (metrics, values) if part)]
+            echo("  ".join([*about_it, *([row.reason] if row.reason else [])]), err=True)

@@ -1,0 +1,286 @@
+"""The runs of trials: started as a person starts them, watched by their event logs, cancelled like any run.
+
+On this machine a trial is a process ``hostcore run``, in a session of its own: it outlives the driver. Where the job
+names a launcher, that process hands the run to it and ends. At a service, the run is a job of the service.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import attrs
+import orjson
+
+from hostcore.cli.job_options import JobOptions
+from hostcore.cli.run_client import RunClient, RunHandle, RunLog, RunView, ServiceClient
+from hostcore.events.codec import CorruptLog, decode_event
+from hostcore.events.reader import name_of
+from hostcore.job.load import load_job
+from hostcore.job.names import is_builtin
+from hostcore.job.paths import with_absolute_paths
+from hostcore.job.secrets import with_absolute_files
+from hostcore.runs.documents import write_document
+from hostcore.runs.summary import UnknownRun
+from hostcore.supervisor.opening import RunConflict
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.events import Metrics, Test, Validation
+from hostcore_sweeps.folder import SweepFolder
+from hostcore_sweeps.space import Values
+from hostcore_sweeps.spec import Sweep
+
+#: ``over``: the run has ended, or is lost. ``absent``: there is none, and nothing is about to make it.
+RunState = Literal["absent", "alive", "over"]
+#: Begins the reason of a run that is cancelled to be gone on with.
+PAUSED: Final = "the sweep was stopped"
+_NAMES: Final = ("metrics", "validation", "test")
+
+
+@attrs.frozen(kw_only=True)
+class Reported:
+    """What the event log of a run says of the objectives at a step."""
+
+    step: int
+    values: Mapping[str, float | None]
+
+
+@attrs.frozen(kw_only=True)
+class RunEnd:
+    """How a run has ended."""
+
+    status: str
+    step: int
+    #: Why, in a line.
+    reason: str
+    #: Whether it was ended from outside, and goes on from its newest checkpoint if it is started again.
+    was_interrupted: bool
+    #: Whether the sweep itself has ended it so.
+    was_paused: bool
+
+
+class Starts(Protocol):
+    """Starts runs at one place."""
+
+    def start(self, number: int) -> "RunHandle | None":
+        """Start the run of a trial, or have it go on; both may be done again. The run, if it is known at once.
+
+        :raises HostcoreError: When it is refused.
+        """
+
+    def is_starting(self, number: int) -> bool:
+        """Whether a process of this driver runs the trial, or submits it."""
+
+    def refusal(self, number: int) -> "Refusal | None":
+        """Why the last start has ended without a run; None if it has not."""
+
+
+@attrs.frozen(kw_only=True)
+class Refusal:
+    """Why a run was not started."""
+
+    message: str
+    #: Whether that may change by itself: its devices are held by others.
+    may_pass: bool
+
+
+class TrialRuns:
+    """The runs of a sweep's trials.
+
+    :param client: Finds the runs.
+    :param metrics: Those that are read from the event logs.
+    """
+
+    def __init__(self, sweep: Sweep, client: RunClient, starts: Starts, *, metrics: frozenset[str]) -> None:
+        self._sweep = sweep
+        self._client = client
+        self._starts = starts
+        self._metrics = metrics
+        self._handles: dict[int, RunHandle] = {}
+        self._logs: dict[int, RunLog] = {}
+        #: The metrics that runs have, whatever they are: for an objective that none of them reports.
+        self.seen_metrics: set[str] = set()
+
+    def start(self, number: int) -> None:
+        """Start the run of a trial, or have it go on."""
+        handle = self._starts.start(number)
+        if handle is not None:
+            self._handles[number] = handle
+
+    def refusal(self, number: int) -> Refusal | None:
+        """Why the last start has ended without a run; None if it has not."""
+        return self._starts.refusal(number)
+
+    def state(self, number: int) -> RunState:
+        """How the run of a trial is doing now."""
+        starting = self._starts.is_starting(number)  # first: what it has made by its end is seen then
+        handle = self._handle(number)
+        if starting:
+            return "alive"
+        if handle is None:
+            return "absent"
+        return "over" if handle.is_over() else "alive"
+
+    def reports(self, number: int) -> Iterator[Reported]:
+        """What the run has reported since the last time."""
+        handle = self._handle(number)
+        if handle is None:
+            return
+        log = self._logs.get(number)
+        if log is None:
+            log = self._logs[number] = handle.events(attempt=None, since=None)
+        for line in log.history():
+            if name_of(line) not in _NAMES:
+                continue
+            try:
+                event = decode_event(line)
+            except CorruptLog:  # a newer hostcore may have written it
+                continue
+            if isinstance(event.payload, Metrics | Validation | Test):
+                self.seen_metrics.update(event.payload.metrics)
+                values = {name: value for name, value in event.payload.metrics.items() if name in self._metrics}
+                if values and event.step is not None:
+                    yield Reported(step=event.step, values=values)
+
+    def end(self, number: int) -> RunEnd:
+        """How a run that is over has ended."""
+        handle = self._handle(number)
+        assert handle is not None
+        view = handle.view()
+        status = view.summary.status
+        killed = status == "failed" and view.error is not None and view.error.type == "WorkerDied"
+        paused = status == "cancelled" and (view.reason or "").startswith(PAUSED)
+        return RunEnd(
+            status=status,
+            step=view.summary.step,
+            reason=_reason(view),
+            was_interrupted=killed or paused or status in ("lost", "preempted"),
+            was_paused=paused,
+        )
+
+    def cancel(self, number: int, *, reason: str, force: bool = False) -> None:
+        """Ask a run to end; asked again, it stays asked."""
+        handle = self._handle(number)
+        if handle is not None:
+            with suppress(RunConflict):  # it is just being launched
+                handle.cancel(reason=reason, force=force, wait=False, watch=lambda _: None)
+
+    def _handle(self, number: int) -> RunHandle | None:
+        if number not in self._handles:
+            run_id = self._sweep.run_id(number)
+            try:
+                found = self._client.find(run_id)
+            except UnknownRun:
+                return None
+            if found.run_id != run_id:  # another that begins so
+                return None
+            self._handles[number] = found
+        return self._handles[number]
+
+
+def _reason(view: RunView) -> str:
+    if view.error is not None:
+        return f"{view.error.type}: {view.error.message}".partition("\n")[0]
+    return view.reason or view.lost or view.summary.status
+
+
+def write_job(folder: SweepFolder, sweep: Sweep, number: int, values: Values) -> None:
+    """Write the job of a trial, with absolute paths.
+
+    :raises HostcoreError: When it is no job: everything that is wrong with it.
+    """
+    document = sweep.job_of(number, values)
+    load_job(document, job_dir=sweep.job_dir)
+    document = dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
+    write_document(folder.job(number), document)
+
+
+class LocalStarts(Starts):
+    """Starts runs of this machine: on it, or by the launcher of the job.
+
+    :param runs: The folder of all runs.
+    """
+
+    def __init__(self, folder: SweepFolder, sweep: Sweep, runs: Path) -> None:
+        self._folder = folder
+        self._job_dir = sweep.job_dir
+        self._runs = runs
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, number: int) -> None:
+        """Start a process for the trial. The job comes on standard input: its import paths start at its own folder."""
+        job = self._folder.job(number)
+        launcher = json.loads(job.read_bytes()).get("launcher", "local")
+        name = launcher if isinstance(launcher, str) else launcher.get("use", "")
+        detached = [] if is_builtin(name, "local") else ["--detach"]
+        # Safe path (-P): the working directory may have a module of any name.
+        command = [sys.executable, "-P", "-m", "hostcore", "run", "/dev/stdin", "--runs-dir", str(self._runs)]
+        with (
+            job.open("rb") as given,
+            self._folder.answer(number).open("wb") as answer,
+            self._folder.output(number).open("ab") as output,
+        ):
+            self._processes[number] = subprocess.Popen(
+                [*command, "--server", "", "--quiet", "--json", *detached],
+                stdin=given,
+                stdout=answer,
+                stderr=output,
+                cwd=self._job_dir if self._job_dir.is_dir() else None,
+                env={**os.environ},
+                start_new_session=True,
+            )
+
+    def is_starting(self, number: int) -> bool:
+        """Whether the process of the last start runs."""
+        process = self._processes.get(number)
+        return process is not None and process.poll() is None
+
+    def refusal(self, number: int) -> Refusal | None:
+        """What the process has printed as errors."""
+        if number not in self._processes:
+            return None
+        try:
+            answer: Any = orjson.loads(self._folder.answer(number).read_bytes())
+        except orjson.JSONDecodeError:  # it was killed
+            return None
+        errors = answer.get("errors")
+        if not errors:
+            return None
+        message = "; ".join(str(one["message"]) for one in errors)
+        return Refusal(message=message, may_pass=any(one["code"] == "device.busy" for one in errors))
+
+
+class ServiceStarts(Starts):
+    """Submits runs to a service."""
+
+    def __init__(self, folder: SweepFolder, sweep: Sweep, client: ServiceClient) -> None:
+        self._folder = folder
+        self._sweep = sweep
+        self._client = client
+        self._refusals: dict[int, Refusal] = {}
+
+    def start(self, number: int) -> RunHandle | None:
+        """Submit the job, or have the one that the service has go on."""
+        run_id = self._sweep.run_id(number)
+        self._refusals.pop(number, None)
+        try:
+            try:
+                if self._client.find(run_id).run_id == run_id:
+                    return self._client.resume(run_id, JobOptions(quiet=True))
+            except UnknownRun:
+                pass
+            return self._client.submit(self._folder.job(number), JobOptions(quiet=True))
+        except HostcoreError as error:
+            self._refusals[number] = Refusal(message=str(error), may_pass=error.code.startswith("service."))
+            return None
+
+    def is_starting(self, number: int) -> bool:  # noqa: ARG002
+        """Never: the service has the run when it was submitted."""
+        return False
+
+    def refusal(self, number: int) -> Refusal | None:
+        """What the service had against it."""
+        return self._refusals.get(number)
