@@ -1,0 +1,152 @@
+"""The page that ``hostcore sweep report`` writes: a sweep in one HTML file that needs nothing else.
+
+``templates/`` says how it is written; what each of its sections shows is gathered here.
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+import orjson
+
+from hostcore.report.document import Section, assets, render
+from hostcore.report.wording import NOTHING, figure
+from hostcore_sweeps.display import short_names
+from hostcore_sweeps.report.axes import in_words
+from hostcore_sweeps.report.figures import Figure, Looks, curves, history, parallel, trade_offs
+from hostcore_sweeps.report.importance import Importance, importance
+from hostcore_sweeps.spec import plain
+from hostcore_sweeps.status import SweepStatus, TrialRow
+
+_HERE: Final = "hostcore_sweeps.report"
+#: Rows of the table: the best, and the newest.
+_MOST_ROWS: Final = 2_000
+_STATES: Final = ("running", "paused", "complete", "pruned", "failed")
+
+
+@attrs.frozen(kw_only=True)
+class _Trials:
+    """The table of trials."""
+
+    shown: Sequence[TrialRow]
+    #: How many older ones there are.
+    left_out: int
+    #: What the columns of parameters are called, by JSON pointer.
+    names: Mapping[str, str]
+    metrics: Sequence[str]
+    #: The columns that hold numbers, from 0.
+    numeric: Sequence[int]
+
+    def __bool__(self) -> bool:
+        return bool(self.shown)
+
+
+@attrs.frozen(kw_only=True)
+class SweepFigures:
+    """The pictures of a sweep."""
+
+    #: The objective by trial; of several objectives, each pair of them.
+    history: Sequence[Figure]
+    curves: Sequence[Figure]
+    parallel: Sequence[Figure]
+    importances: Sequence[Importance]
+
+    @classmethod
+    def of(cls, status: SweepStatus) -> "SweepFigures":
+        """Draw them. Those that would be empty are left out."""
+        looks = Looks.of(status)
+        several = len(status.objectives) > 1
+        lines = parallel(status, looks)
+        told = None if several else history(status, looks)
+        return cls(
+            history=trade_offs(status, looks) if several else [told] if told else [],
+            curves=curves(status, looks),
+            parallel=[lines] if lines else [],
+            importances=[importance(status, one) for one in status.objectives] if status.trials else [],
+        )
+
+
+def write_page(status: SweepStatus, *, now: int) -> str:
+    """The report of a sweep: an HTML document that needs no other file and no network.
+
+    :param now: When it is written, in milliseconds since 1970.
+    """
+    return render(
+        "sweep.html",
+        package=_HERE,
+        status=status,
+        spec=status.sweep.spec,
+        counts=counts_in_words(status),
+        best=[status.trials[number] for number in status.best],
+        names=short_names(list(status.sweep.space)),
+        commands=_commands(status),
+        value_in_words=in_words,
+        objective_in_words=objective_in_words,
+        sections=[one for one in _sections(status) if one.content],
+        now=now,
+        style=assets("hostcore.report", "page.css", "plots.css") + assets(_HERE, "sweep.css"),
+        script=assets(_HERE, "sweep.js"),
+    )
+
+
+def _sections(status: SweepStatus) -> Iterator[Section]:
+    figures = SweepFigures.of(status)
+    several = len(status.objectives) > 1
+    yield Section("history", "Trade-offs" if several else "History", figures.history)
+    yield Section("trials", "Trials", _trials(status))
+    yield Section("parallel", "Parameters", figures.parallel)
+    yield Section("importance", "Importance", figures.importances)
+    yield Section("steps", "Curves", figures.curves)
+    document = plain(status.sweep.spec)
+    yield Section("sweep", "Sweep", orjson.dumps(document, option=orjson.OPT_INDENT_2, default=str).decode())
+
+
+def _trials(status: SweepStatus) -> _Trials:
+    rows = status.trials
+    if len(rows) > _MOST_ROWS:
+        best = [row for row in rows[:-_MOST_ROWS] if row.number in status.best]
+        rows = [*best, *rows[-_MOST_ROWS:]]
+    metrics = [one.metric for one in status.objectives]
+    are_numbers = [parameter.choice is None for parameter in status.sweep.space.values()]
+    columns = [True, False, *(True for _ in metrics), *are_numbers, True, True]
+    return _Trials(
+        shown=rows,
+        left_out=len(status.trials) - len(rows),
+        names=short_names(list(status.sweep.space)),
+        metrics=metrics,
+        numeric=[column for column, is_number in enumerate(columns) if is_number],
+    )
+
+
+def counts_in_words(status: SweepStatus) -> str:
+    """``12 of 30: 9 complete, 3 pruned``."""
+    counts = [f"{count:,} {state}" for state in _STATES if (count := status.count(state))]
+    told = f"{len(status.trials):,} of {status.most_trials:,}"
+    return f"{told}: {', '.join(counts)}" if counts else told
+
+
+def objective_in_words(status: SweepStatus) -> str:
+    """``least val/loss``, by the last value of a trial unless by its best."""
+    words = {"min": "least", "max": "most"}
+    told = [f"{words[one.mode]} {one.metric}{' (best of a trial)' * (one.value == 'best')}" for one in status.objectives]
+    return "; ".join(told)
+
+
+def best_in_words(status: SweepStatus) -> str:
+    """``0.0312 by trial 7``; of several objectives, the numbers of trials."""
+    if not status.best:
+        return NOTHING
+    if len(status.objectives) > 1:
+        return f"trials {', '.join(map(str, status.best))}"
+    row = status.trials[status.best[0]]
+    return f"{figure(row.objective[status.objectives[0].metric])} by trial {row.number}"
+
+
+def _commands(status: SweepStatus) -> Mapping[str, Any]:
+    """What to type, by what it is for."""
+    folder = str(status.folder.path)
+    found = {"Job of the best": ["best", folder]} if status.best else {}
+    if status.state == "paused":
+        found["To go on"] = ["run", folder]
+    return {what: shlex.join(["hostcore", "sweep", *words]) for what, words in found.items()}
