@@ -103,7 +103,8 @@ class Lines:
     """Prints a line, on standard error, for each trial that was started or has ended."""
 
     def __init__(self) -> None:
-        self._told: dict[int, tuple[str, int]] = {}
+        #: By trial: what was told of it; None before the first look.
+        self._told: dict[int, tuple[str, int]] | None = None
 
     def __enter__(self) -> "Lines":
         return self
@@ -114,16 +115,19 @@ class Lines:
     def show(self, ask: Callable[[], SweepStatus]) -> None:
         """Print what is new."""
         status = ask()
-        names = short_names(list(status.sweep.space))
+        if self._told is None:  # what an earlier driver has told
+            self._told = {row.number: (row.state, row.starts) for row in status.trials if row.is_over}
         for row in status.trials:
             about = (row.state, row.starts)
-            before = self._told.get(row.number)
-            if before == about or (before is None and row.is_over and not self._told):
+            if self._told.get(row.number) != about:
                 self._told[row.number] = about
-                continue
-            self._told[row.number] = about
-            values = "  ".join(f"{names[pointer]}={shown(row.values, pointer)}" for pointer in row.values)
-            metrics = "  ".join(f"{name}={figure(value)}" for name, value in row.objective.items())
-            told = "goes on" if row.starts > 1 and not row.is_over else row.state
-            about_it = [f"trial {row.number}", told, *(part for part in (metrics, values) if part)]
-            echo("  ".join([*about_it, *([row.reason] if row.reason else [])]), err=True)
+                echo(_line(status, row), err=True)
+
+
+def _line(status: SweepStatus, row: TrialRow) -> str:
+    names = short_names(list(status.sweep.space))
+    words = [f"trial {row.number}", "goes on" if row.starts > 1 and not row.is_over else row.state]
+    if row.is_over:
+        words += [f"{name}={figure(value)}" for name, value in row.objective.items()]
+    words += [f"{names[pointer]}={shown(row.values, pointer)}" for pointer in row.values]
+    return "  ".join([*words, *([row.reason] if row.reason else [])])

@@ -34,7 +34,7 @@ def drive(sweep: Sweep, folder: SweepFolder, *, runs: Path, server: str | None =
     folder.make(sweep, runs)
     sweep, runs = folder.read()
     starts: Starts
-    client: "RunClient"
+    client: RunClient
     if server:
         client = service = service_client(server)
         starts = ServiceStarts(folder, sweep, service)

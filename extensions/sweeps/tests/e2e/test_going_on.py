@@ -1,0 +1,95 @@
+"""Sweeps that are paused, raised, cancelled, refused: each goes on where it was."""
+
+import signal
+from typing import Any
+
+import orjson
+from waiting import wait_until
+
+
+def test_more_trials_go_on_where_it_was(place: Any) -> None:
+    place.sweep(limits={"trials": 1})
+    assert place.hostcore("sweep", "sweep.json").code == 0
+    before = place.trials()
+    assert "2 trials in all" in place.hostcore("sweep", "add-trials", "walk", "1").out
+    assert place.status()["status"] == "paused"
+    assert place.hostcore("sweep", "run", "walk").code == 0
+    after = place.trials()
+    assert after[:1] == before
+    assert len(after) == 2
+    assert place.status()["status"] == "finished"
+
+
+def test_a_metric_that_no_run_reports_fails_the_trial_and_says_which_there_are(place: Any) -> None:
+    place.sweep(objective={"metric": "val/loss", "mode": "min"}, limits={"trials": 1})
+    said = place.hostcore("sweep", "sweep.json")
+    assert said.code == 1
+    (row,) = place.status()["trials"]
+    assert row["state"] == "failed"
+    assert row["reason"] == "val/loss was never reported; its run has reported distance, train/loss"
+
+
+def events(place: Any, run_id: str) -> list[Any]:
+    log = place.path / "runs" / run_id / "logs" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True) if log.exists() else []
+    return [orjson.loads(line) for line in lines if line.endswith(b"\n")]
+
+
+def test_a_sweep_that_is_cancelled_goes_on_exactly_where_each_trial_was(place: Any) -> None:
+    place.job(hyperparams={"seconds": 0.1}, max_steps=30)
+    place.sweep(limits={"trials": 2, "parallel": 2})
+    driver = place.start("sweep", "sweep.json")
+    wait_until(lambda: len([e for e in events(place, "walk-0000") if e["event"] == "metrics"]) > 5, "some steps")
+    wait_until(lambda: len([e for e in events(place, "walk-0001") if e["event"] == "metrics"]) > 5, "some steps")
+    assert place.hostcore("sweep", "cancel", "walk", "--reason", "lunch").code == 0
+    assert driver.wait(60) == 130
+    assert {row["state"] for row in place.status()["trials"]} == {"paused"}
+    stopped = events(place, "walk-0000")[-1]
+    assert (stopped["event"], stopped["reason"]) == ("run_cancelled", "the sweep was stopped: lunch")
+
+    assert place.hostcore("sweep", "run", "walk").code == 0
+    assert {row["state"] for row in place.status()["trials"]} == {"complete"}
+    for run_id in place.run_ids():
+        steps = [event["step"] for event in events(place, run_id) if event["event"] == "metrics"]
+        assert steps == list(range(1, 31)), "a step was repeated or left out"
+
+
+def test_ctrl_c_pauses_a_sweep(place: Any) -> None:
+    place.job(hyperparams={"seconds": 0.1}, max_steps=60)
+    place.sweep(limits={"trials": 1})
+    driver = place.start("sweep", "sweep.json")
+    wait_until(lambda: [e for e in events(place, "walk-0000") if e["event"] == "metrics"], "a step")
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(60) == 130
+    assert (place.status()["status"], place.status()["reason"]) == ("paused", "interrupted by the user")
+    assert events(place, "walk-0000")[-1]["event"] == "run_cancelled"
+
+
+def test_a_second_driver_is_refused(place: Any) -> None:
+    place.job(hyperparams={"seconds": 0.1}, max_steps=60)
+    place.sweep(limits={"trials": 1})
+    driver = place.start("sweep", "sweep.json")
+    wait_until(lambda: events(place, "walk-0000"), "a run")
+    said = place.hostcore("sweep", "sweep.json")
+    assert (said.code, "another process drives this sweep" in said.err) == (2, True)
+    driver.send_signal(signal.SIGINT)
+    driver.wait(60)
+
+
+def test_a_trial_that_raises_has_failed_and_the_others_go_on(place: Any) -> None:
+    space = {"/hyperparams/fail_at": {"choice": [3, 0]}}
+    place.sweep(space=space, sampler="grid", limits={"parallel": 2})
+    assert place.hostcore("sweep", "sweep.json").code == 0
+    first, second = place.status()["trials"]
+    assert (first["state"], first["reason"]) == ("failed", "failed: ValueError: the loss has exploded")
+    assert second["state"] == "complete"
+    assert place.status()["best"] == [1]
+
+
+def test_failures_end_a_sweep_that_cannot_succeed(place: Any) -> None:
+    place.job(hyperparams={"fail_at": 1})
+    place.sweep(limits={"trials": 50, "failures": 2})
+    said = place.hostcore("sweep", "sweep.json")
+    assert said.code == 1
+    assert len(place.status()["trials"]) == 2
+    assert "2 trials have failed; trial 0: failed: ValueError: the loss has exploded" in said.err

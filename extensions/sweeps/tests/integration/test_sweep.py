@@ -1,0 +1,103 @@
+"""A sweep by the command, its trials real runs: what comes of it, and what is in its folder."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import optuna
+import orjson
+import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+
+
+@pytest.fixture(scope="module")
+def _swept(make_place: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    place = make_place.make(tmp_path_factory.mktemp("swept") / "place")
+    place.job(hyperparams={"seconds": 0.02})
+    place.sweep(pruner={"use": "asha", "min_steps": 4})
+    return place, place.hostcore("sweep", "sweep.json")
+
+
+@pytest.fixture
+def swept(_swept: tuple[Any, Any], make_place: Any, tmp_path: Path) -> Any:
+    """A folder in which a sweep of three trials has ended."""
+    place = make_place(tmp_path / "place")
+    shutil.copytree(_swept[0].path, place.path)
+    return place
+
+
+def result(place: Any, run_id: str) -> Any:
+    return orjson.loads((place.path / "runs" / run_id / "result.json").read_bytes())
+
+
+def test_every_trial_is_one_run_and_a_pruned_one_is_cancelled_with_the_pruners_reason(_swept: tuple[Any, Any]) -> None:
+    place, said = _swept
+    assert said.code == 0, said.err
+    trials = place.status()["trials"]
+    assert [row["run_id"] for row in trials] == place.run_ids() == ["walk-0000", "walk-0001", "walk-0002"]
+    assert trials[0]["state"] == "complete"
+    assert "pruned" in {row["state"] for row in trials}
+    for row in trials:
+        ended = result(place, row["run_id"])
+        assert ended["attempt"] == 1
+        if row["state"] == "pruned" and ended["status"] != "succeeded":
+            assert (ended["status"], ended["reason"]) == ("cancelled", row["reason"])
+            assert row["reason"].startswith("pruned by asha at step 4: train/loss was ")
+
+
+def test_a_sweep_that_has_ended_stays_as_it_is(swept: Any) -> None:
+    before = swept.status()["trials"]
+    assert swept.hostcore("sweep", "sweep.json").code == 0
+    assert swept.status()["trials"] == before
+
+
+def test_the_job_of_the_best_trial_is_ready_to_run(swept: Any) -> None:
+    (best,) = swept.status()["best"]
+    said = swept.hostcore("sweep", "best", "walk")
+    assert said.json["hyperparams"]["lr"] == swept.status()["trials"][best]["values"]["/hyperparams/lr"]
+    assert not {"run_id", "labels"} & said.json.keys()
+    (swept.path / "best.json").write_text(said.out)
+    assert swept.hostcore("validate", "best.json").code == 0
+
+
+def test_optunas_own_tools_read_the_trials(swept: Any) -> None:
+    file = swept.path / "sweeps" / "walk" / "optuna.journal"
+    study = optuna.load_study(study_name="walk", storage=JournalStorage(JournalFileBackend(str(file))))
+    rows = swept.status()["trials"]
+    assert [trial.state.name.lower() for trial in study.trials] == [row["state"] for row in rows]
+    assert [trial.params for trial in study.trials] == [row["values"] for row in rows]
+    assert study.best_trial.number == swept.status()["best"][0]
+
+
+def test_another_sweep_under_the_same_id_is_refused(swept: Any) -> None:
+    swept.sweep(seed=5, pruner={"use": "asha", "min_steps": 4})
+    said = swept.hostcore("sweep", "sweep.json")
+    assert said.code == 2
+    assert "exists and differs in seed" in said.err
+
+
+@pytest.mark.parametrize("words", [("sweep", "sweep.json"), ("sweep", "run", "sweep.json", "--dry-run")])
+def test_a_wrong_sweep_is_told_and_leaves_nothing(place: Any, words: tuple[str, ...]) -> None:
+    place.sweep(space={"/hyperparams/lr": {"uniform": [1, 0]}}, sampler="best")
+    said = place.hostcore(*words, "--json")
+    assert said.code == 2
+    assert {error["pointer"] for error in said.json["errors"]} == {"/space/~1hyperparams~1lr", "/sampler"}
+    assert "Traceback" not in said.err
+    assert not (place.path / "sweeps").exists()
+
+
+def test_a_dry_run_shows_five_jobs_and_starts_nothing(place: Any) -> None:
+    place.sweep(limits={"trials": 60})
+    said = place.hostcore("sweep", "sweep.json", "--dry-run", "--json")
+    assert [job["run_id"] for job in said.json["jobs"]] == [f"walk-{number:04d}" for number in range(5)]
+    assert len({json.dumps(job["hyperparams"]) for job in said.json["jobs"]}) == 5
+    assert not (place.path / "sweeps").exists()
+    assert not (place.path / "runs").exists()
+
+
+def test_an_unknown_sweep_is_told_with_those_that_there_are(swept: Any) -> None:
+    said = swept.hostcore("sweep", "status", "wlak")
+    assert said.code == 2
+    assert "there are walk" in said.err

@@ -1,0 +1,130 @@
+"""Decisions depend on the seed, on numbers and on values: not on when anything happened, nor on who was killed."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from hostcore_sweeps.records import TrialEnded
+from hostcore_sweeps.search import Search, Trial
+from hostcore_sweeps.spec import Sweep, load_sweep
+
+STEPS = 30
+ASHA = {"pruner": {"use": "asha", "min_steps": 3}}
+HYPERBAND = {"pruner": {"use": "hyperband", "min_steps": 2, "max_steps": STEPS}}
+SEARCHES = [
+    {},
+    {"sampler": "random"},
+    {"sampler": "cmaes"},
+    ASHA,
+    HYPERBAND,
+    {"pruner": "median"},
+    {"sampler": "random", **ASHA},
+]
+
+
+def sweep_of(**keys: Any) -> Sweep:
+    return load_sweep(
+        {
+            "job": {"trainer": "tiny", "max_steps": 3},
+            "space": {
+                "/hyperparams/x": {"uniform": [-3, 3]},
+                "/hyperparams/kind": {"choice": ["a", {"b": 1}]},
+                "/hyperparams/m": {"uniform": [0, 1], "when": {"/hyperparams/kind": "a"}},
+            },
+            "objective": {"metric": "val/loss", "mode": "min"},
+            "limits": {"trials": 20},
+            **keys,
+        }
+    )
+
+
+class Simulation:
+    """A sweep whose trials come forward in a random order, and whose driver may be another one at any time."""
+
+    def __init__(self, sweep: Sweep, *, order: int, restarts: float = 0.0) -> None:
+        self._sweep = sweep
+        self._random = random.Random(order)
+        self._restarts = restarts
+        self._search = Search(sweep, parallel=3)
+        self._trials: list[Trial] = []
+
+    def run(self) -> list[tuple[Any, TrialEnded]]:
+        while len(self._trials) < self._sweep.most_trials or any(trial.ended is None for trial in self._trials):
+            if self._random.random() < self._restarts:
+                self._search = Search(self._sweep, parallel=3)
+            self._sample()
+            self._report()
+            self._settle()
+        return [(trial.values, trial.ended) for trial in self._trials if trial.ended]
+
+    def _sample(self) -> None:
+        number = len(self._trials)
+        seen = self._trials[: self._search.seen_by(number)]
+        if number < self._sweep.most_trials and all(trial.ended for trial in seen) and self._random.random() < 0.5:
+            values = self._search.sample(number, self._trials)
+            assert values is not None
+            self._trials.append(Trial(number=number, values=values))
+
+    def _report(self) -> None:
+        if alive := [trial for trial in self._trials if not trial.is_silent]:
+            trial = self._random.choice(alive)
+            step = trial.last_step + 1
+            x, m = trial.values["/hyperparams/x"], trial.values.get("/hyperparams/m", 0.5)
+            trial.reports[step] = {"val/loss": (x - 1) ** 2 + m + 5 / step}
+            trial.is_silent = step == STEPS
+
+    def _settle(self) -> None:
+        for trial in self._trials:
+            while (step := self._search.next_decision(trial)) is not None and self._search.is_ready(
+                trial, step, self._trials
+            ):
+                if self._search.decide(trial, step, self._trials) and trial.ended is None and trial.pruned_at is None:
+                    trial.pruned_at = step
+            trial.is_silent = trial.is_silent or trial.pruned_at is not None
+            if trial.ended is None and trial.is_silent and self._search.next_decision(trial) is None:
+                step, values = list(trial.counted().items())[-1]
+                state = "complete" if trial.pruned_at is None else "pruned"
+                told = {name: value for name, value in values.items() if value is not None}
+                trial.ended = TrialEnded(number=trial.number, state=state, values=told, step=step)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("keys", SEARCHES)
+def test_the_order_in_which_trials_report_changes_nothing(keys: dict[str, Any]) -> None:
+    sweep = sweep_of(**keys)
+    assert Simulation(sweep, order=1).run() == Simulation(sweep, order=2).run()
+
+
+@pytest.mark.parametrize("keys", [{"sampler": "cmaes"}, ASHA, HYPERBAND, {"pruner": "median"}])
+def test_drivers_that_were_killed_decide_the_same(keys: dict[str, Any]) -> None:
+    sweep = sweep_of(**keys)
+    assert Simulation(sweep, order=1).run() == Simulation(sweep, order=3, restarts=0.02).run()
+
+
+@pytest.mark.parametrize("keys", [ASHA, HYPERBAND, {"pruner": "median"}])
+def test_pruners_end_some_trials_and_spare_the_best(keys: dict[str, Any]) -> None:
+    found = [ended for _, ended in Simulation(sweep_of(**keys), order=1).run()]
+    pruned = [ended for ended in found if ended.state == "pruned"]
+    assert 0 < len(pruned) < len(found)
+    assert all(ended.step < STEPS for ended in pruned)
+
+
+def test_another_seed_tries_other_values() -> None:
+    first, second = (Search(sweep_of(seed=seed), parallel=1).sample(0, []) for seed in (0, 1))
+    assert first != second
+
+
+def test_a_better_sampler_finds_what_the_random_one_does_not() -> None:
+    def best(found: Sequence[tuple[Any, TrialEnded]]) -> float:
+        return min(ended.values["val/loss"] for _, ended in found)
+
+    many = {"limits": {"trials": 40}}
+    assert best(Simulation(sweep_of(**many), order=1).run()) < best(
+        Simulation(sweep_of(sampler="random", **many), order=1).run()
+    )
+
+
+def test_what_comes_after_the_step_of_a_decision_does_not_count() -> None:
+    trial = Trial(number=0, values={}, reports={1: {"val/loss": 1.0}, 5: {"val/loss": 0.1}}, pruned_at=1)
+    assert list(trial.counted()) == [1]

@@ -1,0 +1,125 @@
+"""Sweep files: what they may say, and that everything that is wrong is told at once."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from hostcore.errors import all_errors
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.space import grid
+from hostcore_sweeps.spec import Sweep, load_sweep, sweep_schema
+
+SWEEP: dict[str, Any] = {
+    "job": {"trainer": "tiny", "max_steps": 3},
+    "space": {"/hyperparams/lr": {"log_uniform": [1e-5, 1e-1]}},
+    "objective": {"metric": "val/loss", "mode": "min"},
+    "limits": {"trials": 3},
+}
+
+
+def sweep_of(**keys: Any) -> Sweep:
+    return load_sweep({**SWEEP, **keys})
+
+
+def errors_of(**keys: Any) -> dict[str, str]:
+    """The messages, by pointer."""
+    with pytest.raises(HostcoreError) as raised:
+        sweep_of(**keys)
+    return {error.pointer or "": error.message for error in all_errors(raised.value)}
+
+
+def test_all_errors_are_told_at_once_with_their_places() -> None:
+    told = errors_of(
+        space={"/hyperparams/lr": {"uniform": [2, 1]}, "/seed": {}},
+        objective={"metric": "val/loss", "mode": "least"},
+        limts={"trials": 3},
+    )
+    assert set(told) == {"/space/~1hyperparams~1lr", "/space/~1seed", "/objective/mode", "/limts"}
+
+
+def test_rules_between_keys_are_told_together() -> None:
+    told = errors_of(
+        sampler="grid", pruner={"use": "median", "min_steps": 3}, objective=[SWEEP["objective"], SWEEP["objective"]]
+    )
+    assert set(told) == {"/space/~1hyperparams~1lr", "/pruner", "/pruner/min_steps", "/objective"}
+
+
+@pytest.mark.parametrize(
+    ("space", "pointer"),
+    [
+        ({"hyperparams.lr": {"uniform": [0, 1]}}, "/space/hyperparams.lr"),
+        ({"/run_id": {"choice": ["a"]}}, "/space/~1run_id"),
+        ({"/hyperparams": {"choice": [{}]}, "/hyperparams/lr": {"uniform": [0, 1]}}, "/space/~1hyperparams~1lr"),
+        ({"/seed": {"integer": [0, 1], "when": {"/sed": 1}}}, "/space/~1seed/when"),
+        ({"/seed": {"integer": [0, 1], "when": {"/seed": 1}}}, "/space"),
+        ({"/max_steps/x": {"uniform": [0, 1]}}, "/space/~1max_steps~1x"),
+        ({"/seed": {"log_uniform": [0, 1]}}, "/space/~1seed"),
+        ({"/seed": {"choice": [1, 1]}}, "/space/~1seed"),
+    ],
+)
+def test_a_wrong_space_is_told_at_the_parameter(space: dict[str, Any], pointer: str) -> None:
+    assert list(errors_of(space=space)) == [pointer]
+
+
+def test_an_error_of_the_job_is_told_in_the_job(tmp_path: Path) -> None:
+    assert list(errors_of(job={"trainer": 3})) == ["/job/trainer"]
+    assert list(errors_of(space={"/max_steps": {"choice": ["many"]}})) == ["/job/max_steps"]
+    (tmp_path / "job.json").write_text('{"trainer": 3}')
+    (tmp_path / "sweep.json").write_text(json.dumps({**SWEEP, "job": "job.json"}))
+    with pytest.raises(HostcoreError) as raised:
+        load_sweep(tmp_path / "sweep.json")
+    (error,) = all_errors(raised.value)
+    assert (error.pointer, error.file) == ("/trainer", str(tmp_path / "job.json"))
+
+
+def test_the_values_stand_at_their_pointers_and_the_job_has_a_run_id_of_the_trial() -> None:
+    job = sweep_of(sweep_id="walk").job_of(7, {"/hyperparams/lr": 0.5, "/dataset/batch_size": 4})
+    assert job["hyperparams"] == {"lr": 0.5}
+    assert job["dataset"] == {"batch_size": 4}
+    assert job["run_id"] == "walk-0007"
+    assert job["labels"] == {"sweep": "walk", "trial": "7"}
+
+
+def test_the_id_follows_from_everything_but_the_limits() -> None:
+    assert sweep_of().sweep_id == sweep_of(limits={"trials": 100, "parallel": 4}).sweep_id
+    others = [{"seed": 1}, {"job": {"trainer": "tiny", "max_steps": 4}}, {"sampler": "random"}]
+    assert len({sweep_of(**keys).sweep_id for keys in [{}, *others]}) == 4
+
+
+def test_what_a_folder_keeps_is_the_same_sweep_again() -> None:
+    sweep = sweep_of(
+        space={
+            "/hyperparams/kind": {"choice": ["a", {"b": [1, None]}, 1, True]},
+            "/hyperparams/m": {"uniform": [0, 1], "step": 0.25, "when": {"/hyperparams/kind": ["a", True]}},
+        },
+        pruner={"use": "asha", "min_steps": 3},
+    )
+    assert load_sweep(json.loads(json.dumps(sweep.as_dict()))) == sweep
+
+
+def test_a_grid_has_every_combination_once_and_heeds_conditions() -> None:
+    sweep = sweep_of(
+        sampler="grid",
+        limits={},
+        space={
+            "/hyperparams/m": {"uniform": [0, 0.5], "step": 0.25, "when": {"/hyperparams/kind": "sgd"}},
+            "/hyperparams/kind": {"choice": ["sgd", "adam"]},
+            "/hyperparams/layers": {"integer": [1, 2]},
+        },
+    )
+    found = list(grid(sweep.space))
+    assert len(found) == sweep.most_trials == 2 * (3 + 1)
+    assert len({json.dumps(one, sort_keys=True) for one in found}) == 8
+    assert all(("/hyperparams/m" in one) == (one["/hyperparams/kind"] == "sgd") for one in found)
+
+
+def test_the_schema_takes_what_is_taken_and_refuses_what_is_not() -> None:
+    schema = sweep_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(SWEEP, schema)
+    jsonschema.validate({**SWEEP, "pruner": {"use": "asha", "min_steps": 3}, "sampler": "grid"}, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**SWEEP, "limits": {"trials": 0}}, schema)
