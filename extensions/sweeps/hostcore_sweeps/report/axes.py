@@ -61,7 +61,7 @@ def _logarithmic(low: float, high: float) -> Axis:
     scale = Scale(math.log10(low), math.log10(high))
     first, last = math.ceil(scale.low - 1e-9), math.floor(scale.high + 1e-9)
     if last - first >= 1:
-        every = (last - first) // _MOST_TICKS + 1
+        every = (last - first) // (_MOST_TICKS + 1) + 1
         ticks = [float(power) for power in range(first, last + 1, every)]
     else:
         ticks = [scale.low, scale.high]

@@ -21,11 +21,10 @@ from hostcore.cli.output import echo, json_option, print_json, reports_errors
 @json_option
 @reports_errors
 def report_command(sweep: str, *, output: Path | None, force: bool, show: bool, as_json: bool) -> None:
-    """Write a report of SWEEP, its file, its id or its folder: one HTML file with its trials, the history of its
-    objective, the values of all parameters, which of them matter, and the curves of its trials.
+    """Write a report of SWEEP: one HTML file with its trials, its history, its parameters, and its curves.
 
-    The file needs nothing else, so it can be sent to others or kept. Works while the sweep goes on, too. An older
-    report of the same name is replaced.
+    SWEEP is the file of a sweep, its id or its folder. The report needs nothing else, so it can be sent to others or
+    kept. Works while the sweep goes on, too. An older report of the same name is replaced.
     """
     from hostcore.events.writer import now_ms
     from hostcore.report.document import require_replaceable, save

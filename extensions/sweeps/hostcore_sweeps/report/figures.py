@@ -12,8 +12,8 @@ import attrs
 from hostcore.report.curve import Curve
 from hostcore.report.drawing import Label
 from hostcore.report.wording import figure
-from hostcore_sweeps.report.axes import Axis, axis_of_metric, axis_of_numbers, axis_of_parameter, in_words
 from hostcore_sweeps.display import short_names
+from hostcore_sweeps.report.axes import Axis, axis_of_metric, axis_of_numbers, axis_of_parameter, in_words
 from hostcore_sweeps.spec import ObjectiveSpec
 from hostcore_sweeps.status import SweepStatus, TrialRow
 
@@ -117,7 +117,7 @@ class Looks:
 
     @classmethod
     def of(cls, status: SweepStatus) -> "Looks":
-        """Complete trials get colours by their rank in the first objective, so that an outlier takes none from others."""
+        """Complete trials get colours by their rank in the first objective: an outlier takes none from others."""
         first = status.objectives[0]
         order = sorted(
             (row for row in status.trials if row.state == "complete"),
@@ -240,12 +240,10 @@ def _named(metric: str, axis: Axis) -> str:
 def trade_offs(status: SweepStatus, looks: Looks) -> list[Figure]:
     """Each pair of objectives against each other; empty while no trial is complete."""
     rows = [row for row in looks.drawn() if row.state == "complete"]
-    return [_trade_off(status, looks, rows, *pair) for pair in combinations(status.objectives, 2)] if rows else []
+    return [_trade_off(status, rows, *pair) for pair in combinations(status.objectives, 2)] if rows else []
 
 
-def _trade_off(
-    status: SweepStatus, looks: Looks, rows: Sequence[TrialRow], one: ObjectiveSpec, other: ObjectiveSpec
-) -> Figure:
+def _trade_off(status: SweepStatus, rows: Sequence[TrialRow], one: ObjectiveSpec, other: ObjectiveSpec) -> Figure:
     points = [(row, row.objective[one.metric] or 0.0, row.objective[other.metric] or 0.0) for row in rows]
     frame = _Frame(x=axis_of_metric([x for _, x, _ in points]), y=axis_of_metric([y for _, _, y in points]))
     front = sorted((x, y) for row, x, y in points if row.number in status.best)

@@ -1,7 +1,7 @@
 """Which parameters matter: PED-ANOVA over the complete trials, by Optuna.
 
-Watanabe et al., `PED-ANOVA <https://arxiv.org/abs/2304.10255>`__ (IJCAI 2023): how far the values of the best trials lie
-from those of all, by parameter.
+Watanabe et al., `PED-ANOVA <https://arxiv.org/abs/2304.10255>`__ (IJCAI 2023): how far the values of the best trials
+lie from those of all, by parameter.
 """
 
 import math

@@ -129,8 +129,8 @@ def counts_in_words(status: SweepStatus) -> str:
 def objective_in_words(status: SweepStatus) -> str:
     """``least val/loss``, by the last value of a trial unless by its best."""
     words = {"min": "least", "max": "most"}
-    told = [f"{words[one.mode]} {one.metric}{' (best of a trial)' * (one.value == 'best')}" for one in status.objectives]
-    return "; ".join(told)
+    of_each = {"last": "", "best": ", the best of each trial"}
+    return "; ".join(f"{words[one.mode]} {one.metric}{of_each[one.value]}" for one in status.objectives)
 
 
 def best_in_words(status: SweepStatus) -> str:

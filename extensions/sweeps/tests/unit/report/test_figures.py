@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+import recorded_sweep
 
 from hostcore_sweeps.report.axes import axis_of_metric, axis_of_parameter
 from hostcore_sweeps.report.figures import MOST_DRAWN, Figure, Looks, curves, history, parallel, trade_offs
@@ -13,16 +14,15 @@ from hostcore_sweeps.report.importance import importance
 from hostcore_sweeps.space import Parameter
 from hostcore_sweeps.status import SweepStatus, read_status
 
-Recorded = Any
 TWO = [{"metric": "val/loss", "mode": "min"}, {"metric": "accuracy", "mode": "max"}]
 
 
 @pytest.fixture
-def status_of(tmp_path: Path, recorded: Recorded) -> Any:
+def status_of(tmp_path: Path) -> Any:
     """``status_of(pasts, **keys)``: the status of a sweep that went so."""
 
     def read(pasts: Any, **keys: Any) -> SweepStatus:
-        return read_status(recorded.record(tmp_path, pasts, **keys))
+        return read_status(recorded_sweep.record(tmp_path, pasts, **keys))
 
     return read
 
@@ -38,8 +38,8 @@ def points_of(figure: Figure, trial: int) -> list[tuple[float, float]]:
     return [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", d)]
 
 
-def test_the_history_falls_with_the_best_so_far_and_marks_what_is_no_value(status_of: Any, recorded: Recorded) -> None:
-    past = recorded.Past
+def test_the_history_falls_with_the_best_so_far_and_marks_what_is_no_value(status_of: Any) -> None:
+    past = recorded_sweep.Past
     lr = "/hyperparams/learning_rate"
     status = status_of(
         [
@@ -67,9 +67,9 @@ def test_the_history_falls_with_the_best_so_far_and_marks_what_is_no_value(statu
     assert "it broke" not in str(drawn.labels)
 
 
-def test_more_is_better_where_the_objective_says_so(status_of: Any, recorded: Recorded) -> None:
+def test_more_is_better_where_the_objective_says_so(status_of: Any) -> None:
     values = {"/hyperparams/learning_rate": 0.1}
-    pasts = [recorded.Past(values=values, objective={"accuracy": value}) for value in (0.5, 0.9, 0.7)]
+    pasts = [recorded_sweep.Past(values=values, objective={"accuracy": value}) for value in (0.5, 0.9, 0.7)]
     status = status_of(pasts, objective=TWO[1])
     drawn = history(status, Looks.of(status))
     assert drawn is not None
@@ -77,13 +77,11 @@ def test_more_is_better_where_the_objective_says_so(status_of: Any, recorded: Re
     assert "0.5 at trial 0, 0.9 at trial 1" in drawn.description
 
 
-def test_a_line_passes_each_axis_at_its_value_and_bridges_those_it_has_none_on(
-    status_of: Any, recorded: Recorded
-) -> None:
+def test_a_line_passes_each_axis_at_its_value_and_bridges_those_it_has_none_on(status_of: Any) -> None:
     names = ["/hyperparams/learning_rate", "/hyperparams/layers", "/hyperparams/optimizer", "/hyperparams/momentum"]
     pasts = [
-        recorded.Past(values=dict(zip(names, (1.0, 6, "sgd", 0.99), strict=True)), objective={"val/loss": 2.0}),
-        recorded.Past(values=dict(zip(names, (1e-4, 1, "muon"), strict=False)), objective={"val/loss": 1.0}),
+        recorded_sweep.Past(values=dict(zip(names, (1.0, 6, "sgd", 0.99), strict=True)), objective={"val/loss": 2.0}),
+        recorded_sweep.Past(values=dict(zip(names, (1e-4, 1, "muon"), strict=False)), objective={"val/loss": 1.0}),
     ]
     status = status_of(pasts)
     drawn = parallel(status, Looks.of(status))
@@ -100,22 +98,22 @@ def test_a_line_passes_each_axis_at_its_value_and_bridges_those_it_has_none_on(
     assert {"sgd", "adam", "muon"} <= {label.text for label in drawn.labels}
 
 
-def test_objectives_that_are_traded_are_drawn_against_each_other(status_of: Any, recorded: Recorded) -> None:
+def test_objectives_that_are_traded_are_drawn_against_each_other(status_of: Any) -> None:
     pairs = [(1.0, 0.5), (2.0, 0.9), (3.0, 0.8)]
     values = {"/hyperparams/learning_rate": 0.1}
-    pasts = [recorded.Past(values=values, objective={"val/loss": x, "accuracy": y}) for x, y in pairs]
+    pasts = [recorded_sweep.Past(values=values, objective={"val/loss": x, "accuracy": y}) for x, y in pairs]
     status = status_of(pasts, objective=TWO)
     (drawn,) = trade_offs(status, Looks.of(status))
     assert looks_of(drawn) == {0: "dot front", 1: "dot front", 2: "dot other"}
     assert "1 and 0.5; 2 and 0.9" in drawn.description
 
 
-def test_curves_end_where_a_trial_was_pruned(status_of: Any, recorded: Recorded) -> None:
+def test_curves_end_where_a_trial_was_pruned(status_of: Any) -> None:
     values = {"/hyperparams/learning_rate": 0.1}
     falling = {step: {"val/loss": 10.0 - step} for step in range(1, 6)}
     pasts = [
-        recorded.Past(values=values, reports=falling, objective={"val/loss": 5.0}),
-        recorded.Past(values=values, state="pruned", reports={1: {"val/loss": 9.5}, 2: {"val/loss": None}}),
+        recorded_sweep.Past(values=values, reports=falling, objective={"val/loss": 5.0}),
+        recorded_sweep.Past(values=values, state="pruned", reports={1: {"val/loss": 9.5}, 2: {"val/loss": None}}),
     ]
     status = status_of(pasts)
     (drawn,) = curves(status, Looks.of(status))
@@ -123,10 +121,10 @@ def test_curves_end_where_a_trial_was_pruned(status_of: Any, recorded: Recorded)
     assert drawn.description == "2 curves, up to step 5, from 5 to 9.5."
 
 
-def test_of_very_many_trials_the_best_and_the_newest_are_drawn(status_of: Any, recorded: Recorded) -> None:
+def test_of_very_many_trials_the_best_and_the_newest_are_drawn(status_of: Any) -> None:
     count = MOST_DRAWN + 300
     values = {"/hyperparams/learning_rate": 0.1}
-    pasts = [recorded.Past(values=values, objective={"val/loss": 1.0 + number}) for number in range(count)]
+    pasts = [recorded_sweep.Past(values=values, objective={"val/loss": 1.0 + number}) for number in range(count)]
     status = status_of(pasts, limits={"trials": count})
     drawn = history(status, Looks.of(status))
     assert drawn is not None
@@ -163,20 +161,20 @@ def test_an_axis_of_a_metric_is_logarithmic_where_a_linear_one_tells_little() ->
     assert [text for _, text in axis_of_metric([0.001, 100.0]).ticks] == ["0.001", "0.01", "0.1", "1", "10", "100"]
 
 
-def test_the_parameter_that_decides_is_the_most_important_one(status_of: Any, recorded: Recorded) -> None:
-    status = status_of(recorded.whole_sweep())
+def test_the_parameter_that_decides_is_the_most_important_one(status_of: Any) -> None:
+    status = status_of(recorded_sweep.whole_sweep())
     found = importance(status, status.objectives[0])
     assert next(iter(found.shares)) == "/hyperparams/learning_rate"
     assert sum(found.shares.values()) == pytest.approx(1)
     assert (found.best, found.complete) == (5, 16)
 
 
-def test_importance_is_not_guessed_from_few_trials_or_one_parameter(status_of: Any, recorded: Recorded) -> None:
-    few = status_of(recorded.whole_sweep()[:8])
+def test_importance_is_not_guessed_from_few_trials_or_one_parameter(status_of: Any) -> None:
+    few = status_of(recorded_sweep.whole_sweep()[:8])
     assert importance(few, few.objectives[0]).why_not == "10 complete trials are needed, and there are 7."
     pasts = [
         attrs.evolve(past, values={"/hyperparams/learning_rate": 0.001 * (number + 1)})
-        for number, past in enumerate(one for one in recorded.whole_sweep() if one.state == "complete")
+        for number, past in enumerate(one for one in recorded_sweep.whole_sweep() if one.state == "complete")
     ]
     alone = status_of(pasts, sweep_id="alone")
     assert "Only one parameter varies" in (importance(alone, alone.objectives[0]).why_not or "")
