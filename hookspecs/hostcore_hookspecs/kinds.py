@@ -19,6 +19,13 @@ RUN_CLIENTS_GROUP: Final = "hostcore.run_clients"
 #: ``hostcore.supervisor.environment.EnvironmentBuilder``, made without arguments.
 ENVIRONMENTS_GROUP: Final = "hostcore.environments"
 
+#: The entry-point group of functions for Python: name -> a function, which ``hostcore.NAME`` is.
+FUNCTIONS_GROUP: Final = "hostcore.functions"
+
+#: The entry-point group of what the job service shows beside jobs: name -> a subclass of
+#: ``hostcore_service.sections.ServiceSection``, or a class with the same attributes, made with the service's settings.
+SERVICE_SECTIONS_GROUP: Final = "hostcore.service_sections"
+
 Room = Literal["worker", "supervisor"]
 
 

@@ -10,15 +10,17 @@ from typing import Final
 
 from hostcore.plugins.discover import canonical
 
-#: Extras of ``hostcore``, by kind of plugin or ``command``, and name.
+#: Extras of ``hostcore``, by kind of plugin, ``command`` or ``function``, and name.
 EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("command", "check"): "conformance",
         ("command", "new"): "conformance",
         ("command", "environments"): "environments",
         ("command", "serve"): "service",
+        ("command", "sweep"): "sweeps",
         ("environment", "uv"): "environments",
         ("data_source", "indices"): "lightning",
+        ("function", "sweep"): "sweeps",
         ("run client", "http"): "service",
         ("run client", "https"): "service",
         ("launcher", "kubernetes-pytorchjob"): "kubernetes",
