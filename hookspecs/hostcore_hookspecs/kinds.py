@@ -22,8 +22,8 @@ ENVIRONMENTS_GROUP: Final = "hostcore.environments"
 #: The entry-point group of functions for Python: name -> a function, which ``hostcore.NAME`` is.
 FUNCTIONS_GROUP: Final = "hostcore.functions"
 
-#: The entry-point group of what the job service shows beside jobs: name -> a subclass of
-#: ``hostcore_service.sections.ServiceSection``, or a class with the same attributes, made with the service's settings.
+#: The entry-point group of what the job service has beside jobs: name -> a class, as
+#: ``hostcore_service.sections.ServiceSection`` says.
 SERVICE_SECTIONS_GROUP: Final = "hostcore.service_sections"
 
 Room = Literal["worker", "supervisor"]
