@@ -71,13 +71,14 @@ def run_command(
     kills them. Exits 0 when all trials have ended and one is complete, 1 when none is, 2 when the sweep is invalid, 75
     at a limit, 130 when it was stopped.
     """
-    from hostcore_sweeps.folder import SweepFolder, find_sweep, sweeps_dir
+    from hostcore_sweeps.folder import SweepFolder, TrialPlace, find_sweep, sweeps_dir
     from hostcore_sweeps.spec import load_sweep
 
+    place = TrialPlace(runs=runs, server=server)
     file = Path(job)
     if file.is_dir() or not (file.exists() or file.suffix):
         folder = find_sweep(job)
-        sweep, runs = folder.read()
+        sweep, place = folder.read()
     else:
         sweep = load_sweep(file)
         folder = SweepFolder((sweep_dir or sweeps_dir() / sweep.sweep_id).absolute())
@@ -87,7 +88,7 @@ def run_command(
     from hostcore_sweeps.driving import drive
     from hostcore_sweeps.status import read_status
 
-    end = drive(sweep, folder, runs=runs, server=server)
+    end = drive(sweep, folder, place)
     status = read_status(folder)
     if as_json:
         print_json(status.as_dict())

@@ -22,6 +22,7 @@ import attrs
 
 from hostcore.errors import all_errors
 from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.result import CANCELLED, EXIT_CODES, FAILED, INVALID, PREEMPTED, SUCCEEDED
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
@@ -70,7 +71,6 @@ class Driver:
     """Drives one sweep, whose records it holds.
 
     :param runs: Of its trials.
-    :param server: The service that runs them; None for this machine.
     :param interrupts: Entered.
     :param show: Called again and again.
     """
@@ -82,7 +82,6 @@ class Driver:
         records: RecordLog,
         runs: TrialRuns,
         *,
-        server: str | None,
         interrupts: Interrupts,
         show: Show,
         sleep: Callable[[float], None] = time.sleep,
@@ -91,7 +90,6 @@ class Driver:
         self._folder = folder
         self._records = records
         self._runs = runs
-        self._server = server
         self._interrupts = interrupts
         self._show = show
         self._sleep = sleep
@@ -111,11 +109,13 @@ class Driver:
         #: Why trials have failed.
         self._failures: dict[int, str] = {}
         self._is_exhausted = False
+        #: Why no further trial can begin, although it should.
+        self._obstacle: str | None = None
 
     def drive(self) -> DriveEnd:
         """Drive the sweep until nothing is left to do, or it is asked to stop."""
         self._folder.clear_stop()
-        self._record(SessionStarted(process=ProcessIdentity.current(), server=self._server), durably=True)
+        self._record(SessionStarted(process=ProcessIdentity.current()), durably=True)
         while (end := self._why_end()) is None:
             self._tick(may_start=True)
             self._rest()
@@ -164,7 +164,7 @@ class Driver:
 
     def _decide(self) -> None:
         """Decide what can be decided about pruning, trial after trial."""
-        for trial in self._trials:
+        for trial in self._search.unsettled(self._trials):
             step = self._search.next_decision(trial)
             while step is not None and self._search.is_ready(trial, step, self._trials):
                 is_pruned = self._search.decide(trial, step, self._trials)
@@ -293,6 +293,10 @@ class Driver:
             if values is None:
                 self._is_exhausted = True
                 return
+            if self._runs.state(number) != "absent":  # nothing was started yet
+                run_id = self._sweep.run_id(number)
+                self._obstacle = f"there is a run {run_id} already, which is not of this sweep; give it a sweep_id"
+                return
             trial = Trial(number=number, values=values)
             self._record(TrialSampled(number=number, run_id=self._sweep.run_id(number), values=values), durably=True)
             self._trials.append(trial)
@@ -306,6 +310,7 @@ class Driver:
         return (
             self._why_no_more() is None
             and not self._is_exhausted
+            and self._obstacle is None
             and number < most_trials(self._sweep, self._limits)
             and all(trial.ended is not None for trial in self._trials[:seen])
         )
@@ -330,16 +335,17 @@ class Driver:
         """Why there is nothing left to do now; None if something is."""
         asked = self._interrupts.first
         if asked is not None:
-            code = 130 if asked.status == "cancelled" else 75
-            return DriveEnd(status="stopped", reason=asked.reason, exit_code=code)
+            return DriveEnd(status="stopped", reason=asked.reason, exit_code=EXIT_CODES[asked.status])
         if (request := self._folder.read_stop()) is not None:
-            return DriveEnd(status="stopped", reason=request.reason, exit_code=130)
+            return DriveEnd(status="stopped", reason=request.reason, exit_code=CANCELLED)
+        if self._obstacle is not None:
+            return DriveEnd(status="stopped", reason=self._obstacle, exit_code=INVALID)
         hours = self._limits.hours
         if hours is not None and self._table.driven_ms(lives=True) >= hours * _MS_PER_HOUR:
-            return DriveEnd(status="limit", reason=f"{hours:g} hours are over", exit_code=75)
+            return DriveEnd(status="limit", reason=f"{hours:g} hours are over", exit_code=PREEMPTED)
         if any(trial.ended is None for trial in self._trials):
             return None
-        code = 0 if any(trial.ended and trial.ended.state == "complete" for trial in self._trials) else 1
+        code = SUCCEEDED if any(trial.ended and trial.ended.state == "complete" for trial in self._trials) else FAILED
         if self._is_exhausted or len(self._trials) >= most_trials(self._sweep, self._limits):
             return DriveEnd(status="finished", reason=f"{len(self._trials)} trials have ended", exit_code=code)
         if (why := self._why_no_more()) is not None:

@@ -3,7 +3,7 @@
 ::
 
     sweeps/<sweep_id>/
-      sweep.json         the sweep, with its job in it; never changed
+      sweep.json         the sweep, with its job in it, and where its trials run
       limits.json        the limits that hold; replaced when they are changed
       records.jsonl      what was decided and what has happened
       stop.json          the wish that the driver stops, if there is one
@@ -11,7 +11,7 @@
       logs/0007.log      what the command that ran it has printed
       optuna.journal     the trials that have ended, for Optuna's own tools
 
-The runs are where all runs are.
+The runs are where all runs are: in the folder of all runs, or at a service.
 """
 
 import fcntl
@@ -59,6 +59,16 @@ class StopRequest:
     requested_ms: int
 
 
+@attrs.frozen(kw_only=True)
+class TrialPlace:
+    """Where the runs of trials are."""
+
+    #: The folder of all runs of this machine; absolute.
+    runs: Path
+    #: The service that they are at, in place of it.
+    server: str | None = None
+
+
 @attrs.frozen
 class SweepFolder:
     """``sweeps/<sweep_id>/``."""
@@ -103,26 +113,35 @@ class SweepFolder:
         """What else it has printed."""
         return self.path / "logs" / f"{number:04d}.log"
 
-    def make(self, sweep: Sweep, runs: Path) -> None:
+    def make(self, sweep: Sweep, place: TrialPlace) -> None:
         """Make the folder of a new sweep, or see that it has the same sweep, and take over its new limits.
 
-        :param runs: The folder of the trials' runs.
-        :raises DifferentSweep: When another sweep lies here.
+        :raises DifferentSweep: When another sweep lies here, or its trials run elsewhere.
         """
-        if self.sweep.exists():
-            self._require_same(sweep)
-        else:
+        if not self.sweep.exists():
             for folder in (self.path / "jobs", self.path / "logs"):
                 folder.mkdir(parents=True, exist_ok=True)
             self._write_limits(sweep.spec.limits)  # first: a sweep has limits
-            write_document(self.sweep, {**sweep.as_dict(), "runs": str(runs)})
+            self._write_sweep(sweep, place)
             sync_folder(self.path.parent)
             return
-        if plain(sweep.spec.limits) != plain(self.read()[0].spec.limits):  # the file was edited
+        before, begun_at = self.read()
+        self._require_same(sweep, before)
+        if place.server != begun_at.server:
+            where = begun_at.server or "this machine"
+            raise DifferentSweep(
+                f"the trials of the sweep {sweep.sweep_id!r} run at {where}",
+                file=str(self.sweep),
+                hint=f"give --server {begun_at.server}" if begun_at.server else "leave --server out",
+            )
+        if sweep.spec.limits != before.spec.limits:  # the file was edited
             self._write_limits(sweep.spec.limits)
+            self._write_sweep(attrs.evolve(sweep, job_dir=before.job_dir), begun_at)
 
-    def _require_same(self, sweep: Sweep) -> None:
-        before, _ = self.read()
+    def _write_sweep(self, sweep: Sweep, place: TrialPlace) -> None:
+        write_document(self.sweep, {**sweep.as_dict(), "runs": str(place.runs), "server": place.server})
+
+    def _require_same(self, sweep: Sweep, before: Sweep) -> None:
         ours, theirs = sweep.as_dict(), before.as_dict()
         keys = [key for key in ours if key not in ("limits", "job_dir") and ours[key] != theirs.get(key)]
         if keys:
@@ -133,8 +152,8 @@ class SweepFolder:
                 hint="give this one another sweep_id, or none; only limits may change",
             )
 
-    def read(self) -> tuple[Sweep, Path]:
-        """The sweep as it was begun, and the folder of its runs.
+    def read(self) -> tuple[Sweep, TrialPlace]:
+        """The sweep as it was begun, and where its trials run.
 
         :raises UnknownSweep: When there is none.
         """
@@ -144,8 +163,8 @@ class SweepFolder:
             raise UnknownSweep(
                 f"there is no sweep in {self.path}", file=str(self.sweep), hint="`hostcore sweep FILE` begins one"
             ) from None
-        runs = Path(document.pop("runs"))
-        return load_sweep(document), runs
+        place = TrialPlace(runs=Path(document.pop("runs")), server=document.pop("server"))
+        return load_sweep(document), place
 
     def read_limits(self) -> LimitsSpec:
         """The limits that hold."""

@@ -9,6 +9,7 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -35,8 +36,6 @@ class SessionStarted:
     """A driver began."""
 
     process: ProcessIdentity
-    #: The service that runs the trials; None for this machine.
-    server: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -116,6 +115,12 @@ class SweepBusy(HostcoreError):
     code = "sweep.busy"
 
 
+class SweepUnwritable(HostcoreError):
+    """The records cannot be written."""
+
+    code = "sweep.unwritable"
+
+
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
     """All records, each with its time in milliseconds since 1970; none if there is no file.
 
@@ -141,6 +146,7 @@ class RecordLog:
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = now_ms) -> None:
+        self._path = path
         self._clock = clock
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
@@ -176,16 +182,32 @@ class RecordLog:
     def append(self, record: Record) -> int:
         """Append a record; it is on the disk after :meth:`sync`. Its time, in milliseconds since 1970.
 
-        :raises OSError: When the disk is full.
+        :raises SweepUnwritable: When the disk is full.
         """
         now = self._clock()
         line = dump({"record": _NAMES[type(record)], "time_ms": now, **attrs.asdict(record)})
-        append_lines(self._descriptor, line)
+        with self._file_errors():
+            append_lines(self._descriptor, line)
         return now
 
     def sync(self) -> None:
-        """Bring what was appended to the disk."""
-        os.fsync(self._descriptor)
+        """Bring what was appended to the disk.
+
+        :raises SweepUnwritable: When the disk refuses.
+        """
+        with self._file_errors():
+            os.fsync(self._descriptor)
+
+    @contextmanager
+    def _file_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SweepUnwritable(
+                f"the records of the sweep cannot be written: {error.strerror or error}",
+                file=str(self._path),
+                hint="make room on its disk; its trials go on, and so does `hostcore sweep` then",
+            ) from error
 
     def close(self) -> None:
         """Let go of it."""

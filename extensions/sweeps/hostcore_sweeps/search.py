@@ -80,6 +80,8 @@ class Search:
         self._study = self._new_study(self._as_of)
         #: The step up to which each trial was decided about.
         self._decided: dict[int, int] = {}
+        #: So many trials, from the first on, are known as a whole, and decided about.
+        self._all_settled = 0
         #: What the pruner remembers of each trial: step and value, by name.
         self._remembered: dict[int, dict[str, tuple[int, Any]]] = {}
         #: What CMA-ES remembers of each trial that it has sampled.
@@ -137,7 +139,13 @@ class Search:
 
     def is_ready(self, trial: Trial, step: int, trials: Sequence[Trial]) -> bool:
         """Whether all is known that the decision about a step is made from."""
-        return all(self._settled(before) >= step for before in trials[: trial.number])
+        return all(self._settled(before) >= step for before in trials[self._all_settled : trial.number])
+
+    def unsettled(self, trials: Sequence[Trial]) -> Sequence[Trial]:
+        """The trials from the first on about which something may still be decided."""
+        while self._all_settled < len(trials) and self._settled(trials[self._all_settled]) == math.inf:
+            self._all_settled += 1
+        return trials[self._all_settled :]
 
     def _settled(self, trial: Trial) -> float:
         """The step up to which everything about a trial is known and decided."""

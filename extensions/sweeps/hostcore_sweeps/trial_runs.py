@@ -91,14 +91,13 @@ class TrialRuns:
     """The runs of a sweep's trials.
 
     :param client: Finds the runs.
-    :param metrics: Those that are read from the event logs.
     """
 
-    def __init__(self, sweep: Sweep, client: RunClient, starts: Starts, *, metrics: frozenset[str]) -> None:
+    def __init__(self, sweep: Sweep, client: RunClient, starts: Starts) -> None:
         self._sweep = sweep
         self._client = client
         self._starts = starts
-        self._metrics = metrics
+        self._metrics = frozenset(one.metric for one in sweep.spec.objectives)
         self._handles: dict[int, RunHandle] = {}
         self._logs: dict[int, RunLog] = {}
         #: The metrics that runs have, whatever they are: for an objective that none of them reports.

@@ -24,6 +24,7 @@ ALLOWED = {
     "hostcore/probe.py": "into the pipe of the process that has asked",
     "hostcore_builtin_plugins/terminal.py": "draws with rich; escapes by itself",
     "hostcore_engines/keeper/keeping.py": "into the log of its engine, read by hostcore logs",
+    "hostcore_sweeps/display.py": "draws with rich; escapes by itself",
     "hostcore_engines/ray/driver.py": "into the log of its engine, read by hostcore logs",
 }
 

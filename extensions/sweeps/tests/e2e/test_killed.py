@@ -1,4 +1,4 @@
-"""A sweep whose driver and trials are killed again and again comes to the same trials, and the same best, as one in peace."""
+"""A sweep whose driver and trials are killed again and again has the trials, and the best, of one in peace."""
 
 import os
 import random

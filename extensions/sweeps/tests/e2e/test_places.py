@@ -1,0 +1,126 @@
+"""The same sweep wherever its trials run: on this machine, at a service, on a real Slurm, on a real Ray."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from checkout import ROOT
+from command_line import COMMAND
+from fork_server import popen
+
+SWEEP = {
+    "pruner": {"use": "asha", "min_steps": 4},
+    "limits": {"trials": 3, "parallel": 2},
+}
+
+
+def cluster_of(engine: str) -> ModuleType:
+    """The module that starts a cluster for the tests of the launchers."""
+    file = ROOT / "extensions" / "engines" / "tests" / engine / "cluster.py"
+    spec = importlib.util.spec_from_file_location(f"{engine}_cluster_of_the_sweeps", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def here(make_place: Any, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Any, ...]]:
+    """What becomes of the trials on this machine."""
+    place = make_place.make(tmp_path_factory.mktemp("here") / "place")
+    place.job(hyperparams={"seconds": 0.05})
+    place.sweep(**SWEEP)
+    said = place.hostcore("sweep", "sweep.json")
+    assert said.code == 0, said.err
+    trials: list[tuple[Any, ...]] = place.trials()
+    return trials
+
+
+@pytest.fixture
+def service(place: Any, tmp_path: Path, site: Any) -> Iterator[str]:
+    """The URL of a service that has the trainer installed."""
+    source = (place.path / "quadratic.py").read_text()
+    trainers = {"hostcore.trainers": {"quadratic": "quadratic:Trainer"}}
+    site.install("quadratic-trainer", modules={"quadratic.py": source}, entry_points=trainers)
+    folder = tmp_path / "service"
+    folder.mkdir()
+    environment = {name: value for name, value in site.environment.items() if not name.startswith("HOSTCORE_")}
+    process = popen(
+        [COMMAND, "serve", "--port", "0", "--insecure-no-auth"],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=(folder / "serve.log").open("wb"),
+        text=True,
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert first, (folder / "serve.log").read_text()
+    yield first.split()[-1]
+    process.terminate()
+    process.wait(60)
+
+
+def test_trials_at_a_service_are_its_jobs(here: list[tuple[Any, ...]], place: Any, service: str) -> None:
+    place.job(trainer="quadratic", hyperparams={"seconds": 0.05})
+    place.sweep(**SWEEP)
+    said = place.hostcore("sweep", "sweep.json", "--server", service)
+    assert said.code == 0, said.err
+    assert place.trials() == here
+    assert not (place.path / "runs").exists()
+    listed = place.hostcore("list", "--server", service, "--json").json["runs"]
+    assert {run["run_id"] for run in listed} == {trial[1] for trial in here}
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Any]:
+    """A Slurm of two nodes."""
+    module = cluster_of("slurm")
+    if module.MISSING:
+        pytest.skip(module.MISSING)
+    with module.cluster() as one, pytest.MonkeyPatch.context() as patch:
+        for name in ("SLURM_CONF", "PATH"):
+            patch.setenv(name, one.environment[name])
+        yield one
+
+
+@pytest.mark.usefixtures("slurm")
+def test_trials_on_slurm_come_to_the_same(here: list[tuple[Any, ...]], place: Any) -> None:
+    place.job(hyperparams={"seconds": 0.05}, launcher="slurm")
+    place.sweep(**SWEEP)
+    said = place.hostcore("sweep", "sweep.json")
+    assert said.code == 0, said.err
+    assert place.trials() == here
+    for run_id in place.run_ids():
+        launch = json.loads((place.path / "runs" / run_id / "config" / "launch.json").read_text())
+        assert launch["handle"]["launcher"].endswith("slurm")
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """A Ray of one node."""
+    module = cluster_of("ray")
+    if module.MISSING:
+        pytest.skip(module.MISSING)
+    with module.cluster() as one:
+        yield one
+
+
+def test_trials_on_ray_come_to_the_same(
+    here: list[tuple[Any, ...]], place: Any, ray: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLUSTER_TOKEN", ray.token)
+    launcher = {"use": "ray", "address": ray.address, "token": {"$secret": "env:CLUSTER_TOKEN"}}
+    place.job(hyperparams={"seconds": 0.05}, launcher=launcher)
+    place.sweep(**SWEEP)
+    said = place.hostcore("sweep", "sweep.json")
+    assert said.code == 0, said.err
+    assert place.trials() == here
