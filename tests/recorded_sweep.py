@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from hostcore.runs.lease import ProcessIdentity
-from hostcore_sweeps.folder import SweepFolder
+from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import (
     PruneDecided,
     RecordLog,
@@ -58,7 +58,7 @@ def record(folder: Path, pasts: Sequence[Past], *, ends: bool = True, **keys: An
     """
     sweep = load_sweep({**SWEEP, **keys}, folder=folder)
     made = SweepFolder(folder / sweep.sweep_id)
-    made.make(sweep, folder / "runs")
+    made.make(sweep, TrialPlace(runs=folder / "runs"))
     now = iter(range(BEGUN_MS, BEGUN_MS + 10**9, 1000))
     log = RecordLog(made.records, clock=lambda: next(now))
     log.append(SessionStarted(process=ProcessIdentity.current()))

@@ -5,7 +5,7 @@ cannot be used is left out, and the log says why.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -36,10 +36,10 @@ class ServiceSection(Protocol):
     title: str
     #: Its routes. The service puts them below ``/v1/<name>``, and asks for the token first.
     router: APIRouter
-    #: The files of its page. ``page.js`` exports ``pageOf(parts)``: the page for ``#/<name>/<part>/…`` with a title, a
-    #: heading, a node, ``open(query)`` and ``close()``, or null. It may import the modules of the service's page:
-    #: ``../dom.js``.
-    assets: Traversable
+    #: The files of its page: scripts, style sheets. ``page.js`` exports ``pageOf(parts)``: the page for
+    #: ``#/<name>/<part>/…`` with a title, a heading, a node, ``open(query)`` and ``close()``, or null. It may import
+    #: the modules of the service's page: ``../dom.js``.
+    assets: Sequence[Traversable]
 
     def __init__(self, *, runs: Path, without_places: Callable[[Any], Any]) -> None:
         """Made once, when the service starts.

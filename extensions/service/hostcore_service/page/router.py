@@ -105,7 +105,7 @@ def router_of_sections(sections: Sections) -> APIRouter:
     """``/assets/sections.json``: which sections there are; ``/assets/<section>/<file>``: the files of their pages."""
     listed = [{"name": name, "title": section.title} for name, section in sections.by_name.items()]
     index_of_sections = _static(orjson.dumps(listed), "application/json")
-    pages = {name: _read(section.assets.iterdir()) for name, section in sections.by_name.items()}
+    pages = {name: _read(section.assets) for name, section in sections.by_name.items()}
     router = APIRouter(include_in_schema=False)
 
     @router.api_route("/assets/sections.json", methods=["GET", "HEAD"])

@@ -123,7 +123,9 @@ class Looks:
             (row for row in status.trials if row.state == "complete"),
             key=lambda row: (row.objective[first.metric] or 0.0) * (1 if first.mode == "min" else -1),
         )
-        return cls(status, {row.number: rank * _COLOURS // len(order) for rank, row in enumerate(order)})
+        return cls(
+            status, {row.number: rank * (_COLOURS - 1) // max(1, len(order) - 1) for rank, row in enumerate(order)}
+        )
 
     def of_trial(self, row: TrialRow) -> str:
         """The classes of a trial."""

@@ -67,10 +67,11 @@ class SweepFigures:
         )
 
 
-def write_page(status: SweepStatus, *, now: int) -> str:
+def write_page(status: SweepStatus, *, now: int, tells_places: bool = True) -> str:
     """The report of a sweep: an HTML document that needs no other file and no network.
 
     :param now: When it is written, in milliseconds since 1970.
+    :param tells_places: Whether it has the sweep's folder, and what to type; not for readers at another machine.
     """
     return render(
         "sweep.html",
@@ -80,12 +81,13 @@ def write_page(status: SweepStatus, *, now: int) -> str:
         counts=counts_in_words(status),
         best=[status.trials[number] for number in status.best],
         names=short_names(list(status.sweep.space)),
-        commands=_commands(status),
+        tells_places=tells_places,
+        commands=_commands(status) if tells_places else {},
         value_in_words=in_words,
         objective_in_words=objective_in_words,
         sections=[one for one in _sections(status) if one.content],
         now=now,
-        style=assets("hostcore.report", "page.css", "plots.css") + assets(_HERE, "sweep.css"),
+        style=assets("hostcore.report", "page.css", "plots.css") + assets(_HERE, "sweep.css", "pictures.css"),
         script=assets(_HERE, "sweep.js"),
     )
 

@@ -53,9 +53,9 @@ def test_the_history_falls_with_the_best_so_far_and_marks_what_is_no_value(statu
     drawn = history(status, Looks.of(status))
     assert drawn is not None
     assert looks_of(drawn) == {
-        0: "dot complete q6",
+        0: "dot complete q8",
         1: "dot complete q0 best",
-        2: "dot complete q3",
+        2: "dot complete q4",
         3: "dot pruned",
         4: "cross failed",
     }
