@@ -58,22 +58,25 @@ def render(
     :param package: Whose ``templates`` are used, before those of the report of a run.
     :param shown: What else the templates name.
     """
-    page = (
-        _templates(package)
-        .get_template(template)
-        .render(
-            **shown,
-            sections=sections,
-            now=now,
-            zone=time.strftime("%z", time.localtime(now / 1000)),
-            version=__version__,
-            generator=GENERATOR,
-            style=style,
-            script=script,
-            # Nothing is ever loaded, and nothing that a run has brought along is ever executed.
-            policy=f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
-        )
+    return render_part(
+        template,
+        package=package,
+        **shown,
+        sections=sections,
+        now=now,
+        zone=time.strftime("%z", time.localtime(now / 1000)),
+        version=__version__,
+        generator=GENERATOR,
+        style=style,
+        script=script,
+        # Nothing is ever loaded, and nothing that a run has brought along is ever executed.
+        policy=f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
     )
+
+
+def render_part(template: str, *, package: str, **shown: Any) -> str:
+    """HTML that is no document of its own, such as what a notebook shows of an object."""
+    page = _templates(package).get_template(template).render(**shown)
     return _UNPRINTABLE.sub(_printable, page.encode(errors="replace").decode())
 
 

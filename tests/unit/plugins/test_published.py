@@ -7,15 +7,25 @@ import pytest
 from hostcore.plugins.discover import discover
 from hostcore.plugins.published import EXTRAS, current_distribution, how_to_install, recorded_distribution
 from hostcore.plugins.resolve import resolve
-from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, KINDS, RUN_CLIENTS_GROUP
+from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, FUNCTIONS_GROUP, KINDS, RUN_CLIENTS_GROUP
 
 
 def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups = {kind.group: kind.name for kind in KINDS.values()}
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
+    groups |= {FUNCTIONS_GROUP: "function"}
     registered = {
         (groups[entry.group], entry.name)
-        for name in ("conformance", "engines", "environments", "lightning", "service", "trackers", "transformers")
+        for name in (
+            "conformance",
+            "engines",
+            "environments",
+            "lightning",
+            "service",
+            "sweeps",
+            "trackers",
+            "transformers",
+        )
         for entry in importlib.metadata.distribution(f"hostcore-{name}").entry_points
         if entry.group in groups
     }

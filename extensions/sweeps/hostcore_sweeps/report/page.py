@@ -10,18 +10,20 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from hostcore.report.document import Section, assets, render
+from hostcore.report.document import Section, assets, render, render_part
 from hostcore.report.wording import NOTHING, figure
 from hostcore_sweeps.display import short_names
 from hostcore_sweeps.report.axes import in_words
 from hostcore_sweeps.report.figures import Figure, Looks, curves, history, parallel, trade_offs
 from hostcore_sweeps.report.importance import Importance, importance
 from hostcore_sweeps.spec import plain
-from hostcore_sweeps.status import SweepStatus, TrialRow
+from hostcore_sweeps.status import SweepStatus, TrialRow, ranked
 
 _HERE: Final = "hostcore_sweeps.report"
 #: Rows of the table: the best, and the newest.
 _MOST_ROWS: Final = 2_000
+#: Rows in a notebook.
+_MOST_IN_PART: Final = 10
 _STATES: Final = ("running", "paused", "complete", "pruned", "failed")
 
 
@@ -56,11 +58,9 @@ class SweepFigures:
     def of(cls, status: SweepStatus) -> "SweepFigures":
         """Draw them. Those that would be empty are left out."""
         looks = Looks.of(status)
-        several = len(status.objectives) > 1
         lines = parallel(status, looks)
-        told = None if several else history(status, looks)
         return cls(
-            history=trade_offs(status, looks) if several else [told] if told else [],
+            history=_history(status, looks),
             curves=curves(status, looks),
             parallel=[lines] if lines else [],
             importances=[importance(status, one) for one in status.objectives] if status.trials else [],
@@ -90,6 +90,32 @@ def write_page(status: SweepStatus, *, now: int, tells_places: bool = True) -> s
         style=assets("hostcore.report", "page.css", "plots.css") + assets(_HERE, "sweep.css", "pictures.css"),
         script=assets(_HERE, "sweep.js"),
     )
+
+
+def write_part(status: SweepStatus) -> str:
+    """A sweep as a notebook shows it: the best trials, and the history of the objective."""
+    rows = ranked(status)[:_MOST_IN_PART]
+    metrics = [one.metric for one in status.objectives]
+    return render_part(
+        "part.html",
+        package=_HERE,
+        status=status,
+        rows=rows,
+        left_out=len(status.trials) - len(rows),
+        counts=counts_in_words(status),
+        columns=[*metrics, *short_names(list(status.sweep.space)).values()],
+        history=_history(status, Looks.of(status)),
+        value_in_words=in_words,
+        style=assets(_HERE, "part.css") + f".hostcore-sweep {{ {assets(_HERE, 'pictures.css')} }}",
+    )
+
+
+def _history(status: SweepStatus, looks: Looks) -> list[Figure]:
+    """The objective by trial; of several objectives, each pair of them."""
+    if len(status.objectives) > 1:
+        return trade_offs(status, looks)
+    drawn = history(status, looks)
+    return [drawn] if drawn else []
 
 
 def _sections(status: SweepStatus) -> Iterator[Section]:
