@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hostcore_sweeps.status import SweepStatus
 
 _SAMPLED = 5
+#: How the names of sweep files end: of one that is missing, this is told, and of a missing sweep that.
+_FILES = (".json", ".yaml", ".yml")
 
 
 class _SweepGroup(click.Group):
@@ -76,7 +78,7 @@ def run_command(
 
     place = TrialPlace(runs=runs, server=server)
     file = Path(job)
-    if file.is_dir() or not (file.exists() or file.suffix):
+    if file.is_dir() or (not file.exists() and file.suffix.lower() not in _FILES):
         folder = find_sweep(job)
         sweep, place = folder.read()
     else:
@@ -104,10 +106,10 @@ def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
 
     search, trials = Search(sweep, parallel=_SAMPLED), list[Trial]()
     for number in range(min(_SAMPLED, sweep.most_trials)):
-        values = search.sample(number, trials)
-        if values is None:
+        trial = search.sample(number, trials) if search.seen_by(number) == 0 else None
+        if trial is None:
             break
-        trials.append(Trial(number=number, values=values))
+        trials.append(trial)
     jobs = [sweep.job_of(trial.number, trial.values) for trial in trials]
     for job in jobs:
         load_job(job, job_dir=sweep.job_dir)

@@ -227,13 +227,19 @@ class Driver:
         if time.monotonic() < self._not_before.get(trial.number, 0.0):
             return
         try:
-            write_job(self._folder, self._sweep, trial.number, trial.values)
+            write_job(self._folder, self._sweep, trial, begins_from=self._begins_from(trial))
         except HostcoreError as error:  # these values make no job
             self._fail(trial, "; ".join(one.message for one in all_errors(error)))
             return
         self._record(TrialStarted(number=trial.number), durably=True)
         self._running.add(trial.number)
         self._runs.start(trial.number)
+
+    def _begins_from(self, trial: Trial) -> str | None:
+        """The checkpoint that the run of a trial begins from; None if it goes on, or begins at step 0."""
+        if trial.parent is None or self._runs.state(trial.number) != "absent":
+            return None
+        return self._runs.last_checkpoint(trial.parent)
 
     def _close(self) -> None:
         """Record the ends of trials about which nothing is left to decide."""
@@ -289,16 +295,17 @@ class Driver:
         """Sample and start trials, as many as may run now."""
         while len(self._running) < self._limits.parallel and self._may_sample():
             number = len(self._trials)
-            values = self._search.sample(number, self._trials)
-            if values is None:
+            trial = self._search.sample(number, self._trials)
+            if trial is None:
                 self._is_exhausted = True
                 return
             if self._runs.state(number) != "absent":  # nothing was started yet
                 run_id = self._sweep.run_id(number)
                 self._obstacle = f"there is a run {run_id} already, which is not of this sweep; give it a sweep_id"
                 return
-            trial = Trial(number=number, values=values)
-            self._record(TrialSampled(number=number, run_id=self._sweep.run_id(number), values=values), durably=True)
+            run_id = self._sweep.run_id(number)
+            sampled = TrialSampled(number=number, run_id=run_id, values=trial.values, parent=trial.parent)
+            self._record(sampled, durably=True)
             self._trials.append(trial)
             self._go_on(trial, may_start=True)
 
@@ -386,6 +393,7 @@ def _trial(row: TrialRow) -> Trial:
     return Trial(
         number=row.number,
         values=row.values,
+        parent=row.parent,
         reports={report.step: report.values for report in row.reports},
         pruned_at=row.pruned_at,
         is_silent=row.is_over,

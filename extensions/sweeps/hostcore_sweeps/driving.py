@@ -72,5 +72,5 @@ def _runs_of(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> TrialRuns:
     """The runs of a sweep's trials, where they are."""
     if place.server:
         service = service_client(place.server)
-        return TrialRuns(sweep, service, ServiceStarts(folder, sweep, service))
-    return TrialRuns(sweep, FolderRuns(place.runs), LocalStarts(folder, sweep, place.runs))
+        return TrialRuns(sweep, service, ServiceStarts(folder, sweep, service), runs=None)
+    return TrialRuns(sweep, FolderRuns(place.runs), LocalStarts(folder, sweep, place.runs), runs=place.runs)

@@ -54,6 +54,8 @@ class TrialSampled:
     number: int
     run_id: str
     values: Mapping[str, Any]
+    #: The trial whose last checkpoint its run begins from; None: it begins at step 0.
+    parent: int | None = None
 
 
 @attrs.frozen(kw_only=True)

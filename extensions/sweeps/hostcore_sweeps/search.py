@@ -12,6 +12,7 @@ something happened plays no part in it, so a sweep that was killed and one that 
 
 import hashlib
 import math
+import random
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
@@ -25,6 +26,7 @@ from optuna.storages import InMemoryStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from hostcore_sweeps.population import descent, explored
 from hostcore_sweeps.records import TrialEnded
 from hostcore_sweeps.space import Parameter, Values, grid_at, suggest, to_distributions, to_params
 from hostcore_sweeps.spec import PrunerSpec, SamplerSpec, Sweep
@@ -40,6 +42,8 @@ class Trial:
 
     number: int
     values: Values
+    #: The trial whose last checkpoint its run begins from; None: it begins at step 0.
+    parent: int | None = None
     #: By step and metric, in the order of steps.
     reports: dict[int, Mapping[str, float | None]] = attrs.field(factory=dict)
     #: The step at which it is to end early; what came after does not count.
@@ -94,20 +98,39 @@ class Search:
 
     def seen_by(self, number: int) -> int:
         """How many trials have to have ended, from the first on, before the trial is sampled."""
+        population = self._sweep.spec.sampler.population
+        if population:
+            return number // population * population
         return max(0, number - self._parallel + 1) if self.looks_back else 0
 
-    def sample(self, number: int, trials: Sequence[Trial]) -> Values | None:
-        """The values of a trial; None when there are no more.
+    def sample(self, number: int, trials: Sequence[Trial]) -> Trial | None:
+        """The next trial, with its values; None when there are no more.
 
         :param trials: All with smaller numbers.
         """
         spec = self._sweep.spec
         if spec.sampler.use == "grid":
-            return grid_at(self._space, number)
+            values = grid_at(self._space, number)
+            return None if values is None else Trial(number=number, values=values)
         if spec.sampler.use == "cmaes":  # its state goes from trial to trial, and is not kept on the disk
             for before in range(len(self._sampled), number):
                 self._ask(before, trials)
-        return self._ask(number, trials)
+        fresh = Trial(number=number, values=self._ask(number, trials))
+        population = spec.sampler.population
+        return self._descended(fresh, population, trials) if population and number >= population else fresh
+
+    def _descended(self, fresh: Trial, population: int, trials: Sequence[Trial]) -> Trial | None:
+        """A trial that begins from a checkpoint of one of the generation before."""
+        end = self.seen_by(fresh.number)
+        before = [trial.ended for trial in trials[end - population : end] if trial.ended is not None]
+        rng = random.Random(_seed(self._sweep.spec.seed, fresh.number))  # noqa: S311 - no secret
+        found = descent(fresh.number, population, before, self._objectives[0], rng)
+        if found is None:
+            return None
+        values = trials[found.parent].values
+        if found.is_copy:
+            values = explored(self._space, values, fresh.values, rng)
+        return Trial(number=fresh.number, values=values, parent=found.parent)
 
     def _ask(self, number: int, trials: Sequence[Trial]) -> Values:
         sampler = _sampler(self._sweep.spec.sampler, _seed(self._sweep.spec.seed, number))

@@ -109,6 +109,19 @@ class Parameter:
         values = [low + index * step for index in range(self.count or 0)]
         return [int(value) for value in values] if "integer" in self.kind else values
 
+    @property
+    def first(self) -> Any:
+        """One value that it may have."""
+        return self.choice[0] if self.choice is not None else self.nearest(self.range[0])
+
+    def nearest(self, number: float) -> float:
+        """The value that it may have and that is next to a number; only of numbers."""
+        low, high = self.range
+        number = min(max(number, low), high)
+        if self.step is not None:
+            number = min(low + round((number - low) / self.step) * self.step, high)
+        return round(number) if "integer" in self.kind else number
+
     def distribution(self) -> "BaseDistribution":
         """The parameter as Optuna calls it."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution

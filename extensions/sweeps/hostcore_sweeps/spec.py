@@ -47,13 +47,19 @@ class ObjectiveSpec:
 class SamplerSpec:
     """How the values of the next trial are chosen."""
 
-    use: Literal["tpe", "random", "grid", "cmaes"] = attrs.field(
+    use: Literal["tpe", "random", "grid", "cmaes", "pbt"] = attrs.field(
         default="tpe",
-        metadata={"help": "The sampler; all but `grid` are Optuna's.", "shorthand": True},
+        metadata={"help": "The sampler; all but `grid` and `pbt` are Optuna's.", "shorthand": True},
     )
     startup_trials: Annotated[int, Ge(0)] | None = attrs.field(
         default=None,
         metadata={"help": "Trials of `tpe` and `cmaes` that are random.", "default": "10 of `tpe`, 1 of `cmaes`"},
+    )
+    population: Annotated[int, Ge(2)] | None = attrs.field(
+        default=None, metadata={"help": "Of `pbt`, which needs it: trials of a generation."}
+    )
+    interval_steps: Count | None = attrs.field(
+        default=None, metadata={"help": "Of `pbt`, which needs it: the steps of a trial, from a checkpoint of another."}
     )
 
 
@@ -114,7 +120,14 @@ class LimitsSpec:
     )
 
 
-#: The keys of pruners, and what those must have.
+#: The keys of samplers and of pruners, and what those must have.
+_SAMPLER_KEYS: Mapping[str, tuple[set[str], set[str]]] = {
+    "tpe": ({"startup_trials"}, set()),
+    "cmaes": ({"startup_trials"}, set()),
+    "random": (set(), set()),
+    "grid": (set(), set()),
+    "pbt": ({"population", "interval_steps"}, {"population", "interval_steps"}),
+}
 _PRUNER_KEYS: Mapping[str, tuple[set[str], set[str]]] = {
     "none": (set(), set()),
     "median": ({"startup_trials", "warmup_steps", "interval_steps"}, set()),
@@ -187,7 +200,12 @@ class Sweep:
         :raises HostcoreError: When the job has no such place.
         """
         labels = {**self.job.get("labels", {}), "sweep": self.sweep_id, "trial": str(number)}
-        return {**self.with_values(values), "run_id": self.run_id(number), "labels": labels}
+        document = {**self.with_values(values), "run_id": self.run_id(number), "labels": labels}
+        sampler = self.spec.sampler
+        if sampler.population and sampler.interval_steps:
+            document.pop("epochs", None)
+            document["max_steps"] = (number // sampler.population + 1) * sampler.interval_steps
+        return document
 
     def with_values(self, values: Values) -> dict[str, Any]:
         """The job with values at their places.
@@ -267,7 +285,7 @@ def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
     whole = attrs.evolve(spec, sweep_id=sweep_id, job=job)  # what its folder keeps
     made = Sweep(spec=whole, sweep_id=sweep_id, job=job, job_dir=job_dir, space=space)
     try:
-        example = {pointer: _an_example(parameter) for pointer, parameter in space.items() if not parameter.when}
+        example = {pointer: parameter.first for pointer, parameter in space.items() if not parameter.when}
         load_job(made.job_of(0, example), job_dir=job_dir)
     except HostcoreError as error:
         _blame(error, file, "" if file else "/job")
@@ -286,13 +304,6 @@ def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:
             single.pointer = f"{prefix}{single.pointer or ''}"
 
 
-def _an_example(parameter: Parameter) -> Any:
-    if parameter.choice is not None:
-        return parameter.choice[0]
-    low = parameter.range[0]
-    return int(low) if "integer" in parameter.kind else low
-
-
 def _generated_id(spec: SweepSpec, job: Mapping[str, Any]) -> str:
     """An id that another sweep does not have, and the same one has again: it goes on then."""
     kept = {key: value for key, value in plain(spec).items() if key not in ("sweep_id", "limits", "job")}
@@ -306,8 +317,8 @@ def _check_rules(spec: SweepSpec, problems: Problems) -> None:
     several = len(spec.objectives) > 1
     if several and spec.pruner.use != "none":
         problems.add(_wrong("a sweep with several objectives has no pruner", hint='leave "pruner" out'), "pruner")
-    if several and spec.sampler.use == "cmaes":
-        problems.add(_wrong("cmaes takes one objective", hint='take "tpe" for several'), "sampler")
+    if several and spec.sampler.use in ("cmaes", "pbt"):
+        problems.add(_wrong(f"{spec.sampler.use} takes one objective", hint='take "tpe" for several'), "sampler")
     metrics = [objective.metric for objective in spec.objectives]
     if len(set(metrics)) < len(metrics):
         problems.add(_wrong("two objectives have the same metric"), "objective")
@@ -318,21 +329,28 @@ def _check_rules(spec: SweepSpec, problems: Problems) -> None:
                 problems.extend([_wrong(message, f"/space/{escaped(pointer)}", "give a step, or a choice")])
     elif spec.limits.trials is None:
         problems.add(_wrong("trials is missing: how many are tried", "/trials", '"limits": {"trials": 50}'), "limits")
-    if spec.sampler.startup_trials is not None and spec.sampler.use not in ("tpe", "cmaes"):
-        problems.add(_wrong(f"{spec.sampler.use} has no startup_trials", "/startup_trials"), "sampler")
-    _check_pruner(spec.pruner, problems)
-
-
-def _check_pruner(pruner: PrunerSpec, problems: Problems) -> None:
-    allowed, needed = _PRUNER_KEYS[pruner.use]
-    keys = set(plain(pruner)) - {"use"}
-    for key in sorted(keys - allowed):
-        hint = f"its keys are {', '.join(sorted(allowed))}" if allowed else None
-        problems.add(_wrong(f"{pruner.use} has no {key}", f"/{key}", hint), "pruner")
-    for key in sorted(needed - keys):
-        problems.add(_wrong(f"{key} is missing: {pruner.use} needs it", f"/{key}"), "pruner")
+    if spec.sampler.use == "pbt" and spec.pruner.use != "none":
+        problems.add(_wrong("pbt has no pruner: bad trials copy good ones", hint='leave "pruner" out'), "pruner")
+    if spec.sampler.use == "pbt" and "/max_steps" in spec.space:
+        problems.extend([_wrong("pbt sets max_steps itself", "/space/~1max_steps")])
+    _check_keys(spec.sampler, "sampler", _SAMPLER_KEYS[spec.sampler.use], problems)
+    pruner = spec.pruner
+    _check_keys(pruner, "pruner", _PRUNER_KEYS[pruner.use], problems)
     if pruner.min_steps and pruner.max_steps and pruner.max_steps < pruner.min_steps:
         problems.add(_wrong("max_steps is below min_steps", "/max_steps"), "pruner")
+
+
+def _check_keys(
+    chosen: SamplerSpec | PrunerSpec, key: str, of_it: tuple[set[str], set[str]], problems: Problems
+) -> None:
+    """See that a sampler or a pruner is given its own keys, and those that it needs."""
+    allowed, needed = of_it
+    given = set(plain(chosen)) - {"use"}
+    for name in sorted(given - allowed):
+        hint = f"its keys are {', '.join(sorted(allowed))}" if allowed else None
+        problems.add(_wrong(f"{chosen.use} has no {name}", f"/{name}", hint), key)
+    for name in sorted(needed - given):
+        problems.add(_wrong(f"{name} is missing: {chosen.use} needs it", f"/{name}"), key)
 
 
 def _wrong(message: str, pointer: str = "", hint: str | None = None) -> HostcoreError:

@@ -52,6 +52,8 @@ class TrialRow:
     state: RowState
     #: What was sampled, by JSON pointer.
     values: Values
+    #: The trial whose last checkpoint its run begins from, in population based training.
+    parent: int | None = None
     #: By metric: of a trial that has ended, what counts; of one that runs, what was reported last.
     objective: Mapping[str, float | None] = attrs.field(factory=dict)
     #: Finished steps, as of its last report.
@@ -155,7 +157,12 @@ class SweepTable:
             self._ended = record
         elif isinstance(record, TrialSampled):
             self._trials[record.number] = TrialRow(
-                number=record.number, run_id=record.run_id, state="paused", values=record.values, sampled_ms=time_ms
+                number=record.number,
+                run_id=record.run_id,
+                state="paused",
+                values=record.values,
+                parent=record.parent,
+                sampled_ms=time_ms,
             )
         else:
             self._take_of_trial(time_ms, record)

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, Protocol
 import attrs
 import orjson
 
+from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.run_client import RunClient, RunHandle, RunLog, RunView, ServiceClient
 from hostcore.events.codec import CorruptLog, decode_event
@@ -24,13 +25,14 @@ from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.secrets import with_absolute_files
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import write_document
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Metrics, Test, Validation
 from hostcore_sweeps.folder import SweepFolder
-from hostcore_sweeps.space import Values
+from hostcore_sweeps.search import Trial
 from hostcore_sweeps.spec import Sweep
 
 #: ``over``: the run has ended, or is lost. ``absent``: there is none, and nothing is about to make it.
@@ -91,9 +93,11 @@ class TrialRuns:
     """The runs of a sweep's trials.
 
     :param client: Finds the runs.
+    :param runs: The folder of all runs; None for those of a service.
     """
 
-    def __init__(self, sweep: Sweep, client: RunClient, starts: Starts) -> None:
+    def __init__(self, sweep: Sweep, client: RunClient, starts: Starts, *, runs: Path | None) -> None:
+        self._runs = runs
         self._sweep = sweep
         self._client = client
         self._starts = starts
@@ -167,6 +171,19 @@ class TrialRuns:
             with suppress(RunConflict):  # it is just being launched
                 handle.cancel(reason=reason, force=force, wait=False, watch=lambda _: None)
 
+    def last_checkpoint(self, number: int) -> str:
+        """The commit record of the newest checkpoint of a run that has ended.
+
+        :raises HostcoreError: ``sweep.checkpoint`` when there is none that is seen here.
+        """
+        handle = self._handle(number)
+        kept = handle.view().checkpoints if handle is not None else ()
+        if self._runs is None or handle is None or not kept:
+            hint = "population based training needs the run directories: on this machine, or a disk that all see"
+            raise HostcoreError(f"trial {number} has no checkpoint to begin from", code="sweep.checkpoint", hint=hint)
+        newest = max(kept, key=lambda one: step_of_folder(one.name) or 0)
+        return str(RunDirectory(self._runs / handle.run_id).checkpoints / f"{newest.name}.json")
+
     def _handle(self, number: int) -> RunHandle | None:
         if number not in self._handles:
             run_id = self._sweep.run_id(number)
@@ -186,15 +203,18 @@ def _reason(view: RunView) -> str:
     return view.reason or view.lost or view.summary.status
 
 
-def write_job(folder: SweepFolder, sweep: Sweep, number: int, values: Values) -> None:
+def write_job(folder: SweepFolder, sweep: Sweep, trial: Trial, *, begins_from: str | None = None) -> None:
     """Write the job of a trial, with absolute paths.
 
+    :param begins_from: A checkpoint of another run.
     :raises HostcoreError: When it is no job: everything that is wrong with it.
     """
-    document = sweep.job_of(number, values)
+    document = sweep.job_of(trial.number, trial.values)
+    if begins_from is not None:
+        document["resume_from_checkpoint"] = begins_from
     load_job(document, job_dir=sweep.job_dir)
     document = dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
-    write_document(folder.job(number), document)
+    write_document(folder.job(trial.number), document)
 
 
 class LocalStarts(Starts):

@@ -13,6 +13,7 @@ from hostcore_sweeps.spec import Sweep, load_sweep
 STEPS = 30
 ASHA = {"pruner": {"use": "asha", "min_steps": 3}}
 HYPERBAND = {"pruner": {"use": "hyperband", "min_steps": 2, "max_steps": STEPS}}
+PBT = {"sampler": {"use": "pbt", "population": 4, "interval_steps": 5}}
 SEARCHES = [
     {},
     {"sampler": "random"},
@@ -21,6 +22,7 @@ SEARCHES = [
     HYPERBAND,
     {"pruner": "median"},
     {"sampler": "random", **ASHA},
+    PBT,
 ]
 
 
@@ -57,15 +59,15 @@ class Simulation:
             self._sample()
             self._report()
             self._settle()
-        return [(trial.values, trial.ended) for trial in self._trials if trial.ended]
+        return [((trial.values, trial.parent), trial.ended) for trial in self._trials if trial.ended]
 
     def _sample(self) -> None:
         number = len(self._trials)
         seen = self._trials[: self._search.seen_by(number)]
         if number < self._sweep.most_trials and all(trial.ended for trial in seen) and self._random.random() < 0.5:
-            values = self._search.sample(number, self._trials)
-            assert values is not None
-            self._trials.append(Trial(number=number, values=values))
+            trial = self._search.sample(number, self._trials)
+            assert trial is not None
+            self._trials.append(trial)
 
     def _report(self) -> None:
         if alive := [trial for trial in self._trials if not trial.is_silent]:
@@ -112,7 +114,9 @@ def test_pruners_end_some_trials_and_spare_the_best(keys: dict[str, Any]) -> Non
 
 def test_another_seed_tries_other_values() -> None:
     first, second = (Search(sweep_of(seed=seed), parallel=1).sample(0, []) for seed in (0, 1))
-    assert first != second
+    assert first is not None
+    assert second is not None
+    assert first.values != second.values
 
 
 def test_a_better_sampler_finds_what_the_random_one_does_not() -> None:
@@ -128,3 +132,18 @@ def test_a_better_sampler_finds_what_the_random_one_does_not() -> None:
 def test_what_comes_after_the_step_of_a_decision_does_not_count() -> None:
     trial = Trial(number=0, values={}, reports={1: {"val/loss": 1.0}, 5: {"val/loss": 0.1}}, pruned_at=1)
     assert list(trial.counted()) == [1]
+
+
+def test_a_population_goes_on_and_its_worst_members_copy_its_best() -> None:
+    found = Simulation(sweep_of(**PBT), order=1).run()
+    parents = [parent for (_, parent), _ in found]
+    assert parents[:4] == [None] * 4
+    for first in range(4, 20, 4):
+        before = found[first - 4 : first]
+        losses = [ended.values["val/loss"] for _, ended in before]
+        best, worst = first - 4 + losses.index(min(losses)), first - 4 + losses.index(max(losses))
+        for member in range(4):
+            own = first - 4 + member
+            assert parents[first + member] == (best if own == worst else own)
+            values, theirs = found[first + member][0][0], found[parents[first + member]][0][0]
+            assert (values == theirs) == (own != worst), "explored without a copy, or copied without exploring"
