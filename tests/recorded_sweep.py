@@ -43,6 +43,7 @@ class Past:
     """How a trial went."""
 
     values: Mapping[str, Any]
+    parent: int | None = None
     state: TrialState | None = "complete"
     #: By step: the metrics.
     reports: Mapping[int, Mapping[str, float | None]] = attrs.field(factory=dict)
@@ -63,7 +64,7 @@ def record(folder: Path, pasts: Sequence[Past], *, ends: bool = True, **keys: An
     log = RecordLog(made.records, clock=lambda: next(now))
     log.append(SessionStarted(process=ProcessIdentity.current()))
     for number, past in enumerate(pasts):
-        log.append(TrialSampled(number=number, run_id=sweep.run_id(number), values=past.values))
+        log.append(TrialSampled(number=number, run_id=sweep.run_id(number), values=past.values, parent=past.parent))
         log.append(TrialStarted(number=number))
         for step, values in past.reports.items():
             log.append(TrialReported(number=number, step=step, values=values))

@@ -35,6 +35,13 @@ class SweepResult:
         """The job of the best trial as a job of its own, for :func:`hostcore.run`; None while none is complete."""
         return job_of_trial(self.status) if self.status.best else None
 
+    @property
+    def importance(self) -> Mapping[str, float]:
+        """How much each parameter matters for the (first) objective, by JSON pointer; empty while that is not known."""
+        from hostcore_sweeps.report.importance import importance
+
+        return importance(self.status, self.status.objectives[0]).shares
+
     def __repr__(self) -> str:
         return f"<{summary(self.status)}>"
 

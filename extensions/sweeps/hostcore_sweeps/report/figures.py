@@ -162,7 +162,8 @@ def title_of(row: TrialRow, status: SweepStatus) -> str:
     values = [f"{names[pointer]}: {in_words(value)}" for pointer, value in row.values.items()]
     metrics = [f"{name}: {figure(value)}" for name, value in row.objective.items()]
     best = ", the best" if row.number in status.best and len(status.best) == 1 else ""
-    return "\n".join([f"trial {row.number}, {row.state}{best}", *metrics, *values])
+    parent = [] if row.parent is None else [f"goes on from trial {row.parent}"]
+    return "\n".join([f"trial {row.number}, {row.state}{best}", *parent, *metrics, *values])
 
 
 def history(status: SweepStatus, looks: Looks) -> Figure | None:

@@ -37,6 +37,8 @@ class _Trials:
     #: What the columns of parameters are called, by JSON pointer.
     names: Mapping[str, str]
     metrics: Sequence[str]
+    #: Whether some began from the checkpoint of another.
+    have_parents: bool
     #: The columns that hold numbers, from 0.
     numeric: Sequence[int]
 
@@ -137,12 +139,14 @@ def _trials(status: SweepStatus) -> _Trials:
         rows = [*best, *rows[-_MOST_ROWS:]]
     metrics = [one.metric for one in status.objectives]
     are_numbers = [parameter.choice is None for parameter in status.sweep.space.values()]
-    columns = [True, False, *(True for _ in metrics), *are_numbers, True, True]
+    have_parents = any(row.parent is not None for row in rows)
+    columns = [True, False, *(True for _ in metrics), *are_numbers, *(True for _ in range(have_parents)), True, True]
     return _Trials(
         shown=rows,
         left_out=len(status.trials) - len(rows),
         names=short_names(list(status.sweep.space)),
         metrics=metrics,
+        have_parents=have_parents,
         numeric=[column for column, is_number in enumerate(columns) if is_number],
     )
 

@@ -24,6 +24,7 @@ TRIAL: Final[dict[str, Any]] = {
     "run_id": "digits-3f1c9d0e-0007",
     "state": "pruned",
     "values": {"/hyperparams/learning_rate": 0.003},
+    "parent": 3,
     "objective": {"val/loss": 0.0312},
     "step": 120,
     "reason": "pruned by median at step 120: val/loss was 0.0312",
@@ -101,6 +102,7 @@ class Trial(BaseModel):
     run_id: str
     state: str = Field(description="`running`, `paused`, `complete`, `pruned` or `failed`.")
     values: dict[str, Any] = Field(description="What was sampled, by JSON pointer into the job.")
+    parent: int | None = Field(description="The trial from whose checkpoint it began: population based training.")
     objective: dict[str, float | None] = Field(description="By metric; null where it is not finite.")
     step: int
     reason: str | None

@@ -35,6 +35,7 @@ def test_a_sweep_is_run_told_of_and_shown(here: Place) -> None:
     assert shown.count('<svg class="trials"') == 1
     assert "<script" not in shown
     assert "3 complete" in repr(result)
+    assert result.importance == {}  # of three trials
 
     again = hostcore.sweep("sweep.json", on_change=told.append)  # type: ignore[operator]
     assert [row.run_id for row in again.trials] == here.run_ids()

@@ -241,15 +241,17 @@ class SweepPage extends RefreshedPage {
     if (!sweep.trials.length) return make("p", { class: "empty" }, "No trial has begun yet.");
     const metrics = sweep.objectives.map((one) => one.metric), best = new Set(sweep.best.map((one) => one.number));
     const pointers = [...new Set(sweep.trials.flatMap((one) => Object.keys(one.values)))];
+    const come = sweep.trials.some((one) => one.parent !== null);  // from the checkpoint of another
     const columns = [
       ["Trial"], ["State", "bare"], ...metrics.map((name) => [name, "number"]),
-      ...pointers.map((pointer) => [pointer.split("/").pop(), "number"]), ["Step", "number"], ["Run", ""], ["Reason", ""],
+      ...pointers.map((pointer) => [pointer.split("/").pop(), "number"]), ...(come ? [["From", "number"]] : []), ["Step", "number"], ["Run", ""], ["Reason", ""],
     ];
     const rows = [...sweep.trials].reverse().map((one) => [
       [String(one.number), best.has(one.number) ? make("span", { class: "tag after" }, "best") : null],
       stateBadge(one.state),
       ...metrics.map((name) => (name in one.objective ? figure(one.objective[name]) : quiet(NOTHING))),
       ...pointers.map((pointer) => valueOf(one.values[pointer])),
+      ...(come ? [one.parent === null ? quiet(NOTHING) : String(one.parent)] : []),
       count(one.step),
       jobs.has(one.run_id) ? make("a", { href: pageOfJob(one.run_id) }, one.run_id) : make("code", {}, one.run_id),
       one.reason ? make("span", { class: "reason" }, one.reason) : quiet(NOTHING),

@@ -74,6 +74,14 @@ def test_a_sweep_without_trials_has_a_page(tmp_path: Path) -> None:
     assert '<section id="trials"' not in page
 
 
+def test_a_trial_that_began_from_another_names_it(tmp_path: Path) -> None:
+    values = {"/hyperparams/learning_rate": 0.1}
+    pasts = [recorded_sweep.Past(values=values, parent=parent, objective={"val/loss": 1.0}) for parent in (None, 0)]
+    page = page_of(recorded_sweep.record(tmp_path, pasts))
+    assert '<th scope="col" class="number">From</th>' in page
+    assert '<td class="number"><a href="#trial-0">0</a></td>' in page
+
+
 def test_of_several_objectives_it_shows_what_is_traded(tmp_path: Path) -> None:
     objective = [{"metric": "val/loss", "mode": "min"}, {"metric": "accuracy", "mode": "max"}]
     values = {"/hyperparams/learning_rate": 0.1}
