@@ -21,4 +21,15 @@ def __getattr__(name: str) -> object:
         from hostcore.runs.result import RunResult
 
         return RunResult
-    raise AttributeError(f"module 'hostcore' has no attribute {name!r}")
+    if not name.startswith("_") and not _is_module(name):
+        from hostcore.plugins.extensions import installed_function
+
+        return installed_function(name)
+    raise AttributeError(f"module 'hostcore' has no attribute {name!r}", name=name)
+
+
+def _is_module(name: str) -> bool:
+    """Whether it is a module of the host, which Python looks for here before it imports it."""
+    from importlib.util import find_spec
+
+    return find_spec(f"{__name__}.{name}") is not None

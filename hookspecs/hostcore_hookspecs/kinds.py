@@ -22,6 +22,12 @@ ENVIRONMENTS_GROUP: Final = "hostcore.environments"
 #: The entry-point group of options of the commands that take a job: name -> an instance of
 #: ``hostcore.cli.job_options.AddedOptions``. Its module is imported when an option is unknown, and for the help.
 JOB_OPTIONS_GROUP: Final = "hostcore.job_options"
+#: The entry-point group of functions for Python: name -> a function, which ``hostcore.NAME`` is.
+FUNCTIONS_GROUP: Final = "hostcore.functions"
+
+#: The entry-point group of what the job service has beside jobs: name -> a class, as
+#: ``hostcore_service.sections.ServiceSection`` says.
+SERVICE_SECTIONS_GROUP: Final = "hostcore.service_sections"
 
 Room = Literal["worker", "supervisor"]
 

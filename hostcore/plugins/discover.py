@@ -17,9 +17,11 @@ from hostcore.plugins.installed import Installed, installed
 from hostcore_hookspecs.kinds import (
     COMMANDS_GROUP,
     ENVIRONMENTS_GROUP,
+    FUNCTIONS_GROUP,
     JOB_OPTIONS_GROUP,
     KINDS,
     RUN_CLIENTS_GROUP,
+    SERVICE_SECTIONS_GROUP,
 )
 from hostcore_hookspecs.plan import PluginRef
 
@@ -27,7 +29,14 @@ _VALUE = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<symbol>\w+(\.\w+)*)(\s*\[[^\]]
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _KIND_BY_GROUP = {kind.group: kind.name for kind in KINDS.values()}
 #: Groups whose entry points extend the host, and no job names.
-_EXTENSIONS: Final = (COMMANDS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP, JOB_OPTIONS_GROUP)
+_EXTENSIONS: Final = (
+    COMMANDS_GROUP,
+    RUN_CLIENTS_GROUP,
+    ENVIRONMENTS_GROUP,
+    FUNCTIONS_GROUP,
+    JOB_OPTIONS_GROUP,
+    SERVICE_SECTIONS_GROUP,
+)
 _GROUP_PREFIX = "hostcore."
 #: The distribution whose commands no other may replace.
 _HOST: Final = "hostcore"

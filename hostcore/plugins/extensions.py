@@ -1,13 +1,14 @@
-"""Entry points that extend the host: commands, options, clients of services, builders of environments.
+"""Entry points that extend the host: commands and their options, functions, clients and sections of services.
 
-No job names them.
+Builders of environments, too. No job names them.
 
 The modules of commands are imported by every ``hostcore --help``, so this one imports nothing heavy.
 """
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import FunctionType
 from typing import Any, TypeVar
 
 import attrs
@@ -22,7 +23,7 @@ T = TypeVar("T")
 class Extension:
     """An entry point that extends the host."""
 
-    #: ``hostcore.commands``, ``hostcore.job_options``, ``hostcore.run_clients`` or ``hostcore.environments``.
+    #: ``hostcore.commands``, for example.
     group: str
     name: str
     dist: str
@@ -58,6 +59,24 @@ def load_extension(registered: Sequence[Extension], expected: type[T]) -> T:
     if not isinstance(found, expected):
         raise BrokenExtension(f"{told}: {first.value} is no {expected.__module__}.{expected.__qualname__}")
     return found
+
+
+def installed_function(name: str) -> Callable[..., Any]:
+    """The function that ``hostcore.NAME`` is because a distribution registers it.
+
+    :raises AttributeError: When none does; the message says what installs one that the project publishes.
+    :raises BrokenExtension: When it cannot be used.
+    """
+    from hostcore.plugins.discover import discover
+    from hostcore.plugins.published import how_to_install
+    from hostcore_hookspecs.kinds import FUNCTIONS_GROUP
+
+    registered = discover().extensions_of(FUNCTIONS_GROUP).get(name)
+    if not registered:
+        command = how_to_install("function", name)
+        more = f"; `{command}` brings it" if command else ""
+        raise AttributeError(f"module 'hostcore' has no attribute {name!r}{more}", name=name)
+    return load_extension(registered, FunctionType)
 
 
 def _imported(extension: Extension) -> Any:

@@ -10,7 +10,7 @@ from typing import Final
 
 from hostcore.plugins.discover import canonical
 
-#: Extras of ``hostcore``, by kind of plugin, ``command`` or ``option``, and name.
+#: Extras of ``hostcore``, by kind of plugin, ``command``, ``function`` or ``option``, and name.
 EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     {
         ("callback", "chaos"): "chaos",
@@ -20,12 +20,14 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "new"): "conformance",
         ("command", "environments"): "environments",
         ("command", "serve"): "service",
+        ("command", "sweep"): "sweeps",
         ("environment", "uv"): "environments",
         ("data_source", "datasets"): "datasets",
         ("data_source", "delta"): "delta",
         ("data_source", "duckdb"): "duckdb",
         ("data_source", "indices"): "lightning",
         ("data_source", "lance"): "lance",
+        ("function", "sweep"): "sweeps",
         ("run client", "http"): "service",
         ("run client", "https"): "service",
         ("launcher", "kubernetes-pytorchjob"): "kubernetes",

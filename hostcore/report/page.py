@@ -3,50 +3,28 @@
 ``templates/`` says how it is written; what each of its sections shows is gathered here.
 """
 
-import base64
-import functools
-import hashlib
 import os
-import re
-import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import attrs
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from hostcore import __version__
-from hostcore.events.times import moment
 from hostcore.report.charts import LOSS, charts_of, phase_of
+from hostcore.report.document import Section, assets, render
 from hostcore.report.drawing import SMOOTHING
 from hostcore.report.recording import EventRow, Recording, SavedCheckpoint
 from hostcore.report.samples import newest_samples
-from hostcore.report.wording import (
-    NOTHING,
-    ago,
-    best_of,
-    by_phase,
-    figure,
-    lasting,
-    shortened,
-    steps_of,
-    warnings_of,
-)
+from hostcore.report.wording import NOTHING, by_phase, figure, lasting, steps_of
 from hostcore.runs.history import total_seconds
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.run_status import CheckpointSeen, RunStatus
-from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
+from hostcore_builtin_plugins.progress import format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
 T = TypeVar("T")
 
-#: By this a report is told from any other file.
-GENERATOR: Final = "hostcore report"
 _MOST_METRICS: Final = 8
 _MOST_SAMPLES: Final = 24
 _MOST_ATTEMPTS: Final = 100
@@ -60,18 +38,6 @@ _KINDS: Final = {
     "files": "Checkpoints, samples, uploads",
     "other": "Validations and others",
 }
-#: Control characters, which HTML does not allow, and marks that let a text read otherwise than it is written.
-_UNPRINTABLE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-@attrs.frozen
-class _Section:
-    """A part of the page; ``templates/sections/<id>.html`` writes it."""
-
-    id: str
-    title: str
-    #: What it shows; if that is empty, the section is left out.
-    content: Any
 
 
 @attrs.frozen
@@ -139,83 +105,22 @@ def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *
     :param name: What the run is called on the command line.
     :param now: When it is written, in milliseconds since 1970.
     """
-    style = _assets("page.css", "plots.css")
-    script = _assets("events.js", "scales.js", "picture.js", "gallery.js", "curves.js")
-    page = (
-        _templates()
-        .get_template("page.html")
-        .render(
-            run_status=run_status,
-            summary=run_status.summary,
-            result=run_status.result,
-            recording=recording,
-            sections=[one for one in _sections(run_status, record, recording) if one.content],
-            pace=", ".join(_pace(run_status)),
-            duration=_duration(run_status, now),
-            foremost=_foremost(run_status.metrics),
-            name=name,
-            now=now,
-            zone=time.strftime("%z", time.localtime(now / 1000)),
-            version=__version__,
-            generator=GENERATOR,
-            smoothing=SMOOTHING,
-            style=style,
-            script=script,
-            # Nothing is ever loaded, and nothing that a run has brought along is ever executed.
-            policy=f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
-        )
+    return render(
+        "page.html",
+        run_status=run_status,
+        summary=run_status.summary,
+        result=run_status.result,
+        recording=recording,
+        sections=[one for one in _sections(run_status, record, recording) if one.content],
+        pace=", ".join(_pace(run_status)),
+        duration=_duration(run_status, now),
+        foremost=_foremost(run_status.metrics),
+        name=name,
+        now=now,
+        smoothing=SMOOTHING,
+        style=assets("hostcore.report", "page.css", "plots.css"),
+        script=assets("hostcore.report", "events.js", "scales.js", "picture.js", "gallery.js", "curves.js"),
     )
-    return _UNPRINTABLE.sub(_printable, page.encode(errors="replace").decode())
-
-
-def _printable(found: re.Match[str]) -> str:
-    """A picture of a control character; a mark of an unknown character for what has no picture."""
-    code = ord(found[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
-
-
-@functools.cache
-def _templates() -> Environment:
-    """The templates. Whatever they print is escaped, unless a template itself has made it."""
-    environment = Environment(
-        loader=PackageLoader("hostcore.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "ago": ago,
-        "command": lambda words: shlex.join(["hostcore", *words]),
-        "count": lambda value: NOTHING if value is None else f"{value:,}",
-        "devices": format_devices,
-        "figure": figure,
-        "iso": _iso,
-        "lasting": lasting,
-        "moment": moment,
-        "shortened": shortened,
-        "size": format_bytes,
-    }
-    environment.globals |= {"best_of": best_of, "steps_of": steps_of, "warnings_of": warnings_of, "NOTHING": NOTHING}
-    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return environment
-
-
-def _iso(time_ms: int) -> str | None:
-    """A moment for programs, in UTC; None if no clock says so."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return None
-
-
-def _assets(*names: str) -> str:
-    folder = files("hostcore.report") / "assets"
-    return "".join(folder.joinpath(name).read_text(encoding="utf-8") for name in names)
-
-
-def _digest(text: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _pace(run_status: RunStatus) -> Iterator[str]:
@@ -243,19 +148,19 @@ def _foremost(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: metrics[name] for name in (chosen or names)[:_MOST_METRICS]}
 
 
-def _sections(run_status: RunStatus, record: RunRecord, recording: Recording) -> Iterator[_Section]:
+def _sections(run_status: RunStatus, record: RunRecord, recording: Recording) -> Iterator[Section]:
     requests = record.job.get("samples") or []
     samples = newest_samples(run_status.directory.samples, requests, most=_MOST_SAMPLES)
-    yield _Section("failure", "Failure", _failure(run_status))
-    yield _Section("curves", "Curves", charts_of(recording))
-    yield _Section("warnings", "Warnings", _events(recording, ["warnings"]))
-    yield _Section("samples", "Samples", _Newest(*samples))
-    yield _Section("attempts", "Attempts", _newest(run_status.attempts, _MOST_ATTEMPTS))
-    yield _Section("checkpoints", "Checkpoints", _checkpoints(run_status, recording))
-    yield _Section("events", "Events", _events(recording, list(_KINDS)))
-    yield _Section("plugins", "Plugins", _plugins(run_status.plugins))
-    yield _Section("environment", "Environment", list(_flat("", record.environment)))
-    yield _Section("job", "Job", orjson.dumps(record.job_with_data, option=orjson.OPT_INDENT_2).decode())
+    yield Section("failure", "Failure", _failure(run_status))
+    yield Section("curves", "Curves", charts_of(recording))
+    yield Section("warnings", "Warnings", _events(recording, ["warnings"]))
+    yield Section("samples", "Samples", _Newest(*samples))
+    yield Section("attempts", "Attempts", _newest(run_status.attempts, _MOST_ATTEMPTS))
+    yield Section("checkpoints", "Checkpoints", _checkpoints(run_status, recording))
+    yield Section("events", "Events", _events(recording, list(_KINDS)))
+    yield Section("plugins", "Plugins", _plugins(run_status.plugins))
+    yield Section("environment", "Environment", list(_flat("", record.environment)))
+    yield Section("job", "Job", orjson.dumps(record.job_with_data, option=orjson.OPT_INDENT_2).decode())
 
 
 def _newest(items: Sequence[T], most: int) -> _Newest[T]:

@@ -23,7 +23,9 @@ from hostcore_service.jobs.router import ROUTER as JOBS
 from hostcore_service.jobs.streams import Streams
 from hostcore_service.jobs.validate import ROUTER as VALIDATE
 from hostcore_service.page.router import ROUTER as PAGE
+from hostcore_service.page.router import router_of_sections
 from hostcore_service.plugins import ROUTER as PLUGINS
+from hostcore_service.sections import Sections
 from hostcore_service.services import Service, the_service
 from hostcore_service.settings import Settings
 from hostcore_service.train.router import ROUTER as TRAIN
@@ -59,6 +61,7 @@ def make_app(settings: Settings, opened: Service | None = None, *, most: int = c
     )
     app.state.settings = settings
     hide_places(settings)
+    sections = Sections.installed(settings)
     app.state.trainers = Trainers()
     app.state.streams = Streams(most=most // 2)
     app.state.checks = Checks()
@@ -91,9 +94,11 @@ def make_app(settings: Settings, opened: Service | None = None, *, most: int = c
     describe(app)
     app.include_router(JOBS)
     app.include_router(TRAIN)
+    app.include_router(router_of_sections(sections))
     app.include_router(PAGE)
     app.include_router(HISTORY)
     app.include_router(FILES)
     app.include_router(VALIDATE)
     app.include_router(PLUGINS)
+    sections.include_in(app)
     return app

@@ -8,6 +8,7 @@ import click
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, verbose_option
 from hostcore.cli.server_option import server_option
+from hostcore_sweeps.report.command import report_command
 
 if TYPE_CHECKING:
     from hostcore_sweeps.spec import Sweep
@@ -238,3 +239,6 @@ def schema_command() -> None:
     from hostcore_sweeps.spec import sweep_schema
 
     print_json(sweep_schema())
+
+
+sweep_command.add_command(report_command)

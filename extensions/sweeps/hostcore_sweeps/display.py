@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from rich.console import Console
 from rich.live import Live
@@ -62,6 +62,17 @@ def summary(status: SweepStatus) -> str:
     counts = [f"{count} {state}" for state in _COLOURS if (count := status.count(state))]
     head = f"{status.sweep.sweep_id}  {status.state}  {len(status.trials)}/{status.most_trials} trials"
     return "  ".join([head, ", ".join(counts), lasting(status.driven_ms / 1000)])
+
+
+class Screen(Protocol):
+    """Shows a sweep while it is entered."""
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def show(self, ask: Callable[[], SweepStatus]) -> None:
+        """Show how it is doing, which asking tells. Called several times a second."""
 
 
 class LiveTable:

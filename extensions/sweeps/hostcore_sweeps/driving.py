@@ -13,7 +13,7 @@ from hostcore.supervisor.check import check_job
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import make_plan
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_sweeps.display import Lines, LiveTable
+from hostcore_sweeps.display import Lines, LiveTable, Screen
 from hostcore_sweeps.driver import DriveEnd, Driver
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import RecordLog, SweepBusy
@@ -25,10 +25,11 @@ from hostcore_sweeps.trial_runs import PAUSED, LocalStarts, ServiceStarts, Trial
 _LOOK_SECONDS: Final = 0.2
 
 
-def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> DriveEnd:
+def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace, *, screen: Screen | None = None) -> DriveEnd:
     """Begin a sweep, or go on with it, to its end.
 
     :param place: Where its trials are to run.
+    :param screen: Shows it; the terminal if not given.
     :raises HostcoreError: Everything that is wrong with the job of the first trial, when it begins.
     :raises DifferentSweep: When another sweep lies in the folder.
     :raises SweepBusy: When another process drives it.
@@ -37,7 +38,7 @@ def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> DriveEnd:
         check_first(sweep, place)
     folder.make(sweep, place)
     sweep, place = folder.read()
-    screen = LiveTable() if sys.stderr.isatty() else Lines()
+    screen = screen or (LiveTable() if sys.stderr.isatty() else Lines())
     with closing(RecordLog(folder.records)) as records, Interrupts() as interrupts, screen:
         driver = Driver(
             sweep,

@@ -1,7 +1,5 @@
 """``hostcore report``."""
 
-import contextlib
-import os
 from pathlib import Path
 
 import click
@@ -9,10 +7,6 @@ import click
 from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, reports_errors
-from hostcore_hookspecs.errors import HostcoreError
-
-#: So far into a file, a report has said that it is one.
-_HEAD_BYTES = 2_000
 
 
 @click.command("report", short_help="Write a page about a run, for people: curves, events, failure.")
@@ -39,6 +33,7 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, ru
     """
     from hostcore.cli.report import name_of
     from hostcore.events.writer import now_ms
+    from hostcore.report.document import require_replaceable, save
     from hostcore.report.page import write_page
     from hostcore.report.recording import Recording
     from hostcore.runs.find import find_run
@@ -49,12 +44,12 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, ru
 
     directory = find_run(run, runs)
     path = output or Path(f"{directory.run_id}.html")
-    _check(path, force=force)
+    require_replaceable(path, force=force)
     run_status = inspect_run(directory, History(directory))
     recording = Recording.read(directory.events)
     record = RunRecord.read(directory.record)
     page = write_page(run_status, record, recording, name=name_of(directory), now=now_ms()).encode()
-    _write(path, page)
+    save(path, page)
     if as_json:
         told = {"run_id": directory.run_id, "status": run_status.summary.status, "report": str(path.absolute())}
         print_json({**told, "bytes": len(page), "events": recording.count, "metrics": len(recording.curves)})
@@ -65,51 +60,3 @@ def report_command(run: str, *, output: Path | None, force: bool, show: bool, ru
 
         if not webbrowser.open(path.absolute().as_uri()):
             echo("there is no browser to open it in", err=True)
-
-
-def _check(path: Path, *, force: bool) -> None:
-    """Refuse to replace a file that is not a report.
-
-    :raises HostcoreError: When there is something else than a report.
-    """
-    from hostcore.events.regular_file import NotRegular, open_regular
-    from hostcore.report.page import GENERATOR
-
-    if path.is_dir():
-        hint = "name the file: --output FILE"
-        raise HostcoreError("the report is a file, and this is a folder", code="report.name", file=str(path), hint=hint)
-    if force:
-        return
-    try:
-        with open_regular(path, follow_links=True) as file:
-            is_report = f'content="{GENERATOR}"'.encode() in file.read(_HEAD_BYTES)
-    except NotRegular:
-        is_report = False
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    if not is_report:
-        hint = "--output FILE puts the report elsewhere, --force replaces the file"
-        raise HostcoreError("there is a file that is not a report", code="report.exists", file=str(path), hint=hint)
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write the report, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise _unwritable(path, error) from error
-
-
-def _unwritable(path: Path, error: OSError) -> HostcoreError:
-    return HostcoreError(
-        f"the report cannot be written: {error.strerror or error}",
-        code="report.unwritable",
-        file=str(path),
-        hint="--output FILE puts it elsewhere",
-    )

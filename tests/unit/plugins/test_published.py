@@ -10,6 +10,7 @@ from hostcore.plugins.resolve import resolve
 from hostcore_hookspecs.kinds import (
     COMMANDS_GROUP,
     ENVIRONMENTS_GROUP,
+    FUNCTIONS_GROUP,
     JOB_OPTIONS_GROUP,
     KINDS,
     RUN_CLIENTS_GROUP,
@@ -19,8 +20,8 @@ from hostcore_hookspecs.kinds import (
 def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups = {kind.group: kind.name for kind in KINDS.values()}
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
-    groups |= {JOB_OPTIONS_GROUP: "option"}
-    extensions = ("chaos", "conformance", "engines", "environments", "lightning", "service", "trackers", "transformers")
+    groups |= {JOB_OPTIONS_GROUP: "option", FUNCTIONS_GROUP: "function"}
+    extensions = ("chaos", "conformance", "engines", "environments", "lightning", "service", "sweeps", "trackers", "transformers")
     registered = {
         (groups[entry.group], entry.name)
         for name in extensions

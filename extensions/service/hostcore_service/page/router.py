@@ -1,12 +1,16 @@
 """``/`` and ``/assets``: the page. It needs no token; what it shows, it asks of ``/v1`` with the user's."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Final
 
 import attrs
+import orjson
 from fastapi import APIRouter, HTTPException, Request, Response
+
+from hostcore_service.sections import Sections
 
 _MEDIA_TYPES: Final = {
     ".css": "text/css; charset=utf-8",
@@ -59,14 +63,21 @@ def read_page() -> Mapping[str, StaticFile]:
     """The files of the page by name: ``index.html``, all in ``assets/``, and those that it shares with the report."""
     folder, shared = files("hostcore_service.page"), files("hostcore.report") / "assets"
     found = [folder.joinpath("index.html"), *folder.joinpath("assets").iterdir(), *map(shared.joinpath, _SHARED)]
+    return _read(found)
+
+
+def _read(found: Iterable[Traversable]) -> dict[str, StaticFile]:
     page = {}
     for file in found:
         media_type = _MEDIA_TYPES.get(file.name[file.name.rfind(".") :])
         if media_type is not None:
-            content = file.read_bytes()
-            etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-            page[file.name] = StaticFile(content=content, media_type=media_type, etag=etag)
+            page[file.name] = _static(file.read_bytes(), media_type)
     return page
+
+
+def _static(content: bytes, media_type: str) -> StaticFile:
+    etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+    return StaticFile(content=content, media_type=media_type, etag=etag)
 
 
 _PAGE: Final = read_page()
@@ -88,6 +99,27 @@ def asset(name: str, request: Request) -> Response:
     if found is None or name == _INDEX:
         raise HTTPException(status_code=404, detail=f"the page has no file {name!r}")
     return _answer(found, request)
+
+
+def router_of_sections(sections: Sections) -> APIRouter:
+    """``/assets/sections.json``: which sections there are; ``/assets/<section>/<file>``: the files of their pages."""
+    listed = [{"name": name, "title": section.title} for name, section in sections.by_name.items()]
+    index_of_sections = _static(orjson.dumps(listed), "application/json")
+    pages = {name: _read(section.assets) for name, section in sections.by_name.items()}
+    router = APIRouter(include_in_schema=False)
+
+    @router.api_route("/assets/sections.json", methods=["GET", "HEAD"])
+    def list_sections(request: Request) -> Response:
+        return _answer(index_of_sections, request)
+
+    @router.api_route("/assets/{section}/{name}", methods=["GET", "HEAD"])
+    def asset_of_section(section: str, name: str, request: Request) -> Response:
+        found = pages.get(section, {}).get(name)
+        if found is None:
+            raise HTTPException(status_code=404, detail=f"the page has no file {f'{section}/{name}'!r}")
+        return _answer(found, request)
+
+    return router
 
 
 def _answer(file: StaticFile, request: Request) -> Response:

@@ -22,8 +22,29 @@ class NoPage {
   close() {}
 }
 
+// What other distributions add, by name: their modules, each with pageOf(parts).
+const sections = new Map();
+
+const loadSections = async () => {
+  let known = [];
+  try { known = await (await fetch("assets/sections.json")).json(); } catch { /* The page has what it has itself. */ }
+  await Promise.all(known.map(async ({ name }) => {
+    try { sections.set(name, await import(`./${name}/page.js`)); } catch (error) { console.error(error); }
+  }));
+  const list = document.querySelector("nav ul");
+  for (const { name, title } of known.filter((one) => sections.has(one.name))) {
+    list.insertBefore(make("li", {}, make("a", { href: `#/${name}` }, title)), list.children[1]);
+  }
+};
+
+const decoded = (part) => { try { return decodeURIComponent(part); } catch { return null; } };
+
 const pageOf = (path) => {
   const [first, second, ...rest] = path.split("/").slice(1);
+  if (sections.has(first)) {
+    const parts = (second === undefined ? [] : [second, ...rest]).map(decoded);
+    return (parts.includes(null) ? null : sections.get(first).pageOf(parts)) ?? new NoPage();
+  }
   if (rest.length) return new NoPage();
   if (first === "jobs" && second) {
     try { return new JobPage(decodeURIComponent(second)); } catch { return new NoPage(); }
@@ -41,7 +62,7 @@ const show = () => {
   shown = { path, page: pageOf(path) };
   document.title = `${shown.page.title} · hostcore`;
   for (const link of document.querySelectorAll("nav a")) {
-    const isHere = path === link.hash.slice(1) || (link.hash === "#/jobs" && /^\/(jobs\/.*)?$/.test(path));
+    const isHere = `${path}/`.startsWith(`${link.hash.slice(1)}/`) || (link.hash === "#/jobs" && path === "/");
     if (isHere) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   main.replaceChildren(shown.page.node);
@@ -69,5 +90,6 @@ document.getElementById("skip").addEventListener("click", (event) => {
   main.scrollIntoView();
 });
 setInterval(tellTimesAnew, 1000);
+await loadSections();
 addEventListener("hashchange", show);
 show();

@@ -1,0 +1,47 @@
+"""``hostcore.sweep``: a whole sweep from Python, as in a notebook."""
+
+from typing import Any
+
+import pytest
+
+import hostcore
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.status import SweepStatus
+
+#: That of ``conftest.py``.
+Place = Any
+
+
+@pytest.fixture
+def here(place: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """A folder with a sweep, which is the working directory."""
+    for variable in ("HOSTCORE_RUNS_DIR", "HOSTCORE_SWEEPS_DIR", "HOSTCORE_SERVER"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.chdir(place.path)
+    return place
+
+
+def test_a_sweep_is_run_told_of_and_shown(here: Place) -> None:
+    told: list[SweepStatus] = []
+    result = hostcore.sweep("sweep.json", on_change=told.append)  # type: ignore[operator]
+    assert [row.state for row in result.trials] == ["complete"] * 3
+    assert (told[0].state, told[-1].state) == ("running", "finished")
+    assert result.best_trial.number == result.status.best[0]
+    assert result.best["hyperparams"] == {"lr": result.best_trial.values["/hyperparams/lr"]}
+    assert {"run_id", "labels"}.isdisjoint(result.best)
+    assert here.run_ids() == ["walk-0000", "walk-0001", "walk-0002"]
+    shown = result._repr_html_()
+    assert f"{result.best_trial.number} (best)" in shown
+    assert shown.count('<svg class="trials"') == 1
+    assert "<script" not in shown
+    assert "3 complete" in repr(result)
+    assert result.importance == {}  # of three trials
+
+    again = hostcore.sweep("sweep.json", on_change=told.append)  # type: ignore[operator]
+    assert [row.run_id for row in again.trials] == here.run_ids()
+
+
+def test_a_sweep_that_is_no_file_is_checked_like_one(here: Place) -> None:
+    with pytest.raises(HostcoreError, match="objective"):
+        hostcore.sweep({"job": "job.json", "space": {"/hyperparams/lr": {"uniform": [0, 1]}}})  # type: ignore[operator]
+    assert not (here.path / "sweeps").exists()
