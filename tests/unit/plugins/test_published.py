@@ -21,7 +21,17 @@ def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups = {kind.group: kind.name for kind in KINDS.values()}
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
     groups |= {JOB_OPTIONS_GROUP: "option", FUNCTIONS_GROUP: "function"}
-    extensions = ("chaos", "conformance", "engines", "environments", "lightning", "service", "sweeps", "trackers", "transformers")
+    extensions = (
+        "chaos",
+        "conformance",
+        "engines",
+        "environments",
+        "lightning",
+        "service",
+        "sweeps",
+        "trackers",
+        "transformers",
+    )
     registered = {
         (groups[entry.group], entry.name)
         for name in extensions
