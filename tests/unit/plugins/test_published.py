@@ -16,25 +16,20 @@ from hostcore_hookspecs.kinds import (
     RUN_CLIENTS_GROUP,
 )
 
+#: All that the table is about.
+_EXTENSIONS = (
+    *("chaos", "conformance", "engines", "environments", "lightning", "service"),
+    *("sources", "sweeps", "trackers", "transformers"),
+)
+
 
 def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups = {kind.group: kind.name for kind in KINDS.values()}
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
     groups |= {JOB_OPTIONS_GROUP: "option", FUNCTIONS_GROUP: "function"}
-    extensions = (
-        "chaos",
-        "conformance",
-        "engines",
-        "environments",
-        "lightning",
-        "service",
-        "sweeps",
-        "trackers",
-        "transformers",
-    )
     registered = {
         (groups[entry.group], entry.name)
-        for name in extensions
+        for name in _EXTENSIONS
         for entry in importlib.metadata.distribution(f"hostcore-{name}").entry_points
         if entry.group in groups
     }

@@ -8,11 +8,7 @@ import pytest
 from hostcore.plugins.describe import Question, describe
 from hostcore.plugins.discover import discover
 from hostcore.plugins.listing import shipped_reports
-<<<<<<<< HEAD:tests/unit/report/test_plugin_directory.py
-from hostcore.report.plugin_directory import Entry, entries, page, settings_of, takes
-========
 from hostcore.report.plugin_page import Entry, entries, page, settings_of, takes
->>>>>>>> help-everyday:tests/unit/plugins/test_plugin_page.py
 
 OVEN = '''
 import attrs
