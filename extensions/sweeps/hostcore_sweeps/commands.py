@@ -105,7 +105,8 @@ def run_command(
 def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
     from hostcore.job.load import load_job
     from hostcore_sweeps.display import short_names, shown
-    from hostcore_sweeps.search import Search, Trial
+    from hostcore_sweeps.search import Search
+    from hostcore_sweeps.trials import Trial
 
     search, trials = Search(sweep, parallel=_SAMPLED), list[Trial]()
     for number in range(min(_SAMPLED, sweep.most_trials)):

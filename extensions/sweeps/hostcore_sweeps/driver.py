@@ -26,7 +26,6 @@ from hostcore.runs.result import CANCELLED, EXIT_CODES, FAILED, INVALID, PREEMPT
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
-from hostcore_sweeps.journal import Journal
 from hostcore_sweeps.records import (
     PruneDecided,
     Record,
@@ -40,10 +39,11 @@ from hostcore_sweeps.records import (
     TrialState,
     read_records,
 )
-from hostcore_sweeps.search import Search, Trial
+from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
 from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, write_job
+from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
 #: A run that found its devices held is started again after so long.

@@ -32,8 +32,8 @@ from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Metrics, Test, Validation
 from hostcore_sweeps.folder import SweepFolder
-from hostcore_sweeps.search import Trial
 from hostcore_sweeps.spec import Sweep
+from hostcore_sweeps.trials import Trial
 
 #: ``over``: the run has ended, or is lost. ``absent``: there is none, and nothing is about to make it.
 RunState = Literal["absent", "alive", "over"]
