@@ -85,6 +85,9 @@ def run_command(
         sweep = load_sweep(file)
         folder = SweepFolder((sweep_dir or sweeps_dir() / sweep.sweep_id).absolute())
     if dry_run:
+        from hostcore_sweeps.driving import check_first
+
+        check_first(sweep, place)
         _print_samples(sweep, as_json=as_json)
         return
     from hostcore_sweeps.driving import drive
@@ -102,7 +105,8 @@ def run_command(
 def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
     from hostcore.job.load import load_job
     from hostcore_sweeps.display import short_names, shown
-    from hostcore_sweeps.search import Search, Trial
+    from hostcore_sweeps.search import Search
+    from hostcore_sweeps.trials import Trial
 
     search, trials = Search(sweep, parallel=_SAMPLED), list[Trial]()
     for number in range(min(_SAMPLED, sweep.most_trials)):

@@ -113,7 +113,9 @@ def _table(status: SweepStatus) -> Table:
 class Lines:
     """Prints a line, on standard error, for each trial that was started or has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due = 0.0
         #: By trial: what was told of it; None before the first look.
         self._told: dict[int, tuple[str, int]] | None = None
 
@@ -124,7 +126,10 @@ class Lines:
         pass
 
     def show(self, ask: Callable[[], SweepStatus]) -> None:
-        """Print what is new."""
+        """Print what is new, if it is time."""
+        if self._clock() < self._due:
+            return
+        self._due = self._clock() + _REFRESH_SECONDS
         status = ask()
         if self._told is None:  # what an earlier driver has told
             self._told = {row.number: (row.state, row.starts) for row in status.trials if row.is_over}

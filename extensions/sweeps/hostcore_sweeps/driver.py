@@ -26,7 +26,6 @@ from hostcore.runs.result import CANCELLED, EXIT_CODES, FAILED, INVALID, PREEMPT
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
-from hostcore_sweeps.journal import Journal
 from hostcore_sweeps.records import (
     PruneDecided,
     Record,
@@ -40,10 +39,11 @@ from hostcore_sweeps.records import (
     TrialState,
     read_records,
 )
-from hostcore_sweeps.search import Search, Trial
+from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
 from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, write_job
+from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
 #: A run that found its devices held is started again after so long.
@@ -227,7 +227,7 @@ class Driver:
         if time.monotonic() < self._not_before.get(trial.number, 0.0):
             return
         try:
-            write_job(self._folder, self._sweep, trial, begins_from=self._begins_from(trial))
+            write_job(self._folder, self._sweep, trial, resume=self._resume(trial))
         except HostcoreError as error:  # these values make no job
             self._fail(trial, "; ".join(one.message for one in all_errors(error)))
             return
@@ -235,11 +235,11 @@ class Driver:
         self._running.add(trial.number)
         self._runs.start(trial.number)
 
-    def _begins_from(self, trial: Trial) -> str | None:
-        """The checkpoint that the run of a trial begins from; None if it goes on, or begins at step 0."""
-        if trial.parent is None or self._runs.state(trial.number) != "absent":
-            return None
-        return self._runs.last_checkpoint(trial.parent)
+    def _resume(self, trial: Trial) -> str | None:
+        """What the run of a trial goes on from, or begins from; None: what the job says."""
+        if self._runs.state(trial.number) != "absent":
+            return "auto"  # it goes on, whatever it has begun from
+        return None if trial.parent is None else self._runs.last_checkpoint(trial.parent)
 
     def _close(self) -> None:
         """Record the ends of trials about which nothing is left to decide."""
@@ -312,8 +312,9 @@ class Driver:
     def _may_sample(self) -> bool:
         """Whether all is known that the next trial is sampled from, and there is to be one."""
         number = len(self._trials)
-        lag = self._limits.parallel
-        seen = self._search.seen_by(number) if self._limits.steps is None else max(0, number - lag + 1)
+        seen = self._search.seen_by(number)
+        if self._limits.steps is not None:
+            seen = max(seen, number - self._limits.parallel + 1)
         return (
             self._why_no_more() is None
             and not self._is_exhausted

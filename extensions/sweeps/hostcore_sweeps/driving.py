@@ -6,12 +6,18 @@ from contextlib import closing
 from typing import Final
 
 from hostcore.cli.folder_runs import FolderRuns
+from hostcore.cli.output import tell_aside
 from hostcore.cli.server_option import service_client
+from hostcore.errors import all_errors
+from hostcore.supervisor.check import check_job
 from hostcore.supervisor.interrupts import Interrupts
+from hostcore.supervisor.plan import make_plan
+from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.display import Lines, LiveTable, Screen
 from hostcore_sweeps.driver import DriveEnd, Driver
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import RecordLog, SweepBusy
+from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import Sweep
 from hostcore_sweeps.status import read_status
 from hostcore_sweeps.trial_runs import PAUSED, LocalStarts, ServiceStarts, TrialRuns
@@ -24,9 +30,12 @@ def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace, *, screen: Scree
 
     :param place: Where its trials are to run.
     :param screen: Shows it; the terminal if not given.
+    :raises HostcoreError: Everything that is wrong with the job of the first trial, when it begins.
     :raises DifferentSweep: When another sweep lies in the folder.
     :raises SweepBusy: When another process drives it.
     """
+    if not folder.sweep.exists():
+        check_first(sweep, place)
     folder.make(sweep, place)
     sweep, place = folder.read()
     screen = screen or (LiveTable() if sys.stderr.isatty() else Lines())
@@ -40,6 +49,27 @@ def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace, *, screen: Scree
             show=screen.show,
         )
         return driver.drive()
+
+
+def check_first(sweep: Sweep, place: TrialPlace) -> None:
+    """Check the job of the first trial as ``hostcore validate`` does: with its plugins, their settings, its data.
+
+    A service checks each job itself when it is submitted.
+
+    :raises HostcoreError: Everything that is wrong with it.
+    """
+    first = Search(sweep, parallel=1).sample(0, [])
+    if first is None or place.server:
+        return
+    job = sweep.job_of(0, first.values)
+    try:
+        plan = make_plan(job, job_dir=sweep.job_dir, runs=place.runs, submits=True, tell=tell_aside)
+        if not plan.is_built_elsewhere:
+            check_job(plan)
+    except HostcoreError as error:
+        for one in all_errors(error):
+            one.file = one.file or "the job of trial 0"
+        raise
 
 
 def stop(folder: SweepFolder, reason: str) -> None:

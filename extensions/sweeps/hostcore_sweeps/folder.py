@@ -163,7 +163,10 @@ class SweepFolder:
             raise UnknownSweep(
                 f"there is no sweep in {self.path}", file=str(self.sweep), hint="`hostcore sweep FILE` begins one"
             ) from None
-        place = TrialPlace(runs=Path(document.pop("runs")), server=document.pop("server"))
+        runs, server = document.pop("runs", None), document.pop("server", None)
+        if not isinstance(runs, str):
+            raise CorruptDocument("not a sweep: it does not say where its runs are", file=str(self.sweep))
+        place = TrialPlace(runs=Path(runs), server=server)
         return load_sweep(document), place
 
     def read_limits(self) -> LimitsSpec:

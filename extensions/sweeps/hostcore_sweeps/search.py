@@ -14,56 +14,24 @@ import hashlib
 import math
 import random
 import warnings
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
-import attrs
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, CmaEsSampler, RandomSampler, TPESampler
 from optuna.storages import InMemoryStorage
-from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
 
 from hostcore_sweeps.population import descent, explored
-from hostcore_sweeps.records import TrialEnded
-from hostcore_sweeps.space import Parameter, Values, grid_at, suggest, to_distributions, to_params
+from hostcore_sweeps.space import Values, grid_at, suggest
 from hostcore_sweeps.spec import PrunerSpec, SamplerSpec, Sweep
+from hostcore_sweeps.trials import Trial, as_ended, directions, frozen, number_of
 
 #: Hyperband assigns trials to brackets by the name of their study; the same sweep under another id is the same search.
 _STUDY: Final = "sweep"
-_STATES: Final = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
-
-
-@attrs.define(kw_only=True)
-class Trial:
-    """What is known of a trial."""
-
-    number: int
-    values: Values
-    #: The trial whose last checkpoint its run begins from; None: it begins at step 0.
-    parent: int | None = None
-    #: By step and metric, in the order of steps.
-    reports: dict[int, Mapping[str, float | None]] = attrs.field(factory=dict)
-    #: The step at which it is to end early; what came after does not count.
-    pruned_at: int | None = None
-    #: Whether its run has ended for good, so that it reports nothing more.
-    is_silent: bool = False
-    #: Whether its run has failed for good.
-    has_failed: bool = False
-    #: How it has ended; None while something is left to decide.
-    ended: TrialEnded | None = None
-
-    @property
-    def last_step(self) -> int:
-        """Of its newest report; 0 before the first."""
-        return next(reversed(self.reports), 0)
-
-    def counted(self) -> dict[int, Mapping[str, float | None]]:
-        """The reports that count."""
-        until = math.inf if self.pruned_at is None else self.pruned_at
-        return {step: values for step, values in self.reports.items() if step <= until}
 
 
 class Search:
@@ -192,7 +160,7 @@ class Search:
         until = step if trial.pruned_at is None else min(step, trial.pruned_at)
         metric = self._objectives[0].metric
         known = {
-            at: _number(values[metric]) for at, values in trial.reports.items() if at <= until and metric in values
+            at: number_of(values[metric]) for at, values in trial.reports.items() if at <= until and metric in values
         }
         if state is None:
             is_behind = trial.last_step < step
@@ -241,35 +209,6 @@ class _AsOf(InMemoryStorage):
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:  # noqa: ARG002
         """Keep a note."""
         self.noted[key] = value
-
-
-def directions(sweep: Sweep) -> list[StudyDirection]:
-    """The directions of the objectives."""
-    minimize, maximize = StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE
-    return [minimize if one.mode == "min" else maximize for one in sweep.spec.objectives]
-
-
-def frozen(space: Mapping[str, Parameter], trial: Trial, *, state: TrialState, **fields: Any) -> FrozenTrial:
-    """A trial of Optuna's with the values of a trial."""
-    params, distributions = to_params(space, trial.values), to_distributions(space, trial.values)
-    return create_trial(state=state, params=params, distributions=distributions, **fields)
-
-
-def as_ended(sweep: Sweep, trial: Trial, ended: TrialEnded, **fields: Any) -> FrozenTrial:
-    """A trial of Optuna's for one that has ended.
-
-    :param fields: Further ones of Optuna's.
-    """
-    objectives = sweep.spec.objectives
-    values = [ended.values[one.metric] for one in objectives] if ended.values else None
-    reported = trial.counted() if len(objectives) == 1 else {}
-    metric = objectives[0].metric
-    known = {step: _number(one[metric]) for step, one in reported.items() if metric in one}
-    return frozen(sweep.space, trial, state=_STATES[ended.state], values=values, intermediate_values=known, **fields)
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _seed(seed: int, number: int) -> int:

@@ -139,6 +139,8 @@ class SweepTable:
         self._sweep, _ = folder.read()
         self._trials: dict[int, TrialRow] = {}
         self._reports: dict[int, dict[int, dict[str, float | None]]] = {}
+        #: Rows of trials that have ended, which stay as they are.
+        self._over: dict[int, TrialRow] = {}
         self._session: SessionStarted | None = None
         self._ended: SessionEnded | None = None
         #: Of the session, and of the newest record.
@@ -196,7 +198,8 @@ class SweepTable:
         """How the sweep is doing."""
         limits = self._folder.read_limits()
         lives = self._ended is None and self._session is not None and _is_alive(self._session)
-        rows = [self._row(row, lives=lives) for _, row in sorted(self._trials.items())]
+        rows = [self._over.get(number) or self._row(row, lives=lives) for number, row in sorted(self._trials.items())]
+        self._over.update({row.number: row for row in rows if row.is_over})
         most = most_trials(self._sweep, limits)
         finished = self._ended is not None and self._ended.status == "finished" and len(rows) >= most
         return SweepStatus(

@@ -32,8 +32,8 @@ from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Metrics, Test, Validation
 from hostcore_sweeps.folder import SweepFolder
-from hostcore_sweeps.search import Trial
 from hostcore_sweeps.spec import Sweep
+from hostcore_sweeps.trials import Trial
 
 #: ``over``: the run has ended, or is lost. ``absent``: there is none, and nothing is about to make it.
 RunState = Literal["absent", "alive", "over"]
@@ -203,15 +203,15 @@ def _reason(view: RunView) -> str:
     return view.reason or view.lost or view.summary.status
 
 
-def write_job(folder: SweepFolder, sweep: Sweep, trial: Trial, *, begins_from: str | None = None) -> None:
+def write_job(folder: SweepFolder, sweep: Sweep, trial: Trial, *, resume: str | None) -> None:
     """Write the job of a trial, with absolute paths.
 
-    :param begins_from: A checkpoint of another run.
+    :param resume: The job's ``resume_from_checkpoint``; None: as it is in the job.
     :raises HostcoreError: When it is no job: everything that is wrong with it.
     """
     document = sweep.job_of(trial.number, trial.values)
-    if begins_from is not None:
-        document["resume_from_checkpoint"] = begins_from
+    if resume is not None:
+        document["resume_from_checkpoint"] = resume
     load_job(document, job_dir=sweep.job_dir)
     document = dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
     write_document(folder.job(trial.number), document)

@@ -93,3 +93,40 @@ def test_failures_end_a_sweep_that_cannot_succeed(place: Any) -> None:
     assert said.code == 1
     assert len(place.status()["trials"]) == 2
     assert "2 trials have failed; trial 0: failed: ValueError: the loss has exploded" in said.err
+
+
+def test_limits_of_steps_and_hours_end_a_sweep_that_goes_on_when_they_are_raised(place: Any) -> None:
+    place.sweep(limits={"trials": 3, "steps": 20})
+    assert place.hostcore("sweep", "sweep.json").code == 0
+    assert (len(place.status()["trials"]), place.status()["reason"]) == (1, "20 of 20 steps are done")
+    place.sweep(limits={"trials": 3, "steps": 40, "hours": 1e-9})
+    assert place.hostcore("sweep", "sweep.json").code == 75
+    assert (len(place.status()["trials"]), place.status()["reason"]) == (1, "1e-09 hours are over")
+    place.sweep(limits={"trials": 3, "steps": 40})
+    assert place.hostcore("sweep", "sweep.json").code == 0
+    assert [row["state"] for row in place.status()["trials"]] == ["complete"] * 2
+
+
+def test_a_run_of_a_trials_name_that_is_not_the_sweeps_is_left_alone(place: Any) -> None:
+    place.job(run_id="walk-0000", max_steps=2)
+    assert place.hostcore("run", "job.json").code == 0
+    place.job()
+    place.sweep(limits={"trials": 1})
+    said = place.hostcore("sweep", "sweep.json")
+    assert (said.code, place.status()["trials"]) == (2, [])
+    assert "there is a run walk-0000 already, which is not of this sweep" in said.err
+
+
+def test_trials_that_begin_from_a_checkpoint_go_on_after_a_pause(place: Any) -> None:
+    place.job(run_id="base", max_steps=5)
+    assert place.hostcore("run", "job.json").code == 0
+    checkpoint = str(place.path / "runs" / "base" / "checkpoints" / "step-000005.json")
+    place.job(hyperparams={"seconds": 0.1}, max_steps=30, resume_from_checkpoint=checkpoint)
+    place.sweep(limits={"trials": 1})
+    driver = place.start("sweep", "sweep.json")
+    wait_until(lambda: len([e for e in events(place, "walk-0000") if e["event"] == "metrics"]) > 3, "some steps")
+    driver.send_signal(signal.SIGINT)
+    assert driver.wait(60) == 130
+    assert place.hostcore("sweep", "sweep.json").code == 0
+    steps = [event["step"] for event in events(place, "walk-0000") if event["event"] == "metrics"]
+    assert steps == list(range(6, 31))

@@ -1,4 +1,7 @@
-"""The same sweep wherever its trials run: on this machine, at a service, on a real Slurm, on a real Ray."""
+"""The same sweep wherever its trials run: on this machine, at a service, on a real Slurm, on a real Ray.
+
+Elsewhere, its driver is killed on the way.
+"""
 
 import importlib.util
 import json
@@ -13,6 +16,7 @@ import pytest
 from checkout import ROOT
 from command_line import COMMAND
 from fork_server import popen
+from waiting import wait_until
 
 SWEEP = {
     "pruner": {"use": "asha", "min_steps": 4},
@@ -41,6 +45,17 @@ def here(make_place: Any, tmp_path_factory: pytest.TempPathFactory) -> list[tupl
     assert said.code == 0, said.err
     trials: list[tuple[Any, ...]] = place.trials()
     return trials
+
+
+def swept_by_two_drivers(place: Any, *words: str) -> None:
+    """Kill the driver once a trial has reported something, and have another go on."""
+    records = place.path / "sweeps" / "walk" / "records.jsonl"
+    first = place.start("sweep", "sweep.json", *words)
+    wait_until(lambda: records.exists() and b"trial_reported" in records.read_bytes(), "a report")
+    first.kill()
+    first.wait()
+    said = place.hostcore("sweep", "sweep.json", *words)
+    assert said.code == 0, said.err
 
 
 @pytest.fixture
@@ -72,8 +87,7 @@ def service(place: Any, tmp_path: Path, site: Any) -> Iterator[str]:
 def test_trials_at_a_service_are_its_jobs(here: list[tuple[Any, ...]], place: Any, service: str) -> None:
     place.job(trainer="quadratic", hyperparams={"seconds": 0.05})
     place.sweep(**SWEEP)
-    said = place.hostcore("sweep", "sweep.json", "--server", service)
-    assert said.code == 0, said.err
+    swept_by_two_drivers(place, "--server", service)
     assert place.trials() == here
     assert not (place.path / "runs").exists()
     listed = place.hostcore("list", "--server", service, "--json").json["runs"]
@@ -96,8 +110,7 @@ def slurm() -> Iterator[Any]:
 def test_trials_on_slurm_come_to_the_same(here: list[tuple[Any, ...]], place: Any) -> None:
     place.job(hyperparams={"seconds": 0.05}, launcher="slurm")
     place.sweep(**SWEEP)
-    said = place.hostcore("sweep", "sweep.json")
-    assert said.code == 0, said.err
+    swept_by_two_drivers(place)
     assert place.trials() == here
     for run_id in place.run_ids():
         launch = json.loads((place.path / "runs" / run_id / "config" / "launch.json").read_text())
@@ -121,6 +134,5 @@ def test_trials_on_ray_come_to_the_same(
     launcher = {"use": "ray", "address": ray.address, "token": {"$secret": "env:CLUSTER_TOKEN"}}
     place.job(hyperparams={"seconds": 0.05}, launcher=launcher)
     place.sweep(**SWEEP)
-    said = place.hostcore("sweep", "sweep.json")
-    assert said.code == 0, said.err
+    swept_by_two_drivers(place)
     assert place.trials() == here

@@ -88,6 +88,16 @@ def test_a_wrong_sweep_is_told_and_leaves_nothing(place: Any, words: tuple[str, 
     assert not (place.path / "sweeps").exists()
 
 
+def test_a_wrong_hyperparameter_is_told_before_anything_is_started(place: Any) -> None:
+    place.sweep(space={"/hyperparams/lrr": {"uniform": [0, 1]}})
+    said = place.hostcore("sweep", "sweep.json", "--json")
+    assert said.code == 2
+    (error,) = said.json["errors"]
+    assert (error["pointer"], error["file"]) == ("/hyperparams/lrr", "the job of trial 0")
+    assert 'did you mean "lr"?' in error["hint"]
+    assert not (place.path / "sweeps").exists()
+
+
 def test_a_dry_run_shows_five_jobs_and_starts_nothing(place: Any) -> None:
     place.sweep(limits={"trials": 60})
     said = place.hostcore("sweep", "sweep.json", "--dry-run", "--json")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hostcore_sweeps.records import TrialEnded
-from hostcore_sweeps.search import Search, Trial
+from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import Sweep, load_sweep
+from hostcore_sweeps.trials import Trial
 
 STEPS = 30
 ASHA = {"pruner": {"use": "asha", "min_steps": 3}}
