@@ -176,7 +176,7 @@ def _prepare(connection: "DuckDBPyConnection", tables: list[QueryTable], query: 
 
 def _write(rows: pa.RecordBatchReader, target: Path) -> None:
     """Write rows as row groups that a shuffle can draw from, and a reader can hold."""
-    with pq.ParquetWriter(target, rows.schema, compression="zstd", write_page_checksum=True) as writer:
+    with pq.ParquetWriter(target, rows.schema, compression="snappy", write_page_checksum=True) as writer:
         kept, written = rows.schema.empty_table(), 0
         for batch in rows:
             kept = pa.concat_tables([kept, pa.Table.from_batches([batch])])

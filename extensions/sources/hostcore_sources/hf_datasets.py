@@ -113,7 +113,9 @@ class DatasetsReader(RowReader):
         for first in range(start, start + num_rows, at_once):
             # Rows are slices of mapped files, so the other columns cost nothing; select_columns() would take 5 ms.
             table: pa.Table = self._rows[first : min(first + at_once, start + num_rows)].select(list(columns))
-            for batch in (embed_table_storage(table) if is_beside else table).to_batches():
+            table = embed_table_storage(table) if is_beside else table
+            # The library writes batches of 1,000 rows, each of which the feed would handle alone.
+            for batch in table.combine_chunks().to_batches():
                 yield self._with_shapes(batch)
 
     def _with_shapes(self, batch: pa.RecordBatch) -> pa.RecordBatch:
