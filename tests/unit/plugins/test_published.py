@@ -15,7 +15,10 @@ def test_the_table_has_what_the_extensions_register_and_nothing_else() -> None:
     groups |= {COMMANDS_GROUP: "command", RUN_CLIENTS_GROUP: "run client", ENVIRONMENTS_GROUP: "environment"}
     registered = {
         (groups[entry.group], entry.name)
-        for name in ("conformance", "engines", "environments", "lightning", "service", "trackers", "transformers")
+        for name in (
+            *("conformance", "engines", "environments", "lightning"),
+            *("service", "sources", "trackers", "transformers"),
+        )
         for entry in importlib.metadata.distribution(f"hostcore-{name}").entry_points
         if entry.group in groups
     }
