@@ -16,6 +16,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "check"): "conformance",
         ("command", "new"): "conformance",
         ("command", "environments"): "environments",
+        ("command", "sweep"): "sweeps",
         ("command", "serve"): "service",
         ("command", "sweep"): "sweeps",
         ("environment", "uv"): "environments",

@@ -111,11 +111,12 @@ def _table(status: SweepStatus) -> Table:
 
 
 class Lines:
-    """Prints a line, on standard error, for each trial that was started or has ended."""
+    """Prints a line, on standard error, for each trial that was started or has ended. What is new at its exit, too."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due = 0.0
+        self._ask: Callable[[], SweepStatus] | None = None
         #: By trial: what was told of it; None before the first look.
         self._told: dict[int, tuple[str, int]] | None = None
 
@@ -123,14 +124,17 @@ class Lines:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        if self._ask is not None:
+            self._tell(self._ask())
 
     def show(self, ask: Callable[[], SweepStatus]) -> None:
         """Print what is new, if it is time."""
-        if self._clock() < self._due:
-            return
-        self._due = self._clock() + _REFRESH_SECONDS
-        status = ask()
+        self._ask = ask
+        if self._clock() >= self._due:
+            self._due = self._clock() + _REFRESH_SECONDS
+            self._tell(ask())
+
+    def _tell(self, status: SweepStatus) -> None:
         if self._told is None:  # what an earlier driver has told
             self._told = {row.number: (row.state, row.starts) for row in status.trials if row.is_over}
         for row in status.trials:

@@ -34,6 +34,9 @@ def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace, *, screen: Scree
     :raises DifferentSweep: When another sweep lies in the folder.
     :raises SweepBusy: When another process drives it.
     """
+    if place.server and sweep.spec.sampler.use == "pbt":
+        hint = "leave --server out: trials begin from checkpoints in the run directories of others"
+        raise HostcoreError("pbt runs on this machine alone", code="sweep.rule", pointer="/sampler", hint=hint)
     if not folder.sweep.exists():
         check_first(sweep, place)
     folder.make(sweep, place)

@@ -1,0 +1,63 @@
+"""What a sweep looks like where there is no terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.runs.lease import ProcessIdentity
+from hostcore_sweeps.display import Lines, cells, columns, short_names, summary
+from hostcore_sweeps.folder import SweepFolder, TrialPlace
+from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
+from hostcore_sweeps.spec import load_sweep
+from hostcore_sweeps.status import SweepTable
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> SweepTable:
+    """A sweep of two trials, the first of which has ended."""
+    sweep = load_sweep(
+        {
+            "sweep_id": "walk",
+            "job": {"trainer": "tiny", "max_steps": 3},
+            "space": {"/hyperparams/lr": {"uniform": [0, 1]}, "/hyperparams/name": {"choice": ["a\x1b[2J", "b"]}},
+            "objective": {"metric": "loss", "mode": "min"},
+            "limits": {"trials": 3},
+        }
+    )
+    folder = SweepFolder(tmp_path / "walk")
+    folder.make(sweep, TrialPlace(runs=tmp_path / "runs"))
+    made = SweepTable(folder)
+    made.take(1000, SessionStarted(process=ProcessIdentity.current()))
+    for number in (0, 1):
+        values = {"/hyperparams/lr": 0.123456789, "/hyperparams/name": "a\x1b[2J"}
+        made.take(1000, TrialSampled(number=number, run_id=f"walk-{number:04d}", values=values))
+        made.take(1000, TrialStarted(number=number))
+        made.take(1000, TrialReported(number=number, step=2, values={"loss": 2.0}))
+    made.take(2000, TrialEnded(number=0, state="complete", values={"loss": 2.0}, step=2))
+    return made
+
+
+def test_the_table_has_a_column_for_each_metric_and_parameter(table: SweepTable) -> None:
+    status = table.status()
+    assert columns(status) == ["TRIAL", "STATE", "STEP", "loss", "lr", "name"]
+    assert cells(status, status.trials[0])[:5] == ["0*", "complete", "2", "2", "0.1235"]
+    assert summary(status).startswith("walk  running  2/3 trials  1 running, 1 complete")
+
+
+def test_parameters_of_one_name_are_called_by_their_pointers() -> None:
+    assert short_names(["/a/x", "/b/x", "/c/y"]) == {"/a/x": "/a/x", "/b/x": "/b/x", "/c/y": "y"}
+
+
+def test_lines_tell_what_is_new_once_and_the_last_of_it_at_the_end(table: SweepTable, capsys: Any) -> None:
+    with Lines(clock=lambda: 0.0) as lines:  # a clock that stands: the next look is never due
+        lines.show(table.status)
+        first = capsys.readouterr().err
+        assert first.startswith("trial 1  running  lr=0.1235"), "a trial that ended before is told again"
+        assert "\x1b" not in first
+        table.take(3000, TrialEnded(number=1, state="failed", values={}, step=2, reason="the loss has exploded"))
+        lines.show(table.status)
+        assert capsys.readouterr().err == ""
+    assert "trial 1  failed" in (last := capsys.readouterr().err)
+    assert "the loss has exploded" in last
+    assert "trial 0" not in last
