@@ -219,7 +219,7 @@ def _seed(seed: int, number: int) -> int:
 def _sampler(spec: SamplerSpec, seed: int) -> BaseSampler:
     startup = spec.startup_trials
     if spec.use == "tpe":
-        return TPESampler(seed=seed, n_startup_trials=10 if startup is None else startup)
+        return TPESampler(seed=seed, n_startup_trials=10 if startup is None else startup, constant_liar=True)
     if spec.use == "cmaes":
         startup = 1 if startup is None else startup
         return CmaEsSampler(seed=seed, n_startup_trials=startup, warn_independent_sampling=False)

@@ -60,9 +60,10 @@ def swept_under_fire(place: Any, rng: random.Random, log: list[str]) -> None:
                 left -= kill(rng.choice(others))
                 log.append("a process of a trial was killed")
         code = driver.wait(600)
-        if code != -signal.SIGKILL:
-            assert code == 0
+        if code == 0:
             return
+        # What checked the first job may have been killed, too: then nothing has begun.
+        assert code == -signal.SIGKILL or not (place.path / "sweeps").exists()
 
 
 @pytest.fixture(scope="module")

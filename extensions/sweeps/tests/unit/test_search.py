@@ -46,8 +46,9 @@ def sweep_of(**keys: Any) -> Sweep:
 class Simulation:
     """A sweep whose trials come forward in a random order, and whose driver may be another one at any time."""
 
-    def __init__(self, sweep: Sweep, *, order: int, restarts: float = 0.0) -> None:
+    def __init__(self, sweep: Sweep, *, order: int, restarts: float = 0.0, failing: bool = False) -> None:
         self._sweep = sweep
+        self._failing = failing
         self._random = random.Random(order)
         self._restarts = restarts
         self._search = Search(sweep, parallel=3)
@@ -73,10 +74,11 @@ class Simulation:
     def _report(self) -> None:
         if alive := [trial for trial in self._trials if not trial.is_silent]:
             trial = self._random.choice(alive)
-            step = trial.last_step + 1
+            step = trial.last_step + 1 + trial.number % 3  # trials report at different steps
             x, m = trial.values["/hyperparams/x"], trial.values.get("/hyperparams/m", 0.5)
             trial.reports[step] = {"val/loss": (x - 1) ** 2 + m + 5 / step}
-            trial.is_silent = step == STEPS
+            trial.has_failed = self._failing and trial.number % 5 == 3 and step > STEPS // 2
+            trial.is_silent = step >= STEPS or trial.has_failed
 
     def _settle(self) -> None:
         for trial in self._trials:
@@ -88,8 +90,8 @@ class Simulation:
             trial.is_silent = trial.is_silent or trial.pruned_at is not None
             if trial.ended is None and trial.is_silent and self._search.next_decision(trial) is None:
                 step, values = list(trial.counted().items())[-1]
-                state = "complete" if trial.pruned_at is None else "pruned"
-                told = {name: value for name, value in values.items() if value is not None}
+                state = "pruned" if trial.pruned_at is not None else "failed" if trial.has_failed else "complete"
+                told = {} if state == "failed" else {name: value for name, value in values.items() if value is not None}
                 trial.ended = TrialEnded(number=trial.number, state=state, values=told, step=step)  # type: ignore[arg-type]
 
 
@@ -111,6 +113,14 @@ def test_pruners_end_some_trials_and_spare_the_best(keys: dict[str, Any]) -> Non
     pruned = [ended for ended in found if ended.state == "pruned"]
     assert 0 < len(pruned) < len(found)
     assert all(ended.step < STEPS for ended in pruned)
+
+
+@pytest.mark.parametrize("keys", SEARCHES)
+def test_trials_that_fail_change_nothing_about_that(keys: dict[str, Any]) -> None:
+    sweep = sweep_of(**keys)
+    first = Simulation(sweep, order=1, failing=True).run()
+    assert first == Simulation(sweep, order=2, restarts=0.02, failing=True).run()
+    assert "failed" in {ended.state for _, ended in first}
 
 
 def test_another_seed_tries_other_values() -> None:
