@@ -18,7 +18,6 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "environments"): "environments",
         ("command", "sweep"): "sweeps",
         ("command", "serve"): "service",
-        ("command", "sweep"): "sweeps",
         ("environment", "uv"): "environments",
         ("data_source", "indices"): "lightning",
         ("function", "sweep"): "sweeps",
