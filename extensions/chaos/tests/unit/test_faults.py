@@ -21,7 +21,7 @@ def test_an_outage_is_a_time() -> None:
     assert outage == Outage(text="store-down@0.5s..60s,every", begin=0.5, end=60.0, every=True)
 
 
-@pytest.mark.parametrize("action", ACTIONS.keys() - {"disk-full"})
+@pytest.mark.parametrize("action", sorted(ACTIONS.keys() - {"disk-full"}))
 @pytest.mark.parametrize("point", ["step", "checkpoint", "saved", *METHODS])
 def test_every_action_is_possible_at_every_place(action: str, point: str) -> None:
     check([f"{action}@{point}=1"])
