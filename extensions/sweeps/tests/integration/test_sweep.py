@@ -16,13 +16,13 @@ from optuna.storages.journal import JournalFileBackend
 def _swept(make_place: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
     place = make_place.make(tmp_path_factory.mktemp("swept") / "place")
     place.job(hyperparams={"seconds": 0.02})
-    place.sweep(pruner={"use": "asha", "min_steps": 4})
+    place.sweep(pruner={"use": "asha", "min_steps": 4}, limits={"trials": 2, "parallel": 2})
     return place, place.hostcore("sweep", "sweep.json")
 
 
 @pytest.fixture
 def swept(_swept: tuple[Any, Any], make_place: Any, tmp_path: Path) -> Any:
-    """A folder in which a sweep of three trials has ended."""
+    """A folder in which a sweep of two trials has ended."""
     place = make_place(tmp_path / "place")
     shutil.copytree(_swept[0].path, place.path)
     return place
@@ -36,7 +36,7 @@ def test_every_trial_is_one_run_and_a_pruned_one_is_cancelled_with_the_pruners_r
     place, said = _swept
     assert said.code == 0, said.err
     trials = place.status()["trials"]
-    assert [row["run_id"] for row in trials] == place.run_ids() == ["walk-0000", "walk-0001", "walk-0002"]
+    assert [row["run_id"] for row in trials] == place.run_ids() == ["walk-0000", "walk-0001"]
     assert trials[0]["state"] == "complete"
     assert "pruned" in {row["state"] for row in trials}
     for row in trials:
@@ -72,7 +72,7 @@ def test_optunas_own_tools_read_the_trials(swept: Any) -> None:
 
 
 def test_another_sweep_under_the_same_id_is_refused(swept: Any) -> None:
-    swept.sweep(seed=5, pruner={"use": "asha", "min_steps": 4})
+    swept.sweep(seed=5, pruner={"use": "asha", "min_steps": 4}, limits={"trials": 2, "parallel": 2})
     said = swept.hostcore("sweep", "sweep.json")
     assert said.code == 2
     assert "exists and differs in seed" in said.err

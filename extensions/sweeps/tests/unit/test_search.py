@@ -77,7 +77,8 @@ class Simulation:
             step = trial.last_step + 1 + trial.number % 3  # trials report at different steps
             x, m = trial.values["/hyperparams/x"], trial.values.get("/hyperparams/m", 0.5)
             trial.reports[step] = {"val/loss": (x - 1) ** 2 + m + 5 / step}
-            trial.has_failed = self._failing and trial.number % 5 == 3 and step > STEPS // 2
+            fails_behind = 1 if trial.number % 2 else STEPS // 2  # some before the pruner looks, some after
+            trial.has_failed = self._failing and trial.number % 5 == 3 and step > fails_behind
             trial.is_silent = step >= STEPS or trial.has_failed
 
     def _settle(self) -> None:
