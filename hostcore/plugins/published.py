@@ -20,6 +20,7 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
         ("command", "new"): "conformance",
         ("command", "environments"): "environments",
         ("command", "serve"): "service",
+        ("command", "sweep"): "sweeps",
         ("environment", "uv"): "environments",
         ("data_source", "datasets"): "datasets",
         ("data_source", "delta"): "delta",

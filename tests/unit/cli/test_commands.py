@@ -15,7 +15,7 @@ from hostcore_hookspecs.events import PAYLOADS
 #: Of the host and of the project's other distributions.
 COMMANDS = (
     *("cancel", "check", "compare", "doctor", "environments", "evaluate", "list", "logs", "new", "plugins", "replay"),
-    *("report", "resume", "run", "schema", "serve", "status", "upload", "validate", "verify"),
+    *("report", "resume", "run", "schema", "serve", "status", "sweep", "upload", "validate", "verify"),
 )
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
 

@@ -35,6 +35,7 @@ SUMMARY: dict[str, Any] = {
     "device": "cpu",
     "total_steps": 10,
     "num_rows": 0,
+    "data": {},
     "plugins": [],
     "environment": {},
     "deprecated": [],

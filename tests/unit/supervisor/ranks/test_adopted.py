@@ -186,7 +186,7 @@ def test_the_end_that_a_worker_has_written_is_passed_on_before_its_exit(
 ) -> None:
     """Rank 0 may see the log of another machine's worker late."""
     opening, started = open_run(plan()), threading.Event()
-    write_record(plan(), opening.record_before, started_ms=0, world_size=plan().spec.ranks)
+    write_record(plan(), opening.record_before, started_ms=0, attempt=1, world_size=plan().spec.ranks)
     write_contracts(attrs.evolve(plan(), spec=attrs.evolve(plan().spec, world_size=2)), opening)
     actors: list[Actor] = []
 
@@ -249,7 +249,7 @@ class TestAnEnvironment:
         spec = attrs.evolve(plan().spec, environment=EnvironmentSpec(requirements=("numpy",)), world_size=2)
         planned = attrs.evolve(plan(), spec=spec, python="/of/rank-0/bin/python", lock="# the lock\n")
         opening = open_run(planned)
-        write_record(planned, opening.record_before, started_ms=0, world_size=2)
+        write_record(planned, opening.record_before, started_ms=0, attempt=1, world_size=2)
         write_contracts(planned, opening)
         directory = opening.directory
         with ThreadPoolExecutor(1) as threads, Rendezvous(engine(0), tmp_path / "runs", Interrupts()) as ranks:

@@ -21,7 +21,7 @@ def calls(service: TestClient) -> list[tuple[str, str]]:
     for path, methods in paths.items():
         if path not in OPEN:
             filled = path
-            for part in ("run_id", "job_name", "step", "path"):
+            for part in ("run_id", "job_name", "step", "path", "sweep_id"):
                 filled = filled.replace(f"{{{part}}}", "1")
             assert "{" not in filled, filled
             found += [(method.upper(), filled) for method in methods]

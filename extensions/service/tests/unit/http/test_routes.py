@@ -229,7 +229,7 @@ def test_jobs_are_found_by_what_they_have(client: Client, tiny: Any) -> None:
 
 
 def test_a_job_over_http_includes_no_files(client: Client, tiny: Any) -> None:
-    answer = client().post("/v1/jobs", json=tiny(include="/etc/hostname"))
+    answer = client().post("/v1/jobs", json=tiny(include="base.json"))
     assert (answer.status_code, codes(answer)) == (400, [("job.include", "/include")])
     assert "job files alone include others" in answer.json()["errors"][0]["detail"]
 
