@@ -5,6 +5,7 @@ is merged into what it includes, and of several that it includes each into those
 """
 
 import difflib
+import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -146,7 +147,7 @@ def read_document(path: Path) -> dict[str, Any]:
     :raises HostcoreError: ``job.not_found``, ``job.unreadable``, ``job.too_large``, ``job.encoding``, ``job.empty``,
         ``job.syntax``, ``job.too_deep``, ``job.duplicate_key``, ``job.value`` or ``job.not_object``.
     """
-    if path.suffix == ".py" and path.is_file():
+    if path.suffix == ".py" and os.path.isfile(path):  # noqa: PTH113 - Path's raises for a name that is too long
         raise _python(path)
     written = format_of(path)
     text = _read_text(path, written.most_bytes)

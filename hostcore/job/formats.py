@@ -23,8 +23,8 @@ MAX_JSON_BYTES: Final = 16 * 1024 * 1024
 MAX_YAML_BYTES: Final = 256 * 1024
 MAX_TOML_BYTES: Final = 256 * 1024
 
-#: A first line, after comments, that JSON cannot have.
-_COMMENTS: Final = r"(?:\s*#[^\n]*\n|\s*\n)*"
+#: A first line, after comments, that JSON cannot have. Lines are matched in one way only: texts of strangers are, too.
+_COMMENTS: Final = r"(?:[^\S\n]*(?:#[^\n]*)?\n)*"
 _YAML_KEY: Final = re.compile(_COMMENTS + r"(?:---\s|[A-Za-z_]\w*:\s)")
 _TOML_KEY: Final = re.compile(_COMMENTS + r"(?:[A-Za-z_$][\w.-]*\s*=|\[\[?[A-Za-z_][\w.-]*\])")
 _TOML_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)

@@ -61,7 +61,10 @@ class Layered:
         """
         added = _origins_of_patch(patch, self.document, origins)
         kept = {place: origin for place, origin in self.origins.items() if not _is_below(place, added)}
-        return Layered(_merge(_without_replaced(self.document, patch), patch), {**kept, **added})
+        merged = _merge(_without_replaced(self.document, patch), patch)
+        if isinstance(profiles := patch.get("profiles"), Mapping):
+            merged["profiles"] = _merged_profiles(self.document.get("profiles"), profiles)
+        return Layered(merged, {**kept, **added})
 
     def with_override(self, override: str, *, name: str | None = None) -> "Layered":
         """The job with one ``key=value`` set.
@@ -162,6 +165,28 @@ def _merge(target: Any, patch: Any) -> Any:
         else:
             merged[key] = _merge(merged.get(key), value)
     return merged
+
+
+def _merged_profiles(target: Any, patches: Mapping[str, Any]) -> dict[str, Any]:
+    """The profiles of two files. They are patches themselves, so a null in one removes nothing before it is applied."""
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for name, patch in patches.items():
+        if patch is None:
+            merged.pop(name, None)
+        elif isinstance(patch, Mapping) and isinstance(before := merged.get(name), Mapping):
+            merged[name] = _both(_without_replaced(before, patch), patch)
+        else:
+            merged[name] = patch
+    return merged
+
+
+def _both(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """One merge patch in place of two, one after the other."""
+    both = dict(first)
+    for key, value in second.items():
+        before = both.get(key)
+        both[key] = _both(before, value) if isinstance(before, Mapping) and isinstance(value, Mapping) else value
+    return both
 
 
 def _without_replaced(document: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:

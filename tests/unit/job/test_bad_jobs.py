@@ -219,6 +219,17 @@ def test_a_python_file_is_no_job_and_gets_the_trainer_it_may_hold(tmp_path: Path
     assert '"trainer": "circle_trainer:"' in str(error.hint)
 
 
+def test_a_python_file_with_a_name_that_is_too_long_is_one_clear_error() -> None:
+    (error,) = errors_of(Path("x" * 300 + ".py"))
+    assert (error.code, error.message) == ("job.unreadable", "the job file cannot be read: file name too long")
+
+
+def test_many_empty_lines_before_a_slip_in_json_are_read_in_one_pass(tmp_path: Path) -> None:
+    path = tmp_path / "job.json"
+    path.write_text("\n" * 10_000 + " # a job\n" * 10_000 + "{'a': 1}")
+    assert errors_of(path)[0].code == "job.syntax"
+
+
 @pytest.mark.parametrize("text", ["trainer: x\n", "# a job\n\n  # of mine\ntrainer:\n", "---\na: 1\n"])
 def test_yaml_in_a_json_file_is_told_how_to_be_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "job.json"

@@ -73,6 +73,25 @@ class TestTheRule:
         spec = load_job(path, profile="smoke", overrides=["seed=7"])
         assert (spec.max_steps, spec.seed) == (1, 7)
 
+    @pytest.mark.parametrize("name", ["base.json", "job.json"])
+    def test_leaves_what_a_profile_removes_to_the_profile(self, name: str) -> None:
+        profiles = {"profiles": {"plain": {"hyperparams": {"lr": None}, "labels": None}}}
+        write("base.json", {**BASE, **(profiles if name == "base.json" else {})})
+        path = write("job.json", {"include": "base.json", **(profiles if name == "job.json" else {})})
+        spec = load_job(path, profile="plain")
+        assert "lr" not in spec.hyperparams
+        assert spec.labels == {}
+
+    def test_merges_a_profile_of_two_files_into_one(self) -> None:
+        smoke = {"devices": ["cpu"], "seed": None, "labels": {"kind": None, "a": 1}}
+        write("base.json", {**BASE, "seed": 3, "profiles": {"smoke": smoke, "other": {}}})
+        mine = {"smoke": {"device": "cpu", "labels": {"a": None, "b": "2"}}, "other": None}
+        path = write("job.json", {"include": "base.json", "labels": {"a": "0"}, "profiles": mine})
+        spec = load_job(path, profile="smoke")
+        assert (spec.device, spec.devices, spec.seed) == ("cpu", None, load_job({"trainer": "x"}).seed)
+        assert spec.labels == {"team": "maps", "b": "2"}
+        assert errors_of("job.json", profile="other")[0].code == "job.profile"
+
     def test_takes_one_of_two_keys_that_stand_for_one_another(self) -> None:
         write("devices.json", {"devices": ["cpu"]})
         spec = load_job(write("job.json", {"include": ["base.json", "devices.json"], "device": "cuda"}))
