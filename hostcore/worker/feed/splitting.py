@@ -89,9 +89,10 @@ class Splitting:
         return self._prepared, self._trained
 
     def _prepared(self, raw_batch: Any, state: Any, ctx: StepContext) -> Any:
-        self._raw.append((raw_batch, ctx.batch_index))
+        # prepare_batch may take keys out of a mapping, which a step that is made again needs.
+        self._raw.append((dict(raw_batch) if isinstance(raw_batch, Mapping) else raw_batch, ctx.batch_index))
         size = self._progress.micro_batch_rows
-        if not size:
+        if not size or not rows_of(raw_batch):  # what cannot be cut stays whole
             return self._prepare_batch(raw_batch, state, ctx)
         return _Parts(self._prepare_batch(one, state, ctx) for one in cut(raw_batch, size))
 
@@ -142,21 +143,25 @@ class Splitting:
                 return None
             self._ranks.any(True)
         own = None if is_elsewhere else _Shortage(_said(error), describe_memory(str(ctx.device)))
-        told = self._ranks.gather(own)
-        first = next(rank for rank, one in enumerate(told) if one is not None)
-        problem = self._halve()
+        rows = _most_rows(self._raw) if all(rows_of(one) for one, _ in self._raw) else 0
+        told = self._ranks.gather((own, rows))
+        first, said = next((rank, one) for rank, (one, _) in enumerate(told) if one is not None)
+        problem = self._halve([rows for _, rows in told])
         if problem is None:
-            return first, _Shortage(*told[first])
+            return first, _Shortage(*said)
         if is_elsewhere:
-            raise DistributedError(f"rank {first}: {told[first][0]}") from None
+            raise DistributedError(f"rank {first}: {said[0]}") from None
         error.add_note(problem)
         return None
 
-    def _halve(self) -> str | None:
-        """Let parts be half as large; why they cannot be."""
-        if not all(rows_of(one) for one, _ in self._raw):
+    def _halve(self, rows_by_rank: list[int]) -> str | None:
+        """Let parts be half as large; why they cannot be. On all ranks the same.
+
+        :param rows_by_rank: Of each rank's largest batch; 0: of one they are not known.
+        """
+        if not all(rows_by_rank):
             return "the step was not made again with its batch in parts: the rows of such a batch are not known"
-        rows = _most_rows(self._raw)
+        rows = max(rows_by_rank)
         size = min(self._progress.micro_batch_rows or rows, rows)
         if size < 2:
             return "not even a part of one row fits"
