@@ -66,8 +66,8 @@ class Capabilities:
     #: ``ctx.keep_batches_whole``). It takes a tuple of any number of prepared
     #: batches of any sizes, weighted so that the update is that of one batch of all their rows, up to rounding: needs
     #: ``accumulate``, and no batch normalisation in training mode. ``prepare_batch`` gets what rows can be taken of:
-    #: record batches or, from ``transform_batch``, mappings of arrays, tensors or lists with an element for each row, and
-    #: changes none of these in place.
+    #: record batches or, from ``transform_batch``, mappings of arrays, tensors or lists with an element for each row,
+    #: and changes none of these in place.
     split_on_oom: bool = False
 
     def __attrs_post_init__(self) -> None:
