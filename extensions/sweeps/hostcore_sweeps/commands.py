@@ -204,13 +204,13 @@ def add_trials_command(sweep: str, *, count: int, as_json: bool) -> None:
     from hostcore_sweeps.status import read_status
 
     folder = find_sweep(sweep)
-    trials = folder.add_trials(count, folder.read()[0])
+    folder.add_trials(count, folder.read()[0])
     status = read_status(folder)
     if as_json:
         print_json(status.as_dict())
         return
     more = "" if status.state == "running" else f"; to go on: hostcore sweep run {folder.path}"
-    echo(f"{status.sweep.sweep_id}  {trials} trials in all{more}")
+    echo(f"{status.sweep.sweep_id}  {status.most_trials} trials in all{more}")
 
 
 @sweep_command.command("best", short_help="Print the job of the best trial, ready to run.")
