@@ -70,8 +70,8 @@ def run_command(
     runs that live are watched, those that were killed go on from their checkpoints, none is run twice.
 
     The first Ctrl-C, SIGTERM, or `hostcore sweep cancel` pauses all trials, each with a checkpoint; a second Ctrl-C
-    kills them. Exits 0 when all trials have ended and one is complete, 1 when none is, 2 when the sweep is invalid, 75
-    at a limit, 130 when it was stopped.
+    kills them. Exits 0 when no trial is left to run and one is complete, 1 when none is, 2 when the sweep is invalid,
+    75 when its hours are over or at SIGTERM, 130 when it was stopped.
     """
     from hostcore_sweeps.folder import SweepFolder, TrialPlace, find_sweep, sweeps_dir
     from hostcore_sweeps.spec import load_sweep
