@@ -70,8 +70,8 @@ def run_command(
     runs that live are watched, those that were killed go on from their checkpoints, none is run twice.
 
     The first Ctrl-C, SIGTERM, or `hostcore sweep cancel` pauses all trials, each with a checkpoint; a second Ctrl-C
-    kills them. Exits 0 when all trials have ended and one is complete, 1 when none is, 2 when the sweep is invalid, 75
-    at a limit, 130 when it was stopped.
+    kills them. Exits 0 when no trial is left to run and one is complete, 1 when none is, 2 when the sweep is invalid,
+    75 when its hours are over or at SIGTERM, 130 when it was stopped.
     """
     from hostcore_sweeps.folder import SweepFolder, TrialPlace, find_sweep, sweeps_dir
     from hostcore_sweeps.spec import load_sweep
@@ -204,13 +204,13 @@ def add_trials_command(sweep: str, *, count: int, as_json: bool) -> None:
     from hostcore_sweeps.status import read_status
 
     folder = find_sweep(sweep)
-    trials = folder.add_trials(count, folder.read()[0])
+    folder.add_trials(count, folder.read()[0])
     status = read_status(folder)
     if as_json:
         print_json(status.as_dict())
         return
     more = "" if status.state == "running" else f"; to go on: hostcore sweep run {folder.path}"
-    echo(f"{status.sweep.sweep_id}  {trials} trials in all{more}")
+    echo(f"{status.sweep.sweep_id}  {status.most_trials} trials in all{more}")
 
 
 @sweep_command.command("best", short_help="Print the job of the best trial, ready to run.")

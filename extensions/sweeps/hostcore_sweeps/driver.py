@@ -16,6 +16,8 @@ records and runs of another, whenever that was killed, does what that would have
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Final, Literal
 
 import attrs
@@ -36,13 +38,12 @@ from hostcore_sweeps.records import (
     TrialReported,
     TrialSampled,
     TrialStarted,
-    TrialState,
     read_records,
 )
 from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
-from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, write_job
+from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, may_pass, write_job
 from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
@@ -50,6 +51,8 @@ _TICK_SECONDS: Final = 0.2
 _BUSY_SECONDS: Final = 5.0
 #: A run that was asked to end is asked again: the next attempt may have begun in between.
 _ASK_SECONDS: Final = 1.0
+#: A service that is away is asked again.
+_AWAY_SECONDS: Final = 2.0
 _MS_PER_HOUR: Final = 3_600_000
 
 #: Is given what tells the status, which it need not ask.
@@ -109,6 +112,8 @@ class Driver:
         #: Why trials have failed.
         self._failures: dict[int, str] = {}
         self._is_exhausted = False
+        #: Whether the place of the runs was there once.
+        self._has_answered = False
         #: Why no further trial can begin, although it should.
         self._obstacle: str | None = None
 
@@ -117,18 +122,37 @@ class Driver:
         self._folder.clear_stop()
         self._record(SessionStarted(process=ProcessIdentity.current()), durably=True)
         while (end := self._why_end()) is None:
-            self._tick(may_start=True)
+            self._has_answered |= self._attempt(lambda: self._tick(may_start=True))
             self._rest()
         if end.status != "finished":
-            self._pause(end.reason)
+            while not self._attempt(partial(self._pause, end.reason)):
+                self._rest()
         self._record(SessionEnded(status=end.status, reason=end.reason), durably=True)
         self._folder.clear_stop()
-        self._show(self._table.status)
+        self._show_status()
         return end
 
+    def _attempt(self, work: Callable[[], None]) -> bool:
+        """Do a part of the work, which may be done again. Whether it was done: a service that is away is waited for.
+
+        :raises HostcoreError: When it was never there, or after a second Ctrl-C.
+        """
+        try:
+            work()
+        except HostcoreError as error:
+            if not may_pass(error) or not self._has_answered or self._interrupts.forced:
+                raise
+            self._sleep(_AWAY_SECONDS)
+            return False
+        return True
+
     def _rest(self) -> None:
-        self._show(self._table.status)
+        self._show_status()
         self._sleep(_TICK_SECONDS)
+
+    def _show_status(self) -> None:
+        with suppress(OSError):  # the terminal was closed: that must not keep it from pausing the trials
+            self._show(self._table.status)
 
     def _tick(self, *, may_start: bool) -> None:
         self._limits = self._folder.read_limits()
@@ -194,6 +218,9 @@ class Driver:
                 self._cancel(number, reason=self._row(trial).reason or "")  # ends one that was killed meanwhile
         elif refusal is not None and not exists:
             self._fail(trial, refusal.message)
+        elif not exists and number in self._running:
+            why = f"its process has ended before there was a run; see {self._folder.output(number)}"
+            self._take_interruption(trial, why, was_paused=False, may_start=may_start)
         elif not exists:
             self._go_on(trial, may_start=may_start)
         else:
@@ -202,19 +229,28 @@ class Driver:
             self._running.discard(number)
 
     def _take_end(self, trial: Trial, end: RunEnd, *, may_start: bool) -> None:
-        number = trial.number
+        why = f"{end.status}: {end.reason}"
         if end.status == "succeeded":
-            trial.is_silent = True
+            missing = self._missing(trial)
+            if missing is None:
+                trial.is_silent = True
+            else:  # now, not when its end is recorded: decisions about others see it as the next driver does
+                self._fail(trial, self._why_missing(trial, missing))
         elif not end.was_interrupted:
-            self._fail(trial, f"{end.status}: {end.reason}")
+            self._fail(trial, why)
         else:
-            if number in self._running and not end.was_paused:
-                self._vain[number] = self._vain.get(number, 0) + 1
-            self._running.discard(number)
-            if self._vain.get(number, 0) > self._limits.resumes:
-                self._fail(trial, f"{end.status}, {self._vain[number]} times in a row: {end.reason}")
-            else:
-                self._go_on(trial, may_start=may_start)
+            self._take_interruption(trial, why, was_paused=end.was_paused, may_start=may_start)
+
+    def _take_interruption(self, trial: Trial, why: str, *, was_paused: bool, may_start: bool) -> None:
+        """Have a trial go on that was ended from outside, unless that has happened too often."""
+        number = trial.number
+        if number in self._running and not was_paused:
+            self._vain[number] = self._vain.get(number, 0) + 1
+        self._running.discard(number)
+        if self._vain.get(number, 0) > self._limits.resumes:
+            self._fail(trial, f"{self._vain[number]} times in a row: {why}")
+        else:
+            self._go_on(trial, may_start=may_start)
 
     def _fail(self, trial: Trial, reason: str) -> None:
         trial.is_silent = trial.has_failed = True
@@ -260,19 +296,18 @@ class Driver:
                 step=trial.pruned_at,
                 reason=self._row(trial).reason,
             )
-        reason = self._failures.get(trial.number)
-        values = {} if trial.has_failed else self._final_values(trial)
-        missing = [one.metric for one in self._sweep.spec.objectives if one.metric not in values]
-        if not trial.has_failed and missing:
-            reason = self._why_missing(trial, missing[0])
-        state: TrialState = "failed" if trial.has_failed or missing else "complete"
         return TrialEnded(
             number=trial.number,
-            state=state,
-            values=values if state == "complete" else {},
+            state="failed" if trial.has_failed else "complete",
+            values={} if trial.has_failed else self._final_values(trial),
             step=trial.last_step,
-            reason=reason,
+            reason=self._failures.get(trial.number),
         )
+
+    def _missing(self, trial: Trial) -> str | None:
+        """The first objective that has no finite value; None if all have."""
+        values = self._final_values(trial)
+        return next((one.metric for one in self._sweep.spec.objectives if one.metric not in values), None)
 
     def _final_values(self, trial: Trial) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -293,7 +328,7 @@ class Driver:
 
     def _start_more(self) -> None:
         """Sample and start trials, as many as may run now."""
-        while len(self._running) < self._limits.parallel and self._may_sample():
+        while len(self._open()) < self._limits.parallel and self._may_sample():  # some may wait for a device
             number = len(self._trials)
             trial = self._search.sample(number, self._trials)
             if trial is None:

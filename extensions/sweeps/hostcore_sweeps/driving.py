@@ -80,25 +80,31 @@ def stop(folder: SweepFolder, reason: str) -> None:
 
     :raises HostcoreError: When the runs cannot be asked.
     """
-    folder.request_stop(reason)
-    while True:
-        status = read_status(folder)
-        if status.state != "running":
-            break
-        time.sleep(_LOOK_SECONDS)
-    try:
-        records = RecordLog(folder.records)
-    except SweepBusy:
-        return
+    records = _records_after(folder, reason)
     sweep, place = folder.read()
     with closing(records):
         left = _runs_of(sweep, folder, place)
-        numbers = [row.number for row in status.trials if not row.is_over]
+        numbers = [row.number for row in read_status(folder).trials if not row.is_over]
         while any(left.state(number) == "alive" for number in numbers):
             for number in numbers:
                 left.cancel(number, reason=f"{PAUSED}: {reason}")
             time.sleep(_LOOK_SECONDS)
         folder.clear_stop()
+
+
+def _records_after(folder: SweepFolder, reason: str) -> RecordLog:
+    """The records of a sweep, once its driver, if it has one, has stopped and let go of them.
+
+    Whether one lives is told by its hold on them: of a driver of another machine nothing else is known, and one that
+    has just begun has recorded nothing yet.
+    """
+    while True:
+        if folder.read_stop() is None:  # a driver that begins forgets what its predecessor was asked
+            folder.request_stop(reason)
+        try:
+            return RecordLog(folder.records)
+        except SweepBusy:
+            time.sleep(_LOOK_SECONDS)
 
 
 def _runs_of(sweep: Sweep, folder: SweepFolder, place: TrialPlace) -> TrialRuns:

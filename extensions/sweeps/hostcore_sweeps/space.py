@@ -101,13 +101,13 @@ class Parameter:
         low, high = self.range
         return math.floor((high - low) / (self.step or 1) + 1e-9) + 1
 
-    def all_values(self) -> list[Any]:
+    def all_values(self) -> Iterator[Any]:
         """Each value that it may have, in order; only of what is not continuous."""
         if self.choice is not None:
-            return list(self.choice)
-        low, step = self.range[0], self.step or 1
-        values = [low + index * step for index in range(self.count or 0)]
-        return [int(value) for value in values] if "integer" in self.kind else values
+            yield from self.choice
+            return
+        for index in range(self.count or 0):
+            yield self._step_at(index)
 
     @property
     def first(self) -> Any:
@@ -119,8 +119,14 @@ class Parameter:
         low, high = self.range
         number = min(max(number, low), high)
         if self.step is not None:
-            number = min(low + round((number - low) / self.step) * self.step, high)
+            return self._step_at(min(round((number - low) / self.step), (self.count or 1) - 1))
         return round(number) if "integer" in self.kind else number
+
+    def _step_at(self, index: int) -> float:
+        """The value so many steps above the lower bound."""
+        low, high = self.range
+        number = min(low + index * (self.step or 1), high)  # 6 * 0.1 is above 0.6
+        return int(number) if "integer" in self.kind else number
 
     def distribution(self) -> "BaseDistribution":
         """The parameter as Optuna calls it."""

@@ -4,6 +4,7 @@ The converter and the JSON Schema are made from these classes, as those of a job
 """
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -185,9 +186,10 @@ class Sweep:
     @property
     def most_trials(self) -> int:
         """Trials in all, as the sweep's file says."""
-        whole = sum(1 for _ in grid(self.space)) if self.spec.sampler.use == "grid" else None
         wanted = self.spec.limits.trials
-        return min(wanted, whole) if wanted and whole else wanted or whole or 0
+        if self.spec.sampler.use == "grid":
+            return sum(1 for _ in itertools.islice(grid(self.space), wanted))
+        return wanted or 0
 
     def run_id(self, number: int) -> str:
         """The run of a trial. It follows from the number, so that no trial can be two runs."""

@@ -19,6 +19,7 @@ import orjson
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.run_client import RunClient, RunHandle, RunLog, RunView, ServiceClient
+from hostcore.errors import all_errors
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.reader import name_of
 from hostcore.job.load import load_job
@@ -27,6 +28,7 @@ from hostcore.job.paths import with_absolute_paths
 from hostcore.job.secrets import with_absolute_files
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import write_document
+from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
@@ -40,6 +42,18 @@ RunState = Literal["absent", "alive", "over"]
 #: Begins the reason of a run that is cancelled to be gone on with.
 PAUSED: Final = "the sweep was stopped"
 _NAMES: Final = ("metrics", "validation", "test")
+#: Codes of errors that tell how a service is doing just now, and nothing about what it was asked.
+_PASSING: Final = frozenset(
+    {
+        "service.unreachable",
+        "service.busy",
+        "service.full",
+        "service.database",
+        "service.defect",
+        "service.launcher",
+        "request.too_many",
+    }
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -89,6 +103,11 @@ class Refusal:
     may_pass: bool
 
 
+def may_pass(error: HostcoreError) -> bool:
+    """Whether a service may answer otherwise later: it is away, or has too much to do."""
+    return all(one.code in _PASSING for one in all_errors(error))
+
+
 class TrialRuns:
     """The runs of a sweep's trials.
 
@@ -125,6 +144,9 @@ class TrialRuns:
             return "alive"
         if handle is None:
             return "absent"
+        if self._runs is None:  # its own look waits for a service that is away, and hears no Ctrl-C meanwhile
+            handle = self._handles[number] = self._client.find(handle.run_id)
+            return "over" if handle.view().summary.status not in ALIVE else "alive"
         return "over" if handle.is_over() else "alive"
 
     def reports(self, number: int) -> Iterator[Reported]:
@@ -293,7 +315,9 @@ class ServiceStarts(Starts):
                 pass
             return self._client.submit(self._folder.job(number), JobOptions(quiet=True))
         except HostcoreError as error:
-            self._refusals[number] = Refusal(message=str(error), may_pass=error.code.startswith("service."))
+            self._refusals[number] = Refusal(
+                message=str(error), may_pass=error.code.startswith("service.") or may_pass(error)
+            )
             return None
 
     def is_starting(self, number: int) -> bool:  # noqa: ARG002

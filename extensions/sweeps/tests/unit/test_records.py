@@ -1,5 +1,6 @@
 """The folder of a sweep: what is read from it, whatever has become of its writer."""
 
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.lease import ProcessIdentity
+from hostcore_sweeps.driving import stop
 from hostcore_sweeps.folder import DifferentSweep, SweepFolder, TrialPlace
 from hostcore_sweeps.records import (
     PruneDecided,
@@ -159,3 +161,29 @@ def test_another_sweep_or_another_place_is_refused(folder: SweepFolder, tmp_path
         folder.make(sweep_of(space={LR: {"uniform": [0, 2]}}), TrialPlace(runs=tmp_path / "runs"))
     with pytest.raises(DifferentSweep, match="run at this machine"):
         folder.make(sweep_of(), TrialPlace(runs=tmp_path / "runs", server="http://127.0.0.1:1"))
+
+
+def test_a_sweep_whose_driver_died_on_another_machine_can_be_stopped(folder: SweepFolder, records: RecordLog) -> None:
+    elsewhere = attrs.evolve(ProcessIdentity.current(), host="elsewhere")
+    records.append(SessionStarted(process=elsewhere))
+    fcntl.flock(records._descriptor, fcntl.LOCK_UN)  # as its end does
+    stop(folder, "enough")
+    assert folder.read_stop() is None
+
+
+def test_a_driver_that_forgets_a_wish_as_it_begins_is_asked_again(
+    folder: SweepFolder, records: RecordLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter(range(10))
+
+    def sleep(_: float) -> None:
+        if next(looks) == 0:
+            folder.clear_stop()  # it begins
+        else:
+            assert folder.read_stop() is not None
+            fcntl.flock(records._descriptor, fcntl.LOCK_UN)  # it has stopped
+
+    monkeypatch.setattr("hostcore_sweeps.records._LOCK_SECONDS", 0.0)
+    monkeypatch.setattr("hostcore_sweeps.driving.time.sleep", sleep)
+    stop(folder, "enough")
+    assert next(looks) == 2

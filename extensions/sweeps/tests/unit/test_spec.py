@@ -1,6 +1,7 @@
 """Sweep files: what they may say, and that everything that is wrong is told at once."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from hostcore.errors import all_errors
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_sweeps.space import grid
+from hostcore_sweeps.space import Parameter, grid
 from hostcore_sweeps.spec import Sweep, load_sweep, sweep_schema
 
 SWEEP: dict[str, Any] = {
@@ -114,6 +115,23 @@ def test_a_grid_has_every_combination_once_and_heeds_conditions() -> None:
     assert len(found) == sweep.most_trials == 2 * (3 + 1)
     assert len({json.dumps(one, sort_keys=True) for one in found}) == 8
     assert all(("/hyperparams/m" in one) == (one["/hyperparams/kind"] == "sgd") for one in found)
+
+
+@pytest.mark.parametrize(("high", "step", "count"), [(0.6, 0.1, 7), (1.1, 0.3, 4)])
+def test_steps_stay_within_the_bounds_and_are_values_of_optuna(high: float, step: float, count: int) -> None:
+    parameter = Parameter(uniform=(0.0, high), step=step)
+    values = list(parameter.all_values())
+    assert len(values) == count
+    assert parameter.nearest(high) == values[-1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that 1.1 is no multiple of 0.3
+        distribution = parameter.distribution()
+    assert all(distribution._contains(value) for value in values)
+
+
+def test_the_beginning_of_a_huge_grid_can_be_tried() -> None:
+    space = {"/seed": {"integer": [0, 10**12]}, "/hyperparams/n": {"integer": [0, 10**12]}}
+    assert sweep_of(sampler="grid", limits={"trials": 3}, space=space).most_trials == 3
 
 
 def test_the_schema_takes_what_is_taken_and_refuses_what_is_not() -> None:

@@ -1,0 +1,157 @@
+"""What a driver does about runs that go wrong before they are runs, and about a service that is away.
+
+The runs are simulated: neither a process that is killed in the instant before it makes its run directory, nor a service
+that is away for one look, can be had on purpose.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostcore.supervisor.interrupts import Asked, Interrupts
+from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.driver import DriveEnd, Driver, _trial
+from hostcore_sweeps.folder import SweepFolder, TrialPlace
+from hostcore_sweeps.records import RecordLog
+from hostcore_sweeps.spec import load_sweep
+from hostcore_sweeps.status import SweepStatus, read_status
+from hostcore_sweeps.trial_runs import Refusal, Reported, RunEnd, RunState
+
+AWAY = HostcoreError("the service does not answer", code="service.unreachable")
+
+
+class SimulatedRuns:
+    """Runs that succeed in the instant of their start.
+
+    :param stillborn: So many starts, from the first on, end before there is a run.
+    :param busy: Trials that find their devices held.
+    :param away: Looks, by their number, at which the service is away.
+    :param loss: What each reports.
+    """
+
+    seen_metrics = frozenset({"loss"})
+
+    def __init__(
+        self,
+        *,
+        stillborn: int = 0,
+        busy: frozenset[int] = frozenset(),
+        away: frozenset[int] = frozenset(),
+        loss: float | None = 1.0,
+    ) -> None:
+        self._loss = loss
+        self._stillborn, self._busy, self._away = stillborn, busy, away
+        self._looks = 0
+        self.starts: list[int] = []
+        self.cancelled: list[int] = []
+        self._made: set[int] = set()
+        self._told: set[int] = set()
+
+    def start(self, number: int) -> None:
+        self.starts.append(number)
+        if len(self.starts) > self._stillborn and number not in self._busy:
+            self._made.add(number)
+
+    def state(self, number: int) -> RunState:
+        self._looks += 1
+        if self._looks in self._away:
+            raise AWAY
+        return "over" if number in self._made else "absent"
+
+    def refusal(self, number: int) -> Refusal | None:
+        return Refusal(message="device.busy", may_pass=True) if number in self._busy else None
+
+    def reports(self, number: int) -> Iterator[Reported]:
+        if number in self._made - self._told:
+            self._told.add(number)
+            yield Reported(step=1, values={"loss": self._loss})
+
+    def end(self, number: int) -> RunEnd:
+        return RunEnd(status="succeeded", step=1, reason="", was_interrupted=False, was_paused=False)
+
+    def cancel(self, number: int, *, reason: str, force: bool = False) -> None:
+        self.cancelled.append(number)
+
+
+def driven(
+    path: Path,
+    runs: Any,
+    *,
+    ticks: int = 100,
+    show: Callable[[Callable[[], SweepStatus]], None] = lambda _: None,
+    **limits: Any,
+) -> DriveEnd:
+    """Drive a sweep, and stop it after some ticks."""
+    sweep = load_sweep(
+        {
+            "sweep_id": "walk",
+            "job": {"trainer": "tiny", "max_steps": 3},
+            "space": {"/hyperparams/lr": {"uniform": [0, 1]}},
+            "objective": {"metric": "loss", "mode": "min"},
+            "sampler": "random",
+            "limits": {"trials": 3, **limits},
+        }
+    )
+    folder = SweepFolder(path / "walk")
+    folder.make(sweep, TrialPlace(runs=path / "runs"))
+    interrupts = Interrupts()
+    left = iter(range(ticks))
+
+    def sleep(_: float) -> None:
+        if next(left, None) is None:
+            interrupts.hear(
+                Asked(status="cancelled", reason="too many ticks", requested_by="user"), hurried=False, forced=False
+            )
+
+    with closing(RecordLog(folder.records)) as records:
+        driver = Driver(sweep, folder, records, runs, interrupts=interrupts, show=show, sleep=sleep)
+        end = driver.drive()
+    assert [_trial(row) for row in read_status(folder).trials] == driver._trials, "the next driver knows others"
+    return end
+
+
+def test_a_trial_whose_process_died_before_there_was_a_run_is_started_again(tmp_path: Path) -> None:
+    runs = SimulatedRuns(stillborn=2)
+    assert driven(tmp_path, runs).status == "finished"
+    assert runs.starts == [0, 0, 0, 1, 2]
+
+
+def test_a_trial_whose_process_always_dies_before_there_is_a_run_fails(tmp_path: Path) -> None:
+    runs = SimulatedRuns(stillborn=3)
+    assert driven(tmp_path, runs, resumes=2).status == "finished"
+    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
+    assert first.state == "failed"
+    assert first.reason is not None
+    assert first.reason.startswith("3 times in a row: its process has ended before there was a run; see ")
+    assert runs.starts == [0, 0, 0, 1, 2]
+
+
+def test_no_trial_is_sampled_while_others_wait_for_a_device(tmp_path: Path) -> None:
+    runs = SimulatedRuns(busy=frozenset({0}))
+    assert driven(tmp_path, runs).reason == "too many ticks"
+    assert len(read_status(SweepFolder(tmp_path / "walk")).trials) == 1
+
+
+def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    assert driven(tmp_path, SimulatedRuns(away=frozenset(range(3, 9)))).status == "finished"
+
+
+def test_a_service_that_was_never_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(HostcoreError, match="does not answer"):
+        driven(tmp_path, SimulatedRuns(away=frozenset(range(1, 9))))
+
+
+def test_a_terminal_that_was_closed_ends_no_sweep(tmp_path: Path) -> None:
+    def show(_: Callable[[], SweepStatus]) -> None:
+        raise OSError(5, "Input/output error")
+
+    assert driven(tmp_path, SimulatedRuns(), show=show).status == "finished"
+
+
+def test_a_trial_without_a_finite_value_has_failed_for_this_driver_as_for_the_next(tmp_path: Path) -> None:
+    assert driven(tmp_path, SimulatedRuns(loss=None)).exit_code == 1
+    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
+    assert (first.state, first.reason) == ("failed", "loss is not finite")
