@@ -2,6 +2,7 @@
 
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,8 +17,9 @@ class Trainer:
     @attrs.frozen(kw_only=True)
     class Hyperparams:
         lr: float = 0.1
-        #: Of every step.
+        #: Of every step, until a file is there.
         seconds: float = 0.0
+        until: str = ""
         #: Raises in this step; 0: never.
         fail_at: int = 0
         #: Any value: choices and conditions are tried on it.
@@ -37,7 +39,8 @@ class Trainer:
         wishes = ctx.hyperparams
         if ctx.run_state.step + 1 == wishes.fail_at:
             raise ValueError("the loss has exploded")
-        time.sleep(wishes.seconds)
+        if not wishes.until or not Path(wishes.until).exists():
+            time.sleep(wishes.seconds)
         state["x"] -= wishes.lr * (2 * (state["x"] - 1) + 0.01 * random.random())
         return StepResult(metrics={"loss": (state["x"] - 1) ** 2, "distance": abs(state["x"] - 1)})
 

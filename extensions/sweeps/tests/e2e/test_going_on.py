@@ -36,7 +36,8 @@ def events(place: Any, run_id: str) -> list[Any]:
 
 
 def test_a_sweep_that_is_cancelled_goes_on_exactly_where_each_trial_was(place: Any) -> None:
-    place.job(hyperparams={"seconds": 0.1}, max_steps=30)
+    hurry = place.path / "hurry"
+    place.job(hyperparams={"seconds": 0.1, "until": str(hurry)}, max_steps=600)
     place.sweep(limits={"trials": 2, "parallel": 2})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: len([e for e in events(place, "walk-0000") if e["event"] == "metrics"]) > 5, "some steps")
@@ -47,15 +48,16 @@ def test_a_sweep_that_is_cancelled_goes_on_exactly_where_each_trial_was(place: A
     stopped = events(place, "walk-0000")[-1]
     assert (stopped["event"], stopped["reason"]) == ("run_cancelled", "the sweep was stopped: lunch")
 
+    hurry.touch()
     assert place.hostcore("sweep", "run", "walk").code == 0
     assert {row["state"] for row in place.status()["trials"]} == {"complete"}
     for run_id in place.run_ids():
         steps = [event["step"] for event in events(place, run_id) if event["event"] == "metrics"]
-        assert steps == list(range(1, 31)), "a step was repeated or left out"
+        assert steps == list(range(1, 601)), "a step was repeated or left out"
 
 
 def test_ctrl_c_pauses_a_sweep(place: Any) -> None:
-    place.job(hyperparams={"seconds": 0.1}, max_steps=60)
+    place.job(hyperparams={"seconds": 0.1}, max_steps=600)
     place.sweep(limits={"trials": 1})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: [e for e in events(place, "walk-0000") if e["event"] == "metrics"], "a step")
@@ -66,7 +68,7 @@ def test_ctrl_c_pauses_a_sweep(place: Any) -> None:
 
 
 def test_a_second_driver_is_refused(place: Any) -> None:
-    place.job(hyperparams={"seconds": 0.1}, max_steps=60)
+    place.job(hyperparams={"seconds": 0.1}, max_steps=600)
     place.sweep(limits={"trials": 1})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: events(place, "walk-0000"), "a run")
@@ -121,12 +123,15 @@ def test_trials_that_begin_from_a_checkpoint_go_on_after_a_pause(place: Any) -> 
     place.job(run_id="base", max_steps=5)
     assert place.hostcore("run", "job.json").code == 0
     checkpoint = str(place.path / "runs" / "base" / "checkpoints" / "step-000005.json")
-    place.job(hyperparams={"seconds": 0.1}, max_steps=30, resume_from_checkpoint=checkpoint)
+    hurry = place.path / "hurry"
+    wishes = {"seconds": 0.1, "until": str(hurry)}
+    place.job(hyperparams=wishes, max_steps=600, resume_from_checkpoint=checkpoint)
     place.sweep(limits={"trials": 1})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: len([e for e in events(place, "walk-0000") if e["event"] == "metrics"]) > 3, "some steps")
     driver.send_signal(signal.SIGINT)
     assert driver.wait(60) == 130
+    hurry.touch()
     assert place.hostcore("sweep", "sweep.json").code == 0
     steps = [event["step"] for event in events(place, "walk-0000") if event["event"] == "metrics"]
-    assert steps == list(range(6, 31))
+    assert steps == list(range(6, 601))
