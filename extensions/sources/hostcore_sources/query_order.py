@@ -109,7 +109,7 @@ def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -
         for key in ("alias", "table_name")
         if node.get("type") == "BASE_TABLE"
     }
-    alone = {str(one[0]).lower() for node in nodes if len(one := node.get("column_names") or ()) == 1}
+    alone = {str(one[0]).lower() for node in nodes if len(one := list(node.get("column_names") or [])) == 1}
     reads_all = any(map(_reads_unnamed_columns, nodes)) or not rows.isdisjoint(alone)
     return Query(sql=sql, tables=tables, columns=None if reads_all else frozenset(named))
 
