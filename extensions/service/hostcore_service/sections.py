@@ -61,11 +61,15 @@ class Sections:
         found: dict[str, ServiceSection] = {}
         for name, registered in discover().extensions_of(SERVICE_SECTIONS_GROUP).items():
             try:
-                made: ServiceSection = load_extension(registered, type)(
-                    runs=settings.runs, without_places=all_without_places
-                )
+                section = load_extension(registered, type)
             except HostcoreError as error:
                 LOG.warning("without the section %s: %s", name, error)
+                continue
+            try:
+                made: ServiceSection = section(runs=settings.runs, without_places=all_without_places)
+                _require_whole(made)
+            except Exception:  # of another distribution, which ends no service
+                LOG.warning("without the section %s: it cannot be made", name, exc_info=True)
             else:
                 found[name] = made
         return cls(by_name=found)
@@ -80,3 +84,13 @@ class Sections:
                 dependencies=[Depends(authenticate), Depends(only_known_parameters)],
                 responses={**ALWAYS, **problems(400), 404: _NOT_FOUND},
             )
+
+
+def _require_whole(section: ServiceSection) -> None:
+    """See that it has what the service reads of it.
+
+    :raises TypeError: When something is not there, or is of another type.
+    """
+    for name, kind in (("title", str), ("router", APIRouter), ("assets", Sequence)):
+        if not isinstance(getattr(section, name, None), kind):
+            raise TypeError(f"{type(section).__name__}.{name} is no {kind.__name__}")

@@ -184,6 +184,13 @@ def _require_readable(table: "DeltaTable", settings: TableSettings, pointer: str
         )
     if '"variant"' in table.schema().to_json():
         raise refuse("has a column of type variant", "write it as a struct or as text")
+    schema = pa.schema(table.schema().to_arrow())
+    binary = [name for name in table.metadata().partition_columns if pa.types.is_binary(schema.field(name).type)]
+    if binary:
+        raise refuse(
+            f"has binary columns in its partition, whose values the log has as escaped text: {', '.join(binary)}",
+            "partition the table by other columns",
+        )
     if _has_deletion_vectors(table):
         raise refuse(
             "has deletion vectors: rows are deleted that its files still have",

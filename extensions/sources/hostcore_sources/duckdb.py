@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,8 @@ _FEWEST_ROWS: Final = 1_024
 _GROUP_PART: Final = 32
 _MOST_BYTES: Final = 64 << 20
 _ROWS_AT_ONCE: Final = 2_048
+#: How folders begin in which a query is run, with what DuckDB does not hold in memory.
+_MAKING: Final = ".making-"
 _EXPLAIN: Final = "EXPLAIN "
 #: DuckDB gives the same rows in the same order, and the same sums of floats, on one thread alone.
 _THREADS: Final = 1
@@ -109,9 +112,20 @@ def _result(sql: str, tables: list[QueryTable], cache: Path, *, pointer: str) ->
     with data_errors(str(folder)):
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):  # ranks of one machine run the query once
-            if not note.exists():
-                _run(sql, tables, folder, pointer=pointer)
-            return QueryResult(rows=folder / "rows.parquet", sha256=json.loads(note.read_text())["sha256"])
+            for left in folder.glob(f"{_MAKING}*"):  # of a run that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            rows, sha256 = folder / "rows.parquet", _noted(note)
+            if sha256 is None or not rows.exists():
+                sha256 = _run(sql, tables, folder, pointer=pointer)
+            return QueryResult(rows=rows, sha256=sha256)
+
+
+def _noted(note: Path) -> str | None:
+    """The SHA-256 of the rows; None: there are none, or the note was lost with the power."""
+    try:
+        return str(json.loads(note.read_bytes())["sha256"])
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 @contextmanager
@@ -121,11 +135,14 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> None:
-    """Run a query, and keep its rows: first the rows, then the note that says that they are whole."""
+def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> str:
+    """Run a query, and keep its rows: first the rows, then the note that says that they are whole.
+
+    :return: The SHA-256 of the rows.
+    """
     import duckdb
 
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".making-") as making:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_MAKING) as making:
         made = Path(making) / "rows.parquet"
         connection = duckdb.connect(":memory:", config=_configuration(making))
         try:
@@ -150,6 +167,7 @@ def _run(sql: str, tables: list[QueryTable], folder: Path, *, pointer: str) -> N
         note.write_text(json.dumps({"format": _FORMAT, "sha256": digest, "sql": sql}))
         made.replace(folder / made.name)
         note.replace(folder / note.name)
+    return digest
 
 
 def _configuration(scratch: str) -> dict[str, Any]:

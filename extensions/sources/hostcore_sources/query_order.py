@@ -59,7 +59,7 @@ class Query:
     sql: str
     #: The tables that it reads, each with its schema or "".
     tables: frozenset[tuple[str, str]]
-    #: The names of columns in it, in lower case; None: it has a ``*``.
+    #: The names of columns in it, in lower case; None: it may read others than those that it names.
     columns: frozenset[str] | None
 
     def may_read(self, column: str) -> bool:
@@ -90,6 +90,8 @@ def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -
         if (what := _changes(node, changing)) is not None:
             message = f"{what} has another value each time the query is run, and a resume would read other rows"
             hint = "write the value itself; for a random order, set dataset.shuffle"
+            if node.get("class") == "COLUMN_REF":
+                hint = f"write the value itself; if it is a column, name its table as well: flights.{what}"
             raise query_error(sql, message, _position(node), pointer=pointer, hint=hint)
     if not any(one["type"] == "ORDER_MODIFIER" for one in statement["node"]["modifiers"]):
         for node in nodes:
@@ -98,9 +100,18 @@ def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -
                 hint = "end the query with ORDER BY columns of which no two rows have the same, or with ORDER BY ALL"
                 raise query_error(sql, message, _position(node), pointer=pointer, hint=hint)
     tables = frozenset((node["schema_name"], node["table_name"]) for node in nodes if node.get("type") == "BASE_TABLE")
-    has_star = any(node.get("class") == "STAR" for node in nodes)
-    named = {str(part).lower() for node in nodes for part in node.get("column_names") or ()}
-    return Query(sql=sql, tables=tables, columns=None if has_star else frozenset(named))
+    keys = ("column_names", "using_columns")
+    named = {str(part).lower() for node in nodes for key in keys for part in node.get(key) or ()}
+    # A table's name among those of columns is a whole row, or stands before a column.
+    rows = {
+        str(node.get(key)).lower()
+        for node in nodes
+        for key in ("alias", "table_name")
+        if node.get("type") == "BASE_TABLE"
+    }
+    alone = {str(one[0]).lower() for node in nodes if len(one := list(node.get("column_names") or [])) == 1}
+    reads_all = any(map(_reads_unnamed_columns, nodes)) or not rows.isdisjoint(alone)
+    return Query(sql=sql, tables=tables, columns=None if reads_all else frozenset(named))
 
 
 def query_error(sql: str, message: str, position: int | None, *, pointer: str, hint: str | None = None) -> InvalidData:
@@ -145,6 +156,13 @@ def _changes(node: Mapping[str, Any], changing: set[str]) -> str | None:
     return "a sample without REPEATABLE (seed)" if isinstance(sample, dict) and not sample.get("repeatable") else None
 
 
+def _reads_unnamed_columns(node: Mapping[str, Any]) -> bool:
+    """Whether it depends on columns of a table that the query does not name."""
+    is_natural = node.get("ref_type") in ("NATURAL", "POSITIONAL")
+    counts = node.get("class") == "POSITIONAL_REFERENCE" or bool(node.get("column_name_alias"))
+    return is_natural or counts or node.get("class") == "STAR" or node.get("type") == "PIVOT"
+
+
 def _loses_order(node: Mapping[str, Any]) -> str | None:
     """What does not keep the order of its rows, in words."""
     kind = node.get("type")
@@ -154,6 +172,8 @@ def _loses_order(node: Mapping[str, Any]) -> str | None:
         return _UNORDERED[str(kind)]
     if kind == "SET_OPERATION_NODE" and not (node.get("setop_type") == "UNION" and node.get("setop_all")):
         return str(node.get("setop_type"))
-    if kind == "SELECT_NODE" and node.get("group_expressions"):
+    if kind == "SELECT_NODE" and (
+        node.get("group_expressions") or node.get("aggregate_handling") == "FORCE_AGGREGATES"
+    ):
         return "GROUP BY"
     return "a sample" if isinstance(node.get("sample"), dict) else None

@@ -5,6 +5,7 @@ query names are copied into DuckDB, in the order of their rowid. A column of SQL
 the type of a column here is the one that all its values have.
 """
 
+import glob
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -105,7 +106,7 @@ def add_tables(connection: "DuckDBPyConnection", tables: Sequence[QueryTable], q
         if table.reader == "sqlite":
             _copy_database(connection, table, query)
             continue
-        listed = ", ".join(_quoted(file.path) for file in table.files)
+        listed = ", ".join(_quoted(glob.escape(file.path)) for file in table.files)
         # All of a file tells the types of a CSV file, not a part of it.
         options = ", sample_size = -1" if table.reader == "read_csv" else ""
         view = f'CREATE VIEW "{table.name}" AS SELECT * FROM {table.reader}([{listed}]{options})'  # noqa: S608 - quoted
@@ -114,7 +115,8 @@ def add_tables(connection: "DuckDBPyConnection", tables: Sequence[QueryTable], q
 
 def allowed_paths(tables: Sequence[QueryTable]) -> str:
     """The files that DuckDB may open, as SQL."""
-    return ", ".join(_quoted(file.path) for table in tables if table.reader != "sqlite" for file in table.files)
+    paths = {file.path for table in tables if table.reader != "sqlite" for file in table.files}
+    return ", ".join(map(_quoted, sorted(paths | set(map(glob.escape, paths)))))
 
 
 def _quoted(text: str) -> str:
@@ -124,22 +126,27 @@ def _quoted(text: str) -> str:
 def _copy_database(connection: "DuckDBPyConnection", table: QueryTable, query: Query) -> None:
     file = table.files[0]
     connection.execute(f'CREATE SCHEMA "{table.name}"')
-    wanted = [name for schema, name in query.tables if schema.lower() == table.name.lower()]
+    wanted = {name.lower() for schema, name in query.tables if schema.lower() == table.name.lower()}
     try:
         with closing(sqlite3.connect(f"file:{quote(file.path)}?mode=ro", uri=True)) as database:
             known = [
                 name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
             ]
-            for name in sorted(set(wanted)):
-                own = next((one for one in known if one.lower() == name.lower()), None)
+            for name in sorted(wanted):
+                own = next((one for one in known if one.lower() == name), None)
                 if own is None:
                     hint = f"its tables are {', '.join(sorted(known))}: write FROM {table.name}.{(known or ['…'])[0]}"
                     raise InvalidData(
                         f"{file.name} has no table {name!r}", pointer=table.pointer, file=file.name, hint=hint
                     )
-                connection.register("rows_of_sqlite", _reader_of(database, own, table, query))
+                schema = _schema_of(database, own, table, query)
                 target = f'"{table.name}".{_identifier(own)}'
+                connection.register("rows_of_sqlite", schema.empty_table())
                 connection.execute(f"CREATE TABLE {target} AS SELECT * FROM rows_of_sqlite")  # noqa: S608 - quoted
+                # Read here, and not by DuckDB, whose messages would show where in this source SQLite has failed.
+                for batch in _batches(database, own, schema):
+                    connection.register("rows_of_sqlite", pa.Table.from_batches([batch]))
+                    connection.execute(f"INSERT INTO {target} SELECT * FROM rows_of_sqlite")  # noqa: S608 - quoted
                 connection.unregister("rows_of_sqlite")
     except sqlite3.Error as error:
         raise InvalidData(
@@ -147,8 +154,8 @@ def _copy_database(connection: "DuckDBPyConnection", table: QueryTable, query: Q
         ) from error
 
 
-def _reader_of(database: sqlite3.Connection, name: str, table: QueryTable, query: Query) -> pa.RecordBatchReader:
-    """The rows of a table, with the columns that the query may need."""
+def _schema_of(database: sqlite3.Connection, name: str, table: QueryTable, query: Query) -> pa.Schema:
+    """The columns of a table that the query may need."""
     known = [row[1] for row in database.execute(f"PRAGMA table_xinfo({_identifier(name)})") if row[6] != 1]
     columns = [column for column in known if query.may_read(column)] or known
     asked = ", ".join(f"group_concat(DISTINCT typeof({_identifier(column)}))" for column in columns)
@@ -165,8 +172,7 @@ def _reader_of(database: sqlite3.Connection, name: str, table: QueryTable, query
                 hint="make a view in the database that casts it: CREATE VIEW … AS SELECT CAST(…)",
             )
         fields.append(pa.field(column, _TYPES[kinds]))
-    schema = pa.schema(fields)
-    return pa.RecordBatchReader.from_batches(schema, _batches(database, name, schema))
+    return pa.schema(fields)
 
 
 def _batches(database: sqlite3.Connection, name: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

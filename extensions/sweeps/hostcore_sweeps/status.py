@@ -12,6 +12,7 @@ import attrs
 from hostcore.events.writer import now_ms
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.secrets import with_absolute_files
+from hostcore.runs.documents import CorruptDocument
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
 from hostcore_sweeps.records import (
@@ -171,7 +172,12 @@ class SweepTable:
         self._last_ms = time_ms
 
     def _take_of_trial(self, time_ms: int, record: TrialStarted | TrialReported | PruneDecided | TrialEnded) -> None:
-        row = self._trials[record.number]
+        row = self._trials.get(record.number)
+        if row is None:
+            file = str(self._folder.records)
+            raise CorruptDocument(
+                f"a record is of trial {record.number}, which no record before it has begun", file=file
+            )
         if isinstance(record, TrialStarted):
             row = attrs.evolve(row, starts=row.starts + 1, started_ms=row.started_ms or time_ms)
         elif isinstance(record, TrialReported):

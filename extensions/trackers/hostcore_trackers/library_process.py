@@ -76,12 +76,19 @@ class LibraryProcess:
         :raises TransientError: The process has ended, or does not answer in time, or its session says so.
         :raises FatalError: Its session says so.
         """
+        is_late = threading.Event()
+        # A process that hangs may read only a part of a large call, or write only a part of its answer.
+        guard = threading.Timer(self._timeout_seconds, self._end_late, (is_late,))
+        guard.daemon = True
+        guard.start()
         try:
             self._connection.send((method, arguments))
             answered = self._connection.poll(self._timeout_seconds)
             received: tuple[str, Any] = self._connection.recv() if answered else ("late", None)
         except (OSError, EOFError):
-            received = ("ended", None)
+            received = ("late" if is_late.is_set() else "ended", None)
+        finally:
+            guard.cancel()
         kind, answer = received
         if kind == "answer":
             return answer
@@ -102,6 +109,10 @@ class LibraryProcess:
             self._kill()
         if self._log.exists() and not self._log.stat().st_size:
             self._log.unlink(missing_ok=True)
+
+    def _end_late(self, is_late: threading.Event) -> None:
+        is_late.set()
+        self._process.kill()
 
     def _kill(self) -> None:
         self._connection.close()
@@ -124,7 +135,11 @@ def serve(session: Session) -> None:
     with Connection(descriptor) as connection:
         while (call := _next(connection, supervisor)) is not None:
             method, arguments = call
-            connection.send(_answer(session, method, arguments))
+            answer = _answer(session, method, arguments)
+            try:
+                connection.send(answer)
+            except OSError:  # the supervisor has died during the call
+                break
     session.end()
 
 

@@ -56,3 +56,21 @@ def test_a_broken_section_is_left_out_and_the_log_says_why(
         assert client.get("/healthz").status_code == 200
         assert client.get("/v1/greetings/you", headers={"X-TRAINER-TOKEN": TOKEN}).status_code == 404
     assert "without the section greetings: 'greetings' of greeting-broken 1.0 is broken" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class Section:\n    def __init__(self, **around): raise OSError('its folder is gone')",
+        "class Section:\n    title = 'Greetings'\n    def __init__(self, **around): pass",
+    ],
+)
+def test_a_section_that_cannot_be_made_is_left_out(
+    site_here: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str
+) -> None:
+    modules = {"greeting_unmade.py": source}
+    site_here.install("greeting-unmade", modules=modules, entry_points=entry("greeting_unmade:Section"))
+    with service(tmp_path) as client:
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/v1/greetings/you", headers={"X-TRAINER-TOKEN": TOKEN}).status_code == 404
+    assert "without the section greetings: it cannot be made" in caplog.text

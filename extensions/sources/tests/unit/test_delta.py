@@ -102,6 +102,13 @@ def test_column_mapping_is_refused(tmp_path: Path, open_source) -> None:
         open_source("delta", path=tmp_path / "t")
 
 
+def test_binary_columns_of_a_partition_are_refused(tmp_path: Path, open_source) -> None:
+    table = pa.table({"id": [1], "key": pa.array([b"\x01a"], pa.binary())})
+    deltalake.write_deltalake(tmp_path / "t", table, partition_by=["key"])
+    with pytest.raises(InvalidData, match=r"has binary columns in its partition.*: key"):
+        open_source("delta", path=tmp_path / "t")
+
+
 def test_deletion_vectors_are_refused_where_rows_are_deleted_by_them(tmp_path: Path, open_source, read) -> None:
     path, by_vectors = tmp_path / "t", {"delta.enableDeletionVectors": "true"}
     deltalake.write_deltalake(path, pa.table({"id": range(30)}), configuration=by_vectors)

@@ -67,6 +67,7 @@ def test_a_query_with_order_by_may_join_and_group(query, read) -> None:
         ("SELECT id FROM flights WHERE id IN (SELECT id FROM places)", "a subquery in an expression", "line 1"),
         ("SELECT id FROM (SELECT DISTINCT id FROM flights)", "DISTINCT", ""),
         ("WITH a AS (SELECT * FROM flights JOIN places USING (id)) SELECT * FROM a", "a join", "line 1"),
+        ("SELECT delay, count(*) FROM flights GROUP BY ALL", "GROUP BY", ""),
         ("SELECT id FROM flights USING SAMPLE 10 ROWS (reservoir, 5)", "a sample", ""),
     ],
 )
@@ -206,3 +207,69 @@ def test_tables_that_cannot_be_read_are_told(tmp_path: Path, query) -> None:
     with pytest.raises(InvalidSettings) as refused:
         query("SELECT 1", tables={"a b": tmp_path / "flights.parquet"})
     assert refused.value.pointer == "/tables/a b"
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("SELECT orders.price FROM shop.orders JOIN shop.names USING (id) ORDER BY 1", [{"price": 1.5}]),
+        ("SELECT id FROM shop.orders NATURAL JOIN shop.names ORDER BY id", []),
+        ("SELECT o.price, o FROM shop.orders o LIMIT 1", [{"price": 2.0, "o": {"id": 1, "price": 2.0}}]),
+        ("SELECT id, #1 AS first FROM shop.names", [{"id": 2, "first": 7.0}]),
+        ("SELECT id FROM shop.names AS n(id, price)", [{"id": 7.0}]),
+        ("SELECT id FROM shop.names UNION ALL SELECT id FROM shop.Names", [{"id": 2}, {"id": 2}]),
+    ],
+)
+def test_columns_of_a_database_that_a_query_reads_without_naming_them_are_there(
+    sql: str, expected: list[dict[str, Any]], tmp_path: Path, open_source
+) -> None:
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, price REAL)")
+        database.executemany("INSERT INTO orders VALUES (?, ?)", [(2, 1.5), (1, 2)])
+        database.execute("CREATE TABLE names (price REAL, id INTEGER)")
+        database.execute("INSERT INTO names VALUES (7, 2)")
+    if not expected:
+        with pytest.raises(InvalidData, match="has no rows"):
+            open_source("duckdb", sql=sql, tables={"shop": path})
+        return
+    dataset = open_source("duckdb", sql=sql, tables={"shop": path})
+    assert [
+        row for one in dataset.shards() for b in dataset.read_shard(one, None, 0) for row in b.to_pylist()
+    ] == expected
+
+
+def test_text_of_a_database_that_is_no_text_is_told_without_a_traceback(shop: Path, open_source) -> None:
+    with closing(sqlite3.connect(shop)) as database, database:
+        database.execute("UPDATE orders SET \"the note\" = CAST(x'ff41' AS TEXT) WHERE id = 3")
+    with pytest.raises(InvalidData, match="cannot be read by SQLite: Could not decode to UTF-8") as caught:
+        open_source("duckdb", sql='SELECT "the note" FROM shop.orders', tables={"shop": shop})
+    assert "Traceback" not in caught.value.message
+
+
+def test_a_column_that_is_called_as_a_changing_word_needs_its_table(tmp_path: Path, open_source, read) -> None:
+    pq.write_table(pa.table({"user": [7, 8]}), tmp_path / "users.parquet")
+    tables = {"users": tmp_path / "users.parquet"}
+    with pytest.raises(InvalidData, match="user has another value") as caught:
+        open_source("duckdb", sql="SELECT user FROM users", tables=tables)
+    assert "name its table as well" in (caught.value.hint or "")
+    assert read(open_source("duckdb", sql="SELECT users.user FROM users", tables=tables), "user") == [7, 8]
+
+
+def test_files_whose_names_have_brackets_are_read_once_each(tmp_path: Path, open_source, read) -> None:
+    for number, name in enumerate(("a1.parquet", "a[1].parquet")):
+        pq.write_table(pa.table({"id": [number]}), tmp_path / name)
+    dataset = open_source("duckdb", sql="SELECT id FROM a", tables={"a": tmp_path / "a*.parquet"})
+    assert read(dataset) == [0, 1]
+
+
+def test_what_a_killed_run_or_a_power_cut_has_left_is_made_again(tmp_path: Path, query, read) -> None:
+    before = query("SELECT id FROM flights").shards()
+    (folder,) = (tmp_path / "cache" / "duckdb").iterdir()
+    (folder / ".making-x").mkdir()
+    (folder / ".making-x" / "spilled.tmp").touch()
+    (folder / "result.json").write_bytes(b"")
+    assert query("SELECT id FROM flights").shards() == before
+    (folder / "rows.parquet").unlink()
+    assert len(read(query("SELECT id FROM flights"))) == 3_000
+    assert {one.name for one in folder.iterdir()} == {"lock", "result.json", "rows.parquet"}

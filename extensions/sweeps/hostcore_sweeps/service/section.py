@@ -172,6 +172,7 @@ def _version(path: Path) -> object:
 
 
 def _line(status: SweepStatus) -> dict[str, Any]:
+    rows = {row.number: row for row in status.trials}
     return {
         "sweep_id": status.sweep.sweep_id,
         "status": status.state,
@@ -179,7 +180,7 @@ def _line(status: SweepStatus) -> dict[str, Any]:
         "max_trials": status.most_trials,
         "counts": {state: sum(row.state == state for row in status.trials) for state in _STATES},
         "objectives": [attrs.asdict(one) for one in status.objectives],
-        "best": [{"number": number, "objective": dict(status.trials[number].objective)} for number in status.best],
+        "best": [{"number": number, "objective": dict(rows[number].objective)} for number in status.best],
         "started_ms": status.started_ms,
         "driven_ms": status.driven_ms,
     }

@@ -7,12 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from hostcore_hookspecs import FatalError, TransientError
 from hostcore_trackers.library_process import LibraryProcess
 
 SESSION = """
     import os
+    import time
     from pathlib import Path
     from hostcore_hookspecs import FatalError, TransientError
     from hostcore_trackers.library_process import serve
@@ -26,6 +28,10 @@ SESSION = """
         def die(self):
             print("out of memory", flush=True)
             os._exit(3)
+        def hold(self, *, folder):
+            Path(folder, "held").touch()
+            while not Path(folder, "let-go").exists():
+                time.sleep(0.01)
         def end(self): Path(os.environ["ENDED"]).touch()
 
     serve(Session())
@@ -39,11 +45,12 @@ class Workshop:
         self.log, self.ended = folder / "logs" / "library.log", folder / "ended"
         self.environment = {**os.environ, "PYTHONPATH": str(folder), "ENDED": str(self.ended)}
         (folder / "the_session.py").write_text(textwrap.dedent(SESSION))
+        (folder / "hangs.py").write_text("import time; time.sleep(600)")
 
-    def start(self) -> LibraryProcess:
+    def start(self, module: str = "the_session", *, timeout_seconds: float = 60) -> LibraryProcess:
         environment, log = self.environment, self.log
         return LibraryProcess(
-            "the_session", library="the library", environment=environment, log=log, timeout_seconds=60
+            module, library="the library", environment=environment, log=log, timeout_seconds=timeout_seconds
         )
 
 
@@ -94,3 +101,21 @@ def test_after_an_error_it_has_ended(
     assert getattr(caught.value, "hint", None) == hint
     assert not process.is_usable
     assert not is_alive(pid)
+
+
+def test_a_large_call_that_is_not_read_ends_in_time(workshop: Workshop) -> None:
+    process = workshop.start("hangs", timeout_seconds=0.5)
+    with pytest.raises(TransientError, match="has not answered within"):
+        process.call("double", number="9" * 5_000_000)
+    assert not process.is_usable
+
+
+def test_its_session_ends_where_the_supervisor_has_died_during_a_call(
+    process: LibraryProcess, workshop: Workshop, tmp_path: Path
+) -> None:
+    process._connection.send(("hold", {"folder": str(tmp_path)}))
+    wait_until((tmp_path / "held").exists, "the call")
+    process._connection.close()
+    (tmp_path / "let-go").touch()
+    process._process.wait(60)
+    assert workshop.ended.exists()

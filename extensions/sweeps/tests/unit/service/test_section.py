@@ -108,11 +108,13 @@ def test_a_parameter_that_no_route_reads_is_a_mistake(client: Callable[..., Test
 def test_a_sweep_that_cannot_be_read_hides_no_other(client: Callable[..., TestClient], place: Path) -> None:
     broken = recorded_sweep.record(place / "sweeps", [], sweep_id="broken")
     broken.records.write_text("this is no record\n")
+    cut = recorded_sweep.record(place / "sweeps", recorded_sweep.whole_sweep()[:2], sweep_id="cut")
+    cut.records.write_text("".join(line for line in cut.records.open() if "trial_sampled" not in line))
     (place / "sweeps" / "foreign").mkdir()
     (place / "sweeps" / "foreign" / "sweep.json").write_text('{"another": "program"}')
     found = client().get("/v1/sweeps").json()
     assert [one["sweep_id"] for one in found["sweeps"]] == ["recorded"]
-    assert {one["sweep_id"] for one in found["unreadable"]} == {"broken", "foreign"}
+    assert {one["sweep_id"] for one in found["unreadable"]} == {"broken", "cut", "foreign"}
     assert client().get("/v1/sweeps/foreign").status_code == 500
 
 
