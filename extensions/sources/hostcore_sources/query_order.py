@@ -38,6 +38,8 @@ _CHANGING_WORDS: Final = frozenset(
 _CHANGING_FORMS: Final = frozenset(
     {"age", "ago", "pg_conf_load_time", "pg_postmaster_start_time", "current_setting", "getvariable"}
 )
+#: Functions that may stand in ``FROM``. Others read files, the state of DuckDB, or run SQL that nothing has checked.
+_TABLE_FUNCTIONS: Final = ("generate_series", "range", "repeat", "unnest")
 #: Parts of a query of which DuckDB does not say that they keep the order of rows, in words.
 _UNORDERED: Final = {
     "DISTINCT_MODIFIER": "DISTINCT",
@@ -85,6 +87,11 @@ def checked_query(connection: "DuckDBPyConnection", sql: str, *, pointer: str) -
         raise query_error(sql, message, None, pointer=pointer)
     [statement] = parsed["statements"]
     nodes = list(_nodes(statement["node"]))
+    for node in nodes:
+        if (name := _unknown_table_function(node)) is not None:
+            hint = f"name the files in dataset.tables; of functions there are {', '.join(_TABLE_FUNCTIONS)}"
+            message = f"{name}() in FROM is refused: a query reads the tables of the job"
+            raise query_error(sql, message, _position(node), pointer=pointer, hint=hint)
     changing = {name for (name,) in connection.execute(_CHANGING_FUNCTIONS).fetchall()} | _CHANGING_FORMS
     for node in nodes:
         if (what := _changes(node, changing)) is not None:
@@ -154,6 +161,13 @@ def _changes(node: Mapping[str, Any], changing: set[str]) -> str | None:
         return word if word in _CHANGING_WORDS else None
     sample = node.get("sample")
     return "a sample without REPEATABLE (seed)" if isinstance(sample, dict) and not sample.get("repeatable") else None
+
+
+def _unknown_table_function(node: Mapping[str, Any]) -> str | None:
+    if node.get("type") != "TABLE_FUNCTION":
+        return None
+    name = str(node["function"].get("function_name", "")).lower()
+    return None if name in _TABLE_FUNCTIONS else name
 
 
 def _reads_unnamed_columns(node: Mapping[str, Any]) -> bool:
