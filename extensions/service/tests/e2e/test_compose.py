@@ -199,7 +199,11 @@ def test_a_job_of_the_service_is_in_postgresql_and_its_metrics_are_in_mlflow(
         service = f"http://127.0.0.1:{machine.port + 2}"
         tracker = f"http://127.0.0.1:{machine.port + 1}"
         job = {"trainer": "tiny", "device": "cpu", "max_steps": 3, "metric_every": 1, "terminal": False}
-        job |= {"run_id": "composed", "reporters": [{"use": "mlflow", "tracking_uri": tracker, "experiment": "tried"}]}
+        patient = {"required": True, "timeout_seconds": 60}  # an MLflow that begins on a busy machine takes its time
+        job |= {
+            "run_id": "composed",
+            "reporters": [{"use": "mlflow", "tracking_uri": tracker, "experiment": "tried", **patient}],
+        }
         taken = http.request("POST", f"{service}/v1/jobs", body=orjson.dumps(job))
         assert taken.status == 201, taken.data
 

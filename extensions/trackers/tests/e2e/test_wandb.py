@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,13 @@ def rows(run: Course) -> list[tuple[int, dict[str, Any]]]:
 
 
 def processes() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if "wandb" in " ".join(child.cmdline())]
+    return [child for child in psutil.Process().children(recursive=True) if "wandb" in command_of(child)]
+
+
+def command_of(process: psutil.Process) -> str:
+    with suppress(psutil.NoSuchProcess):  # also of one that has ended, and waits for its parent
+        return " ".join(process.cmdline())
+    return ""
 
 
 def test_a_run_over_two_attempts_is_one_run_of_wandb(course: MakeCourse, capfd: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,7 @@ class TestTheKeyboard:
             if text == "failed":
                 break
         assert way[0] == "Skip to the content"
-        assert way[1:5] == ["hostcore", "Jobs", "Plugins", "Submit a job"]
+        assert way[1:6] == ["hostcore", "Jobs", "Sweeps", "Plugins", "Submit a job"]
         assert way[-1] == "failed"
         tab.key("Enter")
         tab.until("document.activeElement.localName === 'h1' && document.activeElement.textContent === 'failed'")

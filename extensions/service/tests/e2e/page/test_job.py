@@ -122,7 +122,7 @@ class TestAJobThatIsOver:
 
     def test_that_there_is_not_is_said(self, open_tab: Callable[..., Any], service: Any) -> None:
         tab = open_tab(f"{service.url}/#/jobs/%3Cimg%20src%3Dx%3E")
-        tab.until("document.querySelector('.banner').textContent.startsWith('There is no job')")
+        tab.until("document.querySelector('.banner')?.textContent.startsWith('There is no job')")
         assert tab.js("document.querySelector('h1').textContent") == "<img src=x>"
 
 
