@@ -1,14 +1,14 @@
 """What a sweep has lost when its driver and its trials are killed with SIGKILL, at random instants.
 
-The digits are swept with TPE and ASHA twice: in peace, and under fire. Each row of the table must be the same then:
-the values of a trial, its state, the step at which it ended, its objective to the last bit; and so must the best. Each
-trial must be one run, whose attempts followed one another.
+The digits are swept with TPE and ASHA in peace, on this machine; then under fire, once with each launcher. Each row of
+the table must be the same then: the values of a trial, its state, the step at which it ended, its objective to the last
+bit; and so must the best. Each trial must be one run, whose attempts followed one another.
 
     pip install 'hostcore[sweeps]' './example_trainers/digits[data]'
-    python benchmarks/sweep_proof.py [--trials 60] [--kills 30] [--parallel 2] [--launcher slurm] [--seed 1]
+    python benchmarks/sweep_proof.py [--launchers local slurm ray] [--trials 60] [--kills 30] [--parallel 2] [--seed 1]
 
-With a launcher, the trials run there (Slurm's commands on the PATH, a Ray in RAY_ADDRESS), and what is killed of them
-are their processes on this machine.
+With another launcher than `local`, the trials run there (Slurm's commands on the PATH, a Ray in RAY_ADDRESS), and what
+is killed of them are their processes on this machine.
 """
 
 import argparse
@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 _HOSTCORE = [sys.executable, "-m", "hostcore"]
-_LONGEST_SECONDS = 6.0
 
 
-def write(folder: Path, options: argparse.Namespace) -> None:
+def write(folder: Path, options: argparse.Namespace, launcher: str) -> None:
     """The data, the job and the sweep."""
     data = folder / "data"
     prepare = [sys.executable, "-m", "digits.prepare_data", "--out", str(data)]
@@ -42,7 +41,7 @@ def write(folder: Path, options: argparse.Namespace) -> None:
         "validate_every": 8,
         "checkpoint_every": 16,
         "device": "cpu",
-        "launcher": options.launcher,
+        "launcher": launcher,
     }
     sweep = {
         "sweep_id": "digits",
@@ -78,13 +77,16 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def swept(folder: Path, kills: int, rng: random.Random) -> tuple[int, int]:
-    """Sweep to the end, whoever is killed; how often that was the driver, and a process of a trial."""
+def swept(folder: Path, kills: int, rng: random.Random, between: float = 0.0) -> tuple[int, int]:
+    """Sweep to the end, whatever is killed; how often that was the driver, and a process of a trial.
+
+    :param between: Seconds from one kill to the next, on average.
+    """
     of_driver = of_trials = 0
     while True:
         driver = start(folder)
         while driver.poll() is None and of_driver + of_trials < kills:
-            time.sleep(rng.uniform(0.2, _LONGEST_SECONDS))
+            time.sleep(rng.uniform(0.0, 2 * between))
             others = [pid for pid in processes_of(folder) if pid != driver.pid]
             victim = driver.pid if rng.random() < 0.5 or not others else rng.choice(others)
             with suppress(ProcessLookupError):
@@ -117,35 +119,51 @@ def repeated(folder: Path) -> int:
     return broken
 
 
+def shown(
+    folder: Path,
+    options: argparse.Namespace,
+    launcher: str,
+    kills: int = 0,
+    rng: random.Random | None = None,
+    between: float = 0.0,
+) -> tuple[float, tuple[list[Sequence[Any]], list[int]]]:
+    """Sweep in a folder and print what came of it; how long it took, and the table."""
+    folder.mkdir()
+    write(folder, options, launcher)
+    began = time.monotonic()
+    of_driver, of_trials = swept(folder, kills, rng or random.Random(), between)
+    took = time.monotonic() - began
+    rows, best = table_of(folder)
+    states = [row[2] for row in rows]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+    runs = len(list((folder / "runs").iterdir()))
+    print(
+        f"{folder.name}: {took:.0f} s, {runs} runs, {counted}, best {best}; killed: driver {of_driver}, trials "
+        f"{of_trials}; runs whose attempts overlapped: {repeated(folder)}",
+        flush=True,
+    )
+    return took, (rows, best)
+
+
 def main() -> None:
-    """Sweep twice, compare, and print."""
+    """Sweep in peace and under fire, compare, and print."""
     ask = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ask.add_argument("--trials", type=int, default=60)
     ask.add_argument("--kills", type=int, default=30)
     ask.add_argument("--parallel", type=int, default=2)
-    ask.add_argument("--launcher", default="local")
+    ask.add_argument("--launchers", nargs="+", default=["local"])
     ask.add_argument("--seed", type=int, default=1)
     options = ask.parse_args()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
-        tables = {}
-        for which, kills in (("in peace", 0), ("under fire", options.kills)):
-            folder = Path(name).resolve() / which.replace(" ", "-")
-            folder.mkdir()
-            write(folder, options)
-            began = time.monotonic()
-            of_driver, of_trials = swept(folder, kills, rng)
-            tables[which] = rows, best = table_of(folder)
-            states = [row[2] for row in rows]
-            counted = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
-            runs = len(list((folder / "runs").iterdir()))
-            print(
-                f"{which:10}  {time.monotonic() - began:6.0f} s  {runs} runs, {counted}, best {best}  killed: driver "
-                f"{of_driver}, trials {of_trials}  runs whose attempts overlapped: {repeated(folder)}"
-            )
-        same = tables["in peace"] == tables["under fire"]
-        print("the tables are the same" if same else "the tables DIFFER")
-        sys.exit(not same)
+        took, peaceful = shown(Path(name).resolve() / "in peace", options, "local")
+        differing = []
+        for launcher in options.launchers:
+            folder = Path(name).resolve() / f"under fire, {launcher}"
+            _, table = shown(folder, options, launcher, options.kills, rng, took / max(1, options.kills))
+            differing += [launcher] if table != peaceful else []
+        print(f"the tables DIFFER: {', '.join(differing)}" if differing else "the tables are the same")
+        sys.exit(bool(differing))
 
 
 if __name__ == "__main__":

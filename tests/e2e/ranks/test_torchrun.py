@@ -1,10 +1,10 @@
 """Ranks that torchrun has started, on one node and as two agents."""
 
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from ports import free_ports
 
 ALONE = {"device": "cpu"}  # one device: that there are two ranks is torchrun's doing
 
@@ -12,11 +12,18 @@ ALONE = {"device": "cpu"}  # one device: that there are two ranks is torchrun's 
 @pytest.fixture(scope="module")
 def ran(folder: Any, finish: Callable) -> Mapping[str, Any]:
     """A run of one torchrun; and one of two, whose rank 1 fails."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
     node = folder.torchrun(folder.job("node", **ALONE), "--nproc-per-node", "2", "--standalone")
     job = folder.job("agents", hyperparams={"how": "raise"}, **ALONE)
-    where = ("--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port", port)
+    where = (
+        "--nnodes",
+        "2",
+        "--nproc-per-node",
+        "1",
+        "--master-addr",
+        "127.0.0.1",
+        "--master-port",
+        str(free_ports(1)),
+    )
     agents = [folder.torchrun(job, *where, "--node-rank", str(rank)) for rank in range(2)]
     return {"node": finish(node), "agents": [finish(agent) for agent in agents]}
 

@@ -10,7 +10,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import attrs
+from ports import free_ports
 
 from hostcore_builtin_plugins.processes import descendants
 
@@ -51,7 +51,7 @@ class Cluster:
 
     def join(self, *, cpus: int = 2) -> None:
         """Let one more node join, on this machine as well."""
-        port = f"--dashboard-agent-listen-port={_free_port()}"
+        port = f"--dashboard-agent-listen-port={free_ports(1)}"
         _ray("start", f"--address={self.gcs}", f"--num-cpus={cpus}", port, environment=self.environment)
 
 
@@ -63,7 +63,7 @@ def cluster(*, cpus: int = 2, gpus: int = 0) -> Iterator[Cluster]:
     """
     # Short: sockets lie below, whose paths have 107 characters at most.
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
-    dashboard, gcs = _free_port(), _free_port()
+    dashboard, gcs = free_ports(1), free_ports(1)
     secret = folder / "token"
     secret.write_text(TOKEN)
     environment = {
@@ -91,7 +91,7 @@ def cluster(*, cpus: int = 2, gpus: int = 0) -> Iterator[Cluster]:
             "--include-dashboard=true",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={dashboard}",
-            f"--dashboard-agent-listen-port={_free_port()}",
+            f"--dashboard-agent-listen-port={free_ports(1)}",
             f"--num-cpus={cpus}",
             f"--num-gpus={gpus}",
             f"--temp-dir={folder}",
@@ -158,9 +158,3 @@ def _environment(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return []
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-    return port

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from ports import free_ports
 
 #: Where daemons are that are not on the PATH of users.
 _PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
@@ -125,7 +126,7 @@ def _configure(folder: Path, more: Mapping[str, Any]) -> Path:
     for node in NODES:
         (folder / f"spool.{node}").mkdir(mode=0o755)
     host, user = socket.gethostname(), getpass.getuser()
-    controller, *nodes = _free_ports(1 + len(NODES))
+    controller = free_ports(1 + len(NODES))
     settings = {
         "ClusterName": "tests",
         "SlurmctldHost": f"{host}(127.0.0.1)",
@@ -157,7 +158,7 @@ def _configure(folder: Path, more: Mapping[str, Any]) -> Path:
     # More processors than there may be: two jobs shall run at a time.
     lines += [
         f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=4 RealMemory=1000 State=UNKNOWN"
-        for node, port in zip(NODES, nodes, strict=True)
+        for port, node in enumerate(NODES, controller + 1)
     ]
     lines.append("PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP")
     lines.append("SlurmdParameters=config_overrides")
@@ -180,14 +181,6 @@ def _program(name: str) -> str:
     found = shutil.which(name, path=_PATH)
     assert found is not None, MISSING
     return found
-
-
-def _free_ports(count: int) -> list[int]:
-    listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in listening]
-    for one in listening:
-        one.close()
-    return ports
 
 
 def _idle_nodes(environment: Mapping[str, str]) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from ports import free_ports
 
 from hostcore_hookspecs import Artifact, FatalError, Job, TransientError, UploadContext
 from hostcore_trackers.mlflow_artifacts import MlflowArtifactsUploader
@@ -43,8 +44,7 @@ def mlflow_command() -> str:
 def server(request: pytest.FixtureRequest, mlflow_command: str, tmp_path_factory: Any) -> Iterator[str]:
     """A server that keeps the artifacts itself, or one that leaves them to its clients."""
     folder = tmp_path_factory.mktemp("mlflow")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_ports(1)
     where = {
         "served": ["--serve-artifacts", "--artifacts-destination", str(folder / "artifacts")],
         "direct": ["--no-serve-artifacts", "--default-artifact-root", str(folder / "artifacts")],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-import socket
 from typing import Any
+
+from ports import free_ports
 
 from .api import ApiServer, Key, now
 from .kubelet import Kubelet
@@ -55,8 +56,7 @@ class Operator:
 
     def _port(self, uid: str) -> int:
         if uid not in self._ports:
-            with socket.create_server(("127.0.0.1", 0)) as taken:
-                self._ports[uid] = taken.getsockname()[1]
+            self._ports[uid] = free_ports(1)
         return self._ports[uid]
 
     def _make(self, job: dict[str, Any], pod: dict[str, Any]) -> None:
