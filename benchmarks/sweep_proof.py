@@ -101,9 +101,12 @@ def swept(folder: Path, kills: int, rng: random.Random, between: float = 0.0) ->
 
 
 def table_of(folder: Path) -> tuple[list[Sequence[Any]], list[int]]:
-    """What became of each trial, and the best."""
+    """What became of each trial, and the best. Why trials have failed is printed."""
     command = [*_HOSTCORE, "sweep", "status", "digits", "--json"]
     status = json.loads(subprocess.run(command, cwd=folder, check=True, capture_output=True).stdout)
+    for row in status["trials"]:
+        if row["state"] == "failed":
+            print(f"trial {row['number']} has failed: {row['reason']}", flush=True)
     keys = ("number", "run_id", "state", "values", "objective", "step")
     return [[row[key] for key in keys] for row in status["trials"]], status["best"]
 
