@@ -7,8 +7,8 @@ bit; and so must the best. Each trial must be one run, whose attempts followed o
     pip install 'hostcore[sweeps]' './example_trainers/digits[data]'
     python benchmarks/sweep_proof.py [--launchers local slurm ray] [--trials 60] [--kills 30] [--parallel 2] [--seed 1]
 
-With another launcher than `local`, the trials run there (Slurm's commands on the PATH, a Ray in RAY_API_SERVER_ADDRESS), and what
-is killed of them are their processes on this machine.
+With another launcher than `local`, the trials run there (Slurm's commands on the PATH, a Ray in
+RAY_API_SERVER_ADDRESS), and what is killed of them are their processes on this machine.
 """
 
 import argparse
