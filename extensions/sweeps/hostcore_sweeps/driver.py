@@ -43,11 +43,11 @@ from hostcore_sweeps.records import (
 from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
-from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, may_pass, write_job
+from hostcore_sweeps.trial_runs import PAUSED, Refusal, RunEnd, TrialRuns, may_pass, write_job
 from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
-#: A run that found its devices held is started again after so long.
+#: A run that found its devices held, or its engine away, is started again after so long.
 _BUSY_SECONDS: Final = 5.0
 #: A run that was asked to end is asked again: the next attempt may have begun in between.
 _ASK_SECONDS: Final = 1.0
@@ -208,7 +208,7 @@ class Driver:
         """See to a trial whose run does not run."""
         number = trial.number
         refusal = self._runs.refusal(number) if number in self._running else None
-        if refusal is not None and refusal.may_pass:
+        if refusal is not None and refusal.may_pass and not self._is_in_vain(trial, refusal):
             self._running.discard(number)
             self._not_before[number] = time.monotonic() + _BUSY_SECONDS
             return
@@ -227,6 +227,13 @@ class Driver:
             self._take_end(trial, self._runs.end(number), may_start=may_start)
         if trial.is_silent:
             self._running.discard(number)
+
+    def _is_in_vain(self, trial: Trial, refusal: Refusal) -> bool:
+        """Whether an engine that has not run anything for this sweep yet was asked often enough."""
+        if not refusal.is_outage or any(one.reports for one in self._trials):
+            return False
+        self._vain[trial.number] = self._vain.get(trial.number, 0) + 1
+        return self._vain[trial.number] > self._limits.resumes
 
     def _take_end(self, trial: Trial, end: RunEnd, *, may_start: bool) -> None:
         why = f"{end.status}: {end.reason}"

@@ -42,7 +42,9 @@ RunState = Literal["absent", "alive", "over"]
 #: Begins the reason of a run that is cancelled to be gone on with.
 PAUSED: Final = "the sweep was stopped"
 _NAMES: Final = ("metrics", "validation", "test")
-#: Codes of errors that tell how a service is doing just now, and nothing about what it was asked.
+#: An engine that did not answer.
+_OUTAGE: Final = "plugin.transient"
+#: Codes of errors that tell how a service or an engine is doing just now, and nothing about what it was asked.
 _PASSING: Final = frozenset(
     {
         "service.unreachable",
@@ -52,6 +54,7 @@ _PASSING: Final = frozenset(
         "service.defect",
         "service.launcher",
         "request.too_many",
+        _OUTAGE,
     }
 )
 
@@ -99,12 +102,14 @@ class Refusal:
     """Why a run was not started."""
 
     message: str
-    #: Whether that may change by itself: its devices are held by others.
+    #: Whether that may change by itself: its devices are held by others, its service or engine is away.
     may_pass: bool
+    #: Whether an engine did not answer, which a wrong address does not either.
+    is_outage: bool = False
 
 
 def may_pass(error: HostcoreError) -> bool:
-    """Whether a service may answer otherwise later: it is away, or has too much to do."""
+    """Whether a service or an engine may answer otherwise later: it is away, or has too much to do."""
     return all(one.code in _PASSING for one in all_errors(error))
 
 
@@ -291,7 +296,8 @@ class LocalStarts(Starts):
         if not errors:
             return None
         message = "; ".join(str(one["message"]) for one in errors)
-        return Refusal(message=message, may_pass=any(one["code"] == "device.busy" for one in errors))
+        codes = {one["code"] for one in errors}
+        return Refusal(message=message, may_pass=bool(codes & {"device.busy", _OUTAGE}), is_outage=_OUTAGE in codes)
 
 
 class ServiceStarts(Starts):

@@ -4,7 +4,7 @@ The runs are simulated: neither a process that is killed in the instant before i
 that is away for one look, can be had on purpose.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ class SimulatedRuns:
 
     :param stillborn: So many starts, from the first on, end before there is a run.
     :param busy: Trials that find their devices held.
+    :param outage: Starts, by their number, at which the engine does not answer.
     :param away: Looks, by their number, at which the service is away.
     :param loss: What each reports.
     """
@@ -39,11 +40,13 @@ class SimulatedRuns:
         *,
         stillborn: int = 0,
         busy: frozenset[int] = frozenset(),
+        outage: Container[int] = (),
         away: frozenset[int] = frozenset(),
         loss: float | None = 1.0,
     ) -> None:
         self._loss = loss
         self._stillborn, self._busy, self._away = stillborn, busy, away
+        self._outage = outage
         self._looks = 0
         self.starts: list[int] = []
         self.cancelled: list[int] = []
@@ -52,7 +55,7 @@ class SimulatedRuns:
 
     def start(self, number: int) -> None:
         self.starts.append(number)
-        if len(self.starts) > self._stillborn and number not in self._busy:
+        if len(self.starts) > self._stillborn and number not in self._busy and len(self.starts) not in self._outage:
             self._made.add(number)
 
     def state(self, number: int) -> RunState:
@@ -62,6 +65,8 @@ class SimulatedRuns:
         return "over" if number in self._made else "absent"
 
     def refusal(self, number: int) -> Refusal | None:
+        if len(self.starts) in self._outage:
+            return Refusal(message="Ray does not answer", may_pass=True, is_outage=True)
         return Refusal(message="device.busy", may_pass=True) if number in self._busy else None
 
     def reports(self, number: int) -> Iterator[Reported]:
@@ -133,6 +138,23 @@ def test_no_trial_is_sampled_while_others_wait_for_a_device(tmp_path: Path) -> N
     runs = SimulatedRuns(busy=frozenset({0}))
     assert driven(tmp_path, runs).reason == "too many ticks"
     assert len(read_status(SweepFolder(tmp_path / "walk")).trials) == 1
+
+
+def test_an_engine_that_was_there_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostcore_sweeps.driver._BUSY_SECONDS", 0.0)
+    runs = SimulatedRuns(outage=range(2, 40))
+    assert driven(tmp_path, runs, resumes=2).status == "finished"
+    assert runs.starts == [0, *39 * [1], 2]
+    assert {row.state for row in read_status(SweepFolder(tmp_path / "walk")).trials} == {"complete"}
+
+
+def test_an_engine_that_was_never_there_fails_a_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostcore_sweeps.driver._BUSY_SECONDS", 0.0)
+    runs = SimulatedRuns(outage=range(1, 4))
+    assert driven(tmp_path, runs, resumes=2).status == "finished"
+    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
+    assert (first.state, first.reason) == ("failed", "Ray does not answer")
+    assert runs.starts == [0, 0, 0, 1, 2]
 
 
 def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
