@@ -13,7 +13,7 @@ ALONE = {"device": "cpu"}  # one device: that there are two ranks is torchrun's 
 def ran(folder: Any, finish: Callable) -> Mapping[str, Any]:
     """A run of one torchrun; and one of two, whose rank 1 fails."""
     node = folder.torchrun(folder.job("node", **ALONE), "--nproc-per-node", "2", "--standalone")
-    job = folder.job("agents", hyperparams={"how": "raise"}, **ALONE)
+    job = folder.job("agents", hyperparams={"fails": True}, **ALONE)
     where = (
         "--nnodes",
         "2",
