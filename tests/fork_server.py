@@ -3,8 +3,9 @@
 Most tests of a command are about what it does, and pay seconds for imports that are always the same. ``hostcore(...)``
 gives a ``subprocess.Popen`` whose process is a fork of the server: with its own number, session, working directory,
 environment, streams and exit code. The first three workers that the command starts are forks as well, and children of
-the command. All further processes are started as everywhere else. ``popen`` and ``run`` do the same for other programs
-in Python: ``python -m module``, ``python -c code``, ``python script.py``. The first three ranks of an agent of torchrun
+the command. The runs that ``hostcore sweep`` starts are forks of the server. All further processes are started as
+everywhere else. ``popen`` and ``run`` do the same for other programs in Python: ``python -m module``,
+``python -c code``, ``python script.py``. The first three ranks of an agent of torchrun
 (``python -m torch.distributed.run``) are forks, too, with workers of their own.
 
 What such a process cannot show is how an interpreter starts. A command whose environment says something about that
@@ -77,6 +78,7 @@ PRELOADED = (
     "hostcore_builtin_plugins.terminal",
     "hostcore_builtin_plugins.uploaders.fsspec",
     "hostcore_builtin_plugins.uploaders.store_folder",
+    "hostcore_sweeps.driving",
     "aiobotocore.session",
     "alembic.command",
     "fastapi",
@@ -91,7 +93,9 @@ PRELOADED = (
     "uvicorn",
 )
 #: Commands and modules that start workers.
-WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "validate")
+WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "sweep", "validate")
+#: Commands that start others, and the modules in which they do.
+STARTING = {"sweep": "hostcore_sweeps.trial_runs"}
 #: The module of an agent of torchrun.
 AGENT = "torch.distributed.run"
 #: Workers or ranks that are forked before a command begins. Later it is too late: the command has threads, and a state.
@@ -273,7 +277,8 @@ def _server() -> _Server:
 
 def _connect() -> socket.socket:
     """A line to the server, which is started if there is none: the first that gets its address does."""
-    address = f"\0hostcore-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    name = f"\0hostcore-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    address = _listening[0] if _listening else name.encode()
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(OSError):
             listener.bind(address)
@@ -293,6 +298,8 @@ def _connect() -> socket.socket:
         time.sleep(0.01)
 
 
+#: Where the server listens, in itself and its forks, whose environment need not be that of the tests.
+_listening: list[bytes] = []
 #: So that they are not collected, and warned of, while they run.
 _started: list[subprocess.Popen[bytes]] = []
 
@@ -330,6 +337,7 @@ def _serve(listener: socket.socket) -> Callable[[], object]:
 
     :return: In a fork: what it is to do. The server itself never returns.
     """
+    _listening.append(listener.getsockname())
     for module in PRELOADED:
         importlib.import_module(module)
     gc.collect()
@@ -394,6 +402,8 @@ def _act_as(command: list[str]) -> Callable[[], object]:
         be_spare = _keep_spare_workers()
     if be_spare is not None:
         return be_spare
+    for module in (STARTING[word] for word in arguments if word in STARTING):
+        importlib.import_module(module).subprocess = SimpleNamespace(Popen=popen)
     if program != COMMAND:
         return _program(arguments)
     from hostcore.cli import main

@@ -15,7 +15,8 @@ from typing import Any, Final
 import attrs
 import orjson
 import pytest
-from command_line import COMMAND, Said
+from command_line import Said
+from fork_server import ran
 from package_index import Index, linked_index
 
 _OLD: Final = "20.0.0"
@@ -42,15 +43,7 @@ class Workplace:
 
     def hostcore(self, *arguments: str | Path, **environment: str) -> Said:
         """Call the installed command to its end."""
-        done = subprocess.run(
-            [COMMAND, *map(str, arguments)],
-            cwd=self.path,
-            env={**self.environment, **environment},
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = ran(arguments, cwd=self.path, env={**self.environment, **environment}, text=True, timeout=300)
         return Said(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def run_directory(self, run_id: str) -> Path:

@@ -12,11 +12,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fork_server import hostcore
+from thoroughness import points
 from waiting import wait_until
 
 from hostcore_builtin_plugins.processes import children
 
-KILLS = 20
+KILLS = points(6, long=20)
 STEPS = 10 * KILLS
 #: Its losses depend on all rows before, in their order, and on the random generator that the host keeps.
 TRAINER = """
