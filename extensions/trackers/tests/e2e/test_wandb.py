@@ -26,8 +26,8 @@ from hostcore_hookspecs.events import (
     RunSucceeded,
     Validation,
 )
-from hostcore_trackers.wandb.files import RunFile, rows_of
 from hostcore_trackers.wandb.reporter import WandbReporter
+from hostcore_trackers.wandb.session import RunFile, rows_of
 
 Course = Any
 MakeCourse = Callable[..., Course]
