@@ -1,8 +1,8 @@
 """wandb, in the process that the reporter ``wandb`` calls (``python -m hostcore_trackers.wandb.session``).
 
 wandb appends all that it is told to ``run-<id>.wandb``, and reads that file itself when it uploads it (``wandb sync``):
-a row that is in there is told. Seven bytes of wandb's own come first, then the log format of LevelDB: blocks of 32 KiB, of
-records with a header of 7 bytes (CRC-32, length, type) that may go on in the next block. A record's data is a
+a row that is in there is told. Seven bytes of wandb's own come first, then the log format of LevelDB: blocks of 32 KiB,
+of records with a header of 7 bytes (CRC-32, length, type) that may go on in the next block. A record's data is a
 ``wandb_internal.Record`` of protocol buffers. https://github.com/google/leveldb/blob/main/doc/log_format.md
 """
 
