@@ -57,6 +57,22 @@ _MOVED_TO: Final = {
     "reporter": "hostcore-trackers",
     "uploader": "hostcore-trackers",
 }
+#: What it had. Plugins that came later are recorded by the distribution that has them.
+_MOVED: Final = frozenset(
+    {
+        ("launcher", "kubernetes-pytorchjob"),
+        ("launcher", "kubernetes-trainjob"),
+        ("launcher", "ray"),
+        ("launcher", "slurm"),
+        ("launcher", "torchrun"),
+        ("reporter", "mlflow"),
+        ("reporter", "prometheus"),
+        ("reporter", "redis-streams"),
+        ("reporter", "tensorboard"),
+        ("reporter", "webhook"),
+        ("uploader", "mlflow-artifacts"),
+    }
+)
 _BUILTINS: Final = "hostcore-builtin-plugins"
 
 
@@ -67,18 +83,19 @@ def how_to_install(kind: str, name: str) -> str | None:
     """
     distribution, _, plain = name.rpartition("/")
     extra = EXTRAS.get((kind, plain))
-    if extra is None or (distribution and canonical(distribution) not in (_BUILTINS, _MOVED_TO.get(kind))):
+    owner = distribution and canonical(current_distribution(distribution, kind, plain))
+    if extra is None or owner not in ("", _MOVED_TO.get(kind)):
         return None
     return f"pip install 'hostcore[{extra}]'"
 
 
 def current_distribution(distribution: str, kind: str, name: str) -> str:
     """The distribution that has a plugin today, for one that had it when a run was recorded."""
-    moved = canonical(distribution) == _BUILTINS and (kind, name) in EXTRAS
-    return _MOVED_TO.get(kind, distribution) if moved else distribution
+    moved = canonical(distribution) == _BUILTINS and (kind, name) in _MOVED
+    return _MOVED_TO[kind] if moved else distribution
 
 
 def recorded_distribution(distribution: str, kind: str, name: str) -> str:
     """The distribution that records name as a plugin's: the first one that had it, so that they outlive a move."""
-    moved = distribution == _MOVED_TO.get(kind) and (kind, name) in EXTRAS
+    moved = distribution == _MOVED_TO.get(kind) and (kind, name) in _MOVED
     return _BUILTINS if moved else distribution

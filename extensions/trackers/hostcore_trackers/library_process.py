@@ -7,15 +7,20 @@ is killed::
     reporter ─ (method, arguments) ─▶ process ─▶ session.method(**arguments)
              ◀── (kind, answer) ─────
 
-The process ends when the reporter closes it, and soon after the supervisor has died, however it died.
+The process ends when the reporter closes it, and soon after the supervisor has died, however it died. It has a folder
+of its own for temporary files, which ends with it: libraries leave theirs where they are killed.
 """
 
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -52,18 +57,23 @@ class LibraryProcess:
         self._library, self._log, self._timeout_seconds = library, log, timeout_seconds
         log.parent.mkdir(parents=True, exist_ok=True)
         self._connection, its_end = Pipe()
-        # -P: a file or folder of the library's name, where the run was started, is not the library.
-        command = [sys.executable, "-P", "-m", module, str(its_end.fileno()), str(os.getpid()), str(timeout_seconds)]
-        with its_end, log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[its_end.fileno()],
-                start_new_session=True,  # Ctrl-C in the terminal is the supervisor's
-            )
+        self._folder = _TemporaryFolder(f"hostcore-{library.lower()}-")
+        arguments = (its_end.fileno(), os.getpid(), timeout_seconds, self._folder.path)
+        try:
+            with its_end, log.open("ab") as output:
+                self._process = subprocess.Popen(
+                    # -P: a file or folder of the library's name, where the run was started, is not the library.
+                    [sys.executable, "-P", "-m", module, *map(str, arguments)],
+                    env={**environment, "TMPDIR": str(self._folder.path)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    pass_fds=[its_end.fileno(), self._folder.lock],
+                    start_new_session=True,  # Ctrl-C in the terminal is the supervisor's
+                )
+        except OSError:
+            self._folder.remove()
+            raise
 
     @property
     def is_usable(self) -> bool:
@@ -107,6 +117,8 @@ class LibraryProcess:
             self._process.wait(self._timeout_seconds)
         except subprocess.TimeoutExpired:
             self._kill()
+        else:
+            self._folder.remove()
         if self._log.exists() and not self._log.stat().st_size:
             self._log.unlink(missing_ok=True)
 
@@ -118,20 +130,58 @@ class LibraryProcess:
         self._connection.close()
         self._process.kill()
         self._process.wait()
+        self._folder.remove()
 
     def _last_words(self) -> str:
         printed = self._log.read_bytes()[-_TOLD_CHARACTERS:].decode(errors="replace").split()
         return f": … {' '.join(printed)}" if printed else ""
 
 
+class _TemporaryFolder:
+    """A new one, locked as long as a process lives that has its lock; the next one of its kind removes it after that.
+
+    :param prefix: Of its name; tells its kind.
+    :raises OSError: It cannot be made.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+            with suppress(OSError):  # it is in use, another user's, or removed by another process
+                lock = _locked(left)
+                shutil.rmtree(left, ignore_errors=True)
+                os.close(lock)
+        made = Path(tempfile.mkdtemp(prefix=f".{prefix}"))
+        self.lock = _locked(made)
+        self.path = made.rename(made.with_name(made.name.removeprefix(".")))  # other processes see it locked only
+
+    def remove(self) -> None:
+        """Remove it with all that is in there."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.lock)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of a folder that no other process has locked.
+
+    :raises OSError: It cannot be opened, or it is locked.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def serve(session: Session) -> None:
     """What the process does: it answers until the reporter closes it or the supervisor has died, and ends.
 
-    Arguments of the command line: the file descriptor of its connection, the supervisor's process id, and the seconds
-    that its end may take.
+    Arguments of the command line: the file descriptor of its connection, the supervisor's process id, the seconds that
+    its end may take, and its folder for temporary files.
     """
-    descriptor, supervisor, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    threading.Thread(target=_outlive_briefly, args=(supervisor, seconds), daemon=True).start()
+    descriptor, supervisor, seconds, folder = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), sys.argv[4]
+    threading.Thread(target=_outlive_briefly, args=(supervisor, seconds, folder), daemon=True).start()
     with Connection(descriptor) as connection:
         while (call := _next(connection, supervisor)) is not None:
             method, arguments = call
@@ -141,6 +191,7 @@ def serve(session: Session) -> None:
             except OSError:  # the supervisor has died during the call
                 break
     session.end()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _next(connection: Connection, supervisor: int) -> tuple[str, dict[str, Any]] | None:
@@ -164,9 +215,10 @@ def _answer(session: Session, method: str, arguments: Mapping[str, Any]) -> tupl
         return "transient", (f"{type(error).__name__}: {error}", None)
 
 
-def _outlive_briefly(supervisor: int, seconds: float) -> None:
+def _outlive_briefly(supervisor: int, seconds: float, folder: str) -> None:
     """End the process some time after the supervisor, whatever it is doing."""
     while os.getppid() == supervisor:
         time.sleep(_LOOK_SECONDS)
     time.sleep(seconds)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

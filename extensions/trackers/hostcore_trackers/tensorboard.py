@@ -86,7 +86,7 @@ class TensorBoardReporter:
             file.close()
 
     def _records(self, event: Event) -> "list[Record]":
-        from hostcore_trackers import tensorboard_records as tb
+        from hostcore_trackers import tensorboard_files as tb
 
         if isinstance(event.payload, RunStarted):
             # Points of earlier attempts after the checkpoint, or all of them: this one takes those steps again.
@@ -100,7 +100,7 @@ class TensorBoardReporter:
         return [tb.record(event, values)] if values else []
 
     def _job(self, event: Event) -> "Sequence[Summary.Value]":
-        from hostcore_trackers import tensorboard_records as tb
+        from hostcore_trackers import tensorboard_files as tb
 
         assert self._ctx is not None  # open comes first
         parameters = parameters_of(self._ctx.job)
@@ -111,7 +111,7 @@ class TensorBoardReporter:
 
     def _text(self, event: Event, message: str) -> "Summary.Value":
         """A message, after those of the same kind and step: TensorBoard keeps one text of a tag for each step."""
-        from hostcore_trackers import tensorboard_records as tb
+        from hostcore_trackers import tensorboard_files as tb
 
         tag = _tag_of(event)
         step, before = self._texts.get(tag, (-1, ""))

@@ -5,6 +5,7 @@ import importlib.metadata
 import pytest
 
 from hostcore.plugins.discover import discover
+from hostcore.plugins.errors import PluginError
 from hostcore.plugins.published import EXTRAS, current_distribution, how_to_install, recorded_distribution
 from hostcore.plugins.resolve import resolve
 from hostcore_hookspecs.kinds import (
@@ -55,6 +56,18 @@ def test_a_plugin_that_moved_is_found_by_its_former_name_and_recorded_by_it(kind
     assert recorded_distribution(now, kind, name) == "hostcore-builtin-plugins"
 
 
+@pytest.mark.parametrize("name", ["trackio", "wandb"])
+def test_a_plugin_that_came_after_the_move_has_no_former_name(name: str) -> None:
+    former = f"hostcore-builtin-plugins/{name}"
+    with pytest.raises(PluginError, match=f"did you mean '{name}'") as caught:
+        resolve(former, "reporter", discover())
+    assert caught.value.code == "plugin.unknown"
+    assert how_to_install("reporter", former) is None
+    for distribution in ("hostcore-trackers", "my-plugins"):
+        assert recorded_distribution(distribution, "reporter", name) == distribution
+    assert how_to_install("reporter", f"hostcore-trackers/{name}") == f"pip install 'hostcore[{name}]'"
+
+
 @pytest.mark.parametrize("distribution", ["hostcore-builtin-plugins", "my-plugins"])
 def test_a_plugin_that_stayed_keeps_its_distribution(distribution: str) -> None:
     assert current_distribution(distribution, "reporter", "jsonl") == distribution
@@ -63,4 +76,5 @@ def test_a_plugin_that_stayed_keeps_its_distribution(distribution: str) -> None:
 
 def test_a_plugin_of_another_distribution_is_not_ours_to_install() -> None:
     assert how_to_install("reporter", "my-plugins/mlflow") is None
+    assert how_to_install("reporter", "hostcore-builtin-plugins/mlflow") == "pip install 'hostcore[mlflow]'"
     assert how_to_install("reporter", "mlflow") == "pip install 'hostcore[mlflow]'"

@@ -188,7 +188,7 @@ class WandbFiles(LibraryFolder):
         self.settings |= {"mode": "offline", "project": "kit"}
 
     def received(self) -> Events:
-        from hostcore_trackers.wandb.files import RunFile, rows_of
+        from hostcore_trackers.wandb.session import RunFile, rows_of
 
         files = sorted(self._folder.glob("wandb/offline-run-*/*.wandb"), key=lambda path: path.parent.name)
         found = [

@@ -1,1 +1,1 @@
-"""The reporter ``wandb``: the reporter itself, wandb in a process of its own, and the files that wandb writes."""
+"""The reporter ``wandb``: the reporter itself, and wandb in a process of its own."""

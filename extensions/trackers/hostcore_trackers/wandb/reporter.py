@@ -1,6 +1,5 @@
 """The reporter ``wandb``: keeps a run of Weights & Biases for a run, in files of wandb's, at the server, or both."""
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,11 +10,11 @@ from annotated_types import Gt, Le, MinLen
 
 from hostcore_builtin_plugins.extras import require
 from hostcore_builtin_plugins.http_endpoint import check_url
-from hostcore_hookspecs import Event, ReporterContext, Secret
+from hostcore_hookspecs import Event, Secret
 from hostcore_hookspecs.events import ENDS, RunPreempted
-from hostcore_trackers.history import EXIT_CODES, History
+from hostcore_trackers.history import EXIT_CODES, Row
 from hostcore_trackers.job_parameters import config_of
-from hostcore_trackers.library_process import LibraryProcess
+from hostcore_trackers.library_reporter import LibraryReporter
 from hostcore_trackers.submission import submitted_ms
 
 #: What wandb does not take in the name of a project.
@@ -34,12 +33,15 @@ _KEPT: Final = frozenset(
 )  # fmt: skip
 
 
-class WandbReporter:
+class WandbReporter(LibraryReporter):
     """Keeps one run of wandb for a run, over all its attempts.
 
     An event counts as told when wandb's file in the run directory has its row; what is at the server follows that
     file. Each row has the number of its event as wandb's own step, so that wandb itself passes over what comes again.
     """
+
+    LIBRARY = "wandb"
+    SESSION = "hostcore_trackers.wandb.session"
 
     @attrs.frozen(kw_only=True)
     class Settings:
@@ -84,21 +86,9 @@ class WandbReporter:
         if self._settings.base_url is not None:
             check_url(self._settings.base_url, "/base_url")
         require("wandb", extra="wandb")
-        self._ctx: ReporterContext | None = None
-        self._process: LibraryProcess | None = None
-        #: What wandb's files have; None: not known yet.
-        self._history: History | None = None
-        #: The attempt that a run of wandb is open for.
-        self._attempt: int | None = None
+        super().__init__(timeout_seconds=self._settings.timeout_seconds)
+        #: How the attempt that a run of wandb is open for has ended.
         self._end: Mapping[str, Any] = {}
-
-    def open(self, ctx: ReporterContext) -> None:
-        """Start wandb, in a process of its own, which imports it meanwhile.
-
-        :raises OSError: It cannot be started.
-        """
-        self._ctx = ctx
-        self._running()
 
     def report_event(self, event: Event) -> None:
         """Write what wandb has a place for: metrics, checkpoints, and how attempts begin and end.
@@ -106,10 +96,7 @@ class WandbReporter:
         :raises TransientError: wandb's process has died, does not answer, or does not reach the server.
         :raises FatalError: The server refuses this user or the project.
         """
-        process = self._running()
-        if self._history is None:
-            self._history = History(**process.call("history", **self._where(event)))
-        is_new = event.seq > self._history.last_seq
+        is_new = event.seq > self._history(event).last_seq
         if self._attempt is None:
             # A server may lack what the files have.
             if is_new or self._settings.mode == "online":
@@ -117,10 +104,7 @@ class WandbReporter:
         elif is_new and self._attempt != event.attempt:
             self._finish()
             self._begin(event)
-        if row := self._history.missing(event):
-            step = {} if event.step is None else {"host/step": event.step}
-            process.call("log", row={**row, **step}, seq=event.seq, time_ms=event.time_ms)
-            self._history.add(event.seq, step=event.step or 0, names=row)
+        super().report_event(event)
         if event.name in ENDS:
             self._end = {"exit_code": EXIT_CODES[event.name], "is_preempted": isinstance(event.payload, RunPreempted)}
 
@@ -133,28 +117,9 @@ class WandbReporter:
             if self._process is not None and self._process.is_usable:
                 self._finish()
         finally:
-            process, self._process = self._process, None
-            self._history = self._attempt = None
-            if process is not None and process.is_usable:
-                process.close()
-
-    def _running(self) -> LibraryProcess:
-        """The process; after a failure a new one, which finds out again what is in the files."""
-        if self._process is None or not self._process.is_usable:
-            assert self._ctx is not None  # open comes first
-            self._history = self._attempt = None
-            self._process = LibraryProcess(
-                "hostcore_trackers.wandb.session",
-                library="wandb",
-                environment=_environment(os.environ),
-                log=Path(self._ctx.run_dir, "logs", "wandb.log"),
-                timeout_seconds=self._settings.timeout_seconds,
-            )
-        return self._process
+            super().close()
 
     def _where(self, event: Event) -> dict[str, str]:
-        """Which run of wandb it is, and the folder with its files."""
-        assert self._ctx is not None
         project = self._settings.project or self._ctx.job.trainer or "hostcore"
         return {
             "project": _NOT_IN_PROJECTS.sub("-", project)[:_PROJECT_CHARACTERS],
@@ -162,12 +127,19 @@ class WandbReporter:
             "folder": str(Path(self._settings.dir or self._ctx.run_dir).absolute()),
         }
 
+    def _tell(self, event: Event, row: Row) -> None:
+        step = {} if event.step is None else {"host/step": event.step}
+        self._call("log", row={**row, **step}, seq=event.seq, time_ms=event.time_ms)
+
+    def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Those of the supervisor, without those by which wandb is steered."""
+        kept = {name: value for name, value in variables.items() if not name.startswith("WANDB_") or name in _KEPT}
+        return {**kept, "WANDB_ERROR_REPORTING": "false"}
+
     def _begin(self, event: Event) -> None:
-        assert self._ctx is not None
-        assert self._process is not None
-        assert self._history is not None
-        settings = self._settings
-        at_server = self._process.call(
+        """Begin wandb's run for an attempt, or go on in it; the server is told what it lacks."""
+        settings, history = self._settings, self._history(event)
+        at_server = self._call(
             "begin",
             **self._where(event),
             seq=event.seq,
@@ -182,18 +154,12 @@ class WandbReporter:
             # Before this process takes it for dead, wandb itself gives up.
             patience_seconds=0.8 * settings.timeout_seconds,
         )
-        is_new = event.seq > self._history.last_seq
-        self._history.last_seq = max(self._history.last_seq, at_server)
+        is_new = event.seq > history.last_seq
+        history.last_seq = max(history.last_seq, at_server)
         self._attempt, self._end = event.attempt if is_new else self._ctx.attempt, {}
 
     def _finish(self) -> None:
         """Finish wandb's run, if one is open; one without an end was left by its supervisor."""
-        if self._attempt is not None and self._process is not None:
+        if self._attempt is not None:
             self._attempt = None
-            self._process.call("finish", **(self._end or {"exit_code": 1, "is_preempted": False}))
-
-
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Those of the supervisor, without those by which wandb is steered."""
-    kept = {name: value for name, value in variables.items() if not name.startswith("WANDB_") or name in _KEPT}
-    return {**kept, "WANDB_ERROR_REPORTING": "false"}
+            self._call("finish", **(self._end or {"exit_code": 1, "is_preempted": False}))

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,17 @@ from hostcore_hookspecs import TransientError
 from hostcore_trackers.library_process import LibraryProcess
 
 SESSION = """
-    import os, time
+    import os, tempfile, time
     from pathlib import Path
     from hostcore_trackers.library_process import serve
 
     class Session:
-        def pid(self): return os.getpid()
-        def hang(self): time.sleep(600)
+        def pid(self):
+            tempfile.mkdtemp()
+            return os.getpid()
+        def hang(self):
+            Path(os.environ["HANGS"]).touch()
+            time.sleep(600)
         def end(self): Path(os.environ["ENDED"]).touch()
 
     serve(Session())
@@ -33,7 +39,7 @@ SUPERVISOR = """
     from hostcore_trackers.library_process import LibraryProcess
     log = Path("library.log")
     process = LibraryProcess("the_session", library="x", environment=os.environ, log=log, timeout_seconds=5)
-    if not os.fork():
+    if sys.argv[1] != "alone" and not os.fork():
         threading.Event().wait()    # a process that holds the reporter's end of the connection open
     print(process.call("pid"), flush=True)
     if sys.argv[1] == "hang":
@@ -45,7 +51,21 @@ SUPERVISOR = """
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "the_session.py").write_text(textwrap.dedent(SESSION))
-    return {**os.environ, "PYTHONPATH": str(tmp_path), "ENDED": str(tmp_path / "ended")}
+    (tmp_path / "tmp").mkdir()
+    ours = {"PYTHONPATH": "", "ENDED": "ended", "HANGS": "hangs", "TMPDIR": "tmp"}
+    return {**os.environ, **{name: str(tmp_path / path) for name, path in ours.items()}}
+
+
+@contextmanager
+def supervisor(doing: str, environment: dict[str, str], folder: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A supervisor, and the number of the library's process; killed in the end with what it has forked."""
+    command = [sys.executable, "-c", textwrap.dedent(SUPERVISOR), doing]
+    with subprocess.Popen(
+        command, env=environment, cwd=folder, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        yield process, int(process.stdout.readline())
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def is_alive(pid: int) -> bool:
@@ -67,13 +87,24 @@ def test_a_call_that_hangs_is_killed(environment: dict[str, str], tmp_path: Path
 def test_it_ends_soon_after_a_supervisor_that_was_killed(
     doing: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-c", textwrap.dedent(SUPERVISOR), doing]
-    with subprocess.Popen(
-        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
-    ) as supervisor:
-        assert supervisor.stdout is not None
-        pid = int(supervisor.stdout.readline())
-        supervisor.kill()
+    with supervisor(doing, environment, tmp_path) as (process, pid):
+        if doing == "hang":
+            wait_until((tmp_path / "hangs").exists, "the call that hangs")
+        process.kill()
         wait_until(lambda: not is_alive(pid), "the process of the library to end")
-        os.killpg(supervisor.pid, signal.SIGKILL)
     assert (tmp_path / "ended").exists() == (doing == "nothing")
+    assert list((tmp_path / "tmp").iterdir()) == [], "its temporary files"
+
+
+def test_temporary_files_of_a_process_that_was_killed_with_its_supervisor_are_removed_by_the_next(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with supervisor("alone", environment, tmp_path) as (_, pid):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the process of the library to end")
+    (left,) = (tmp_path / "tmp").iterdir()
+    assert list(left.iterdir()) != []
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    log = tmp_path / "next.log"
+    LibraryProcess("the_session", library="x", environment=environment, log=log, timeout_seconds=60).close()
+    assert list((tmp_path / "tmp").iterdir()) == []

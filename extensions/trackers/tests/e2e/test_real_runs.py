@@ -15,7 +15,7 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from hostcore_trackers.wandb.files import RunFile, rows_of
+from hostcore_trackers.wandb.session import RunFile, rows_of
 
 TRAINER = """
     import time

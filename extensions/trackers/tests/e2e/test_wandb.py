@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,8 +27,8 @@ from hostcore_hookspecs.events import (
     RunSucceeded,
     Validation,
 )
-from hostcore_trackers.wandb.files import RunFile, rows_of
 from hostcore_trackers.wandb.reporter import WandbReporter
+from hostcore_trackers.wandb.session import RunFile, rows_of
 
 Course = Any
 MakeCourse = Callable[..., Course]
@@ -41,6 +42,15 @@ JOB = Job(
 )
 ID = "flights-1-18bcfe56800"
 KEY = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where wandb leaves temporary files, of which there are none in the end, however wandb has ended."""
+    with tempfile.TemporaryDirectory(prefix="test-") as folder:  # a short path, or wandb has its socket elsewhere
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+        assert list(Path(folder).iterdir()) == []
 
 
 def offline(**settings: Any) -> WandbReporter:

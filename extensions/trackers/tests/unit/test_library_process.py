@@ -1,6 +1,7 @@
 """A process that serves calls: its answers, its errors, and its end. ``extensions/trackers/tests/e2e`` has hangs."""
 
 import os
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ from hostcore_trackers.library_process import LibraryProcess
 
 SESSION = """
     import os
+    import tempfile
     import time
     from pathlib import Path
     from hostcore_hookspecs import FatalError, TransientError
@@ -21,6 +23,7 @@ SESSION = """
 
     class Session:
         def pid(self): return os.getpid()
+        def leave(self): return tempfile.mkdtemp()
         def double(self, *, number): return 2 * number
         def refuse(self): raise FatalError("no such user", hint="log in")
         def wait(self): raise TransientError("busy")
@@ -42,7 +45,8 @@ class Workshop:
     """Where the session's module is, and where its end is noted."""
 
     def __init__(self, folder: Path) -> None:
-        self.log, self.ended = folder / "logs" / "library.log", folder / "ended"
+        self.log, self.ended, self.temporary = folder / "logs" / "library.log", folder / "ended", folder / "tmp"
+        self.temporary.mkdir()
         self.environment = {**os.environ, "PYTHONPATH": str(folder), "ENDED": str(self.ended)}
         (folder / "the_session.py").write_text(textwrap.dedent(SESSION))
         (folder / "hangs.py").write_text("import time; time.sleep(600)")
@@ -55,8 +59,10 @@ class Workshop:
 
 
 @pytest.fixture
-def workshop(tmp_path: Path) -> Workshop:
-    return Workshop(tmp_path)
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    workshop = Workshop(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(workshop.temporary))
+    return workshop
 
 
 @pytest.fixture
@@ -119,3 +125,14 @@ def test_its_session_ends_where_the_supervisor_has_died_during_a_call(
     (tmp_path / "let-go").touch()
     process._process.wait(60)
     assert workshop.ended.exists()
+
+
+def test_its_temporary_files_end_with_it_also_where_it_dies(workshop: Workshop) -> None:
+    process, other = workshop.start(), workshop.start()
+    left, used = (Path(one.call("leave")) for one in (process, other))
+    assert left.parent.parent == used.parent.parent == workshop.temporary
+    with pytest.raises(TransientError):
+        process.call("die")
+    assert list(workshop.temporary.iterdir()) == [used.parent], "the one of the other process stays"
+    other.close()
+    assert list(workshop.temporary.iterdir()) == []

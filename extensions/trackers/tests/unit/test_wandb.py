@@ -11,7 +11,7 @@ from hostcore_trackers.wandb.reporter import WandbReporter
 def test_a_file_that_was_torn_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:
     from wandb.proto.wandb_internal_pb2 import Record
 
-    from hostcore_trackers.wandb.files import RunFile
+    from hostcore_trackers.wandb.session import RunFile
 
     def framed(kind: int, data: bytes) -> bytes:
         return bytes(4) + len(data).to_bytes(2, "little") + bytes([kind]) + data
