@@ -127,16 +127,37 @@ class SweepFolder:
             return
         before, begun_at = self.read()
         self._require_same(sweep, before)
-        if place.server != begun_at.server:
-            where = begun_at.server or "this machine"
-            raise DifferentSweep(
-                f"the trials of the sweep {sweep.sweep_id!r} run at {where}",
-                file=str(self.sweep),
-                hint=f"give --server {begun_at.server}" if begun_at.server else "leave --server out",
-            )
+        self.require_server(place.server)
         if sweep.spec.limits != before.spec.limits:  # the file was edited
             self._write_limits(sweep.spec.limits)
             self._write_sweep(attrs.evolve(sweep, job_dir=before.job_dir), begun_at)
+
+    def require_server(self, server: str | None) -> None:
+        """Refuse to go on at another place than the one where the trials run.
+
+        :param server: The URL of a service; None: this machine.
+        :raises DifferentSweep: When the trials run elsewhere.
+        """
+        sweep, begun_at = self.read()
+        if server != begun_at.server:
+            raise DifferentSweep(
+                f"the trials of the sweep {sweep.sweep_id!r} run at {begun_at.server or 'this machine'}",
+                file=str(self.sweep),
+                hint=f"give --server {begun_at.server}" if begun_at.server else "leave --server out",
+            )
+
+    def require_runs(self, runs: Path) -> None:
+        """Refuse to go on in another folder of runs than the one that has the runs of the trials.
+
+        :raises DifferentSweep: When they are elsewhere.
+        """
+        sweep, begun_at = self.read()
+        if begun_at.server or runs.resolve() != begun_at.runs.resolve():
+            raise DifferentSweep(
+                f"the runs of the sweep {sweep.sweep_id!r} are in {begun_at.server or begun_at.runs}",
+                file=str(self.sweep),
+                hint="leave --runs-dir out: a sweep goes on where it was begun; another sweep_id begins one elsewhere",
+            )
 
     def _write_sweep(self, sweep: Sweep, place: TrialPlace) -> None:
         write_document(self.sweep, {**sweep.as_dict(), "runs": str(place.runs), "server": place.server})

@@ -78,6 +78,26 @@ def test_another_sweep_under_the_same_id_is_refused(swept: Any) -> None:
     assert "exists and differs in seed" in said.err
 
 
+@pytest.mark.parametrize("sweep", ["sweep.json", "walk"])
+@pytest.mark.parametrize(
+    ("option", "told"), [("--runs-dir", "the runs of the sweep 'walk' are in"), ("--server", "run at this machine")]
+)
+def test_a_sweep_goes_on_nowhere_else(swept: Any, sweep: str, option: str, told: str) -> None:
+    swept.sweep(pruner={"use": "asha", "min_steps": 4}, limits={"trials": 3, "parallel": 2})
+    before = swept.run_ids()
+    said = swept.hostcore("sweep", "run", sweep, option, "http://127.0.0.1:1", "--json")
+    (error,) = said.json["errors"]
+    assert (said.code, error["code"]) == (2, "sweep.different")
+    assert told in error["message"]
+    assert f"leave {option} out" in error["hint"]
+    assert (swept.run_ids(), swept.status()["max_trials"]) == (before, 2)
+
+
+def test_the_folder_of_runs_that_a_sweep_has_may_be_named(swept: Any) -> None:
+    place = json.loads((swept.path / "sweeps" / "walk" / "sweep.json").read_bytes())["runs"]
+    assert swept.hostcore("sweep", "run", "walk", "--runs-dir", place).code == 0
+
+
 @pytest.mark.parametrize("words", [("sweep", "sweep.json"), ("sweep", "run", "sweep.json", "--dry-run")])
 def test_a_wrong_sweep_is_told_and_leaves_nothing(place: Any, words: tuple[str, ...]) -> None:
     place.sweep(space={"/hyperparams/lr": {"uniform": [1, 0]}}, sampler="best")
