@@ -29,10 +29,12 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
 from hostcore_sweeps.records import (
+    SIGN_SECONDS,
     PruneDecided,
     Record,
     RecordLog,
     SessionEnded,
+    SessionGoesOn,
     SessionStarted,
     TrialEnded,
     TrialReported,
@@ -111,6 +113,8 @@ class Driver:
         self._vain: dict[int, int] = {}
         #: Why trials have failed.
         self._failures: dict[int, str] = {}
+        #: When something was recorded last, in seconds of the monotonic clock.
+        self._recorded_at = time.monotonic()
         self._is_exhausted = False
         #: Whether the place of the runs was there once.
         self._has_answered = False
@@ -147,6 +151,8 @@ class Driver:
         return True
 
     def _rest(self) -> None:
+        if time.monotonic() - self._recorded_at >= SIGN_SECONDS:
+            self._record(SessionGoesOn())
         self._show_status()
         self._sleep(_TICK_SECONDS)
 
@@ -415,6 +421,7 @@ class Driver:
 
     def _record(self, record: Record, *, durably: bool = False) -> None:
         self._table.take(self._records.append(record), record)
+        self._recorded_at = time.monotonic()
         if durably:
             self._records.sync()
 

@@ -27,6 +27,8 @@ from hostcore_hookspecs.errors import HostcoreError
 
 #: How a trial may end. ``failed`` ones have no value; ``pruned`` ones have that of the step at which they were.
 TrialState = Literal["complete", "pruned", "failed"]
+#: A driver that lives has recorded something within so long, but for the time of one answer of a launcher or a service.
+SIGN_SECONDS: Final = 20.0
 #: A reader holds the lock for an instant.
 _LOCK_SECONDS: Final = 2.0
 
@@ -36,6 +38,11 @@ class SessionStarted:
     """A driver began."""
 
     process: ProcessIdentity
+
+
+@attrs.frozen(kw_only=True)
+class SessionGoesOn:
+    """A driver lives, and has recorded nothing else for :data:`SIGN_SECONDS`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,9 +103,19 @@ class TrialEnded:
     reason: str | None = None
 
 
-Record = SessionStarted | SessionEnded | TrialSampled | TrialStarted | TrialReported | PruneDecided | TrialEnded
+Record = (
+    SessionStarted
+    | SessionGoesOn
+    | SessionEnded
+    | TrialSampled
+    | TrialStarted
+    | TrialReported
+    | PruneDecided
+    | TrialEnded
+)
 _KINDS: Final[Mapping[str, type[Record]]] = {
     "session_started": SessionStarted,
+    "session_goes_on": SessionGoesOn,
     "session_ended": SessionEnded,
     "trial_sampled": TrialSampled,
     "trial_started": TrialStarted,

@@ -9,13 +9,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from hostcore.events.writer import now_ms
+from hostcore.runs.lease import ProcessIdentity
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.driver import DriveEnd, Driver, _trial
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
-from hostcore_sweeps.records import RecordLog
+from hostcore_sweeps.records import Record, RecordLog, SessionEnded, SessionGoesOn, SessionStarted, read_records
 from hostcore_sweeps.spec import load_sweep
 from hostcore_sweeps.status import SweepStatus, read_status
 from hostcore_sweeps.trial_runs import Refusal, Reported, RunEnd, RunState
@@ -149,6 +152,29 @@ def test_a_terminal_that_was_closed_ends_no_sweep(tmp_path: Path) -> None:
         raise OSError(5, "Input/output error")
 
     assert driven(tmp_path, SimulatedRuns(), show=show).status == "finished"
+
+
+def test_a_driver_that_has_nothing_to_record_gives_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore_sweeps.driver.SIGN_SECONDS", 0.0)
+    driven(tmp_path, SimulatedRuns(busy=frozenset({0})), ticks=3)
+    recorded = [record for _, record in read_records(SweepFolder(tmp_path / "walk").records)]
+    assert recorded.count(SessionGoesOn()) >= 3
+
+
+@pytest.mark.parametrize(("hours_at_work", "status"), [(0.5, "finished"), (1.5, "limit")])
+@pytest.mark.parametrize("last", [SessionGoesOn(), SessionEnded(status="stopped", reason="lunch")])
+def test_hours_are_those_in_which_a_driver_was_at_work(
+    tmp_path: Path, hours_at_work: float, status: str, last: Record
+) -> None:
+    begun = now_ms() - 24 * 3_600_000
+    (tmp_path / "walk").mkdir()
+    times = iter([begun, begun + round(hours_at_work * 3_600_000)])
+    with closing(RecordLog(tmp_path / "walk" / "records.jsonl", clock=times.__next__)) as records:
+        records.append(SessionStarted(process=attrs.evolve(ProcessIdentity.current(), start_time=1)))
+        records.append(last)
+    assert driven(tmp_path, SimulatedRuns(), hours=1).status == status
 
 
 def test_a_trial_without_a_finite_value_has_failed_for_this_driver_as_for_the_next(tmp_path: Path) -> None:
