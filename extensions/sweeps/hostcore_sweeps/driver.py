@@ -45,7 +45,7 @@ from hostcore_sweeps.records import (
 from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
-from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, may_pass, write_job
+from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, job_of, may_pass
 from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
@@ -269,10 +269,14 @@ class Driver:
         if time.monotonic() < self._not_before.get(trial.number, 0.0):
             return
         try:
-            write_job(self._folder, self._sweep, trial, resume=self._resume(trial))
-        except HostcoreError as error:  # these values make no job
+            job = job_of(self._sweep, trial, resume=self._resume(trial))
+        except HostcoreError as error:
+            if may_pass(error):
+                raise
+            # These values make no job.
             self._fail(trial, "; ".join(one.message for one in all_errors(error)))
             return
+        self._folder.write(self._folder.job(trial.number), job)
         self._record(TrialStarted(number=trial.number), durably=True)
         self._running.add(trial.number)
         self._runs.start(trial.number)

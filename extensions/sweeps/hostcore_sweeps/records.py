@@ -9,7 +9,6 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,6 +23,7 @@ from hostcore.events.writer import append_lines, now_ms
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.folder import file_errors
 
 #: How a trial may end. ``failed`` ones have no value; ``pruned`` ones have that of the step at which they were.
 TrialState = Literal["complete", "pruned", "failed"]
@@ -134,12 +134,6 @@ class SweepBusy(HostcoreError):
     code = "sweep.busy"
 
 
-class SweepUnwritable(HostcoreError):
-    """The records cannot be written."""
-
-    code = "sweep.unwritable"
-
-
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
     """All records, each with its time in milliseconds since 1970; none if there is no file.
 
@@ -162,19 +156,22 @@ class RecordLog:
 
     :param path: Created if missing.
     :raises SweepBusy: When another process holds it.
+    :raises SweepUnwritable: When it cannot be written.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = now_ms) -> None:
         self._path = path
         self._clock = clock
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with file_errors(path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             self._hold(path)
-            self._drop_torn_line(path)
+            with file_errors(path):
+                self._drop_torn_line(path)
+                sync_folder(path.parent)
         except BaseException:
             os.close(self._descriptor)
             raise
-        sync_folder(path.parent)
 
     def _hold(self, path: Path) -> None:
         due = time.monotonic() + _LOCK_SECONDS
@@ -205,7 +202,7 @@ class RecordLog:
         """
         now = self._clock()
         line = dump({"record": _NAMES[type(record)], "time_ms": now, **attrs.asdict(record)})
-        with self._file_errors():
+        with file_errors(self._path):
             append_lines(self._descriptor, line)
         return now
 
@@ -214,19 +211,8 @@ class RecordLog:
 
         :raises SweepUnwritable: When the disk refuses.
         """
-        with self._file_errors():
+        with file_errors(self._path):
             os.fsync(self._descriptor)
-
-    @contextmanager
-    def _file_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise SweepUnwritable(
-                f"the records of the sweep cannot be written: {error.strerror or error}",
-                file=str(self._path),
-                hint="make room on its disk; its trials go on, and so does `hostcore sweep` then",
-            ) from error
 
     def close(self) -> None:
         """Let go of it."""
