@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import optuna
 import orjson
 import pytest
+from fork_server import hostcore
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
@@ -51,6 +53,17 @@ def test_a_sweep_that_has_ended_stays_as_it_is(swept: Any) -> None:
     before = swept.status()["trials"]
     assert swept.hostcore("sweep", "sweep.json").code == 0
     assert swept.status()["trials"] == before
+
+
+@pytest.mark.parametrize("words", [("sweep.json",), ("status", "walk"), ("best", "walk"), ("schema",)])
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(swept: Any, words: tuple[str, ...]) -> None:
+    process = hostcore(
+        ["sweep", *words], cwd=swept.path, env=swept.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) in (0, 1)
 
 
 def test_the_job_of_the_best_trial_is_ready_to_run(swept: Any) -> None:
