@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, verbose_option
@@ -81,9 +82,13 @@ def run_command(
     if file.is_dir() or (not file.exists() and file.suffix.lower() not in _FILES):
         folder = find_sweep(job)
         sweep, place = folder.read()
+        if _is_given("server"):
+            folder.require_server(server)
     else:
         sweep = load_sweep(file)
         folder = SweepFolder((sweep_dir or sweeps_dir() / sweep.sweep_id).absolute())
+    if _is_given("runs") and folder.sweep.exists():
+        folder.require_runs(runs)
     if dry_run:
         from hostcore_sweeps.driving import check_first
 
@@ -100,6 +105,11 @@ def run_command(
     else:
         _print_end(status)
     raise SystemExit(end.exit_code)
+
+
+def _is_given(name: str) -> bool:
+    """Whether a parameter stands on the command line: what a variable or a default says holds for new sweeps alone."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from rich.console import Console
@@ -125,7 +126,8 @@ class Lines:
 
     def __exit__(self, *_: object) -> None:
         if self._ask is not None:
-            self._tell(self._ask())
+            with suppress(OSError):  # its reader has seen enough: how the sweep has ended counts
+                self._tell(self._ask())
 
     def show(self, ask: Callable[[], SweepStatus]) -> None:
         """Print what is new, if it is time."""

@@ -29,10 +29,12 @@ from hostcore.supervisor.interrupts import Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
 from hostcore_sweeps.records import (
+    SIGN_SECONDS,
     PruneDecided,
     Record,
     RecordLog,
     SessionEnded,
+    SessionGoesOn,
     SessionStarted,
     TrialEnded,
     TrialReported,
@@ -43,7 +45,7 @@ from hostcore_sweeps.records import (
 from hostcore_sweeps.search import Search
 from hostcore_sweeps.spec import LimitsSpec, Sweep
 from hostcore_sweeps.status import SweepStatus, SweepTable, TrialRow, most_trials
-from hostcore_sweeps.trial_runs import PAUSED, Refusal, RunEnd, TrialRuns, may_pass, write_job
+from hostcore_sweeps.trial_runs import PAUSED, Refusal, RunEnd, TrialRuns, job_of, may_pass
 from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
@@ -111,6 +113,8 @@ class Driver:
         self._vain: dict[int, int] = {}
         #: Why trials have failed.
         self._failures: dict[int, str] = {}
+        #: When something was recorded last, in seconds of the monotonic clock.
+        self._recorded_at = time.monotonic()
         self._is_exhausted = False
         #: Whether the place of the runs was there once.
         self._has_answered = False
@@ -147,6 +151,8 @@ class Driver:
         return True
 
     def _rest(self) -> None:
+        if time.monotonic() - self._recorded_at >= SIGN_SECONDS:
+            self._record(SessionGoesOn())
         self._show_status()
         self._sleep(_TICK_SECONDS)
 
@@ -270,10 +276,14 @@ class Driver:
         if time.monotonic() < self._not_before.get(trial.number, 0.0):
             return
         try:
-            write_job(self._folder, self._sweep, trial, resume=self._resume(trial))
-        except HostcoreError as error:  # these values make no job
+            job = job_of(self._sweep, trial, resume=self._resume(trial))
+        except HostcoreError as error:
+            if may_pass(error):
+                raise
+            # These values make no job.
             self._fail(trial, "; ".join(one.message for one in all_errors(error)))
             return
+        self._folder.write(self._folder.job(trial.number), job)
         self._record(TrialStarted(number=trial.number), durably=True)
         self._running.add(trial.number)
         self._runs.start(trial.number)
@@ -422,6 +432,7 @@ class Driver:
 
     def _record(self, record: Record, *, durably: bool = False) -> None:
         self._table.take(self._records.append(record), record)
+        self._recorded_at = time.monotonic()
         if durably:
             self._records.sync()
 

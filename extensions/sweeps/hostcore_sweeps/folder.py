@@ -14,6 +14,7 @@
 The runs are where all runs are: in the folder of all runs, or at a service.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -43,6 +44,31 @@ class DifferentSweep(HostcoreError):
     """The folder has another sweep."""
 
     code = "sweep.different"
+
+
+class SweepUnwritable(HostcoreError):
+    """The folder of a sweep cannot be written."""
+
+    code = "sweep.unwritable"
+
+
+@contextmanager
+def file_errors(path: Path) -> Iterator[None]:
+    """What the system says about a folder of a sweep while it is entered becomes a :class:`SweepUnwritable`.
+
+    :param path: The folder, or what is written in it.
+    """
+    try:
+        yield
+    except OSError as error:
+        hint = f"have it belong to this user, or set {SWEEPS_DIR_VARIABLE} to another folder"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            hint = "make room on its disk; trials that run go on, and so does `hostcore sweep` then"
+        raise SweepUnwritable(
+            f"the folder of the sweep cannot be written: {error.strerror or error}",
+            file=error.filename or str(path),
+            hint=hint,
+        ) from error
 
 
 def sweeps_dir() -> Path:
@@ -117,29 +143,60 @@ class SweepFolder:
         """Make the folder of a new sweep, or see that it has the same sweep, and take over its new limits.
 
         :raises DifferentSweep: When another sweep lies here, or its trials run elsewhere.
+        :raises SweepUnwritable: When the folder cannot be made or written.
         """
         if not self.sweep.exists():
-            for folder in (self.path / "jobs", self.path / "logs"):
-                folder.mkdir(parents=True, exist_ok=True)
+            with file_errors(self.path):
+                for folder in (self.path / "jobs", self.path / "logs"):
+                    folder.mkdir(parents=True, exist_ok=True)
+                sync_folder(self.path.parent)
             self._write_limits(sweep.spec.limits)  # first: a sweep has limits
             self._write_sweep(sweep, place)
-            sync_folder(self.path.parent)
             return
         before, begun_at = self.read()
         self._require_same(sweep, before)
-        if place.server != begun_at.server:
-            where = begun_at.server or "this machine"
-            raise DifferentSweep(
-                f"the trials of the sweep {sweep.sweep_id!r} run at {where}",
-                file=str(self.sweep),
-                hint=f"give --server {begun_at.server}" if begun_at.server else "leave --server out",
-            )
+        self.require_server(place.server)
         if sweep.spec.limits != before.spec.limits:  # the file was edited
             self._write_limits(sweep.spec.limits)
             self._write_sweep(attrs.evolve(sweep, job_dir=before.job_dir), begun_at)
 
+    def require_server(self, server: str | None) -> None:
+        """Refuse to go on at another place than the one where the trials run.
+
+        :param server: The URL of a service; None: this machine.
+        :raises DifferentSweep: When the trials run elsewhere.
+        """
+        sweep, begun_at = self.read()
+        if server != begun_at.server:
+            raise DifferentSweep(
+                f"the trials of the sweep {sweep.sweep_id!r} run at {begun_at.server or 'this machine'}",
+                file=str(self.sweep),
+                hint=f"give --server {begun_at.server}" if begun_at.server else "leave --server out",
+            )
+
+    def require_runs(self, runs: Path) -> None:
+        """Refuse to go on in another folder of runs than the one that has the runs of the trials.
+
+        :raises DifferentSweep: When they are elsewhere.
+        """
+        sweep, begun_at = self.read()
+        if begun_at.server or runs.resolve() != begun_at.runs.resolve():
+            raise DifferentSweep(
+                f"the runs of the sweep {sweep.sweep_id!r} are in {begun_at.server or begun_at.runs}",
+                file=str(self.sweep),
+                hint="leave --runs-dir out: a sweep goes on where it was begun; another sweep_id begins one elsewhere",
+            )
+
     def _write_sweep(self, sweep: Sweep, place: TrialPlace) -> None:
-        write_document(self.sweep, {**sweep.as_dict(), "runs": str(place.runs), "server": place.server})
+        self.write(self.sweep, {**sweep.as_dict(), "runs": str(place.runs), "server": place.server})
+
+    def write(self, path: Path, document: object) -> None:
+        """Replace a document of the sweep, whole or not at all.
+
+        :raises SweepUnwritable: When it cannot be written; what was there before is intact.
+        """
+        with file_errors(path):
+            write_document(path, document)
 
     def _require_same(self, sweep: Sweep, before: Sweep) -> None:
         ours, theirs = sweep.as_dict(), before.as_dict()
@@ -174,7 +231,7 @@ class SweepFolder:
         return structure(LimitsSpec, read_document(self.limits))
 
     def _write_limits(self, limits: LimitsSpec) -> None:
-        write_document(self.limits, plain(limits))
+        self.write(self.limits, plain(limits))
 
     def add_trials(self, count: int, sweep: Sweep) -> int:
         """Raise the limit of trials. How many there are in all then."""
@@ -186,7 +243,7 @@ class SweepFolder:
 
     def request_stop(self, reason: str) -> None:
         """Ask the driver to stop."""
-        write_document(self.stop, attrs.asdict(StopRequest(reason=reason, requested_ms=now_ms())))
+        self.write(self.stop, attrs.asdict(StopRequest(reason=reason, requested_ms=now_ms())))
 
     def read_stop(self) -> StopRequest | None:
         """The wish that the driver stops; None if there is none."""
@@ -204,7 +261,8 @@ class SweepFolder:
 
     def clear_stop(self) -> None:
         """Forget a wish that was fulfilled, or that an earlier driver was asked."""
-        self.stop.unlink(missing_ok=True)
+        with file_errors(self.stop):
+            self.stop.unlink(missing_ok=True)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -9,7 +9,6 @@ import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,9 +23,12 @@ from hostcore.events.writer import append_lines, now_ms
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.folder import file_errors
 
 #: How a trial may end. ``failed`` ones have no value; ``pruned`` ones have that of the step at which they were.
 TrialState = Literal["complete", "pruned", "failed"]
+#: A driver that lives has recorded something within so long, but for the time of one answer of a launcher or a service.
+SIGN_SECONDS: Final = 20.0
 #: A reader holds the lock for an instant.
 _LOCK_SECONDS: Final = 2.0
 
@@ -36,6 +38,11 @@ class SessionStarted:
     """A driver began."""
 
     process: ProcessIdentity
+
+
+@attrs.frozen(kw_only=True)
+class SessionGoesOn:
+    """A driver lives, and has recorded nothing else for :data:`SIGN_SECONDS`."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,9 +103,19 @@ class TrialEnded:
     reason: str | None = None
 
 
-Record = SessionStarted | SessionEnded | TrialSampled | TrialStarted | TrialReported | PruneDecided | TrialEnded
+Record = (
+    SessionStarted
+    | SessionGoesOn
+    | SessionEnded
+    | TrialSampled
+    | TrialStarted
+    | TrialReported
+    | PruneDecided
+    | TrialEnded
+)
 _KINDS: Final[Mapping[str, type[Record]]] = {
     "session_started": SessionStarted,
+    "session_goes_on": SessionGoesOn,
     "session_ended": SessionEnded,
     "trial_sampled": TrialSampled,
     "trial_started": TrialStarted,
@@ -115,12 +132,6 @@ class SweepBusy(HostcoreError):
     """Another process drives this sweep."""
 
     code = "sweep.busy"
-
-
-class SweepUnwritable(HostcoreError):
-    """The records cannot be written."""
-
-    code = "sweep.unwritable"
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
@@ -145,19 +156,22 @@ class RecordLog:
 
     :param path: Created if missing.
     :raises SweepBusy: When another process holds it.
+    :raises SweepUnwritable: When it cannot be written.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = now_ms) -> None:
         self._path = path
         self._clock = clock
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with file_errors(path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             self._hold(path)
-            self._drop_torn_line(path)
+            with file_errors(path):
+                self._drop_torn_line(path)
+                sync_folder(path.parent)
         except BaseException:
             os.close(self._descriptor)
             raise
-        sync_folder(path.parent)
 
     def _hold(self, path: Path) -> None:
         due = time.monotonic() + _LOCK_SECONDS
@@ -188,7 +202,7 @@ class RecordLog:
         """
         now = self._clock()
         line = dump({"record": _NAMES[type(record)], "time_ms": now, **attrs.asdict(record)})
-        with self._file_errors():
+        with file_errors(self._path):
             append_lines(self._descriptor, line)
         return now
 
@@ -197,19 +211,8 @@ class RecordLog:
 
         :raises SweepUnwritable: When the disk refuses.
         """
-        with self._file_errors():
+        with file_errors(self._path):
             os.fsync(self._descriptor)
-
-    @contextmanager
-    def _file_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise SweepUnwritable(
-                f"the records of the sweep cannot be written: {error.strerror or error}",
-                file=str(self._path),
-                hint="make room on its disk; its trials go on, and so does `hostcore sweep` then",
-            ) from error
 
     def close(self) -> None:
         """Let go of it."""

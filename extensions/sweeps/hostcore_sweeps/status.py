@@ -5,10 +5,11 @@ What shows a sweep (the terminal, the report, a service's page, a notebook) read
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
+from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.secrets import with_absolute_files
@@ -16,9 +17,11 @@ from hostcore.runs.documents import CorruptDocument
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
 from hostcore_sweeps.records import (
+    SIGN_SECONDS,
     PruneDecided,
     Record,
     SessionEnded,
+    SessionGoesOn,
     SessionStarted,
     TrialEnded,
     TrialReported,
@@ -29,6 +32,8 @@ from hostcore_sweeps.records import (
 from hostcore_sweeps.space import Values
 from hostcore_sweeps.spec import LimitsSpec, ObjectiveSpec, Sweep
 
+#: A driver of another machine that has recorded nothing for this long is gone: one answer may take minutes.
+_SILENT_SECONDS: Final = SIGN_SECONDS + 180.0
 #: ``running``: a driver lives. ``paused``: none does, and something is left to do.
 SweepState = Literal["running", "paused", "finished"]
 #: ``running`` trials of a sweep that no driver drives are ``paused``.
@@ -89,7 +94,7 @@ class SweepStatus:
     folder: SweepFolder
     sweep: Sweep
     state: SweepState
-    #: Why the last driver ended, if it ended by itself.
+    #: Why the last driver ended or, if it has not said so, when it was heard of last; None while one lives.
     reason: str | None
     limits: LimitsSpec
     #: How many trials there are to be.
@@ -101,7 +106,7 @@ class SweepStatus:
     best: Sequence[int]
     #: The first driver's; None if there was none.
     started_ms: int | None
-    #: Time of drivers, over all sessions.
+    #: Time in which a driver was at work, over all sessions. One that was killed counts up to its last record.
     driven_ms: int
 
     @property
@@ -158,6 +163,8 @@ class SweepTable:
             self._started_ms = self._started_ms or time_ms
         elif isinstance(record, SessionEnded):
             self._ended = record
+        elif isinstance(record, SessionGoesOn):
+            pass  # its time is all that it says
         elif isinstance(record, TrialSampled):
             self._trials[record.number] = TrialRow(
                 number=record.number,
@@ -203,7 +210,7 @@ class SweepTable:
     def status(self) -> SweepStatus:
         """How the sweep is doing."""
         limits = self._folder.read_limits()
-        lives = self._ended is None and self._session is not None and _is_alive(self._session)
+        lives = self._lives()
         rows = [self._over.get(number) or self._row(row, lives=lives) for number, row in sorted(self._trials.items())]
         self._over.update({row.number: row for row in rows if row.is_over})
         most = most_trials(self._sweep, limits)
@@ -212,7 +219,7 @@ class SweepTable:
             folder=self._folder,
             sweep=self._sweep,
             state="running" if lives else "finished" if finished else "paused",
-            reason=self._ended.reason if self._ended else None,
+            reason=self._ended.reason if self._ended else None if lives else self._last_sign(),
             limits=limits,
             most_trials=most,
             trials=tuple(rows),
@@ -221,8 +228,23 @@ class SweepTable:
             driven_ms=self.driven_ms(lives=lives),
         )
 
+    def _lives(self) -> bool:
+        """Whether the driver of the newest session lives, as far as this machine can tell."""
+        if self._ended is not None or self._session is None:
+            return False
+        process = self._session.process
+        return process.runs if process.is_here else now_ms() - self._last_ms < _SILENT_SECONDS * 1000
+
+    def _last_sign(self) -> str | None:
+        """What is known of the end of a driver that has not recorded it; None if there was no driver."""
+        if self._session is None:
+            return None
+        process = self._session.process
+        who = f"its driver (process {process.pid} on {process.host})"
+        return f"{who} ended without a word; its last sign of life was at {moment(self._last_ms)}"
+
     def driven_ms(self, *, lives: bool) -> int:
-        """Time of drivers, over all sessions.
+        """See :attr:`SweepStatus.driven_ms`.
 
         :param lives: Whether the newest session goes on.
         """
@@ -252,11 +274,6 @@ def read_status(folder: SweepFolder) -> SweepStatus:
     for time_ms, record in read_records(folder.records):
         table.take(time_ms, record)
     return table.status()
-
-
-def _is_alive(session: SessionStarted) -> bool:
-    """Whether a driver still lives; one of another machine is believed to, until it says that it has ended."""
-    return not session.process.is_here or session.process.runs
 
 
 def most_trials(sweep: Sweep, limits: LimitsSpec) -> int:

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -27,13 +27,13 @@ from hostcore.job.names import is_builtin
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.secrets import with_absolute_files
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.documents import write_document
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Metrics, Test, Validation
-from hostcore_sweeps.folder import SweepFolder
+from hostcore_sweeps.folder import SweepFolder, file_errors
 from hostcore_sweeps.spec import Sweep
 from hostcore_sweeps.trials import Trial
 
@@ -230,8 +230,8 @@ def _reason(view: RunView) -> str:
     return view.reason or view.lost or view.summary.status
 
 
-def write_job(folder: SweepFolder, sweep: Sweep, trial: Trial, *, resume: str | None) -> None:
-    """Write the job of a trial, with absolute paths.
+def job_of(sweep: Sweep, trial: Trial, *, resume: str | None) -> dict[str, Any]:
+    """The job of a trial, with absolute paths.
 
     :param resume: The job's ``resume_from_checkpoint``; None: as it is in the job.
     :raises HostcoreError: When it is no job: everything that is wrong with it.
@@ -240,8 +240,7 @@ def write_job(folder: SweepFolder, sweep: Sweep, trial: Trial, *, resume: str | 
     if resume is not None:
         document["resume_from_checkpoint"] = resume
     load_job(document, job_dir=sweep.job_dir)
-    document = dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
-    write_document(folder.job(trial.number), document)
+    return dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
 
 
 class LocalStarts(Starts):
@@ -257,18 +256,21 @@ class LocalStarts(Starts):
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, number: int) -> None:
-        """Start a process for the trial. The job comes on standard input: its import paths start at its own folder."""
+        """Start a process for the trial. The job comes on standard input: its import paths start at its own folder.
+
+        :raises SweepUnwritable: When there is no room for what it prints.
+        """
         job = self._folder.job(number)
         launcher = json.loads(job.read_bytes()).get("launcher", "local")
         name = launcher if isinstance(launcher, str) else launcher.get("use", "")
         detached = [] if is_builtin(name, "local") else ["--detach"]
         # Safe path (-P): the working directory may have a module of any name.
         command = [sys.executable, "-P", "-m", "hostcore", "run", "/dev/stdin", "--runs-dir", str(self._runs)]
-        with (
-            job.open("rb") as given,
-            self._folder.answer(number).open("wb") as answer,
-            self._folder.output(number).open("ab") as output,
-        ):
+        with ExitStack() as stack:
+            with file_errors(self._folder.path):
+                given = stack.enter_context(job.open("rb"))
+                answer = stack.enter_context(self._folder.answer(number).open("wb"))
+                output = stack.enter_context(self._folder.output(number).open("ab"))
             self._processes[number] = subprocess.Popen(
                 [*command, "--server", "", "--quiet", "--json", *detached],
                 stdin=given,
@@ -285,7 +287,10 @@ class LocalStarts(Starts):
         return process is not None and process.poll() is None
 
     def refusal(self, number: int) -> Refusal | None:
-        """What the process has printed as errors."""
+        """What the process has printed as errors.
+
+        :raises HostcoreError: When the run directories cannot be written, which is not the trial's fault.
+        """
         if number not in self._processes:
             return None
         try:
@@ -295,6 +300,8 @@ class LocalStarts(Starts):
         errors = answer.get("errors")
         if not errors:
             return None
+        if unwritable := [one for one in errors if one["code"] == RunUnwritable.code]:
+            raise RunUnwritable(unwritable[0]["message"], file=unwritable[0]["file"], hint=unwritable[0]["hint"])
         message = "; ".join(str(one["message"]) for one in errors)
         codes = {one["code"] for one in errors}
         return Refusal(message=message, may_pass=bool(codes & {"device.busy", _OUTAGE}), is_outage=_OUTAGE in codes)

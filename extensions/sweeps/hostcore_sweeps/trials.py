@@ -18,6 +18,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from hostcore_sweeps.folder import file_errors
 from hostcore_sweeps.records import TrialEnded
 from hostcore_sweeps.space import Parameter, Values, to_distributions, to_params
 from hostcore_sweeps.spec import Sweep
@@ -89,29 +90,36 @@ class Journal:
     """The journal of a sweep.
 
     :param path: Created if missing. What a writer that was killed has torn is dropped.
+    :raises SweepUnwritable: When it cannot be written.
     """
 
     def __init__(self, path: Path, sweep: Sweep) -> None:
         self._sweep = sweep
-        _drop_torn_line(path)
-        # Drivers alone write here, and this one holds the sweep: a lock that is there is left of one that was killed.
-        path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+        self._path = path
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._study = optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(path))),
-            study_name=sweep.sweep_id,
-            directions=directions(sweep),
-            load_if_exists=True,
-        )
+        with file_errors(path):
+            _drop_torn_line(path)
+            # Drivers alone write here, and this one holds the sweep: a lock that is there is of one that was killed.
+            path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+            self._study = optuna.create_study(
+                storage=JournalStorage(JournalFileBackend(str(path))),
+                study_name=sweep.sweep_id,
+                directions=directions(sweep),
+                load_if_exists=True,
+            )
         self._count = len(self._study.get_trials(deepcopy=False))
 
     def update(self, trials: Sequence[Trial]) -> None:
-        """Add the trials that have ended, up to the first that has not."""
+        """Add the trials that have ended, up to the first that has not.
+
+        :raises SweepUnwritable: When it cannot be written.
+        """
         for trial in trials[self._count :]:
             if trial.ended is None:
                 return
             about = {"run_id": self._sweep.run_id(trial.number), "reason": trial.ended.reason or ""}
-            self._study.add_trial(as_ended(self._sweep, trial, trial.ended, user_attrs=about))
+            with file_errors(self._path):
+                self._study.add_trial(as_ended(self._sweep, trial, trial.ended, user_attrs=about))
             self._count += 1
 
 

@@ -72,13 +72,13 @@ class Sweep(BaseModel):
 
     sweep_id: str
     status: str = Field(description="`running`, `paused` (no driver lives, and something is left to do) or `finished`.")
-    reason: str | None = Field(description="Why the last driver ended.")
+    reason: str | None = Field(description="Why the last driver ended, or when it was heard of last.")
     max_trials: int = Field(description="How many trials there are to be.")
     counts: dict[str, int] = Field(description=f"Trials by state: {', '.join(_STATES)}.")
     objectives: list[Objective]
     best: list[BestTrial] = Field(description="One; of several objectives those that no trial is better than in all.")
     started_ms: int | None = Field(description=_MS)
-    driven_ms: int = Field(description="Time of drivers, over all sessions, in milliseconds.")
+    driven_ms: int = Field(description="Time in which a driver was at work, over all sessions, in milliseconds.")
 
 
 class UnreadableSweep(BaseModel):

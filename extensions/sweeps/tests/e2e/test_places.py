@@ -1,4 +1,4 @@
-"""The same sweep wherever its trials run: on this machine, at a service, on a real Slurm, on a real Ray.
+"""The same sweep wherever its trials run: on this machine, at a service, on a real Slurm, a real Ray, Kubernetes.
 
 Elsewhere, its driver is killed on the way.
 """
@@ -24,10 +24,14 @@ SWEEP = {
 }
 
 
-def cluster_of(engine: str) -> ModuleType:
-    """The module that starts a cluster for the tests of the launchers."""
-    file = ROOT / "extensions" / "engines" / "tests" / engine / "cluster.py"
-    spec = importlib.util.spec_from_file_location(f"{engine}_cluster_of_the_sweeps", file)
+def engine_module(engine: str, name: str = "cluster") -> ModuleType:
+    """The module, or the package, that starts a cluster for the tests of the launchers."""
+    file = ROOT / "extensions" / "engines" / "tests" / engine / name
+    folders = [str(file)] if file.is_dir() else None
+    file = file / "__init__.py" if folders else file.with_suffix(".py")
+    spec = importlib.util.spec_from_file_location(
+        f"{engine}_{name}_of_the_sweeps", file, submodule_search_locations=folders
+    )
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -97,7 +101,7 @@ def test_trials_at_a_service_are_its_jobs(here: list[tuple[Any, ...]], place: An
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Any]:
     """A Slurm of two nodes."""
-    module = cluster_of("slurm")
+    module = engine_module("slurm")
     if module.MISSING:
         pytest.skip(module.MISSING)
     with module.cluster() as one, pytest.MonkeyPatch.context() as patch:
@@ -120,7 +124,7 @@ def test_trials_on_slurm_come_to_the_same(here: list[tuple[Any, ...]], place: An
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """A Ray of one node."""
-    module = cluster_of("ray")
+    module = engine_module("ray")
     if module.MISSING:
         pytest.skip(module.MISSING)
     with module.cluster() as one:
@@ -136,3 +140,28 @@ def test_trials_on_ray_come_to_the_same(
     place.sweep(**SWEEP)
     swept_by_two_drivers(place)
     assert place.trials() == here
+
+
+@pytest.fixture(scope="module")
+def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """An emulated Kubernetes, whose pods really train, here."""
+    folder = tmp_path_factory.mktemp("kubernetes")
+    with engine_module("kubernetes", "emulator").cluster(folder) as one:
+        yield one
+
+
+def test_trials_on_kubernetes_come_to_the_same(
+    here: list[tuple[Any, ...]], place: Any, kubernetes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(place.path))  # what the image has
+    launcher = {
+        "use": "kubernetes-pytorchjob",
+        "kubeconfig": str(kubernetes.kubeconfig),
+        "image": "registry.example/trainer:1",
+        "volume": "runs",
+    }
+    place.job(hyperparams={"seconds": 0.05}, launcher=launcher)
+    place.sweep(**SWEEP)
+    swept_by_two_drivers(place)
+    assert place.trials() == here
+    assert sorted(one["metadata"]["name"] for one in kubernetes.objects("pytorchjobs")) == place.run_ids()

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import optuna
 import orjson
 import pytest
+from fork_server import hostcore
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
@@ -53,6 +55,17 @@ def test_a_sweep_that_has_ended_stays_as_it_is(swept: Any) -> None:
     assert swept.status()["trials"] == before
 
 
+@pytest.mark.parametrize("words", [("sweep.json",), ("status", "walk"), ("best", "walk"), ("schema",)])
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(swept: Any, words: tuple[str, ...]) -> None:
+    process = hostcore(
+        ["sweep", *words], cwd=swept.path, env=swept.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()
+    assert process.wait(60) in (0, 1)
+
+
 def test_the_job_of_the_best_trial_is_ready_to_run(swept: Any) -> None:
     (best,) = swept.status()["best"]
     said = swept.hostcore("sweep", "best", "walk")
@@ -76,6 +89,26 @@ def test_another_sweep_under_the_same_id_is_refused(swept: Any) -> None:
     said = swept.hostcore("sweep", "sweep.json")
     assert said.code == 2
     assert "exists and differs in seed" in said.err
+
+
+@pytest.mark.parametrize("sweep", ["sweep.json", "walk"])
+@pytest.mark.parametrize(
+    ("option", "told"), [("--runs-dir", "the runs of the sweep 'walk' are in"), ("--server", "run at this machine")]
+)
+def test_a_sweep_goes_on_nowhere_else(swept: Any, sweep: str, option: str, told: str) -> None:
+    swept.sweep(pruner={"use": "asha", "min_steps": 4}, limits={"trials": 3, "parallel": 2})
+    before = swept.run_ids()
+    said = swept.hostcore("sweep", "run", sweep, option, "http://127.0.0.1:1", "--json")
+    (error,) = said.json["errors"]
+    assert (said.code, error["code"]) == (2, "sweep.different")
+    assert told in error["message"]
+    assert f"leave {option} out" in error["hint"]
+    assert (swept.run_ids(), swept.status()["max_trials"]) == (before, 2)
+
+
+def test_the_folder_of_runs_that_a_sweep_has_may_be_named(swept: Any) -> None:
+    place = json.loads((swept.path / "sweeps" / "walk" / "sweep.json").read_bytes())["runs"]
+    assert swept.hostcore("sweep", "run", "walk", "--runs-dir", place).code == 0
 
 
 @pytest.mark.parametrize("words", [("sweep", "sweep.json"), ("sweep", "run", "sweep.json", "--dry-run")])

@@ -1,12 +1,15 @@
-"""What a sweep looks like where there is no terminal."""
+"""What a sweep looks like: where there is no terminal, and where it was closed."""
 
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hostcore.runs.lease import ProcessIdentity
-from hostcore_sweeps.display import Lines, cells, columns, short_names, summary
+from hostcore_sweeps.display import Lines, LiveTable, Screen, cells, columns, short_names, summary
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
 from hostcore_sweeps.spec import load_sweep
@@ -61,3 +64,25 @@ def test_lines_tell_what_is_new_once_and_the_last_of_it_at_the_end(table: SweepT
     assert "trial 1  failed" in (last := capsys.readouterr().err)
     assert "the loss has exploded" in last
     assert "trial 0" not in last
+
+
+@pytest.mark.parametrize(("open_ends", "screen"), [(os.openpty, LiveTable), (os.pipe, Lines)])
+def test_a_terminal_or_a_pipe_that_is_closed_breaks_no_end(
+    table: SweepTable,
+    open_ends: Callable[[], tuple[int, int]],
+    screen: Callable[..., Screen],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader, writer = open_ends()
+    stream = os.fdopen(writer, "w", buffering=1)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", stream)
+    with screen(clock=iter(range(100)).__next__) as shown:
+        shown.show(table.status)
+        os.close(reader)
+        table.take(3000, TrialEnded(number=1, state="failed", values={}, step=2, reason="the loss has exploded"))
+        with suppress(OSError):  # as the driver does
+            shown.show(table.status)
+        table.take(4000, TrialSampled(number=2, run_id="walk-0002", values={"/hyperparams/lr": 0.5}))
+    with suppress(OSError):
+        stream.close()

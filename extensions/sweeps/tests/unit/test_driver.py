@@ -4,18 +4,22 @@ The runs are simulated: neither a process that is killed in the instant before i
 that is away for one look, can be had on purpose.
 """
 
+import resource
 from collections.abc import Callable, Container, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
+from hostcore.events.writer import now_ms
+from hostcore.runs.lease import ProcessIdentity
 from hostcore.supervisor.interrupts import Asked, Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.driver import DriveEnd, Driver, _trial
-from hostcore_sweeps.folder import SweepFolder, TrialPlace
-from hostcore_sweeps.records import RecordLog
+from hostcore_sweeps.folder import SweepFolder, SweepUnwritable, TrialPlace
+from hostcore_sweeps.records import Record, RecordLog, SessionEnded, SessionGoesOn, SessionStarted, read_records
 from hostcore_sweeps.spec import load_sweep
 from hostcore_sweeps.status import SweepStatus, read_status
 from hostcore_sweeps.trial_runs import Refusal, Reported, RunEnd, RunState
@@ -161,6 +165,12 @@ def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
     assert driven(tmp_path, SimulatedRuns(away=frozenset(range(3, 9)))).status == "finished"
 
 
+@pytest.mark.parametrize("look", range(3, 12))
+def test_a_service_that_is_away_for_an_instant_fails_no_trial(tmp_path: Path, look: int) -> None:
+    assert driven(tmp_path, SimulatedRuns(away=frozenset({look}))).status == "finished"
+    assert [row.state for row in read_status(SweepFolder(tmp_path / "walk")).trials] == ["complete"] * 3
+
+
 def test_a_service_that_was_never_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(HostcoreError, match="does not answer"):
         driven(tmp_path, SimulatedRuns(away=frozenset(range(1, 9))))
@@ -171,6 +181,63 @@ def test_a_terminal_that_was_closed_ends_no_sweep(tmp_path: Path) -> None:
         raise OSError(5, "Input/output error")
 
     assert driven(tmp_path, SimulatedRuns(), show=show).status == "finished"
+
+
+def test_a_driver_that_has_nothing_to_record_gives_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore_sweeps.driver.SIGN_SECONDS", 0.0)
+    driven(tmp_path, SimulatedRuns(busy=frozenset({0})), ticks=3)
+    recorded = [record for _, record in read_records(SweepFolder(tmp_path / "walk").records)]
+    assert recorded.count(SessionGoesOn()) >= 3
+
+
+@pytest.mark.parametrize(("hours_at_work", "status"), [(0.5, "finished"), (1.5, "limit")])
+@pytest.mark.parametrize("last", [SessionGoesOn(), SessionEnded(status="stopped", reason="lunch")])
+def test_hours_are_those_in_which_a_driver_was_at_work(
+    tmp_path: Path, hours_at_work: float, status: str, last: Record
+) -> None:
+    begun = now_ms() - 24 * 3_600_000
+    (tmp_path / "walk").mkdir()
+    times = iter([begun, begun + round(hours_at_work * 3_600_000)])
+    with closing(RecordLog(tmp_path / "walk" / "records.jsonl", clock=times.__next__)) as records:
+        records.append(SessionStarted(process=attrs.evolve(ProcessIdentity.current(), start_time=1)))
+        records.append(last)
+    assert driven(tmp_path, SimulatedRuns(), hours=1).status == status
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """As near to a full disk as a process can come by itself: the same calls fail, with another number."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_sweep_whose_disk_is_full_at_any_instant_says_so_and_goes_on(tmp_path: Path) -> None:
+    def trials(path: Path) -> list[Any]:
+        return [(row.number, row.values, row.state) for row in read_status(SweepFolder(path / "walk")).trials]
+
+    runs = SimulatedRuns()
+    assert driven(tmp_path / "peace", runs).status == "finished"
+    full = set()
+    for size in range(0, 3000, 200):
+        path, runs = tmp_path / str(size), SimulatedRuns()
+        path.mkdir()
+        try:
+            with no_file_longer_than(size):
+                driven(path, runs)
+        except SweepUnwritable as error:
+            assert error.hint is not None
+            assert error.hint.startswith("make room")
+            full.add(Path(error.file or "").name)
+        runs._told.clear()  # the next driver reads the logs from their beginning
+        assert driven(path, runs).status == "finished"
+        assert trials(path) == trials(tmp_path / "peace")
+    assert {"records.jsonl", "optuna.journal"} <= full
 
 
 def test_a_trial_without_a_finite_value_has_failed_for_this_driver_as_for_the_next(tmp_path: Path) -> None:

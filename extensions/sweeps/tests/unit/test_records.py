@@ -1,12 +1,15 @@
 """The folder of a sweep: what is read from it, whatever has become of its writer."""
 
 import fcntl
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 
+from hostcore.events.times import moment
+from hostcore.events.writer import now_ms
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_sweeps.driving import stop
@@ -15,6 +18,7 @@ from hostcore_sweeps.records import (
     PruneDecided,
     RecordLog,
     SessionEnded,
+    SessionGoesOn,
     SessionStarted,
     SweepBusy,
     TrialEnded,
@@ -84,6 +88,26 @@ def test_trials_of_a_driver_that_is_gone_are_paused(folder: SweepFolder, records
     records.append(SessionStarted(process=gone))
     status = read_status(folder)
     assert (status.state, status.trials[0].state) == ("paused", "paused")
+    assert status.reason is not None
+    assert status.reason.startswith(f"its driver (process {gone.pid} on {gone.host}) ended without a word; ")
+
+
+def test_a_driver_of_another_machine_lives_as_long_as_it_gives_signs_of_life(folder: SweepFolder) -> None:
+    elsewhere = attrs.evolve(ProcessIdentity.current(), host="elsewhere", pid=7)
+    now = now_ms()
+    times = iter([now - 3_600_000, now - 3_599_000, now])
+    with closing(RecordLog(folder.records, clock=times.__next__)) as log:
+        log.append(SessionStarted(process=elsewhere))
+        log.append(SessionGoesOn())
+        silent = read_status(folder)
+        log.append(SessionGoesOn())
+        heard_of = read_status(folder)
+    assert (silent.state, silent.driven_ms) == ("paused", 1000)
+    assert silent.reason == (
+        "its driver (process 7 on elsewhere) ended without a word; "
+        f"its last sign of life was at {moment(now - 3_599_000)}"
+    )
+    assert (heard_of.state, heard_of.reason) == ("running", None)
 
 
 def test_time_of_drivers_is_counted_without_the_pauses(folder: SweepFolder, records: RecordLog) -> None:
