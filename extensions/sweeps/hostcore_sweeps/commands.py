@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SAMPLED = 5
 #: How the names of sweep files end: of one that is missing, this is told, and of a missing sweep that.
-_FILES = (".json", ".yaml", ".yml")
+_FILES = (".json", ".yaml", ".yml", ".toml")
 
 
 class _SweepGroup(click.Group):
@@ -64,7 +64,7 @@ def run_command(
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
 ) -> None:
-    """Begin the sweep in FILE (JSON or YAML), or go on with it, or with SWEEP, and show it to its end.
+    """Begin the sweep in FILE (JSON, YAML or TOML), or go on with it, or with SWEEP, and show it to its end.
 
     SWEEP is the id of a sweep or its folder. Whatever has become of the process that drove it, it goes on where it was:
     runs that live are watched, those that were killed go on from their checkpoints, none is run twice.
@@ -103,7 +103,9 @@ def run_command(
 
 
 def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
+    from hostcore.errors import all_errors
     from hostcore.job.load import load_job
+    from hostcore_hookspecs.errors import HostcoreError
     from hostcore_sweeps.display import short_names, shown
     from hostcore_sweeps.search import Search
     from hostcore_sweeps.trials import Trial
@@ -115,8 +117,13 @@ def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
             break
         trials.append(trial)
     jobs = [sweep.job_of(trial.number, trial.values) for trial in trials]
-    for job in jobs:
-        load_job(job, job_dir=sweep.job_dir)
+    for number, job in enumerate(jobs):
+        try:
+            load_job(job, job_dir=sweep.job_dir)
+        except HostcoreError as error:
+            for one in all_errors(error):
+                one.file = one.file or f"the job of trial {number}"
+            raise
     if as_json:
         print_json({"sweep_id": sweep.sweep_id, "max_trials": sweep.most_trials, "jobs": jobs})
         return
