@@ -134,12 +134,8 @@ def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
 
 
 def _print_end(status: "SweepStatus") -> None:
-    from hostcore_sweeps.display import summary
-
     _print_table(status, most=_MOST_SHOWN)
-    echo(summary(status), err=True)
-    if status.reason:
-        echo(f"  {status.reason}", err=True)
+    _print_summary(status)
     name = status.folder.path
     if status.best:
         echo(f"  the best trial's job: hostcore sweep best {name}", err=True)
@@ -148,6 +144,14 @@ def _print_end(status: "SweepStatus") -> None:
 
 
 _MOST_SHOWN = 10
+
+
+def _print_summary(status: "SweepStatus") -> None:
+    from hostcore_sweeps.display import failures, summary
+
+    echo(summary(status), err=True)
+    for line in [*failures(status), *([status.reason] if status.reason else [])]:
+        echo(f"  {line}", err=True)
 
 
 def _print_table(status: "SweepStatus", *, most: int | None = None) -> None:
@@ -166,7 +170,6 @@ def _print_table(status: "SweepStatus", *, most: int | None = None) -> None:
 @reports_errors
 def status_command(sweep: str, *, as_json: bool) -> None:
     """Show the trials of SWEEP: its file, its id or its folder. A * is beside the best."""
-    from hostcore_sweeps.display import summary
     from hostcore_sweeps.folder import find_sweep
     from hostcore_sweeps.status import read_status
 
@@ -175,9 +178,7 @@ def status_command(sweep: str, *, as_json: bool) -> None:
         print_json(status.as_dict())
         return
     _print_table(status)
-    echo(summary(status), err=True)
-    if status.reason:
-        echo(f"  {status.reason}", err=True)
+    _print_summary(status)
 
 
 @sweep_command.command("cancel", short_help="Pause a sweep: its trials write checkpoints and end.")

@@ -18,6 +18,9 @@ from hostcore_sweeps.status import RowState, SweepStatus, TrialRow
 _REFRESH_SECONDS: Final = 0.5
 #: Rows of a live table, beside its best.
 _MOST_ROWS: Final = 20
+#: Of failures: lines, and numbers in one.
+_MOST_REASONS: Final = 3
+_MOST_NUMBERS: Final = 8
 _COLOURS: Final[Mapping[RowState, str]] = {
     "running": "cyan",
     "paused": "yellow",
@@ -62,6 +65,23 @@ def summary(status: SweepStatus) -> str:
     counts = [f"{count} {state}" for state in _COLOURS if (count := status.count(state))]
     head = f"{status.sweep.sweep_id}  {status.state}  {len(status.trials)}/{status.most_trials} trials"
     return "  ".join([head, ", ".join(counts), lasting(status.driven_ms / 1000)])
+
+
+def failures(status: SweepStatus) -> list[str]:
+    """Why trials have failed, those of one reason in a line; the reason of most trials first."""
+    numbers: dict[str, list[int]] = {}
+    for row in status.trials:
+        if row.state == "failed":
+            numbers.setdefault(row.reason or "for no known reason", []).append(row.number)
+    frequent = sorted(numbers.items(), key=lambda one: -len(one[1]))[:_MOST_REASONS]
+    return [f"{_of_trials(of_reason)} failed: {reason}" for reason, of_reason in frequent]
+
+
+def _of_trials(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"trial {numbers[0]}"
+    more = f" and {len(numbers) - _MOST_NUMBERS} more" if len(numbers) > _MOST_NUMBERS else ""
+    return f"trials {', '.join(map(str, numbers[:_MOST_NUMBERS]))}{more}"
 
 
 class Screen(Protocol):

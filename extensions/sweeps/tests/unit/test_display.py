@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hostcore.runs.lease import ProcessIdentity
-from hostcore_sweeps.display import Lines, cells, columns, short_names, summary
+from hostcore_sweeps.display import Lines, cells, columns, failures, short_names, summary
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
 from hostcore_sweeps.spec import load_sweep
@@ -61,3 +61,16 @@ def test_lines_tell_what_is_new_once_and_the_last_of_it_at_the_end(table: SweepT
     assert "trial 1  failed" in (last := capsys.readouterr().err)
     assert "the loss has exploded" in last
     assert "trial 0" not in last
+
+
+def test_why_trials_have_failed_is_told_once_for_each_reason(table: SweepTable) -> None:
+    assert failures(table.status()) == []
+    for number, reason in enumerate(["the loss has exploded", *["out of memory"] * 10], start=1):
+        values = {"/hyperparams/lr": 0.1, "/hyperparams/name": "b"}
+        if number > 1:
+            table.take(2500, TrialSampled(number=number, run_id=f"walk-{number:04d}", values=values))
+        table.take(3000, TrialEnded(number=number, state="failed", values={}, step=2, reason=reason))
+    assert failures(table.status()) == [
+        "trials 2, 3, 4, 5, 6, 7, 8, 9 and 2 more failed: out of memory",
+        "trial 1 failed: the loss has exploded",
+    ]
