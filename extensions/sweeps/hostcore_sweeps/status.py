@@ -89,7 +89,7 @@ class SweepStatus:
     folder: SweepFolder
     sweep: Sweep
     state: SweepState
-    #: Why the last driver ended, if it ended by itself.
+    #: Why the last driver ended, if it ended by itself; of one that lives and is asked, why it pauses the trials.
     reason: str | None
     limits: LimitsSpec
     #: How many trials there are to be.

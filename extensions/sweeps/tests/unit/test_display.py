@@ -1,12 +1,15 @@
-"""What a sweep looks like where there is no terminal."""
+"""What a sweep looks like on a terminal, and where there is none."""
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
+from rich.console import Console
 
 from hostcore.runs.lease import ProcessIdentity
-from hostcore_sweeps.display import Lines, cells, columns, failures, short_names, summary
+from hostcore_sweeps.display import Lines, LiveTable, cells, columns, failures, short_names, summary
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
 from hostcore_sweeps.spec import load_sweep
@@ -61,6 +64,30 @@ def test_lines_tell_what_is_new_once_and_the_last_of_it_at_the_end(table: SweepT
     assert "trial 1  failed" in (last := capsys.readouterr().err)
     assert "the loss has exploded" in last
     assert "trial 0" not in last
+
+
+@pytest.mark.parametrize(("width", "head"), [(80, ["lr", "name"]), (46, ["lr", "…"]), (30, ["…"])])
+def test_a_live_table_leaves_out_parameters_for_which_there_is_no_room(
+    table: SweepTable, width: int, head: list[str]
+) -> None:
+    text = StringIO()
+    console = Console(file=text, width=width, force_terminal=True, color_system=None)
+    with LiveTable(console=console) as live:
+        live.show(table.status)
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    columns_shown = next(line for line in lines if line.startswith("TRIAL"))
+    assert columns_shown.split() == ["TRIAL", "STATE", "STEP", "loss", *head]
+    assert any(line.split()[:4] == ["0*", "complete", "2", "2"] for line in lines)
+
+
+@pytest.mark.parametrize("reason", ["interrupted by the user", None])
+def test_while_trials_are_paused_it_is_told_what_a_second_interrupt_does(
+    table: SweepTable, capsys: Any, reason: str | None
+) -> None:
+    with Lines() as lines:
+        lines.show(lambda: attrs.evolve(table.status(), reason=reason))
+    told = capsys.readouterr().err
+    assert told.count("stopping: interrupted by the user; each trial writes a checkpoint") == (reason is not None)
 
 
 def test_why_trials_have_failed_is_told_once_for_each_reason(table: SweepTable) -> None:
