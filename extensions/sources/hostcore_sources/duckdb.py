@@ -88,7 +88,11 @@ class DuckdbSource:
         result = _result(settings.sql, tables, Path(ctx.cache_dir) / "duckdb", pointer=f"{pointer}/sql")
         file = find_file(str(result.rows), storage_options={}, pointer=f"{pointer}/sql")
         parquet = ParquetFormat()
-        read = FileDataset([file], lambda _: parquet, dataset=dataset, ctx=ctx, allow_nulls=settings.allow_nulls)
+        try:
+            read = FileDataset([file], lambda _: parquet, dataset=dataset, ctx=ctx, allow_nulls=settings.allow_nulls)
+        except InvalidData as error:  # the name of a file that is kept here says nothing to the reader
+            error.message, error.file = error.message.replace(file.name, "the result of the query"), None
+            raise
         return RenamedShards(read, names={file.name: "query"}, version=result.sha256)
 
 

@@ -5,7 +5,9 @@ That is a folder that ``save_to_disk`` wrote, or files that one of the library's
 before it, and nothing is copied.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -155,6 +157,9 @@ def _saved(settings: "DatasetsSource.Settings", pointer: str) -> "Dataset":
     try:
         found = load_from_disk(name, keep_in_memory=False)
     except Exception as error:  # the library raises what it likes about a damaged folder
+        if empty := _without_rows(settings.path):
+            hint = "save the dataset without that split" if empty != settings.path else None
+            raise InvalidData(f"{empty} has no rows", pointer=f"{pointer}/path", file=name, hint=hint) from None
         raise InvalidData(
             f"{name} cannot be loaded by datasets: {type(error).__name__}: {one_line(str(error))}",
             pointer=f"{pointer}/path",
@@ -168,6 +173,16 @@ def _saved(settings: "DatasetsSource.Settings", pointer: str) -> "Dataset":
         has = f"the split {str(found.split)!r}" if found.split else "a dataset without splits"
         raise InvalidData(f"{name} has {has}", pointer=f"{pointer}/split", file=name, hint="leave dataset.split out")
     return found
+
+
+def _without_rows(saved: Path) -> Path | None:
+    """The folder of a dataset, or of a split, without rows: the library saves it without a file, and cannot load it."""
+    for state in (saved / _SAVED, *sorted(saved.glob(f"*/{_SAVED}"))):
+        with suppress(OSError, ValueError):
+            found = json.loads(state.read_bytes())
+            if isinstance(found, dict) and found.get("_data_files") == []:
+                return state.parent
+    return None
 
 
 def _built(settings: "DatasetsSource.Settings", ctx: DataContext, pointer: str) -> "Dataset":

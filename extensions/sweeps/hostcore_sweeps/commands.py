@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SAMPLED = 5
 #: How the names of sweep files end: of one that is missing, this is told, and of a missing sweep that.
-_FILES = (".json", ".yaml", ".yml")
+_FILES = (".json", ".yaml", ".yml", ".toml")
 
 
 class _SweepGroup(click.Group):
@@ -65,7 +65,7 @@ def run_command(
     as_json: bool,
     verbose: bool,  # noqa: ARG001 - reports_errors reads it
 ) -> None:
-    """Begin the sweep in FILE (JSON or YAML), or go on with it, or with SWEEP, and show it to its end.
+    """Begin the sweep in FILE (JSON, YAML or TOML), or go on with it, or with SWEEP, and show it to its end.
 
     SWEEP is the id of a sweep or its folder. Whatever has become of the process that drove it, it goes on where it was:
     runs that live are watched, those that were killed go on from their checkpoints, none is run twice.
@@ -113,7 +113,9 @@ def _is_given(name: str) -> bool:
 
 
 def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
+    from hostcore.errors import all_errors
     from hostcore.job.load import load_job
+    from hostcore_hookspecs.errors import HostcoreError
     from hostcore_sweeps.display import short_names, shown
     from hostcore_sweeps.search import Search
     from hostcore_sweeps.trials import Trial
@@ -125,8 +127,13 @@ def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
             break
         trials.append(trial)
     jobs = [sweep.job_of(trial.number, trial.values) for trial in trials]
-    for job in jobs:
-        load_job(job, job_dir=sweep.job_dir)
+    for number, job in enumerate(jobs):
+        try:
+            load_job(job, job_dir=sweep.job_dir)
+        except HostcoreError as error:
+            for one in all_errors(error):
+                one.file = one.file or f"the job of trial {number}"
+            raise
     if as_json:
         print_json({"sweep_id": sweep.sweep_id, "max_trials": sweep.most_trials, "jobs": jobs})
         return
@@ -137,12 +144,8 @@ def _print_samples(sweep: "Sweep", *, as_json: bool) -> None:
 
 
 def _print_end(status: "SweepStatus") -> None:
-    from hostcore_sweeps.display import summary
-
     _print_table(status, most=_MOST_SHOWN)
-    echo(summary(status), err=True)
-    if status.reason:
-        echo(f"  {status.reason}", err=True)
+    _print_summary(status)
     name = status.folder.path
     if status.best:
         echo(f"  the best trial's job: hostcore sweep best {name}", err=True)
@@ -151,6 +154,14 @@ def _print_end(status: "SweepStatus") -> None:
 
 
 _MOST_SHOWN = 10
+
+
+def _print_summary(status: "SweepStatus") -> None:
+    from hostcore_sweeps.display import failures, summary
+
+    echo(summary(status), err=True)
+    for line in [*failures(status), *([status.reason] if status.reason else [])]:
+        echo(f"  {line}", err=True)
 
 
 def _print_table(status: "SweepStatus", *, most: int | None = None) -> None:
@@ -169,7 +180,6 @@ def _print_table(status: "SweepStatus", *, most: int | None = None) -> None:
 @reports_errors
 def status_command(sweep: str, *, as_json: bool) -> None:
     """Show the trials of SWEEP: its file, its id or its folder. A * is beside the best."""
-    from hostcore_sweeps.display import summary
     from hostcore_sweeps.folder import find_sweep
     from hostcore_sweeps.status import read_status
 
@@ -178,9 +188,7 @@ def status_command(sweep: str, *, as_json: bool) -> None:
         print_json(status.as_dict())
         return
     _print_table(status)
-    echo(summary(status), err=True)
-    if status.reason:
-        echo(f"  {status.reason}", err=True)
+    _print_summary(status)
 
 
 @sweep_command.command("cancel", short_help="Pause a sweep: its trials write checkpoints and end.")

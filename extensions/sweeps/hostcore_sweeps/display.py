@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +20,11 @@ from hostcore_sweeps.status import RowState, SweepStatus, TrialRow
 _REFRESH_SECONDS: Final = 0.5
 #: Rows of a live table, beside its best.
 _MOST_ROWS: Final = 20
+#: Characters between columns.
+_GAP: Final = 2
+#: Of failures: lines, and numbers in one.
+_MOST_REASONS: Final = 3
+_MOST_NUMBERS: Final = 8
 _COLOURS: Final[Mapping[RowState, str]] = {
     "running": "cyan",
     "paused": "yellow",
@@ -65,6 +71,23 @@ def summary(status: SweepStatus) -> str:
     return "  ".join([head, ", ".join(counts), lasting(status.driven_ms / 1000)])
 
 
+def failures(status: SweepStatus) -> list[str]:
+    """Why trials have failed, those of one reason in a line; the reason of most trials first."""
+    numbers: dict[str, list[int]] = {}
+    for row in status.trials:
+        if row.state == "failed":
+            numbers.setdefault(row.reason or "for no known reason", []).append(row.number)
+    frequent = sorted(numbers.items(), key=lambda one: -len(one[1]))[:_MOST_REASONS]
+    return [f"{_of_trials(of_reason)} failed: {reason}" for reason, of_reason in frequent]
+
+
+def _of_trials(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"trial {numbers[0]}"
+    more = f" and {len(numbers) - _MOST_NUMBERS} more" if len(numbers) > _MOST_NUMBERS else ""
+    return f"trials {', '.join(map(str, numbers[:_MOST_NUMBERS]))}{more}"
+
+
 class Screen(Protocol):
     """Shows a sweep while it is entered."""
 
@@ -79,10 +102,10 @@ class Screen(Protocol):
 class LiveTable:
     """Shows a sweep on a terminal, on standard error, while it is entered."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, *, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._due = 0.0
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._live = Live(console=console or Console(stderr=True), auto_refresh=False, transient=True)
 
     def __enter__(self) -> "LiveTable":
         self._live.start()
@@ -95,20 +118,46 @@ class LiveTable:
         """Draw it anew, if it is time."""
         if self._clock() >= self._due:
             self._due = self._clock() + _REFRESH_SECONDS
-            self._live.update(_table(ask()), refresh=True)
+            # Not as wide as the terminal: behind the last line, ^C is echoed, and must not begin another.
+            self._live.update(_picture(ask(), width=self._live.console.width - 3), refresh=True)
 
 
-def _table(status: SweepStatus) -> Table:
-    table = Table(title=visible(summary(status), one_line=True), title_justify="left", box=None, pad_edge=False)
-    for name in columns(status):
-        table.add_column(visible(name, one_line=True), no_wrap=True)
+def _picture(status: SweepStatus, *, width: int) -> Group:
+    lines = [summary(status), *([told] if (told := _stopping(status)) else [])]
+    return Group(*(Text(visible(line, one_line=True)) for line in lines), _table(status, width=width))
+
+
+def _table(status: SweepStatus, *, width: int) -> Table:
+    """The trials, with as many of the parameters as there is room for: values that are cut say nothing."""
     newest = sorted(status.trials, key=lambda row: (row.is_over, -row.number))[:_MOST_ROWS]
     numbers = {*(row.number for row in newest), *status.best[:1]}
-    for row in status.trials:
-        if row.number in numbers:
-            text = [visible(cell, one_line=True) for cell in cells(status, row)]
-            table.add_row(*(Text(cell, style=_COLOURS[row.state]) for cell in text))
+    rows = [row for row in status.trials if row.number in numbers]
+    lines = [columns(status), *(cells(status, row) for row in rows)]
+    texts = [[visible(cell, one_line=True) for cell in line] for line in lines]
+    fitting = _fitting(texts, width=width, least=len(columns(status)) - len(status.sweep.space))
+    table = Table(box=None, pad_edge=False)
+    for name in texts[0][:fitting]:
+        table.add_column(name, no_wrap=True)
+    if fitting < len(texts[0]):
+        table.add_column("…")
+    for row, line in zip(rows, texts[1:], strict=True):
+        table.add_row(*(Text(cell, style=_COLOURS[row.state]) for cell in line[:fitting]))
     return table
+
+
+def _fitting(lines: Sequence[Sequence[str]], *, width: int, least: int) -> int:
+    """How many columns have room, and that of a sign for the others."""
+    widths = [max(map(cell_len, column)) + _GAP for column in zip(*lines, strict=True)]
+    if sum(widths) - _GAP <= width:
+        return len(widths)
+    return max(least, *(count for count in range(len(widths)) if sum(widths[:count]) + 1 <= width))
+
+
+def _stopping(status: SweepStatus) -> str | None:
+    """What is told while trials are being paused; None at other times."""
+    if status.state != "running" or not status.reason:
+        return None
+    return f"stopping: {status.reason}; each trial writes a checkpoint and ends. A second Ctrl-C kills them"
 
 
 class Lines:
@@ -120,6 +169,7 @@ class Lines:
         self._ask: Callable[[], SweepStatus] | None = None
         #: By trial: what was told of it; None before the first look.
         self._told: dict[int, tuple[str, int]] | None = None
+        self._is_stopping = False
 
     def __enter__(self) -> "Lines":
         return self
@@ -137,6 +187,9 @@ class Lines:
             self._tell(ask())
 
     def _tell(self, status: SweepStatus) -> None:
+        if (stopping := _stopping(status)) and not self._is_stopping:
+            self._is_stopping = True
+            echo(stopping, err=True)
         if self._told is None:  # what an earlier driver has told
             self._told = {row.number: (row.state, row.starts) for row in status.trials if row.is_over}
         for row in status.trials:

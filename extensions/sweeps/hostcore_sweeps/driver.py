@@ -120,6 +120,8 @@ class Driver:
         self._has_answered = False
         #: Why no further trial can begin, although it should.
         self._obstacle: str | None = None
+        #: Why trials are being paused.
+        self._stopping: str | None = None
 
     def drive(self) -> DriveEnd:
         """Drive the sweep until nothing is left to do, or it is asked to stop."""
@@ -129,6 +131,7 @@ class Driver:
             self._has_answered |= self._attempt(lambda: self._tick(may_start=True))
             self._rest()
         if end.status != "finished":
+            self._stopping = end.reason
             while not self._attempt(partial(self._pause, end.reason)):
                 self._rest()
         self._record(SessionEnded(status=end.status, reason=end.reason), durably=True)
@@ -158,7 +161,11 @@ class Driver:
 
     def _show_status(self) -> None:
         with suppress(OSError):  # the terminal was closed: that must not keep it from pausing the trials
-            self._show(self._table.status)
+            self._show(self._status)
+
+    def _status(self) -> SweepStatus:
+        status = self._table.status()
+        return attrs.evolve(status, reason=self._stopping) if status.state == "running" else status
 
     def _tick(self, *, may_start: bool) -> None:
         self._limits = self._folder.read_limits()

@@ -15,8 +15,8 @@ import attrs
 from annotated_types import Ge, Gt, Le, MinLen
 
 from hostcore.errors import all_errors
-from hostcore.job.document import folder_of, read_document
-from hostcore.job.layers import Layered
+from hostcore.job.document import SCHEMA, folder_of, read_document, read_job, without_annotations
+from hostcore.job.layers import Layered, mark
 from hostcore.job.load import load_job
 from hostcore.job.names import RunId
 from hostcore.job.pointers import Problems, escaped
@@ -201,8 +201,9 @@ class Sweep:
         :param values: By JSON pointer.
         :raises HostcoreError: When the job has no such place.
         """
-        labels = {**self.job.get("labels", {}), "sweep": self.sweep_id, "trial": str(number)}
-        document = {**self.with_values(values), "run_id": self.run_id(number), "labels": labels}
+        document = {**self.with_values(values), "run_id": self.run_id(number)}
+        if isinstance(labels := document.get("labels", {}), Mapping):  # else it is told with what else is wrong
+            document["labels"] = {**labels, "sweep": self.sweep_id, "trial": str(number)}
         sampler = self.spec.sampler
         if sampler.population and sampler.interval_steps:
             document.pop("epochs", None)
@@ -214,15 +215,19 @@ class Sweep:
 
         :raises HostcoreError: When the job has no such place.
         """
-        layered = Layered(self.job)
-        for pointer, value in values.items():
-            layered = layered.with_override(f"{pointer}={json.dumps(value)}", name=f"{_SPACE}{pointer}")
-        return dict(layered.document)
+        return dict(_layered(Layered(self.job), values).document)
 
     def as_dict(self) -> dict[str, Any]:
         """The sweep as the document in its folder."""
         document = plain(self.spec)
         return {**document, "job_dir": str(self.job_dir)}
+
+
+def _layered(job: Layered, values: Values) -> Layered:
+    """A job with values at their places, which are told of errors as set by the space."""
+    for pointer, value in values.items():
+        job = job.with_override(f"{pointer}={json.dumps(value)}", name=f"{_SPACE}{pointer}")
+    return job
 
 
 def plain(value: Any) -> Any:
@@ -238,14 +243,14 @@ def plain(value: Any) -> Any:
 def load_sweep(source: Path | Mapping[str, Any], *, folder: Path | None = None) -> Sweep:
     """Load a sweep.
 
-    :param source: A file (JSON, or YAML if it ends in ``.yaml`` or ``.yml``), or the sweep itself.
+    :param source: A file (JSON; YAML if it ends in ``.yaml`` or ``.yml``, TOML if in ``.toml``), or the sweep itself.
     :param folder: Where a relative path of its job starts; the file's folder if not given, or the working directory.
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
     """
     file = None if isinstance(source, Mapping) else source
     folder = (folder or (folder_of(file) if file else Path.cwd())).absolute()
     try:
-        document = read_document(source) if isinstance(source, Path) else dict(source)
+        document = dict(without_annotations(read_document(source) if isinstance(source, Path) else source))
         job_dir = Path(document.pop("job_dir", folder))
         spec = structure(SweepSpec, document)
         sweep = _checked(spec, folder, job_dir)
@@ -263,45 +268,51 @@ def load_sweep(source: Path | Mapping[str, Any], *, folder: Path | None = None) 
 
 def sweep_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of sweep files."""
-    return {**json_schema(SweepSpec), "title": "hostcore sweep"}
+    schema = json_schema(SweepSpec)
+    annotation = {SCHEMA: {"type": "string", "description": "The schema of this file, for editors."}}
+    return {**schema, "title": "hostcore sweep", "properties": {**annotation, **schema["properties"]}}
 
 
 def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
     problems = Problems()
     _check_rules(spec, problems)
     order = problems.gather("space", ordered, spec.space) or []
-    job: dict[str, Any] = {}
+    layered = Layered({})
     file: Path | None = None
     try:
         if isinstance(spec.job, Mapping):
-            job = dict(spec.job)
+            layered = Layered(dict(spec.job))
         else:
             file = folder / spec.job
-            job, job_dir = read_document(file), folder_of(file)
+            layered, job_dir = read_job(file), folder_of(file)
     except HostcoreError as error:
         _blame(error, file, "/job")
         problems.extend(all_errors(error))
     problems.check()
+    job, origins = dict(layered.document), layered.origins
     space = {pointer: spec.space[pointer] for pointer in order}
     sweep_id = spec.sweep_id or _generated_id(spec, job)
     whole = attrs.evolve(spec, sweep_id=sweep_id, job=job)  # what its folder keeps
     made = Sweep(spec=whole, sweep_id=sweep_id, job=job, job_dir=job_dir, space=space)
     try:
         example = {pointer: parameter.first for pointer, parameter in space.items() if not parameter.when}
+        origins = _layered(layered, example).origins
         load_job(made.job_of(0, example), job_dir=job_dir)
     except HostcoreError as error:
+        mark(all_errors(error), origins)
         _blame(error, file, "" if file else "/job")
         raise
     return made
 
 
 def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:
-    """Say where an error of the job is: in its own file, or in the sweep's."""
+    """Say where an error of the job is: in its own file or one that it includes, or in the sweep's."""
     for single in all_errors(error):
         if single.file and single.file.startswith(_SPACE):
             single.pointer, single.file = f"/space/{escaped(single.file.removeprefix(_SPACE))}", None
+            single.hint = None if _SPACE in (single.hint or "") else single.hint  # there is no such option here
         elif file is not None:
-            single.file = str(file)
+            single.file = single.file or str(file)
         else:
             single.pointer = f"{prefix}{single.pointer or ''}"
 

@@ -94,7 +94,8 @@ class SweepStatus:
     folder: SweepFolder
     sweep: Sweep
     state: SweepState
-    #: Why the last driver ended or, if it has not said so, when it was heard of last; None while one lives.
+    #: Why the last driver ended or, if it has not said so, when it was heard of last. Of one that lives, None; its own
+    #: screen is told why it pauses the trials.
     reason: str | None
     limits: LimitsSpec
     #: How many trials there are to be.

@@ -122,6 +122,12 @@ def test_a_query_that_fails_is_told_with_its_place(sql: str, message: str, query
     assert not [*tmp_path.glob("cache/duckdb/*/.making-*")]
 
 
+def test_what_is_wrong_with_the_rows_names_the_query_and_no_file_of_the_cache(query) -> None:
+    with pytest.raises(InvalidData) as caught:
+        query("SELECT id FROM flights WHERE id < 0")
+    assert (caught.value.message, caught.value.file) == ("the result of the query has no rows", None)
+
+
 def test_a_result_is_kept_and_read_again(query, tmp_path: Path) -> None:
     before = query("SELECT * FROM flights").shards()
     [kept] = tmp_path.glob("cache/duckdb/*/rows.parquet")

@@ -111,6 +111,17 @@ def test_a_damaged_dataset_is_told(tmp_path: Path, open_source) -> None:
         open_source("datasets", path=tmp_path / "saved")
 
 
+def test_a_dataset_without_rows_is_told(tmp_path: Path, open_source) -> None:
+    empty = datasets.Dataset(flights(0, 0))
+    empty.save_to_disk(tmp_path / "empty")
+    datasets.DatasetDict(train=datasets.Dataset(flights(0, 10)), test=empty).save_to_disk(tmp_path / "splits")
+    with pytest.raises(InvalidData, match="empty has no rows"):
+        open_source("datasets", path=tmp_path / "empty")
+    with pytest.raises(InvalidData, match="splits/test has no rows") as caught:
+        open_source("datasets", path=tmp_path / "splits", split="train")
+    assert "without that split" in (caught.value.hint or "")
+
+
 def test_a_builder_reads_files_once(tmp_path: Path, open_source, read) -> None:
     pq.write_table(flights(0, 50), tmp_path / "flights.parquet")
     before = open_source("datasets", path=tmp_path / "flights.parquet", builder="parquet")

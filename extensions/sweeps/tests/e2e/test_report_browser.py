@@ -72,6 +72,33 @@ def test_pointing_at_a_trial_shows_it_in_every_picture(visit: Callable[..., Tab]
     assert tab.js("[...document.querySelectorAll('.chosen')].every((one) => one.dataset.trial === '3')")
 
 
+def test_dragging_along_an_axis_leaves_the_trials_between_alone(visit: Callable[..., Tab]) -> None:
+    tab = visit(width=1280)
+    svg, axis = "document.querySelector('#parallel svg')", "[...document.querySelectorAll('#parallel .axis')].at(-1)"
+    tab.js(f"{svg}.scrollIntoView({{block: 'center'}})")
+    x, top, bottom = tab.js(
+        f"(({{left, width, top, bottom}}) => [left + width / 2, top, bottom])({axis}.getBoundingClientRect())"
+    )
+    rows = f"{ROWS}.filter((row) => row.checkVisibility()).map((row) => row.cells[2].textContent)"
+    everything = tab.js(rows)
+    assert not tab.js("document.querySelector('.reset').checkVisibility()")
+
+    middle = (top + bottom) / 2
+    tab.mouse("mousePressed", x, bottom + 5, pressed=True)
+    tab.mouse("mouseMoved", x + 30, middle, pressed=True)  # off the axis, too
+    tab.mouse("mouseReleased", x + 30, middle)
+    left = [float(value) for value in tab.js(rows)]
+    assert 0 < len(left) < len(everything)
+    hidden = [float(value) for value in everything if value != "-" and float(value) not in left]
+    assert max(left) < min(hidden)
+    drawn = "[...document.querySelectorAll('#parallel [data-trial]:not(.out)')].map((one) => one.dataset.trial)"
+    assert len(set(tab.js(drawn))) == len(left)
+    assert tab.js("document.querySelector('.reset').textContent").startswith(f"{len(left)} of {len(everything)} trials")
+
+    tab.js("document.querySelector('.reset').click()")
+    assert tab.js(rows) == everything
+
+
 def test_without_scripts_all_of_it_is_there(visit: Callable[..., Tab]) -> None:
     tab = visit(scripts=False)
     count = "document.querySelectorAll('.plot svg path[data-trial]').length"

@@ -1,15 +1,27 @@
-"""What a sweep looks like: where there is no terminal, and where it was closed."""
+"""What a sweep looks like on a terminal, where there is none, and where it was closed."""
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
+from rich.console import Console
 
 from hostcore.runs.lease import ProcessIdentity
-from hostcore_sweeps.display import Lines, LiveTable, Screen, cells, columns, short_names, summary
+from hostcore_sweeps.display import (
+    Lines,
+    LiveTable,
+    Screen,
+    cells,
+    columns,
+    failures,
+    short_names,
+    summary,
+)
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import SessionStarted, TrialEnded, TrialReported, TrialSampled, TrialStarted
 from hostcore_sweeps.spec import load_sweep
@@ -86,3 +98,40 @@ def test_a_terminal_or_a_pipe_that_is_closed_breaks_no_end(
         table.take(4000, TrialSampled(number=2, run_id="walk-0002", values={"/hyperparams/lr": 0.5}))
     with suppress(OSError):
         stream.close()
+
+
+@pytest.mark.parametrize(("width", "head"), [(80, ["lr", "name"]), (46, ["lr", "…"]), (30, ["…"])])
+def test_a_live_table_leaves_out_parameters_for_which_there_is_no_room(
+    table: SweepTable, width: int, head: list[str]
+) -> None:
+    text = StringIO()
+    console = Console(file=text, width=width, force_terminal=True, color_system=None)
+    with LiveTable(console=console) as live:
+        live.show(table.status)
+    lines = [line.rstrip() for line in text.getvalue().splitlines()]
+    columns_shown = next(line for line in lines if line.startswith("TRIAL"))
+    assert columns_shown.split() == ["TRIAL", "STATE", "STEP", "loss", *head]
+    assert any(line.split()[:4] == ["0*", "complete", "2", "2"] for line in lines)
+
+
+@pytest.mark.parametrize("reason", ["interrupted by the user", None])
+def test_while_trials_are_paused_it_is_told_what_a_second_interrupt_does(
+    table: SweepTable, capsys: Any, reason: str | None
+) -> None:
+    with Lines() as lines:
+        lines.show(lambda: attrs.evolve(table.status(), reason=reason))
+    told = capsys.readouterr().err
+    assert told.count("stopping: interrupted by the user; each trial writes a checkpoint") == (reason is not None)
+
+
+def test_why_trials_have_failed_is_told_once_for_each_reason(table: SweepTable) -> None:
+    assert failures(table.status()) == []
+    for number, reason in enumerate(["the loss has exploded", *["out of memory"] * 10], start=1):
+        values = {"/hyperparams/lr": 0.1, "/hyperparams/name": "b"}
+        if number > 1:
+            table.take(2500, TrialSampled(number=number, run_id=f"walk-{number:04d}", values=values))
+        table.take(3000, TrialEnded(number=number, state="failed", values={}, step=2, reason=reason))
+    assert failures(table.status()) == [
+        "trials 2, 3, 4, 5, 6, 7, 8, 9 and 2 more failed: out of memory",
+        "trial 1 failed: the loss has exploded",
+    ]

@@ -59,6 +59,8 @@ def test_rules_between_keys_are_told_together() -> None:
         ({"/max_steps/x": {"uniform": [0, 1]}}, "/space/~1max_steps~1x"),
         ({"/seed": {"log_uniform": [0, 1]}}, "/space/~1seed"),
         ({"/seed": {"choice": [1, 1]}}, "/space/~1seed"),
+        ({"/seed": {"choice": ["a"]}}, "/space/~1seed"),
+        ({"/datasett/batch_size": {"integer": [1, 2]}}, "/space/~1datasett~1batch_size"),
     ],
 )
 def test_a_wrong_space_is_told_at_the_parameter(space: dict[str, Any], pointer: str) -> None:
@@ -67,13 +69,43 @@ def test_a_wrong_space_is_told_at_the_parameter(space: dict[str, Any], pointer: 
 
 def test_an_error_of_the_job_is_told_in_the_job(tmp_path: Path) -> None:
     assert list(errors_of(job={"trainer": 3})) == ["/job/trainer"]
-    assert list(errors_of(space={"/max_steps": {"choice": ["many"]}})) == ["/job/max_steps"]
+    assert list(errors_of(job={"trainer": "tiny", "max_steps": 3, "labels": 3})) == ["/job/labels"]
     (tmp_path / "job.json").write_text('{"trainer": 3}')
     (tmp_path / "sweep.json").write_text(json.dumps({**SWEEP, "job": "job.json"}))
     with pytest.raises(HostcoreError) as raised:
         load_sweep(tmp_path / "sweep.json")
     (error,) = all_errors(raised.value)
     assert (error.pointer, error.file) == ("/trainer", str(tmp_path / "job.json"))
+
+
+def test_the_job_may_include_others_and_an_error_names_the_file_that_has_it(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text('{"include": "more/base.json", "hyperparams": {"width": 4}}')
+    (tmp_path / "more").mkdir()
+    base = tmp_path / "more/base.json"
+    base.write_text('{"trainer": "tiny", "max_steps": 3, "weights": "w.pt", "hyperparams": {"lr": 1}}')
+    (tmp_path / "sweep.toml").write_text(
+        """"$schema" = "./sweep.schema.json"
+        job = "job.json"
+        space = {"/hyperparams/lr" = {uniform = [0, 1]}}
+        objective = {metric = "val/loss", mode = "min"}
+        limits = {trials = 3}
+        """
+    )
+    job = load_sweep(tmp_path / "sweep.toml").job_of(0, {"/hyperparams/lr": 0.5})
+    assert (job["hyperparams"], job["weights"]) == ({"lr": 0.5, "width": 4}, str(tmp_path / "more/w.pt"))
+    for text, pointer in (('{"trainer": "tiny", "max_steps": "3"}', "/max_steps"), ("{", None)):
+        base.write_text(text)
+        with pytest.raises(HostcoreError) as raised:
+            load_sweep(tmp_path / "sweep.toml")
+        (error,) = all_errors(raised.value)
+        assert (error.pointer, error.file) == (pointer, str(base))
+
+
+def test_a_hint_names_no_option_that_a_sweep_does_not_have() -> None:
+    with pytest.raises(HostcoreError) as raised:
+        sweep_of(job={"trainer": "tiny", "callbacks": []}, space={"/callbacks/7/patience": {"integer": [1, 2]}})
+    (error,) = all_errors(raised.value)
+    assert "--set" not in (error.hint or "")
 
 
 def test_the_values_stand_at_their_pointers_and_the_job_has_a_run_id_of_the_trial() -> None:
@@ -137,7 +169,7 @@ def test_the_beginning_of_a_huge_grid_can_be_tried() -> None:
 def test_the_schema_takes_what_is_taken_and_refuses_what_is_not() -> None:
     schema = sweep_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
-    jsonschema.validate(SWEEP, schema)
+    jsonschema.validate({"$schema": "./sweep.schema.json", **SWEEP}, schema)
     jsonschema.validate({**SWEEP, "pruner": {"use": "asha", "min_steps": 3}, "sampler": "grid"}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**SWEEP, "limits": {"trials": 0}}, schema)

@@ -1,6 +1,6 @@
 "use strict";
-// Sorts the table of trials, and shows a trial everywhere when one points at it. Without this script all is there as
-// well.
+// Sorts the table of trials, shows a trial everywhere when one points at it, and those alone that lie in a range of an
+// axis. Without this script all is there as well.
 (() => {
   const table = document.querySelector("#trials table");
   const marks = new Map();
@@ -18,6 +18,85 @@
   const trialOf = (event) => event.target.closest?.("[data-trial]")?.dataset.trial ?? null;
   document.addEventListener("pointerover", (event) => choose(trialOf(event)));
   document.addEventListener("focusin", (event) => choose(trialOf(event)));
+
+  // Dragging along an axis of the parameters leaves the trials between both ends alone, everywhere; a click on the axis
+  // lets go of it.
+  const NEAR = 14, LEAST = 3;
+  const brush = (svg) => {
+    const rectangle = (look, x) => {
+      const made = document.createElementNS(svg.namespaceURI, "rect");
+      made.setAttribute("class", look);
+      made.setAttribute("x", x - NEAR / 2);
+      made.setAttribute("width", NEAR);
+      return made;
+    };
+    const place = (one, top, bottom) => { one.setAttribute("y", top); one.setAttribute("height", bottom - top); };
+    const axes = [...svg.querySelectorAll(".axis")].map((path) => {
+      const [x, top, bottom] = path.getAttribute("d").match(/[\d.]+/g);
+      const grip = rectangle("grip", x), range = rectangle("range", x);
+      place(grip, top, bottom);
+      svg.prepend(grip);
+      svg.append(range);
+      return { x, top: Number(top), bottom: Number(bottom), range, ends: null };
+    });
+    const heights = new Map();
+    for (const path of svg.querySelectorAll("[data-trial]")) {
+      const found = heights.get(path.dataset.trial) ?? new Map();
+      for (const [, x, y] of path.getAttribute("d").matchAll(/([\d.]+),([\d.]+)/g)) found.set(x, Number(y));
+      heights.set(path.dataset.trial, found);
+    }
+    const reset = document.createElement("button");
+    reset.type = "button";
+    reset.className = "reset";
+    svg.closest("figure").querySelector("figcaption").append(reset);
+
+    const show = () => {
+      const held = axes.filter((axis) => axis.ends);
+      let kept = 0;
+      for (const [trial, ones] of marks) {
+        const isOut = held.some(({ x, ends: [top, bottom] }) => {
+          const y = heights.get(trial)?.get(x);  // none where the job has no value
+          return !(y >= top && y <= bottom);
+        });
+        for (const one of ones) one.classList.toggle("out", isOut);
+        kept += !isOut;
+      }
+      for (const { range, ends } of axes) place(range, ...(ends ?? [0, 0]));
+      reset.hidden = !held.length;
+      reset.textContent = `${kept} of ${marks.size} trials: show all`;
+    };
+    reset.addEventListener("click", () => {
+      for (const axis of axes) axis.ends = null;
+      show();
+    });
+    const at = (event) => new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
+    let dragged = null;
+    svg.addEventListener("pointerdown", (event) => {
+      const { x, y } = at(event);
+      const axis = axes.find((one) => Math.abs(one.x - x) <= NEAR && y > one.top - NEAR && y < one.bottom + NEAR);
+      if (!axis || event.button || event.pointerType === "touch") return;
+      svg.setPointerCapture(event.pointerId);
+      dragged = { axis, from: y };
+      document.body.classList.add("dragging");
+      axis.ends = null;
+      show();
+    });
+    svg.addEventListener("pointermove", (event) => {
+      if (!dragged) return;
+      const { axis, from } = dragged;
+      const ends = [from, at(event).y].map((y) => Math.min(Math.max(y, axis.top), axis.bottom)).sort((a, b) => a - b);
+      axis.ends = ends[1] - ends[0] < LEAST ? null : ends;
+      show();
+    });
+    for (const name of ["pointerup", "pointercancel"]) {
+      svg.addEventListener(name, () => {
+        dragged = null;
+        document.body.classList.remove("dragging");
+      });
+    }
+    show();
+  };
+  for (const svg of document.querySelectorAll("#parallel svg.trials")) brush(svg);
   if (!table) return;
 
   // A number where the cell is one; what is no value comes last, whichever way.
