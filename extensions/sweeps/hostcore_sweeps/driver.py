@@ -221,7 +221,7 @@ class Driver:
         """See to a trial whose run does not run."""
         number = trial.number
         refusal = self._runs.refusal(number) if number in self._running else None
-        if refusal is not None and refusal.may_pass and not self._is_in_vain(trial, refusal):
+        if refusal is not None and self._is_waited_for(trial, refusal):
             self._running.discard(number)
             self._not_before[number] = time.monotonic() + _BUSY_SECONDS
             return
@@ -229,6 +229,8 @@ class Driver:
             trial.is_silent = True
             if exists:
                 self._cancel(number, reason=self._row(trial).reason or "")  # ends one that was killed meanwhile
+        elif refusal is not None and refusal.cause == "death":
+            self._take_interruption(trial, refusal.message, was_paused=False, may_start=may_start)
         elif refusal is not None and not exists:
             self._fail(trial, refusal.message)
         elif not exists and number in self._running:
@@ -241,12 +243,12 @@ class Driver:
         if trial.is_silent:
             self._running.discard(number)
 
-    def _is_in_vain(self, trial: Trial, refusal: Refusal) -> bool:
-        """Whether an engine that has not run anything for this sweep yet was asked often enough."""
-        if not refusal.is_outage or any(one.reports for one in self._trials):
-            return False
-        self._vain[trial.number] = self._vain.get(trial.number, 0) + 1
-        return self._vain[trial.number] > self._limits.resumes
+    def _is_waited_for(self, trial: Trial, refusal: Refusal) -> bool:
+        """Whether a trial is started again later; an engine that has run nothing for this sweep is not asked forever."""
+        if refusal.cause == "outage" and not any(one.reports for one in self._trials):
+            self._vain[trial.number] = self._vain.get(trial.number, 0) + 1
+            return self._vain[trial.number] <= self._limits.resumes
+        return refusal.cause in ("busy", "outage")
 
     def _take_end(self, trial: Trial, end: RunEnd, *, may_start: bool) -> None:
         why = f"{end.status}: {end.reason}"

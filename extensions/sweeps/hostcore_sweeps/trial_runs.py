@@ -29,6 +29,7 @@ from hostcore.job.secrets import with_absolute_files
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import UnknownRun
+from hostcore.supervisor.check import CheckFailed
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs.errors import HostcoreError
@@ -57,6 +58,12 @@ _PASSING: Final = frozenset(
         _OUTAGE,
     }
 )
+#: Codes of errors of ``hostcore run``, each of which comes alone, and what they tell; see :class:`Refusal`.
+_CAUSES: Final[Mapping[str, Literal["busy", "outage", "death"]]] = {
+    "device.busy": "busy",
+    _OUTAGE: "outage",
+    CheckFailed.code: "death",
+}
 
 
 @attrs.frozen(kw_only=True)
@@ -102,10 +109,10 @@ class Refusal:
     """Why a run was not started."""
 
     message: str
-    #: Whether that may change by itself: its devices are held by others, its service or engine is away.
-    may_pass: bool
-    #: Whether an engine did not answer, which a wrong address does not either.
-    is_outage: bool = False
+    #: ``job``: what was asked for, which is refused again; all else may pass. ``busy``: its devices are held by others,
+    #: or the service is away. ``outage``: an engine did not answer, which a wrong address does not either. ``death``: a
+    #: process was killed while it checked the job.
+    cause: Literal["job", "busy", "outage", "death"]
 
 
 def may_pass(error: HostcoreError) -> bool:
@@ -303,8 +310,7 @@ class LocalStarts(Starts):
         if unwritable := [one for one in errors if one["code"] == RunUnwritable.code]:
             raise RunUnwritable(unwritable[0]["message"], file=unwritable[0]["file"], hint=unwritable[0]["hint"])
         message = "; ".join(str(one["message"]) for one in errors)
-        codes = {one["code"] for one in errors}
-        return Refusal(message=message, may_pass=bool(codes & {"device.busy", _OUTAGE}), is_outage=_OUTAGE in codes)
+        return Refusal(message=message, cause=_CAUSES.get(errors[0]["code"], "job"))
 
 
 class ServiceStarts(Starts):
@@ -328,9 +334,8 @@ class ServiceStarts(Starts):
                 pass
             return self._client.submit(self._folder.job(number), JobOptions(quiet=True))
         except HostcoreError as error:
-            self._refusals[number] = Refusal(
-                message=str(error), may_pass=error.code.startswith("service.") or may_pass(error)
-            )
+            passes = error.code.startswith("service.") or may_pass(error)
+            self._refusals[number] = Refusal(message=str(error), cause="busy" if passes else "job")
             return None
 
     def is_starting(self, number: int) -> bool:  # noqa: ARG002

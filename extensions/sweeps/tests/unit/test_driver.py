@@ -32,6 +32,7 @@ class SimulatedRuns:
 
     :param stillborn: So many starts, from the first on, end before there is a run.
     :param busy: Trials that find their devices held.
+    :param killed: So many starts, from the first on, whose check of the job is killed.
     :param outage: Starts, by their number, at which the engine does not answer.
     :param away: Looks, by their number, at which the service is away.
     :param loss: What each reports.
@@ -44,13 +45,14 @@ class SimulatedRuns:
         *,
         stillborn: int = 0,
         busy: frozenset[int] = frozenset(),
+        killed: int = 0,
         outage: Container[int] = (),
         away: frozenset[int] = frozenset(),
         loss: float | None = 1.0,
     ) -> None:
         self._loss = loss
         self._stillborn, self._busy, self._away = stillborn, busy, away
-        self._outage = outage
+        self._outage, self._killed = outage, killed
         self._looks = 0
         self.starts: list[int] = []
         self.cancelled: list[int] = []
@@ -59,7 +61,8 @@ class SimulatedRuns:
 
     def start(self, number: int) -> None:
         self.starts.append(number)
-        if len(self.starts) > self._stillborn and number not in self._busy and len(self.starts) not in self._outage:
+        is_started = len(self.starts) > max(self._stillborn, self._killed) and len(self.starts) not in self._outage
+        if is_started and number not in self._busy:
             self._made.add(number)
 
     def state(self, number: int) -> RunState:
@@ -70,8 +73,10 @@ class SimulatedRuns:
 
     def refusal(self, number: int) -> Refusal | None:
         if len(self.starts) in self._outage:
-            return Refusal(message="Ray does not answer", may_pass=True, is_outage=True)
-        return Refusal(message="device.busy", may_pass=True) if number in self._busy else None
+            return Refusal(message="Ray does not answer", cause="outage")
+        if len(self.starts) <= self._killed:
+            return Refusal(message="the worker was killed by SIGKILL while it checked the job", cause="death")
+        return Refusal(message="device.busy", cause="busy") if number in self._busy else None
 
     def reports(self, number: int) -> Iterator[Reported]:
         if number in self._made - self._told:
@@ -135,6 +140,16 @@ def test_a_trial_whose_process_always_dies_before_there_is_a_run_fails(tmp_path:
     assert first.state == "failed"
     assert first.reason is not None
     assert first.reason.startswith("3 times in a row: its process has ended before there was a run; see ")
+    assert runs.starts == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("killed", "state"), [(2, "complete"), (3, "failed")])
+def test_a_trial_whose_check_is_killed_is_started_again(tmp_path: Path, killed: int, state: str) -> None:
+    runs = SimulatedRuns(killed=killed)
+    assert driven(tmp_path, runs, resumes=2).status == "finished"
+    first, *_ = read_status(SweepFolder(tmp_path / "walk")).trials
+    assert first.state == state
+    assert (first.reason or "").startswith("3 times in a row: the worker was killed") == (state == "failed")
     assert runs.starts == [0, 0, 0, 1, 2]
 
 
