@@ -244,7 +244,7 @@ class Driver:
             self._running.discard(number)
 
     def _is_waited_for(self, trial: Trial, refusal: Refusal) -> bool:
-        """Whether a trial is started again later; an engine that has run nothing for this sweep is not asked forever."""
+        """Whether it is started again later. An engine that has run nothing for this sweep is not asked forever."""
         if refusal.cause == "outage" and not any(one.reports for one in self._trials):
             self._vain[trial.number] = self._vain.get(trial.number, 0) + 1
             return self._vain[trial.number] <= self._limits.resumes
