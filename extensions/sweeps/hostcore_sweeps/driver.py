@@ -49,7 +49,7 @@ from hostcore_sweeps.trial_runs import PAUSED, RunEnd, TrialRuns, job_of, may_pa
 from hostcore_sweeps.trials import Journal, Trial
 
 _TICK_SECONDS: Final = 0.2
-#: A run that found its devices held is started again after so long.
+#: A run that found its devices held, or whose engine did not answer, is started again after so long.
 _BUSY_SECONDS: Final = 5.0
 #: A run that was asked to end is asked again: the next attempt may have begun in between.
 _ASK_SECONDS: Final = 1.0
@@ -222,10 +222,13 @@ class Driver:
             trial.is_silent = True
             if exists:
                 self._cancel(number, reason=self._row(trial).reason or "")  # ends one that was killed meanwhile
-        elif refusal is not None and not exists:
+        elif refusal is not None and not exists and not refusal.was_interrupted:
             self._fail(trial, refusal.message)
         elif not exists and number in self._running:
             why = f"its process has ended before there was a run; see {self._folder.output(number)}"
+            if refusal is not None:
+                why = refusal.message
+                self._not_before[number] = time.monotonic() + _BUSY_SECONDS
             self._take_interruption(trial, why, was_paused=False, may_start=may_start)
         elif not exists:
             self._go_on(trial, may_start=may_start)

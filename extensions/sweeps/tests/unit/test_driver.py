@@ -31,6 +31,7 @@ class SimulatedRuns:
     """Runs that succeed in the instant of their start.
 
     :param stillborn: So many starts, from the first on, end before there is a run.
+    :param unanswered: Starts, by their number, whose engine does not answer.
     :param busy: Trials that find their devices held.
     :param away: Looks, by their number, at which the service is away.
     :param loss: What each reports.
@@ -42,11 +43,13 @@ class SimulatedRuns:
         self,
         *,
         stillborn: int = 0,
+        unanswered: frozenset[int] = frozenset(),
         busy: frozenset[int] = frozenset(),
         away: frozenset[int] = frozenset(),
         loss: float | None = 1.0,
     ) -> None:
         self._loss = loss
+        self._unanswered = unanswered
         self._stillborn, self._busy, self._away = stillborn, busy, away
         self._looks = 0
         self.starts: list[int] = []
@@ -56,7 +59,8 @@ class SimulatedRuns:
 
     def start(self, number: int) -> None:
         self.starts.append(number)
-        if len(self.starts) > self._stillborn and number not in self._busy:
+        is_refused = number in self._busy or len(self.starts) in self._unanswered
+        if len(self.starts) > self._stillborn and not is_refused:
             self._made.add(number)
 
     def state(self, number: int) -> RunState:
@@ -66,7 +70,11 @@ class SimulatedRuns:
         return "over" if number in self._made else "absent"
 
     def refusal(self, number: int) -> Refusal | None:
-        return Refusal(message="device.busy", may_pass=True) if number in self._busy else None
+        if number in self._busy:
+            return Refusal(message="device.busy", may_pass=True)
+        if len(self.starts) in self._unanswered:
+            return Refusal(message="it does not answer", may_pass=False, was_interrupted=True)
+        return None
 
     def reports(self, number: int) -> Iterator[Reported]:
         if number in self._made - self._told:
@@ -131,6 +139,18 @@ def test_a_trial_whose_process_always_dies_before_there_is_a_run_fails(tmp_path:
     assert first.reason is not None
     assert first.reason.startswith("3 times in a row: its process has ended before there was a run; see ")
     assert runs.starts == [0, 0, 0, 1, 2]
+
+
+def test_a_trial_whose_engine_does_not_answer_is_started_again_and_fails_when_it_never_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostcore_sweeps.driver._BUSY_SECONDS", 0.0)
+    runs = SimulatedRuns(unanswered=frozenset({1, 2, 4, 5, 6}))
+    assert driven(tmp_path, runs, resumes=2).status == "finished"
+    first, second, third = read_status(SweepFolder(tmp_path / "walk")).trials
+    assert (first.state, second.state, third.state) == ("complete", "failed", "complete")
+    assert second.reason == "3 times in a row: it does not answer"
+    assert runs.starts == [0, 0, 0, 1, 1, 1, 2]
 
 
 def test_no_trial_is_sampled_while_others_wait_for_a_device(tmp_path: Path) -> None:
