@@ -8,15 +8,22 @@ something happened plays no part in it, so a sweep that was killed and one that 
 - Whether trial *n* ends at step *s* is decided from what trials with smaller numbers had reported up to *s*, once each
   of them has come as far or has ended. It trains on while that is awaited. A trial that was to end at a step counts
   with its value there, however far it had come by then.
+
+Population based training (Jaderberg et al., 2017, arXiv:1711.09846) is over runs that begin from checkpoints of others.
+Trial *n* is member *n mod population* in generation *n div population*. It trains for one interval, from the last
+checkpoint of a trial of the generation before: its own predecessor or, if that was in the worst quarter, one of the
+best quarter (*exploit*), with other values (*explore*). A number becomes 0.8 or 1.2 times itself, a choice the one
+beside it; one in four is sampled anew. A generation begins once the one before has ended.
 """
 
 import hashlib
 import math
 import random
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import BasePruner, HyperbandPruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
@@ -25,13 +32,18 @@ from optuna.storages import InMemoryStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from hostcore_sweeps.population import descent, explored
-from hostcore_sweeps.space import Values, grid_at, suggest
-from hostcore_sweeps.spec import PrunerSpec, SamplerSpec, Sweep
+from hostcore_sweeps.records import TrialEnded
+from hostcore_sweeps.space import Parameter, Values, grid_at, suggest
+from hostcore_sweeps.spec import ObjectiveSpec, PrunerSpec, SamplerSpec, Sweep
 from hostcore_sweeps.trials import Trial, as_ended, directions, frozen, number_of
 
 #: Hyperband assigns trials to brackets by the name of their study; the same sweep under another id is the same search.
 _STUDY: Final = "sweep"
+#: Of population based training: what a number is multiplied with, and how often a value is sampled anew.
+_FACTORS: Final = (0.8, 1.2)
+_ANEW: Final = 0.25
+#: The share of a generation that copies, and that is copied.
+_QUANTILE: Final = 4
 
 
 class Search:
@@ -92,12 +104,12 @@ class Search:
         end = self.seen_by(fresh.number)
         before = [trial.ended for trial in trials[end - population : end] if trial.ended is not None]
         rng = random.Random(_seed(self._sweep.spec.seed, fresh.number))  # noqa: S311 - no secret
-        found = descent(fresh.number, population, before, self._objectives[0], rng)
+        found = _descent(fresh.number, population, before, self._objectives[0], rng)
         if found is None:
             return None
         values = trials[found.parent].values
         if found.is_copy:
-            values = explored(self._space, values, fresh.values, rng)
+            values = _explored(self._space, values, fresh.values, rng)
         return Trial(number=fresh.number, values=values, parent=found.parent)
 
     def _ask(self, number: int, trials: Sequence[Trial]) -> Values:
@@ -238,3 +250,60 @@ def _pruner(spec: PrunerSpec) -> BasePruner:
             min_resource=spec.min_steps or 1, max_resource=spec.max_steps or 1, reduction_factor=factor
         )
     return NopPruner()
+
+
+@attrs.frozen(kw_only=True)
+class _Descent:
+    """What a trial begins with."""
+
+    #: The trial whose last checkpoint it begins from.
+    parent: int
+    #: Whether that is another member's, whose values are explored around; its own are kept.
+    is_copy: bool
+
+
+def _descent(
+    number: int, population: int, before: Sequence[TrialEnded], objective: ObjectiveSpec, rng: random.Random
+) -> _Descent | None:
+    """What a trial begins with; None when no trial of the generation before is complete.
+
+    :param before: How the trials of the generation before have ended, by member.
+    """
+    sign = 1 if objective.mode == "min" else -1
+    ranked = sorted(
+        (ended for ended in before if ended.state == "complete"),
+        key=lambda ended: (sign * ended.values[objective.metric], ended.number),
+    )
+    if not ranked:
+        return None
+    own = before[number % population]
+    share = max(1, len(ranked) // _QUANTILE)
+    is_bad = own.state != "complete" or (len(ranked) > share and own in ranked[-share:])
+    if is_bad:
+        return _Descent(parent=rng.choice(ranked[:share]).number, is_copy=True)
+    return _Descent(parent=own.number, is_copy=False)
+
+
+def _explored(space: Mapping[str, Parameter], values: Values, fresh: Values, rng: random.Random) -> dict[str, Any]:
+    """Values near those of another trial.
+
+    :param space: In the order of :func:`~hostcore_sweeps.space.ordered`.
+    :param fresh: Values that were sampled anew.
+    """
+    found: dict[str, Any] = {}
+    for pointer, parameter in space.items():
+        if not parameter.is_active(found):
+            continue
+        is_anew = rng.random() < _ANEW
+        if pointer in values and not (is_anew and pointer in fresh):
+            found[pointer] = _near(parameter, values[pointer], rng)
+        else:
+            found[pointer] = fresh.get(pointer, parameter.first)
+    return found
+
+
+def _near(parameter: Parameter, value: Any, rng: random.Random) -> Any:
+    if parameter.choice is not None:
+        at = [parameter.to_optuna(choice) for choice in parameter.choice].index(parameter.to_optuna(value))
+        return parameter.choice[min(max(at + rng.choice((-1, 1)), 0), len(parameter.choice) - 1)]
+    return parameter.nearest(value * rng.choice(_FACTORS))

@@ -31,8 +31,9 @@ from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.check import CheckFailed
 from hostcore.supervisor.opening import RunConflict
+from hostcore.supervisor.remote.watching import refresh_far
 from hostcore.supervisor.writable import RunUnwritable
-from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.errors import HostcoreError, TransientError
 from hostcore_hookspecs.events import Metrics, Test, Validation
 from hostcore_sweeps.folder import SweepFolder, file_errors
 from hostcore_sweeps.spec import Sweep
@@ -42,9 +43,11 @@ from hostcore_sweeps.trials import Trial
 RunState = Literal["absent", "alive", "over"]
 #: Begins the reason of a run that is cancelled to be gone on with.
 PAUSED: Final = "the sweep was stopped"
+#: Status and reason of a run that its launcher alone has cancelled.
+_UNHEARD: Final = ("cancelled", None)
 _NAMES: Final = ("metrics", "validation", "test")
 #: An engine that did not answer.
-_OUTAGE: Final = "plugin.transient"
+_OUTAGE: Final = TransientError.code
 #: Codes of errors that tell how a service or an engine is doing just now, and nothing about what it was asked.
 _PASSING: Final = frozenset(
     {
@@ -159,7 +162,14 @@ class TrialRuns:
         if self._runs is None:  # its own look waits for a service that is away, and hears no Ctrl-C meanwhile
             handle = self._handles[number] = self._client.find(handle.run_id)
             return "over" if handle.view().summary.status not in ALIVE else "alive"
-        return "over" if handle.is_over() else "alive"
+        try:
+            is_over = handle.is_over()
+            # After its end was seen: all that its mirror has is here then, of a run that does not see its directory.
+            refresh_far(RunDirectory(self._runs / handle.run_id))
+        except UnknownRun:  # it could not be launched, and was taken back
+            del self._handles[number]
+            return "absent"
+        return "over" if is_over else "alive"
 
     def reports(self, number: int) -> Iterator[Reported]:
         """What the run has reported since the last time."""
@@ -194,7 +204,8 @@ class TrialRuns:
             status=status,
             step=view.summary.step,
             reason=_reason(view),
-            was_interrupted=killed or paused or status in ("lost", "preempted"),
+            # Without a reason: its launcher has ended it, and it could not be told why.
+            was_interrupted=killed or paused or status in ("lost", "preempted") or (status, view.reason) == _UNHEARD,
             was_paused=paused,
         )
 

@@ -142,25 +142,26 @@ def test_trials_on_ray_come_to_the_same(
     assert place.trials() == here
 
 
-@pytest.fixture(scope="module")
-def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> Iterator[Any]:
     """An emulated Kubernetes, whose pods really train, here."""
-    folder = tmp_path_factory.mktemp("kubernetes")
-    with engine_module("kubernetes", "emulator").cluster(folder) as one:
+    with engine_module("kubernetes", "emulator").cluster(tmp_path / "cluster") as one:
         yield one
 
 
+@pytest.mark.parametrize("seen_by", ["a volume", "a mirror"])
 def test_trials_on_kubernetes_come_to_the_same(
-    here: list[tuple[Any, ...]], place: Any, kubernetes: Any, monkeypatch: pytest.MonkeyPatch
+    here: list[tuple[Any, ...]], place: Any, kubernetes: Any, seen_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(place.path))  # what the image has
     launcher = {
         "use": "kubernetes-pytorchjob",
         "kubeconfig": str(kubernetes.kubeconfig),
         "image": "registry.example/trainer:1",
-        "volume": "runs",
+        **({"volume": "runs"} if seen_by == "a volume" else {}),
     }
-    place.job(hyperparams={"seconds": 0.05}, launcher=launcher)
+    mirror = {"checkpoint_base_uri": f"file://{place.path}/mirror"} if seen_by == "a mirror" else {}
+    place.job(hyperparams={"seconds": 0.05}, launcher=launcher, **mirror)
     place.sweep(**SWEEP)
     swept_by_two_drivers(place)
     assert place.trials() == here
