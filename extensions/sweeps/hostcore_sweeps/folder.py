@@ -45,6 +45,28 @@ class DifferentSweep(HostcoreError):
     code = "sweep.different"
 
 
+class SweepUnwritable(HostcoreError):
+    """A file or the folder of a sweep cannot be written."""
+
+    code = "sweep.unwritable"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write below a sweep's folder.
+
+    :raises SweepUnwritable: When that cannot be done.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise SweepUnwritable(
+            f"the folder of the sweep cannot be written: {error.strerror or error}",
+            file=str(error.filename or path),
+            hint=f"see whose it is, and that its disk has room; {SWEEPS_DIR_VARIABLE} names another folder for sweeps",
+        ) from error
+
+
 def sweeps_dir() -> Path:
     """The folder of all sweeps: ``HOSTCORE_SWEEPS_DIR``, or ``sweeps`` in the working directory; absolute."""
     return Path(os.environ.get(SWEEPS_DIR_VARIABLE) or "sweeps").absolute()
@@ -117,13 +139,15 @@ class SweepFolder:
         """Make the folder of a new sweep, or see that it has the same sweep, and take over its new limits.
 
         :raises DifferentSweep: When another sweep lies here, or its trials run elsewhere.
+        :raises SweepUnwritable: When it cannot be made.
         """
         if not self.sweep.exists():
-            for folder in (self.path / "jobs", self.path / "logs"):
-                folder.mkdir(parents=True, exist_ok=True)
-            self._write_limits(sweep.spec.limits)  # first: a sweep has limits
-            self._write_sweep(sweep, place)
-            sync_folder(self.path.parent)
+            with writing(self.path):
+                for folder in (self.path / "jobs", self.path / "logs"):
+                    folder.mkdir(parents=True, exist_ok=True)
+                self._write_limits(sweep.spec.limits)  # first: a sweep has limits
+                self._write_sweep(sweep, place)
+                sync_folder(self.path.parent)
             return
         before, begun_at = self.read()
         self._require_same(sweep, before)
@@ -135,8 +159,9 @@ class SweepFolder:
                 hint=f"give --server {begun_at.server}" if begun_at.server else "leave --server out",
             )
         if sweep.spec.limits != before.spec.limits:  # the file was edited
-            self._write_limits(sweep.spec.limits)
-            self._write_sweep(attrs.evolve(sweep, job_dir=before.job_dir), begun_at)
+            with writing(self.path):
+                self._write_limits(sweep.spec.limits)
+                self._write_sweep(attrs.evolve(sweep, job_dir=before.job_dir), begun_at)
 
     def _write_sweep(self, sweep: Sweep, place: TrialPlace) -> None:
         write_document(self.sweep, {**sweep.as_dict(), "runs": str(place.runs), "server": place.server})
@@ -178,7 +203,7 @@ class SweepFolder:
 
     def add_trials(self, count: int, sweep: Sweep) -> int:
         """Raise the limit of trials. How many there are in all then."""
-        with self._turn():
+        with writing(self.path), self._turn():
             limits = self.read_limits()
             trials = (limits.trials or sweep.most_trials) + count
             self._write_limits(attrs.evolve(limits, trials=trials))
@@ -186,7 +211,8 @@ class SweepFolder:
 
     def request_stop(self, reason: str) -> None:
         """Ask the driver to stop."""
-        write_document(self.stop, attrs.asdict(StopRequest(reason=reason, requested_ms=now_ms())))
+        with writing(self.path):
+            write_document(self.stop, attrs.asdict(StopRequest(reason=reason, requested_ms=now_ms())))
 
     def read_stop(self) -> StopRequest | None:
         """The wish that the driver stops; None if there is none."""
@@ -204,7 +230,8 @@ class SweepFolder:
 
     def clear_stop(self) -> None:
         """Forget a wish that was fulfilled, or that an earlier driver was asked."""
-        self.stop.unlink(missing_ok=True)
+        with writing(self.path):
+            self.stop.unlink(missing_ok=True)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

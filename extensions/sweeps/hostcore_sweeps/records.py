@@ -24,6 +24,7 @@ from hostcore.events.writer import append_lines, now_ms
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.folder import SweepUnwritable, writing
 
 #: How a trial may end. ``failed`` ones have no value; ``pruned`` ones have that of the step at which they were.
 TrialState = Literal["complete", "pruned", "failed"]
@@ -117,12 +118,6 @@ class SweepBusy(HostcoreError):
     code = "sweep.busy"
 
 
-class SweepUnwritable(HostcoreError):
-    """The records cannot be written."""
-
-    code = "sweep.unwritable"
-
-
 def read_records(path: Path) -> Iterator[tuple[int, Record]]:
     """All records, each with its time in milliseconds since 1970; none if there is no file.
 
@@ -145,12 +140,14 @@ class RecordLog:
 
     :param path: Created if missing.
     :raises SweepBusy: When another process holds it.
+    :raises SweepUnwritable: When it cannot be opened.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], int] = now_ms) -> None:
         self._path = path
         self._clock = clock
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        with writing(path):
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
             self._hold(path)
             self._drop_torn_line(path)

@@ -33,7 +33,7 @@ from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.events import Metrics, Test, Validation
-from hostcore_sweeps.folder import SweepFolder
+from hostcore_sweeps.folder import SweepFolder, writing
 from hostcore_sweeps.spec import Sweep
 from hostcore_sweeps.trials import Trial
 
@@ -229,14 +229,15 @@ def write_job(folder: SweepFolder, sweep: Sweep, trial: Trial, *, resume: str | 
     """Write the job of a trial, with absolute paths.
 
     :param resume: The job's ``resume_from_checkpoint``; None: as it is in the job.
-    :raises HostcoreError: When it is no job: everything that is wrong with it.
+    :raises HostcoreError: When it is no job: everything that is wrong with it; when it cannot be written.
     """
     document = sweep.job_of(trial.number, trial.values)
     if resume is not None:
         document["resume_from_checkpoint"] = resume
     load_job(document, job_dir=sweep.job_dir)
     document = dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
-    write_document(folder.job(trial.number), document)
+    with writing(folder.path):
+        write_document(folder.job(trial.number), document)
 
 
 class LocalStarts(Starts):
