@@ -3,13 +3,16 @@
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import attrs
 import click
 
 from hostcore.cli import completion
 from hostcore_hookspecs.errors import HostcoreError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: The keys of the :class:`AddedOptions` that were found, and of what they change, in a context of click.
@@ -140,6 +143,12 @@ class JobCommand(click.Command):
         for error in broken:
             formatter.write_paragraph()
             formatter.write_text(error.message)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """What may come next; among options those of others, but for broken ones."""
+        if incomplete.startswith("-"):
+            _find(ctx)
+        return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""

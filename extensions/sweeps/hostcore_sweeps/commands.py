@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, verbose_option
 from hostcore.cli.server_option import server_option
+from hostcore_sweeps.completion import sweep_argument, sweeps
 from hostcore_sweeps.report.command import report_command
 
 if TYPE_CHECKING:
@@ -29,6 +31,10 @@ class _SweepGroup(click.Group):
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin so or, where none does, the sweeps and files."""
+        return super().shell_complete(ctx, incomplete) or sweeps(ctx, None, incomplete)
+
 
 @click.group("sweep", cls=_SweepGroup, short_help="Search hyperparameters; every trial is a run.")
 def sweep_command() -> None:
@@ -38,11 +44,8 @@ def sweep_command() -> None:
     """
 
 
-_sweep_argument = click.argument("sweep", metavar="SWEEP")
-
-
 @sweep_command.command("run", short_help="Begin a sweep, or go on with one.")
-@click.argument("job", metavar="FILE|SWEEP")
+@click.argument("job", metavar="FILE|SWEEP", shell_complete=sweeps)
 @click.option("--dry-run", is_flag=True, help=f"Check everything, and show {_SAMPLED} sampled jobs; start nothing.")
 @click.option(
     "--sweep-dir",
@@ -175,7 +178,7 @@ def _print_table(status: "SweepStatus", *, most: int | None = None) -> None:
 
 
 @sweep_command.command("status", short_help="Show how a sweep is doing.")
-@_sweep_argument
+@sweep_argument
 @json_option
 @reports_errors
 def status_command(sweep: str, *, as_json: bool) -> None:
@@ -192,7 +195,7 @@ def status_command(sweep: str, *, as_json: bool) -> None:
 
 
 @sweep_command.command("cancel", short_help="Pause a sweep: its trials write checkpoints and end.")
-@_sweep_argument
+@sweep_argument
 @click.option("--reason", default="stopped by the user", show_default=True, metavar="TEXT", help="Recorded.")
 @json_option
 @reports_errors
@@ -212,7 +215,7 @@ def cancel_command(sweep: str, *, reason: str, as_json: bool) -> None:
 
 
 @sweep_command.command("add-trials", short_help="Raise the number of trials of a sweep.")
-@_sweep_argument
+@sweep_argument
 @click.argument("count", type=click.IntRange(min=1))
 @json_option
 @reports_errors
@@ -232,7 +235,7 @@ def add_trials_command(sweep: str, *, count: int, as_json: bool) -> None:
 
 
 @sweep_command.command("best", short_help="Print the job of the best trial, ready to run.")
-@_sweep_argument
+@sweep_argument
 @click.option("--trial", type=int, metavar="N", help="Of this trial, in place of the best.")
 @reports_errors
 def best_command(sweep: str, *, trial: int | None) -> None:

@@ -35,6 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("new data", ["data-source"]),
         ("plugins hooks res", ["resolver"]),
         ("run jo", ["file"]),
+        ("run job.json --chaos-", ["--chaos-seed"]),
+        ("run job.json --se", ["--set", "--server"]),
         ("run job.json --weights w", ["file"]),
     ],
 )

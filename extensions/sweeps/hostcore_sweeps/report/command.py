@@ -5,10 +5,11 @@ from pathlib import Path
 import click
 
 from hostcore.cli.output import echo, json_option, print_json, reports_errors
+from hostcore_sweeps.completion import sweep_argument
 
 
 @click.command("report", short_help="Write a page about a sweep, for people: trials, history, parameters.")
-@click.argument("sweep", metavar="SWEEP")
+@sweep_argument
 @click.option(
     "-o",
     "--output",

@@ -13,7 +13,7 @@ from hostcore.events.writer import now_ms
 from hostcore.runs.documents import CorruptDocument
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_sweeps.driving import stop
-from hostcore_sweeps.folder import DifferentSweep, SweepFolder, TrialPlace
+from hostcore_sweeps.folder import DifferentSweep, SweepFolder, SweepUnwritable, TrialPlace
 from hostcore_sweeps.records import (
     PruneDecided,
     RecordLog,
@@ -211,3 +211,25 @@ def test_a_driver_that_forgets_a_wish_as_it_begins_is_asked_again(
     monkeypatch.setattr("hostcore_sweeps.driving.time.sleep", sleep)
     stop(folder, "enough")
     assert next(looks) == 2
+
+
+@pytest.mark.parametrize("in_the_way", [".", "records.jsonl", "stop.json", "limits.json"])
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, in_the_way: str) -> None:
+    folder = SweepFolder(tmp_path / "walk")
+    if in_the_way == ".":
+        folder.path.touch()
+    else:
+        folder.make(sweep_of(), TrialPlace(runs=tmp_path / "runs"))
+        (folder.path / in_the_way).unlink(missing_ok=True)
+        (folder.path / in_the_way / "x").mkdir(parents=True)  # nothing can be written there, also by root
+    with pytest.raises(SweepUnwritable) as raised:
+        if in_the_way == ".":
+            folder.make(sweep_of(), TrialPlace(runs=tmp_path / "runs"))
+        elif in_the_way == "records.jsonl":
+            RecordLog(folder.records)
+        elif in_the_way == "stop.json":
+            folder.request_stop("enough")
+        else:
+            folder.make(sweep_of(limits={"trials": 4}), TrialPlace(runs=tmp_path / "runs"))
+    assert str(folder.path) in (raised.value.file or "")
+    assert raised.value.hint
