@@ -235,7 +235,7 @@ class SweepFolder:
 
     def add_trials(self, count: int, sweep: Sweep) -> int:
         """Raise the limit of trials. How many there are in all then."""
-        with writing(self.path), self._turn():
+        with file_errors(self.path), self._turn():
             limits = self.read_limits()
             trials = (limits.trials or sweep.most_trials) + count
             self._write_limits(attrs.evolve(limits, trials=trials))
