@@ -131,7 +131,7 @@ def shown(
     between: float = 0.0,
 ) -> tuple[float, tuple[list[Sequence[Any]], list[int]]]:
     """Sweep in a folder and print what came of it; how long it took, and the table."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     write(folder, options, launcher)
     began = time.monotonic()
     of_driver, of_trials = swept(folder, kills, rng or random.Random(), between)
@@ -156,15 +156,20 @@ def main() -> None:
     ask.add_argument("--parallel", type=int, default=2)
     ask.add_argument("--launchers", nargs="+", default=["local"])
     ask.add_argument("--seed", type=int, default=1)
+    ask.add_argument("--keep", type=Path, metavar="FOLDER", help="a new folder, in which the sweeps stay")
     options = ask.parse_args()
     rng = random.Random(options.seed)
     with tempfile.TemporaryDirectory() as name:
-        took, peaceful = shown(Path(name).resolve() / "in peace", options, "local")
+        place = (options.keep or Path(name)).resolve()
+        took, peaceful = shown(place / "in peace", options, "local")
         differing = []
         for launcher in options.launchers:
-            folder = Path(name).resolve() / f"under fire, {launcher}"
+            folder = place / f"under fire, {launcher}"
             _, table = shown(folder, options, launcher, options.kills, rng, took / max(1, options.kills))
-            differing += [launcher] if table != peaceful else []
+            if table != peaceful:
+                differing.append(launcher)
+                for before, now in zip(peaceful[0], table[0], strict=False):
+                    print(*([] if before == now else [before, now]), sep="\n", end="\n" if before != now else "")
         print(f"the tables DIFFER: {', '.join(differing)}" if differing else "the tables are the same")
         sys.exit(bool(differing))
 
