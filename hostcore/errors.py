@@ -1,6 +1,7 @@
 """Errors of the host itself."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from hostcore.scrubbing import scrub
@@ -58,6 +59,17 @@ def described(error: HostcoreError) -> str:
 def all_errors(error: HostcoreError) -> tuple[HostcoreError, ...]:
     """The errors behind an error: itself, unless it is several."""
     return error.errors if isinstance(error, Errors) else (error,)
+
+
+@contextmanager
+def errors_in_plain_words() -> Iterator[None]:
+    """Around what people call in notebooks: an error is shown there as a command prints it, whatever its class."""
+    try:
+        yield
+    except HostcoreError as error:
+        # IPython asks the exception itself; one of several errors has the method already.
+        vars(error)["_render_traceback_"] = Errors(all_errors(error))._render_traceback_
+        raise
 
 
 def for_each(items: Iterable[A], act: Callable[[A], B]) -> list[B]:

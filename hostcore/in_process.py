@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import attrs
 
+from hostcore.errors import errors_in_plain_words
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Listener
@@ -37,6 +38,7 @@ from hostcore_hookspecs.events import Event
 _SIGNAL: Final = "signal:"
 
 
+@errors_in_plain_words()
 def run(
     job: str | Path | Mapping[str, Any],
     on_event: Callable[[Event], object] | None = None,

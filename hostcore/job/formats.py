@@ -27,6 +27,11 @@ MAX_TOML_BYTES: Final = 256 * 1024
 _COMMENTS: Final = r"(?:[^\S\n]*(?:#[^\n]*)?\n)*"
 _YAML_KEY: Final = re.compile(_COMMENTS + r"(?:---\s|[A-Za-z_]\w*:\s)")
 _TOML_KEY: Final = re.compile(_COMMENTS + r"(?:[A-Za-z_$][\w.-]*\s*=|\[\[?[A-Za-z_][\w.-]*\])")
+#: By what tomllib says.
+_TOML_HINTS: Final = {
+    "Invalid value": "strings take double quotes; true and false are written so",
+    "Cannot overwrite a value": "the key is given more than once: keep one of them",
+}
 _TOML_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -88,7 +93,7 @@ def parse_toml(text: str) -> Any:
         what, line, column = told.groups() if told else (str(error), None, None)
         where = f", line {line}, column {column}" if line else ", at the end"
         message = f"not valid TOML: {what[:1].lower()}{what[1:]}{where}"
-        raise HostcoreError(message, code="job.syntax") from None
+        raise HostcoreError(message, code="job.syntax", hint=_TOML_HINTS.get(what)) from None
     except RecursionError:
         raise _too_deep() from None
     except ValueError:  # thousands of digits, and dates that are none

@@ -2,6 +2,7 @@
 
 import pytest
 
+import hostcore
 from hostcore import RunResult, scrubbing
 from hostcore.errors import Errors
 from hostcore.plugins.errors import PluginError
@@ -65,6 +66,17 @@ def test_an_invalid_job_is_shown_without_the_traceback_of_the_host() -> None:
         "no such key\n      at: /epoch\n    hint: did you mean epochs?",
         "no such trainer",
     ]
+
+
+def test_an_error_of_any_class_is_shown_so_by_what_notebooks_call() -> None:
+    with pytest.raises(HostcoreError) as raised:
+        hostcore.run(
+            {"trainer": "line:Trainer", "max_steps": 3, "devices": ["cpu", "cpu"], "dataset": {"source": "mock"}}
+        )
+    (shown,) = raised.value._render_traceback_()  # type: ignore[attr-defined]
+    assert shown.startswith(
+        "a run in this process has one rank, and the job asks for 2: cpu, cpu\n      at: /devices\n"
+    )
 
 
 def test_the_traceback_of_a_plugin_is_shown() -> None:

@@ -1,5 +1,6 @@
 """``hostcore sweep``: run, status, cancel, add-trials, best, schema."""
 
+import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,22 @@ class _SweepGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""
         if args and args[0] not in self.commands and args[0] not in self.get_help_option_names(ctx):
+            near = difflib.get_close_matches(args[0], self.commands, n=1)
+            if near and not ctx.resilient_parsing and not _is_there(args[0]):
+                raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx=ctx)
             args = ["run", *args]
         return super().parse_args(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """The commands and options that begin so or, where none does, the sweeps and files."""
         return super().shell_complete(ctx, incomplete) or sweeps(ctx, None, incomplete)
+
+
+def _is_there(name: str) -> bool:
+    """Whether a name is that of a file or of a sweep."""
+    from hostcore_sweeps.folder import sweeps_dir
+
+    return Path(name).exists() or (sweeps_dir() / name).exists()
 
 
 @click.group("sweep", cls=_SweepGroup, short_help="Search hyperparameters; every trial is a run.")

@@ -1,9 +1,10 @@
 """A sweep on the terminal: a live table or, where there is none, a line for everything that happens to a trial."""
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console, Group
@@ -97,6 +98,11 @@ class Screen(Protocol):
 
     def show(self, ask: Callable[[], SweepStatus]) -> None:
         """Show how it is doing, which asking tells. Called several times a second."""
+
+
+def screen_on(stream: TextIO) -> Screen:
+    """What shows a sweep on standard error: lines, unless a terminal can draw over what it has drawn."""
+    return LiveTable() if stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb") else Lines()
 
 
 class LiveTable:

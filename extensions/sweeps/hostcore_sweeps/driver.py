@@ -25,6 +25,7 @@ import attrs
 from hostcore.errors import all_errors
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.result import CANCELLED, EXIT_CODES, FAILED, INVALID, PREEMPTED, SUCCEEDED
+from hostcore.runs.statuses import ALIVE
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
@@ -251,6 +252,9 @@ class Driver:
         return refusal.cause in ("busy", "outage")
 
     def _take_end(self, trial: Trial, end: RunEnd, *, may_start: bool) -> None:
+        if end.status in ALIVE:  # what was over in the eyes of its engine lives after all
+            return
+        self._take_reports(trial)  # which it may have written since it seemed to be over
         why = f"{end.status}: {end.reason}"
         if end.status == "succeeded":
             missing = self._missing(trial)

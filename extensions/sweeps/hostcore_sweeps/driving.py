@@ -13,7 +13,7 @@ from hostcore.supervisor.check import check_job
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.plan import make_plan
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_sweeps.display import Lines, LiveTable, Screen
+from hostcore_sweeps.display import Screen, screen_on
 from hostcore_sweeps.driver import DriveEnd, Driver
 from hostcore_sweeps.folder import SweepFolder, TrialPlace
 from hostcore_sweeps.records import RecordLog, SweepBusy
@@ -41,7 +41,7 @@ def drive(sweep: Sweep, folder: SweepFolder, place: TrialPlace, *, screen: Scree
         check_first(sweep, place)
     folder.make(sweep, place)
     sweep, place = folder.read()
-    screen = screen or (LiveTable() if sys.stderr.isatty() else Lines())
+    screen = screen or screen_on(sys.stderr)
     with closing(RecordLog(folder.records)) as records, Interrupts() as interrupts, screen:
         driver = Driver(
             sweep,

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from hostcore.errors import errors_in_plain_words
 from hostcore.runs.directory import runs_dir
 from hostcore_sweeps.display import Screen, summary
 from hostcore_sweeps.driving import drive
@@ -52,6 +53,7 @@ class SweepResult:
         return write_part(self.status)
 
 
+@errors_in_plain_words()
 def sweep(
     sweep: str | Path | Mapping[str, Any],
     on_change: Callable[[SweepStatus], object] | None = None,

@@ -251,6 +251,9 @@ def load_sweep(source: Path | Mapping[str, Any], *, folder: Path | None = None) 
     folder = (folder or (folder_of(file) if file else Path.cwd())).absolute()
     try:
         document = dict(without_annotations(read_document(source) if isinstance(source, Path) else source))
+        if "trainer" in document and "space" not in document:
+            hint = 'a sweep names it: {"job": "job.json", "space": …, "objective": …, "limits": {"trials": …}}'
+            raise _wrong("this is a job, not a sweep", hint=hint)
         job_dir = Path(document.pop("job_dir", folder))
         spec = structure(SweepSpec, document)
         sweep = _checked(spec, folder, job_dir)

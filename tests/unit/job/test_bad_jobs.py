@@ -132,6 +132,17 @@ def test_a_frequent_slip_in_json_has_a_hint(tmp_path: Path, text: str, hint: str
     assert errors_of(path)[0].hint == hint
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [("trainer = digits\n", "strings take double quotes"), ("seed = 1\nseed = 2\n", "keep one of them")],
+)
+def test_the_usual_slips_in_toml_have_a_hint(text: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(text)
+    with pytest.raises(Errors) as raised:
+        load_job(tmp_path / "job.toml")
+    assert hint in (raised.value.errors[0].hint or "")
+
+
 def test_a_missing_file_names_its_neighbour(tmp_path: Path) -> None:
     (tmp_path / "train_job.json").write_text("{}")
     (error,) = errors_of(tmp_path / "train-job.json")

@@ -46,3 +46,9 @@ def test_a_sweep_that_is_no_file_is_checked_like_one(here: Place) -> None:
     with pytest.raises(HostcoreError, match="objective"):
         hostcore.sweep({"job": "job.json", "space": {"/hyperparams/lr": {"uniform": [0, 1]}}})  # type: ignore[operator]
     assert not (here.path / "sweeps").exists()
+
+
+def test_a_sweep_that_is_not_there_is_shown_in_a_notebook_as_the_command_prints_it(here: Place) -> None:
+    with pytest.raises(HostcoreError) as raised:
+        hostcore.sweep("nothing.json")  # type: ignore[operator]
+    assert raised.value._render_traceback_() == ["there is no such sweep file\n    file: nothing.json"]  # type: ignore[attr-defined]

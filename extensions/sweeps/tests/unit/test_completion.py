@@ -1,9 +1,10 @@
-"""What shells are offered for the sweeps in a line that is being written."""
+"""What shells are offered for the sweeps in a line that is being written, and what a mistyped command is told."""
 
 from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
+from click.testing import CliRunner
 
 from hostcore.cli import cli
 
@@ -31,3 +32,12 @@ def test_are_the_ones_that_there_are_or_files(
     *words, last = line.split(" ")
     found = ShellComplete(cli, {}, "hostcore", "_HOSTCORE_COMPLETE").get_completions(words, last)
     assert [one.value if one.type == "plain" else one.type for one in found] == choices
+
+
+def test_a_mistyped_command_is_no_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTCORE_SWEEPS_DIR", str(tmp_path))
+    told = CliRunner().invoke(cli, ["sweep", "staus", "walk"])
+    assert told.exit_code == 2
+    assert "No such command 'staus'. Did you mean 'status'?" in told.output
+    (tmp_path / "best2").mkdir()
+    assert "is no sweep" in CliRunner().invoke(cli, ["sweep", "best2"]).output

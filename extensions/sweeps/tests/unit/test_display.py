@@ -19,6 +19,7 @@ from hostcore_sweeps.display import (
     cells,
     columns,
     failures,
+    screen_on,
     short_names,
     summary,
 )
@@ -112,6 +113,19 @@ def test_a_live_table_leaves_out_parameters_for_which_there_is_no_room(
     columns_shown = next(line for line in lines if line.startswith("TRIAL"))
     assert columns_shown.split() == ["TRIAL", "STATE", "STEP", "loss", *head]
     assert any(line.split()[:4] == ["0*", "complete", "2", "2"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "term", "kind"),
+    [(True, "xterm", LiveTable), (True, "dumb", Lines), (True, "", Lines), (False, "xterm", Lines)],
+)
+def test_lines_are_printed_where_nothing_can_be_drawn_over(
+    is_terminal: bool, term: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("TERM", term)
+    assert type(screen_on(stream)) is kind
 
 
 @pytest.mark.parametrize("reason", ["interrupted by the user", None])

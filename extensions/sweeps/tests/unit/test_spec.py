@@ -101,6 +101,11 @@ def test_the_job_may_include_others_and_an_error_names_the_file_that_has_it(tmp_
         assert (error.pointer, error.file) == (pointer, str(base))
 
 
+def test_a_job_in_place_of_a_sweep_is_one_error() -> None:
+    with pytest.raises(HostcoreError, match="this is a job, not a sweep"):
+        load_sweep({"trainer": "tiny", "max_steps": 3, "callbacks": []})
+
+
 def test_a_hint_names_no_option_that_a_sweep_does_not_have() -> None:
     with pytest.raises(HostcoreError) as raised:
         sweep_of(job={"trainer": "tiny", "callbacks": []}, space={"/callbacks/7/patience": {"integer": [1, 2]}})

@@ -23,11 +23,14 @@ const quiet = (text) => make("span", { class: "quiet" }, text);
 const pageOfJob = (runId) => `#/jobs/${encodeURIComponent(runId)}`;
 const jobsOf = (sweepId) => `#/jobs?${new URLSearchParams({ label: `sweep=${sweepId}` })}`;
 
-const stateBadge = (state) => {
-  const node = badge({ status: LIKE[state] ?? "lost" });
+const stateBadge = (state, like = LIKE[state]) => {
+  const node = badge({ status: like ?? "lost" });
   node.lastChild.textContent = state;
   return node;
 };
+// A sweep has failed, as its command says, if no trial is complete when all have ended.
+const sweepBadge = ({ status, counts }) => stateBadge(
+  status, status === "finished" && !counts.complete ? "failed" : LIKE[status]);
 
 const style = () => {
   if (document.head.querySelector("[href^='assets/sweeps/']")) return;
@@ -118,7 +121,7 @@ class SweepsPage extends RefreshedPage {
   show({ sweeps, unreadable, elsewhere }) {
     const rows = sweeps.map((one) => [
       make("a", { href: `#/sweeps/${encodeURIComponent(one.sweep_id)}` }, one.sweep_id),
-      stateBadge(one.status), progressOf(one), bestOf(one), searched(one), timeAgo(one.started_ms),
+      sweepBadge(one), progressOf(one), bestOf(one), searched(one), timeAgo(one.started_ms),
     ]);
     const table = makeTable("Sweeps, those begun last first", LIST, rows, { class: "jobs blocks" });
     this.room.replaceChildren(
@@ -212,7 +215,7 @@ class SweepPage extends RefreshedPage {
   }
 
   show({ sweep, figures, jobs }) {
-    this.status.replaceChildren(stateBadge(sweep.status));
+    this.status.replaceChildren(sweepBadge(sweep));
     this.room.replaceChildren(
       make("section", { class: "card", "aria-label": "Summary" }, make("div", { class: "going" }, progressOf(sweep)),
         make("dl", {}, ...this.facts(sweep))),

@@ -46,6 +46,13 @@ def test_it_tells_of_every_trial_and_links_the_best(page: str) -> None:
         assert f'<section id="{section}"' in page
 
 
+@pytest.mark.parametrize(("state", "looks"), [("failed", "failed"), ("complete", "finished")])
+def test_a_sweep_none_of_whose_trials_is_complete_looks_failed(tmp_path: Path, state: Any, looks: str) -> None:
+    pasts = [attrs.evolve(one, state=state) for one in recorded_sweep.whole_sweep()[:2]]
+    folder = recorded_sweep.record(tmp_path, pasts, limits={"trials": 2})
+    assert f'<span class="status {looks}">finished</span>' in page_of(folder)
+
+
 def test_it_needs_nothing_else_and_executes_nothing_that_a_sweep_brings(tmp_path: Path) -> None:
     pointer = f"/hyperparams/{HOSTILE.replace('/', '~1')}"
     space = {pointer: {"choice": [HOSTILE, "b"]}, "/hyperparams/layers": {"integer": [1, 6]}}
