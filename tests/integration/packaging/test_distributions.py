@@ -118,8 +118,10 @@ class Built:
 
 
 def build(source: Path, target: Path, *what: str) -> None:
-    command = [sys.executable, "-m", "build", "--no-isolation", *what, "--outdir", str(target), str(source)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    """What a frontend has the backend do, in one process in place of five."""
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(target)]
+    targets = [word for one in what for word in ("--target", one)]
+    answer = subprocess.run([*command, *targets], cwd=source, capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
 
 
@@ -128,7 +130,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the six files."""
     folder = tmp_path_factory.mktemp("dist")
     for distribution in DISTRIBUTIONS:
-        build(distribution.source, folder, "--sdist", "--wheel")
+        build(distribution.source, folder, "sdist", "wheel")
     return folder
 
 
@@ -204,7 +206,7 @@ def test_a_wheel_built_from_the_sdist_has_the_same_content(built: Built, tmp_pat
     with tarfile.open(built.sdist) as archive:
         archive.extractall(tmp_path / "source", filter="data")
     (unpacked,) = (tmp_path / "source").iterdir()
-    build(unpacked, tmp_path, "--wheel")
+    build(unpacked, tmp_path, "wheel")
     with zipfile.ZipFile(tmp_path / built.wheel.name) as again, zipfile.ZipFile(built.wheel) as first:
         assert {name: again.read(name) for name in again.namelist()} == {
             name: first.read(name) for name in first.namelist()
@@ -215,8 +217,8 @@ def test_a_wheel_built_from_the_sdist_has_the_same_content(built: Built, tmp_pat
 def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheels installed, without what they need."""
     target = tmp_path_factory.mktemp("installed")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
-    subprocess.run([*pip, *map(str, dist.glob("*.whl"))], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    subprocess.run([*pip, "--target", str(target), *map(str, dist.glob("*.whl"))], check=True)
     return target
 
 
@@ -266,5 +268,5 @@ print(*sorted(one.name for one in entry_points(group="hostcore.data_sources") if
 def test_a_copy_of_the_checkout_in_a_path_with_spaces_builds(tmp_path: Path) -> None:
     copy = tmp_path / "with a space" / "hookspecs"
     shutil.copytree(ROOT / "hookspecs", copy, ignore=shutil.ignore_patterns("__pycache__"))
-    build(copy, tmp_path, "--wheel")
+    build(copy, tmp_path, "wheel")
     assert (tmp_path / f"hostcore_hookspecs-{API_VERSION}-py3-none-any.whl").is_file()

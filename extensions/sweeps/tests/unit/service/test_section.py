@@ -1,6 +1,7 @@
 """``/v1/sweeps`` of a service that finds the extension by its entry point."""
 
 import html
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ import pytest
 import recorded_sweep
 from fastapi.testclient import TestClient
 
-from hostcore import scrubbing
 from hostcore_service.app import make_app
 from hostcore_service.settings import Settings
 
@@ -18,27 +18,39 @@ TOKEN = "a-token-that-only-the-tests-know"
 ROUTES = ("/v1/sweeps", "/v1/sweeps/recorded", "/v1/sweeps/recorded/figures", "/v1/sweeps/recorded/report")
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with runs, and beside them a sweep."""
-    recorded_sweep.record(tmp_path / "sweeps", recorded_sweep.whole_sweep())
-    return tmp_path
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, TestClient]]:
+    """A service, and its folder: with runs, and beside them a sweep."""
+    folder = tmp_path_factory.mktemp("service")
+    recorded_sweep.record(folder / "sweeps", recorded_sweep.whole_sweep())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("HOSTCORE_SWEEPS_DIR", raising=False)
+        with TestClient(make_app(Settings(runs=folder / "runs", token=TOKEN))) as made:
+            yield folder, made
 
 
 @pytest.fixture
-def client(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TestClient]]:
-    """``client(token=None)``: a client of the service there, with the right token unless told otherwise."""
-    monkeypatch.delenv("HOSTCORE_SWEEPS_DIR", raising=False)
-    with TestClient(make_app(Settings(runs=place / "runs", token=TOKEN))) as made:
+def place(service: tuple[Path, TestClient]) -> Iterator[Path]:
+    """The folder of the service, in which a test may leave sweeps."""
+    folder, _ = service
+    yield folder
+    for sweep in (folder / "sweeps").iterdir():
+        if sweep.name != "recorded":
+            shutil.rmtree(sweep)
 
-        def of(token: str | None = TOKEN) -> TestClient:
-            made.headers.pop("X-TRAINER-TOKEN", None)
-            if token is not None:
-                made.headers["X-TRAINER-TOKEN"] = token
-            return made
 
-        yield of
-    scrubbing.forget_all()
+@pytest.fixture
+def client(service: tuple[Path, TestClient]) -> Callable[..., TestClient]:
+    """``client(token=None)``: a client of the service, with the right token unless told otherwise."""
+    _, made = service
+
+    def of(token: str | None = TOKEN) -> TestClient:
+        made.headers.pop("X-TRAINER-TOKEN", None)
+        if token is not None:
+            made.headers["X-TRAINER-TOKEN"] = token
+        return made
+
+    return of
 
 
 def test_sweeps_are_listed_with_their_progress_and_their_best(client: Callable[..., TestClient]) -> None:
