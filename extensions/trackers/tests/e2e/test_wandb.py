@@ -7,10 +7,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import attrs
 import psutil
 import pytest
 
@@ -61,6 +62,15 @@ def offline(**settings: Any) -> WandbReporter:
 def online(server: Server, **settings: Any) -> WandbReporter:
     settings = {"base_url": server.url, "api_key": Secret(KEY), "timeout_seconds": 120.0, **settings}
     return WandbReporter(settings=WandbReporter.Settings(**settings))
+
+
+@contextmanager
+def giving_up_after(seconds: float, reporter: WandbReporter) -> Iterator[None]:
+    """wandb gives up a server sooner than its process may take to start on a busy machine."""
+    settings = reporter._settings
+    reporter._settings = attrs.evolve(settings, timeout_seconds=seconds)
+    yield
+    reporter._settings = settings
 
 
 def begin(run: Course) -> list[Event]:
@@ -208,10 +218,11 @@ def test_with_a_server_a_resumed_run_goes_on_in_the_same_run(course: MakeCourse,
 def test_what_a_server_has_not_taken_it_is_told_by_a_replay(
     answers: str, course: MakeCourse, wandb_server: Server
 ) -> None:
-    run, reporter = course(job=JOB), online(wandb_server, timeout_seconds=10.0)
+    run, reporter = course(job=JOB), online(wandb_server)
     told = [*begin(run), *steps(run, 10, 20), run.tell(RunSucceeded(), step=20)]
     reporter.open(run.ctx())
-    reporter.report_event(told[0])
+    with giving_up_after(5, reporter):
+        reporter.report_event(told[0])
     wandb_server.answers = answers
     for event in told[1:]:
         reporter.report_event(event)  # wandb's file takes them
@@ -230,11 +241,12 @@ def test_what_a_server_has_not_taken_it_is_told_by_a_replay(
 def test_a_server_that_is_away_when_a_run_begins_is_transient(
     answers: str, course: MakeCourse, wandb_server: Server
 ) -> None:
-    run, reporter = course(job=JOB), online(wandb_server, timeout_seconds=10.0)
+    run, reporter = course(job=JOB), online(wandb_server)
     reporter.open(run.ctx())
     told = [*begin(run), *steps(run, 10), run.tell(RunSucceeded(), step=10)]
     wandb_server.answers = answers
-    with pytest.raises(TransientError, match="wandb: Failed to get resume status"):
+    failing = pytest.raises(TransientError, match="wandb: Failed to get resume status")
+    with failing, giving_up_after(3, reporter):
         reporter.report_event(told[0])
     wandb_server.answers = "200"
     wandb_server.go_on.set()
