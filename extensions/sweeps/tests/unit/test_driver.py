@@ -153,6 +153,29 @@ def test_a_trial_whose_check_is_killed_is_started_again(tmp_path: Path, killed: 
     assert runs.starts == [0, 0, 0, 1, 2]
 
 
+class LivingRuns(SimulatedRuns):
+    """Runs that seem to be over, live after all, and report something just before their end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[int] = []
+
+    def end(self, number: int) -> RunEnd:
+        self.ended.append(number)
+        return attrs.evolve(super().end(number), status="running" if self.ended.count(number) == 1 else "succeeded")
+
+    def reports(self, number: int) -> Iterator[Reported]:
+        if self.ended.count(number) > 1:
+            yield from super().reports(number)
+
+
+def test_a_trial_whose_run_lives_after_all_is_looked_at_again_and_its_last_reports_count(tmp_path: Path) -> None:
+    runs = LivingRuns()
+    assert driven(tmp_path, runs).status == "finished"
+    assert {row.state for row in read_status(SweepFolder(tmp_path / "walk")).trials} == {"complete"}
+    assert runs.starts == [0, 1, 2]
+
+
 def test_no_trial_is_sampled_while_others_wait_for_a_device(tmp_path: Path) -> None:
     runs = SimulatedRuns(busy=frozenset({0}))
     assert driven(tmp_path, runs).reason == "too many ticks"
