@@ -13,17 +13,24 @@ from pathlib import Path
 
 import attrs
 import pytest
-from checkout import ROOT
+from checkout import EXTENSION_NAMES, ROOT
 from packaging.requirements import Requirement
 
 from hostcore import __version__
 from hostcore_hookspecs import API_VERSION, KINDS
-from hostcore_hookspecs.kinds import COMMANDS_GROUP, ENVIRONMENTS_GROUP, JOB_OPTIONS_GROUP, RUN_CLIENTS_GROUP
+from hostcore_hookspecs.kinds import (
+    COMMANDS_GROUP,
+    ENVIRONMENTS_GROUP,
+    FUNCTIONS_GROUP,
+    JOB_OPTIONS_GROUP,
+    RUN_CLIENTS_GROUP,
+    SERVICE_SECTIONS_GROUP,
+)
 
 
 @attrs.frozen(kw_only=True)
 class Distribution:
-    """One of the three, and what its build should bring."""
+    """One of ours, and what its build should bring."""
 
     folder: str
     package: str
@@ -75,16 +82,20 @@ DISTRIBUTIONS = (
             folder=f"extensions/{name}",
             package=f"hostcore_{name}",
             sources=frozenset({f"hostcore_{name}", "README.md", "LICENSE"}),
-            requires=frozenset({"hostcore-hookspecs<2,>=1", *(f"{one}=={__version__}" for one in needs)}),
+            requires=frozenset({f"hostcore-hookspecs<2,>={contract}", *(f"{one}=={__version__}" for one in needs)}),
             version=__version__,
         )
-        for name, needs in (
-            ("chaos", ["hostcore"]),
-            ("conformance", ["hostcore", "hostcore-chaos"]),
-            ("engines", ["hostcore-builtin-plugins"]),
-            ("environments", ["hostcore"]),
-            ("service", ["hostcore"]),
-            ("trackers", ["hostcore-builtin-plugins"]),
+        for name, contract, needs in (
+            ("chaos", "1", ["hostcore"]),
+            ("conformance", "1", ["hostcore", "hostcore-chaos"]),
+            ("engines", "1", ["hostcore-builtin-plugins"]),
+            ("environments", "1", ["hostcore"]),
+            ("lightning", "1", ["hostcore"]),
+            ("service", "1", ["hostcore"]),
+            ("sources", "1.1", ["hostcore-builtin-plugins"]),
+            ("sweeps", "1.1", ["hostcore"]),
+            ("trackers", "1", ["hostcore-builtin-plugins"]),
+            ("transformers", "1.1", ["hostcore"]),
         )
     ),
 )
@@ -127,7 +138,7 @@ def build(source: Path, target: Path, *what: str) -> None:
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the six files."""
+    """A folder with the files of all."""
     folder = tmp_path_factory.mktemp("dist")
     for distribution in DISTRIBUTIONS:
         build(distribution.source, folder, "sdist", "wheel")
@@ -139,6 +150,10 @@ def built(request: pytest.FixtureRequest, dist: Path) -> Built:
     distribution = request.param
     stem = f"{distribution.package}-{distribution.version}"
     return Built(of=distribution, wheel=dist / f"{stem}-py3-none-any.whl", sdist=dist / f"{stem}.tar.gz")
+
+
+def test_every_extension_is_one_of_the_distributions() -> None:
+    assert {each.package for each in DISTRIBUTIONS} >= {f"hostcore_{name}" for name in EXTENSION_NAMES}
 
 
 def test_the_build_makes_one_wheel_and_one_sdist_of_each(dist: Path) -> None:
@@ -188,6 +203,7 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
     of_the_contract = {COMMANDS_GROUP, JOB_OPTIONS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP}
+    of_the_contract |= {FUNCTIONS_GROUP, SERVICE_SECTIONS_GROUP}
     of_the_contract |= {kind.group for kind in KINDS.values()}
     assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *of_the_contract}
     for entry, value in entries.items():

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from checkout import EXTENSION_NAMES
 
 import hostcore
 import hostcore_builtin_plugins
@@ -41,8 +42,7 @@ class Trainer:
 def without_extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A path for modules: what is installed here but for those distributions."""
     folder = tmp_path_factory.mktemp("site-packages")
-    names = ("chaos", "conformance", "engines", "environments", "service", "trackers")
-    hidden = tuple(f"hostcore_{name}" for name in names)
+    hidden = tuple(f"hostcore_{name}" for name in EXTENSION_NAMES)
     installed = Path(sysconfig.get_path("purelib"))
     for entry in installed.iterdir():
         if not entry.name.startswith(hidden) and entry.suffix != ".pth":

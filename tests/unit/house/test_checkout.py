@@ -2,27 +2,27 @@
 
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from checkout import ROOT
+from checkout import EXTENSION_NAMES, ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-EXTENSIONS = ("conformance", "engines", "service", "trackers")
-OWN = {"hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", *(f"hostcore-{name}" for name in EXTENSIONS)}
+OWN = {"hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", *(f"hostcore-{name}" for name in EXTENSION_NAMES)}
 PROJECTS = [
     ROOT / "pyproject.toml",
     ROOT / "hookspecs/pyproject.toml",
     ROOT / "builtin_plugins/pyproject.toml",
-    *(ROOT / f"extensions/{name}/pyproject.toml" for name in EXTENSIONS),
+    *(ROOT / f"extensions/{name}/pyproject.toml" for name in EXTENSION_NAMES),
     *sorted(ROOT.glob("example_trainers/*/pyproject.toml")),
 ]
 
 
-@pytest.mark.parametrize("folder", ["hookspecs", "builtin_plugins", *(f"extensions/{name}" for name in EXTENSIONS)])
-def test_a_distribution_folder_is_not_a_package(folder: str) -> None:
-    assert (ROOT / folder / "pyproject.toml").is_file()
-    assert not (ROOT / folder / "__init__.py").exists()
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda file: file.parent.name)
+def test_a_distribution_folder_is_not_a_package(project: Path) -> None:
+    assert project.is_file()
+    assert not (project.parent / "__init__.py").exists()
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:
