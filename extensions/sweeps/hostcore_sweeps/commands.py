@@ -1,6 +1,5 @@
 """``hostcore sweep``: run, status, cancel, add-trials, best, schema."""
 
-import difflib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +28,8 @@ class _SweepGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""
         if args and args[0] not in self.commands and args[0] not in self.get_help_option_names(ctx):
+            import difflib
+
             near = difflib.get_close_matches(args[0], self.commands, n=1)
             if near and not ctx.resilient_parsing and not _is_there(args[0]):
                 raise click.UsageError(f"No such command {args[0]!r}. Did you mean {near[0]!r}?", ctx=ctx)
