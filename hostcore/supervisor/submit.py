@@ -11,8 +11,9 @@ directory here then only says what was submitted, and what the launcher and the 
 
 import secrets
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
@@ -32,6 +33,9 @@ from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import file_errors
 from hostcore_hookspecs.errors import TransientError
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan
+
+#: A launch whose engine does not answer is tried again after so long, in seconds: the engine may have taken it.
+_AGAIN_SECONDS: Final = (1.0, 4.0)
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +80,7 @@ def submit(
     :return: The submission; or the result of the run, if it is finished already.
     :raises RunConflict, CheckpointError, RunUnwritable: See :func:`hostcore.supervisor.opening.examine_run`.
     :raises TransientError: The launcher's engine did not answer. With a ``launch_id``, what was recorded stays, for the
-        next try.
+        caller's next try; without, the launch was tried three times.
     :raises HostcoreError: When the supervisor cannot be started; then everything is as it was before.
     """
     directory = plan.directory
@@ -105,7 +109,7 @@ def submit(
                 launch.write(directory.launch)  # before the launch: the supervisor looks whether it is awaited
             context = launch_context(plan, launch, name=name or _name_of(plan, before), tell=tell)
             tell(launcher.plan(context).summary)
-            handle = launcher.launch(context)
+            handle = _launched(launcher, context, tell, again=() if launch_id else _AGAIN_SECONDS)
         except BaseException as error:
             # An engine that did not answer may have taken it: a retry under the same id finds out.
             if not (launch_id and isinstance(error, TransientError)):
@@ -113,6 +117,22 @@ def submit(
             raise
         attrs.evolve(launch, handle=handle).write(directory.launch)
     return Submission(directory=directory, attempt=launch.attempt, handle=handle)
+
+
+def _launched(
+    launcher: Launcher, context: LaunchContext, tell: Callable[[str], None], *, again: Sequence[float]
+) -> LaunchHandle:
+    """What a launcher has launched. It finds what an earlier try under the same id has started.
+
+    :param again: Seconds before each further try.
+    """
+    for seconds in again:
+        try:
+            return launcher.launch(context)
+        except TransientError as error:
+            tell(f"{error.message}; trying again in {seconds:g} s")
+            time.sleep(seconds)
+    return launcher.launch(context)
 
 
 def dry_run(plan: RunPlan) -> LaunchPlan:

@@ -113,6 +113,33 @@ class TestANewRun:
         assert submit(plan(), total_steps=10, tell=lambda _: None, launch_id="a.1").attempt == 1
         assert [context.launch_id for context in launcher.contexts] == ["a.1"]
 
+    @pytest.mark.parametrize("failures", [2, 3])
+    def test_without_an_id_is_tried_three_times_under_one_that_is_made(
+        self, plan: Callable, given: Callable, monkeypatch: pytest.MonkeyPatch, failures: int
+    ) -> None:
+        launcher = given()
+        launch, waited, told = launcher.launch, list[float](), list[str]()
+        answers = iter([TransientError("no answer")] * failures)
+
+        def answer_late(ctx: LaunchContext) -> LaunchHandle:
+            handle = launch(ctx)
+            if error := next(answers, None):
+                raise error
+            return handle
+
+        monkeypatch.setattr(launcher, "launch", answer_late)
+        monkeypatch.setattr(submit_module.time, "sleep", waited.append)
+        if failures < 3:
+            assert _submit(plan(), told).handle.id == "pod-1"
+        else:
+            with pytest.raises(TransientError, match="no answer"):
+                _submit(plan(), told)
+            assert not plan().directory.path.exists()
+        assert len(launcher.contexts) == 3
+        assert len({context.launch_id for context in launcher.contexts}) == 1
+        assert waited == [1.0, 4.0]
+        assert told[1:] == ["no answer; trying again in 1 s", "no answer; trying again in 4 s"]
+
     def test_whose_supervisor_cannot_be_started_leaves_nothing(self, plan: Callable, given: Callable) -> None:
         given(FatalError("no such namespace"))
         with pytest.raises(FatalError, match="no such namespace"):
