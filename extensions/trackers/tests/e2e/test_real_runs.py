@@ -19,6 +19,7 @@ from hostcore_trackers.wandb.session import RunFile, rows_of
 
 TRAINER = """
     import time
+    from pathlib import Path
     import torch
     from hostcore_hookspecs import StepResult
 
@@ -28,7 +29,8 @@ TRAINER = """
         def prepare_batch(self, raw_batch, state, ctx): return raw_batch
         def train_step(self, prepared_batch, state, ctx):
             state["x"] += 1
-            time.sleep(0.05)
+            while state["x"] > 30 and not Path(__file__).with_name("go").exists():
+                time.sleep(0.05)
             return StepResult(metrics={"loss": float(state["x"])})
         def state_dict(self, state): return dict(state)
         def load_state_dict(self, state, payload, ctx): state.update(payload)
@@ -43,6 +45,10 @@ class Workshop:
     def __init__(self, path: Path) -> None:
         self.path, self.run = path, path / "runs" / "a"
         (path / "trainer.py").write_text(textwrap.dedent(TRAINER))
+
+    def go(self) -> None:
+        """Let runs go beyond step 30."""
+        (self.path / "go").touch()
 
     def start_run(self, *reporters: dict[str, Any]) -> "subprocess.Popen[bytes]":
         job = {"trainer": "trainer:Trainer", "run_id": "a", "max_steps": STEPS, "device": "cpu"}
@@ -106,6 +112,7 @@ def test_a_run_whose_supervisor_was_killed_goes_on_in_the_same_runs_with_each_st
     (first,) = workshop.wandb_files
     assert [one.exit.exit_code for one in RunFile(first).new_records() if one.HasField("exit")] == [1]
 
+    workshop.go()
     resumed = workshop.start("resume", "a")
     assert resumed.wait() == 0, workshop.output
     for reporter in ("wandb", "trackio"):
@@ -124,6 +131,7 @@ def test_a_server_that_is_away_costs_the_run_nothing_and_is_told_all_by_a_replay
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
     wandb_server.answers = "503"
+    workshop.go()
     run = workshop.start_run({"use": "wandb", "base_url": wandb_server.url, "project": "p", "timeout_seconds": 5.0})
     assert run.wait() == 0, workshop.output
     assert workshop.failures <= 1, "an outage is told once"
