@@ -68,15 +68,6 @@ class Slow(Trainer):
         return super().train_step(prepared_batch, state, ctx)
 
 
-class SlowStart(Slow):
-    """Begins when ``<run_id>.go`` exists."""
-
-    def setup(self, ctx: Any) -> None:
-        while not Path(f"{ctx.job.run_id}.go").exists():
-            time.sleep(0.02)
-        super().setup(ctx)
-
-
 class SlowRanks(Slow):
     """The same, on several ranks as well."""
 

@@ -9,7 +9,6 @@ import pytest
 
 ENDS = {"run_succeeded", "run_failed", "run_cancelled", "run_preempted"}
 SLOW = {"trainer": "small_trainer:Slow", "max_steps": 10**6, "metric_every": 1}
-EARLY = {**SLOW, "trainer": "small_trainer:SlowStart"}
 HANG = {"max_steps": 10, "hyperparams": {"how": "hang", "at": 3}}
 JOBS = {"ctrl-c": SLOW, "sigterm": SLOW, "sigusr1": SLOW, "orphan": SLOW, "twice": HANG}
 
@@ -29,10 +28,9 @@ def stopped(project, until) -> Mapping:
     started["twice"].signal(signal.SIGINT)
     until((project.path / "twice.canceled").exists, "the trainer to hear of the first Ctrl-C")
     started["twice"].signal(signal.SIGINT)
-    started["early"] = project.start("run", project.job("early.json", run_id="early", **EARLY))
+    started["early"] = project.start("run", project.job("early.json", run_id="early", **SLOW))
     until((project.run("early").path / "lease.json").exists, "the run to be opened")
     started["early"].signal(signal.SIGINT)
-    (project.path / "early.go").touch()
     return {run_id: command.end() for run_id, command in started.items()}
 
 
