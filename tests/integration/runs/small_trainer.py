@@ -68,6 +68,15 @@ class Slow(Trainer):
         return super().train_step(prepared_batch, state, ctx)
 
 
+class SlowStart(Slow):
+    """Starts when it is asked to stop."""
+
+    def setup(self, ctx: Any) -> None:
+        while not ctx.is_canceled():
+            time.sleep(0.02)
+        super().setup(ctx)
+
+
 class SlowRanks(Slow):
     """The same, on several ranks as well."""
 
