@@ -252,7 +252,7 @@ def job_of(sweep: Sweep, trial: Trial, *, resume: str | None) -> dict[str, Any]:
     """The job of a trial, with absolute paths.
 
     :param resume: The job's ``resume_from_checkpoint``; None: as it is in the job.
-    :raises HostcoreError: When it is no job: everything that is wrong with it; when it cannot be written.
+    :raises HostcoreError: When it is no job: everything that is wrong with it.
     """
     document = sweep.job_of(trial.number, trial.values)
     if resume is not None:
