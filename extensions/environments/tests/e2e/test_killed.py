@@ -18,10 +18,14 @@ from waiting import wait_until
 from hostcore_builtin_plugins.processes import children
 
 KILLS = points(6, long=20)
-STEPS = 10 * KILLS
-#: Its losses depend on all rows before, in their order, and on the random generator that the host keeps.
+STEPS_BETWEEN = 10
+STEPS = STEPS_BETWEEN * (KILLS + 1)
+#: Its losses depend on all rows before, in their order, and on the random generator that the host keeps. It makes
+#: as many steps as a file allows, and waits there: a run that is quick is not over before its last kill.
 TRAINER = """
     import random
+    import time
+    from pathlib import Path
     import pyarrow
     from hostcore_hookspecs import StepResult
 
@@ -35,7 +39,9 @@ TRAINER = """
         def prepare_batch(self, raw_batch, state):
             return raw_batch.column("x").to_pylist()
 
-        def train_step(self, prepared_batch, state):
+        def train_step(self, prepared_batch, state, ctx):
+            while ctx.run_state.step >= int(Path(ctx.hyperparams["steps_allowed"]).read_text()):
+                time.sleep(0.01)
             loss = sum((state["weight"] * x - 1.0) ** 2 for x in prepared_batch) / len(prepared_batch)
             slope = sum(2 * x * (state["weight"] * x - 1.0) for x in prepared_batch) / len(prepared_batch)
             state["weight"] -= 0.01 * slope + 0.001 * random.random()
@@ -66,46 +72,51 @@ def test_both_are_killed_again_and_again_and_lose_nothing(workplace: Any, pyarro
     rows = pa.table({"x": [chance.gauss(0, 1) for _ in range(400)]})
     pq.write_table(rows, workplace.path / "rows.parquet", row_group_size=50)
     jobs: dict[str, Path] = {}
+    steps_allowed = {name: workplace.path / f"{name}-steps-allowed" for name in pyarrows}
     for name, wanted in pyarrows.items():
         own = f"{name}-arrow"
         workplace.index.publish(own, trainer=own, requires=[f"pyarrow=={wanted}"], source=textwrap.dedent(TRAINER))
         keys = {
             "trainer": own,
+            "hyperparams": {"steps_allowed": str(steps_allowed[name])},
             "environment": {"requirements": [own]},
             "dataset": {"parquet_paths": ["rows.parquet"], "batch_size": 16, "shuffle": True},
             "max_steps": STEPS,
             "checkpoint_every": 1,
             "device": "cpu",
         }
+        steps_allowed[name].write_text(str(STEPS))
         whole = workplace.hostcore("run", workplace.job(f"whole-{name}.json", **keys, run_id=f"whole-{name}"))
         assert whole.code == 0, whole.err
         assert f"pyarrow {wanted}" in workplace.output(f"whole-{name}")
         jobs[name] = workplace.job(f"{name}.json", **keys, run_id=name)
 
-    kills = dict.fromkeys(jobs, 0)
-    running = {name: start(workplace, job) for name, job in jobs.items()}
-    while running:
-        for name, run in list(running.items()):
-            if kills[name] < KILLS:
-                enough = len(metrics(workplace, name)) + 1
-                wait_until(
-                    lambda name=name, run=run, enough=enough: (
-                        run.poll() is not None or len(metrics(workplace, name)) >= enough
-                    ),
-                    f"steps of {name}",
-                )
-                workers = children(run.pid)
-                for worker in workers:
-                    os.kill(worker, signal.SIGKILL)
-                kills[name] += bool(workers)
+    for kill in range(KILLS):
+        for path in steps_allowed.values():
+            path.write_text(str(STEPS_BETWEEN * (kill + 1)))
+        running = {name: start(workplace, job) for name, job in jobs.items()}
+        for name, run in running.items():
+            enough = STEPS_BETWEEN * kill + chance.randint(1, STEPS_BETWEEN)
+            wait_until(
+                lambda name=name, run=run, enough=enough: (
+                    run.poll() is not None or max(dict(metrics(workplace, name)), default=0) >= enough
+                ),
+                f"step {enough} of {name}",
+            )
+            workers = children(run.pid)
+            assert workers
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+        for run in running.values():
             said, _ = run.communicate(timeout=900)
-            if run.returncode == 0:
-                del running[name]
-                continue
+            assert run.returncode != 0
             assert "Traceback" not in said
             assert "building" not in said
-            running[name] = start(workplace, jobs[name])
-    assert kills == dict.fromkeys(jobs, KILLS)
+    for path in steps_allowed.values():
+        path.write_text(str(STEPS))
+    for run in [start(workplace, job) for job in jobs.values()]:
+        said, _ = run.communicate(timeout=900)
+        assert run.returncode == 0, said
     for name in jobs:
         losses = dict(metrics(workplace, f"whole-{name}"))
         assert len(losses) == STEPS
