@@ -70,6 +70,7 @@ def load_job(
     try:
         folder = (job_dir or (folder_of(file) if file else Path.cwd())).absolute()
         job = Layered(without_annotations(checked(source))) if isinstance(source, Mapping) else read_job(Path(source))
+        _refuse_another_document(job.document)
         if profile is not None:
             job = job.with_profile(profile)
         job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
@@ -85,6 +86,16 @@ def load_job(
     if spec.run_id:
         return spec
     return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token), generated_run_id=True)
+
+
+def _refuse_another_document(document: Mapping[str, Any]) -> None:
+    if "trainer" not in document and "job" in document:
+        raise HostcoreError(
+            'this is not a job: it has one under "job", as a sweep has',
+            code="job.another_document",
+            pointer="/job",
+            hint="`hostcore sweep FILE` runs a sweep; with --dry-run it shows sampled jobs, and starts nothing",
+        )
 
 
 def _overridden(job: Layered, overrides: Sequence[str], names: Mapping[str, str]) -> Layered:

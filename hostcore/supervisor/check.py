@@ -3,7 +3,10 @@
 import math
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import attrs
 
 from hostcore.errors import Errors
 from hostcore.job.data import with_brought
@@ -13,7 +16,7 @@ from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.workers.early import EarlyWorker
 from hostcore.supervisor.workers.session import session_without_run
-from hostcore.supervisor.workers.spawn import LocalRanks
+from hostcore.supervisor.workers.spawn import LocalRanks, Spawn, WorkerProcess
 from hostcore_hookspecs.errors import HostcoreError
 
 
@@ -36,10 +39,13 @@ def check_job(
     """
     spec = plan.spec
     ranks = 1 if spec.runs_elsewhere else spec.ranks
+    spawn: Spawn = LocalRanks(ranks, early=early)
+    if spec.runs_elsewhere and spec.ranks > 1:
+        spawn = _FirstRank(world_size=spec.ranks)
     start_from = plan.fetched_parent or spec.begins_from or ""
     due = time.monotonic() + timeout_seconds
     with session_without_run(
-        plan, _checked_here(spec), LocalRanks(ranks, early=early), ranks=ranks, start_from=start_from, only_check=True
+        plan, _checked_here(spec), spawn, ranks=ranks, start_from=start_from, only_check=True
     ) as session:
         while not session.summaries:
             for _, kind, content in session.listen():
@@ -66,10 +72,22 @@ def check_job(
     return {**found, "devices": devices, "rows_left_out": spec.rows_left_out(found["num_rows"])}
 
 
+@attrs.frozen(kw_only=True)
+class _FirstRank:
+    """Starts rank 0 alone of those that an engine will start. It plans for all of them, and meets none to check."""
+
+    world_size: int
+
+    def __call__(self, rank: int, contract: Path, output: Path) -> WorkerProcess:
+        """See :class:`Spawn`."""
+        ranks = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(self.world_size)}
+        return WorkerProcess(contract, output, {**LocalRanks(1).environment(rank), **ranks})
+
+
 def _checked_here(spec: JobSpec) -> dict[str, Any]:
     """A job as far as it can be checked on this machine: of one that runs elsewhere, everything but its devices."""
     job = spec.to_json()
     if spec.runs_elsewhere:
-        for key in ("device", "devices", "global_batch_size", "resources", "launcher"):
+        for key in ("device", "devices", "resources", "launcher"):
             job.pop(key, None)
     return job

@@ -180,6 +180,7 @@ def _planned(
     keep_secrets(spec, spec.job_dir, runs)
     spec, selected = _without_unwanted(spec, select(spec, environment.discovered, room=room))
     here = load_here(selected if load else (), job_dir=spec.job_dir, import_paths=spec.import_paths)
+    _check_that_something_is_copied(here["uploader"])
     return RunPlan(
         spec=spec,
         job=job_view(spec),
@@ -195,6 +196,21 @@ def _planned(
         checkpoints_dir=directory.checkpoints,
         samples_dir=directory.samples,
     )
+
+
+def _check_that_something_is_copied(uploaders: Sequence[Component]) -> None:
+    """See that an uploader that is only around others has some.
+
+    :raises HostcoreError: When all of them are such.
+    """
+    if uploaders and not any("upload_artifact" in one.hooks for one in uploaders):
+        first = uploaders[0].ref.name
+        raise HostcoreError(
+            f"uploader {first} is around the other uploaders of the job, and there is none",
+            code="uploader.alone",
+            pointer="/uploaders",
+            hint='name an uploader that copies, or the store in "checkpoint_base_uri"',
+        )
 
 
 def _recorded_lock(spec: JobSpec, directory: RunDirectory) -> str | None:

@@ -266,7 +266,7 @@ def missing_capabilities(trainer: Component, spec: JobSpec) -> Iterator[Hostcore
         yield _missing(trainer, pointer, message, "its train_step takes one batch; use a larger batch_size")
     if spec.ranks > 1 and not can.distributed:
         message = f"it does not train on several ranks, and the job has {spec.ranks}"
-        yield _missing(trainer, "/devices", message, "name a single device")
+        yield _missing(trainer, "/devices", message, "name a single device or, for an engine, one node and one GPU")
     needs = {
         "/validation": (spec.validation is not None, "validate_step"),
         "/test": (spec.test is not None, "test_step"),

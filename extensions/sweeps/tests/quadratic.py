@@ -8,11 +8,13 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore_hookspecs import StepResult
+from hostcore_hookspecs import Capabilities, StepResult
 
 
 class Trainer:
-    """Minimizes (x - 1)²."""
+    """Minimizes (x - 1)²; on several ranks each for itself."""
+
+    CAPABILITIES = Capabilities(distributed=True)
 
     @attrs.frozen(kw_only=True)
     class Hyperparams:

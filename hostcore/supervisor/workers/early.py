@@ -68,9 +68,9 @@ class EarlyWorker:
             opened.pop_all()  # until the worker has ended
 
     def look(self, spec: "JobSpec") -> None:
-        """End it if it can be no worker of a job: one with an environment of its own, or with several ranks here."""
+        """End it if it can be no worker of a job: one with an environment of its own, or with several ranks."""
         elsewhere = spec.environment is not None and spec.environment.used_by == "worker"
-        if elsewhere or (spec.ranks > 1 and not spec.runs_elsewhere):
+        if elsewhere or spec.ranks > 1:
             self.close()
 
     def take(

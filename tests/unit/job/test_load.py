@@ -66,6 +66,17 @@ def test_a_file_with_a_byte_order_mark_loads(tmp_path: Path) -> None:
 # --- YAML
 
 
+def test_a_file_of_a_sweep_is_told_as_such(tmp_path: Path) -> None:
+    sweep = {
+        "job": JOB,
+        "space": {"/hyperparams/lr": {"choice": [1, 2]}},
+        "objective": {"metric": "loss", "mode": "min"},
+    }
+    error = only_error_of(write(tmp_path / "sweep.json", sweep), profile="small")
+    assert (error.code, error.pointer) == ("job.another_document", "/job")
+    assert "`hostcore sweep FILE`" in (error.hint or "")
+
+
 def test_yaml_is_version_1_2_where_no_is_a_word_and_1e4_a_number(tmp_path: Path) -> None:
     text = """
     trainer: flight_delay  # a comment

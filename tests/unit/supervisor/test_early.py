@@ -158,7 +158,8 @@ HERE = {"interpreter": sys.executable}
         ({}, True),
         ({"labels": {"environment": "staging"}}, True),
         ({"environment": {**HERE, "used_by": "programs"}}, True),
-        ({"launcher": "slurm", "devices": ["cpu", "cpu"]}, True),  # checked here with one rank
+        ({"launcher": "slurm", "devices": ["cpu", "cpu"]}, False),  # checked here as rank 0 of two
+        ({"launcher": "slurm"}, True),
         ({"environment": HERE}, False),
         ({"environment": HERE, "launcher": "slurm"}, False),
         ({"devices": ["cpu", "cpu"]}, False),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
+from hostcore.errors import Errors
 from hostcore.supervisor.check import CheckFailed, check_job
 from hostcore.supervisor.plan import RunPlan, make_plan
 
@@ -50,6 +51,42 @@ def test_a_worker_that_dies_is_named_with_its_last_words_and_all_of_it_is_gone(
     wait_until(lambda: not _runs(int(child)), "what it started to end")
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "runs").exists()
+
+
+ALONE = """
+class Trainer:
+    def setup(self): ...
+    def configure(self): ...
+    def prepare_batch(self, raw_batch): ...
+    def train_step(self, prepared_batch): ...
+    def state_dict(self): ...
+    def load_state_dict(self, payload): ...
+"""
+TOGETHER = f"from hostcore_hookspecs import Capabilities{ALONE}    CAPABILITIES = Capabilities(distributed=True)\n"
+
+
+@pytest.fixture
+def for_engine(plan: Callable[..., RunPlan], tmp_path: Path) -> Callable[[str], RunPlan]:
+    """Of an epoch of eight batches, on two nodes of two GPUs, which torchrun is to start; with a trainer's source."""
+
+    def make(source: str) -> RunPlan:
+        (tmp_path / "engine_trainer.py").write_text(source)
+        nodes = {"num_nodes": 2, "gpus_per_node": 2}
+        keys = {"mock_batches": [1] * 8, "max_steps": 0, "epochs": 1, "resources": nodes, "launcher": "torchrun"}
+        return plan(trainer="engine_trainer:Trainer", **keys)
+
+    return make
+
+
+def test_a_job_for_an_engine_is_checked_as_by_rank_0_of_all(for_engine: Callable[[str], RunPlan]) -> None:
+    found = check_job(for_engine(TOGETHER))
+    assert (found["world_size"], found["rows_per_step"], found["total_steps"]) == (4, 4, 2)
+    assert len(found["devices"]) == 1
+
+
+def test_a_trainer_of_one_rank_is_told_before_an_engine_starts_several(for_engine: Callable[[str], RunPlan]) -> None:
+    with pytest.raises(Errors, match="does not train on several ranks, and the job has 4"):
+        check_job(for_engine(ALONE))
 
 
 def _runs(pid: int) -> bool:

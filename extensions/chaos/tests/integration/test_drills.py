@@ -70,3 +70,12 @@ def test_what_is_wrong_is_told_before_anything_begins(workshop: Workshop) -> Non
     assert "there is no fault 'explode'" in ended.stderr
     assert "'step=1' is no time" in ended.stderr
     assert not workshop.ledger("wrong").path.exists()
+
+
+def test_an_outage_of_a_store_that_the_job_does_not_have_is_refused(workshop: Workshop) -> None:
+    (workshop.folder / "storeless.json").write_text(json.dumps(drill("storeless")))
+    ended = ran(["run", "storeless.json", "--chaos", "store-down@0s..2s"], cwd=workshop.folder, text=True)
+    assert ended.returncode == 2
+    assert "uploader chaos is around the other uploaders of the job, and there is none" in ended.stderr
+    assert "from: --chaos" in ended.stderr
+    assert not workshop.ledger("storeless").path.exists()

@@ -121,6 +121,18 @@ def test_trials_on_slurm_come_to_the_same(here: list[tuple[Any, ...]], place: An
         assert launch["handle"]["launcher"].endswith("slurm")
 
 
+def test_trials_of_two_agents_of_torchrun_come_to_as_much(here: list[tuple[Any, ...]], place: Any) -> None:
+    place.job(hyperparams={"seconds": 0.05}, launcher="torchrun", resources={"num_nodes": 2}, mock_batches=[1, 1])
+    place.sweep(**SWEEP)
+    swept_by_two_drivers(place)
+    # The losses are means over two ranks, which draw apart.
+    assert [(*trial[:4], trial[5]) for trial in place.trials()] == [(*trial[:4], trial[5]) for trial in here]
+    for run_id in place.run_ids():
+        events = (place.path / "runs" / run_id / "logs" / "events.jsonl").read_text().splitlines()
+        started = [event for event in map(json.loads, events) if event["event"] == "run_started"]
+        assert {event["world_size"] for event in started} == {2}
+
+
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """A Ray of one node."""
