@@ -42,8 +42,8 @@ def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: A
     server.request("GET", f"/v1/jobs/{server.token}")
     server.submit(run_id="a", max_steps=10**6, hyperparams={"seconds": 0.02})
     job = server.wait_for("a", "running")
-    supervisor = int(next(server.runs.glob("a/config/started.*")).read_text())
     until(lambda: list(server.runs.glob("a/logs/rank-*.jsonl")), "a worker that trains")
+    supervisor = int(next(server.runs.glob("a/config/started.*")).read_text())
     processes = [supervisor, *_children(supervisor)]
     assert len(processes) > 1
     for pid in processes:
