@@ -100,7 +100,7 @@ def uploading(outage: Outage, *uploaders: Mapping[str, Any], **keys: Any) -> dic
 def uploaders(ways: Mapping[Fault, Way]) -> Iterator[Mapping[str, Any]]:
     """One for each way. Only where nothing is answered is the timeout waited for. Elsewhere it must not be short: a
     write that is given up while a busy store still makes it would be made twice."""
-    patience = {Fault.BLACK_HOLE: {"timeout_seconds": 1}}
+    patience = {Fault.BLACK_HOLE: {"timeout_seconds": 5}}
     return (way.uploader(**patience.get(fault, {})) for fault, way in ways.items())
 
 
