@@ -129,7 +129,7 @@ def begin_anew(way: Way, pristine: Path, run: Path, store: Bucket) -> None:
 
 
 def unharmed_requests(way: Way, pristine: Path, run: Path, store: Bucket) -> int:
-    """How many requests an upload takes that nobody kills."""
+    """How many requests an upload takes that is not killed."""
     begin_anew(way, pristine, run, store)
     assert upload(way, run) == 0, printed(way)
     return len(way.proxy.exchanges)
