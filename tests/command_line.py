@@ -25,7 +25,7 @@ class Said:
         return orjson.loads(self.out)
 
 
-def said_by(process: "subprocess.Popen[str]", *, timeout: float = 180) -> Said:
+def said_by(process: "subprocess.Popen[str]", *, timeout: float = 600) -> Said:
     """Wait for the end of a command."""
     out, err = process.communicate(timeout=timeout)
     return Said(code=process.returncode, out=out, err=err)

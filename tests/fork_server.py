@@ -145,7 +145,7 @@ def popen(command: Sequence[str | os.PathLike[str]], **options: Any) -> subproce
 
 
 def run(
-    command: Sequence[str | os.PathLike[str]], *, timeout: float = 180, **options: Any
+    command: Sequence[str | os.PathLike[str]], *, timeout: float = 600, **options: Any
 ) -> subprocess.CompletedProcess[Any]:
     """Run a command as of ``popen`` to its end, with what it prints.
 

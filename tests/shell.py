@@ -30,7 +30,7 @@ class Shell:
         kept = {key: value for key, value in os.environ.items() if key not in unset}
         env = {**kept, "PATH": path, "HOME": str(folder), "TERM": "vt100", "PS1": _PROMPT}
         process = pexpect.spawn(
-            program, arguments, cwd=folder, env=env, encoding="utf-8", timeout=60, dimensions=(40, 300)
+            program, arguments, cwd=folder, env=env, encoding="utf-8", timeout=300, dimensions=(40, 300)
         )
         shell = cls(process)
         for line in (*lines, f'eval "$(_HOSTCORE_COMPLETE={name}_source hostcore)"'):

@@ -19,7 +19,7 @@ class Shown:
     text: str
 
 
-def on_terminal(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 180) -> Shown:
+def on_terminal(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = 600) -> Shown:
     """Run the command on a terminal that is wide enough for every line, and wait for its end."""
     variables = {**(os.environ if env is None else env), "TERM": "xterm-256color"}
     ours, theirs = pty.openpty()

@@ -54,7 +54,7 @@ class Workplace:
         path.write_text(json.dumps(job))
         # As two ranks have it on two processors; one rank alone would begin two threads, which wait for each other.
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        ended = ran(["run", path, *options], cwd=self.folder, env=environment, text=True, timeout=300)
+        ended = ran(["run", path, *options], cwd=self.folder, env=environment, text=True, timeout=900)
         assert ended.returncode == 0, ended.stderr
         return Run(self.folder / "runs" / run_id)
 

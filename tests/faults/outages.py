@@ -87,7 +87,7 @@ class Command:
 
     def wait(self) -> int:
         """For its end; the exit code."""
-        return self.process.wait(timeout=150)
+        return self.process.wait(timeout=600)
 
     def hurry(self) -> None:
         """When the training has come to its end: wait no longer for what cannot be delivered."""

@@ -124,6 +124,8 @@ class Proxy:
     def __init__(self, server: int, *, bytes_per_second: int = 20_000, fault: Fault = Fault.NONE) -> None:
         self._server = server
         self.bytes_per_second = bytes_per_second
+        #: While it is slow: nothing goes on beyond the pieces that are under way.
+        self.is_held = False
         self._fault = Fault.ABSENT
         self._methods: frozenset[str] = frozenset()
         self._every, self._count = 1, 0
@@ -312,6 +314,8 @@ class Proxy:
         await writer.drain()
         if self._fault is Fault.SLOW:
             await asyncio.sleep(len(piece) / self.bytes_per_second)
+            while self.is_held:
+                await asyncio.sleep(0.01)
 
 
 def _reserved(port: int) -> socket.socket:

@@ -53,11 +53,13 @@ class Started:
 
     def wait(self) -> int:
         """For its end; the exit code, or the negative number of the signal that ended it."""
-        return self.process.wait(timeout=150)
+        return self.process.wait(timeout=600)
 
-    def kill_after(self, seconds: float) -> int:
-        """Kill it after a while, if it has not ended by then; as ``wait``."""
+    def kill_after(self, seconds: float, *, condition: Callable[[], Any] = lambda: True) -> int:
+        """Kill it after a while, as soon as a condition holds, if it has not ended by then; as ``wait``."""
         time.sleep(seconds)
+        while self.process.poll() is None and not condition():
+            time.sleep(0.0005)  # it may hold for a moment
         self.process.kill()
         return self.wait()
 

@@ -159,11 +159,14 @@ def test_a_slow_receiver_hears_everything_and_no_step_waits_for_it(
     outage: Outage, proxy: Proxy, receiver: Receiver
 ) -> None:
     proxy.fault = Fault.SLOW
-    command = outage.start(outage.job(reporters=[webhook(proxy, timeout_seconds=30)]))
+    command = outage.start(outage.job(reporters=[webhook(proxy)]))
     command.wait_for_step(HALF)
+    wait_until(lambda: receiver.events, "an event to be heard")
+    proxy.is_held = True  # so slow that it hears the rest when all steps are made
     outage.gate.touch()
     command.wait_for_step(STEPS)
     assert max(event["step"] or 0 for event in receiver.events) < STEPS, "the steps have waited for the receiver"
+    proxy.is_held = False
     assert command.wait() == 0, command.printed
     command.assert_all_steps_done()
     receiver.assert_has_heard(command.ledger.events)
@@ -231,6 +234,7 @@ def test_one_reporter_in_trouble_does_not_keep_another_waiting(outage: Outage, p
     command.wait_for_step(HALF)
     wait_until(told, "the other reporter to hear of it")
     outage.gate.touch()
+    wait_until(lambda: b'"run_succeeded"' in other.read_bytes(), "the other reporter to hear of the end")
     command.hurry()
     assert command.wait() == 0, command.printed
     assert [json.loads(line) for line in other.read_text().splitlines()] == command.ledger.events

@@ -23,7 +23,18 @@ from hostcore_builtin_plugins.processes import children
 
 PROGRAM = ROOT / "example_trainers/linear/python/linear.py"
 KILLS = points(20, long=60)
-STEPS = 15 * KILLS
+STEPS_BETWEEN = 15
+STEPS = STEPS_BETWEEN * (KILLS + 1)
+#: Makes as many steps as a file allows, and waits there: a run that is quick is not over before its last kill.
+CALLBACK = """
+import time
+from pathlib import Path
+
+class Allowed:
+    def on_batch_begin(self, run_state):
+        while run_state.step >= int(Path("steps-allowed").read_text()):
+            time.sleep(0.01)
+"""
 UV = (sys.executable, "-m", "uv")
 
 
@@ -59,6 +70,7 @@ def start(folder: Path, run_id: str, python: str) -> "subprocess.Popen[Any]":
             "settings": {"columns": ["a", "b"], "target": "y", "learning_rate": 0.05},
         },
         "environment": {"used_by": "programs", "interpreter": python},
+        "callbacks": ["allowed:Allowed"],
         "dataset": {"parquet_paths": ["rows.parquet"], "batch_size": 16, "shuffle": True},
         "max_steps": STEPS,
         "metric_every": 1,
@@ -79,6 +91,13 @@ def metrics(folder: Path, run_id: str) -> list[tuple[int, float]]:
     return [(event["step"], event["metrics"]["train/loss"]) for event in events if event["event"] == "metrics"]
 
 
+def allow(folder: Path, steps: int) -> None:
+    """Let runs come to a step. The file is whole whenever it is read."""
+    new = folder / "steps-allowed.new"
+    new.write_text(str(steps))
+    new.replace(folder / "steps-allowed")
+
+
 def program_of(supervisor: int) -> int | None:
     """The program of a run, which is the worker's child."""
     for worker in children(supervisor):
@@ -93,31 +112,33 @@ def test_it_is_killed_again_and_again_and_its_losses_are_those_of_a_run_that_was
     chance = random.Random(7)
     rows = {name: [chance.gauss(0, 1) for _ in range(240)] for name in "aby"}
     pq.write_table(pa.table(rows), tmp_path / "rows.parquet", row_group_size=60)
+    (tmp_path / "allowed.py").write_text(CALLBACK)
+    allow(tmp_path, STEPS)
     whole = start(tmp_path, "whole", python)
-    said, _ = whole.communicate(timeout=300)
+    said, _ = whole.communicate(timeout=900)
     assert whole.returncode == 0, said
     losses = dict(metrics(tmp_path, "whole"))
     assert len(losses) == STEPS
 
-    kills = 0
-    while True:
-        seen = len(metrics(tmp_path, "killed"))
+    for kill in range(KILLS):
+        allow(tmp_path, STEPS_BETWEEN * (kill + 1))
         run = start(tmp_path, "killed", python)
+        enough = STEPS_BETWEEN * kill + chance.randint(1, STEPS_BETWEEN)
+        wait_until(
+            lambda run=run, enough=enough: (
+                run.poll() is not None or max(dict(metrics(tmp_path, "killed")), default=0) >= enough
+            ),
+            f"step {enough}",
+        )
         # In turns the program, as a defect in it would end it, and its worker.
-        if kills < KILLS:
-            enough = seen + chance.randint(1, 3)
-            wait_until(
-                lambda run=run, enough=enough: run.poll() is not None or len(metrics(tmp_path, "killed")) >= enough,
-                "some steps",
-            )
-            pid = program_of(run.pid) if kills % 2 else next(iter(children(run.pid)), None)
-            if pid is not None and run.poll() is None:
-                os.kill(pid, signal.SIGKILL)
-                kills += 1
-        said, _ = run.communicate(timeout=300)
-        if run.returncode == 0:
-            break
+        pid = program_of(run.pid) if kill % 2 else next(iter(children(run.pid)), None)
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        allow(tmp_path, STEPS)  # a worker that waits goes on, to find its program gone
+        said, _ = run.communicate(timeout=900)
+        assert run.returncode != 0
         assert "Traceback" not in said
-    assert kills == KILLS, "the run ended before it could be killed"
+    run = start(tmp_path, "killed", python)
+    said, _ = run.communicate(timeout=900)
+    assert run.returncode == 0, said
     assert dict(metrics(tmp_path, "killed")) == losses
-    assert all(loss == losses[step] for step, loss in metrics(tmp_path, "killed"))

@@ -10,6 +10,7 @@ import orjson
 from command_line import COMMAND
 from waiting import wait_until
 
+#: Its runs come to step 500, and go beyond it once a file is there: neither is over before it is looked at.
 PATIENT = """
 import os, time
 from hostcore_hookspecs import StepResult
@@ -18,8 +19,10 @@ class Patient:
     def setup(self, ctx): pass
     def configure(self, ctx): return {"step": 0}
     def prepare_batch(self, raw_batch): return None
-    def train_step(self, state):
+    def train_step(self, state, ctx):
         time.sleep(float(os.environ["STEP_SECONDS"]))
+        while state["step"] == 500 and not os.path.exists("go-on") and not ctx.is_canceled():
+            time.sleep(0.01)
         state["step"] += 1
         return StepResult(metrics={"loss": 1 / state["step"]})
     def state_dict(self, state): return dict(state)
@@ -63,18 +66,19 @@ def test_a_supervisor_that_was_stopped_and_replaced_writes_nothing_more(tmp_path
     lease["process"]["host"] = "elsewhere"
     lease["renewed_ms"] -= 60_000
     (run / "lease.json").write_bytes(orjson.dumps(lease))
-    # The worker goes on training until the run is taken over: it must not come to the last step before.
+    # The worker goes on training until the run is taken over.
     second = start("0.01", "--set", "max_steps=600")
     wait_until((run / "attempts" / "2.json").exists, "the second attempt to claim the run")
     log = run / "logs" / "events.jsonl"
     wait_until(lambda: b'"run_resumed"' in log.read_bytes(), "the second attempt to train")
 
     os.kill(first.pid, signal.SIGCONT)
-    _, told = first.communicate(timeout=120)
+    _, told = first.communicate(timeout=300)
     assert first.returncode == 1
     assert "attempt 2 of run 'a' has taken it over from attempt 1" in told
     wait_until(lambda: not lives(worker), "the worker of the first attempt to end")
-    _, err = second.communicate(timeout=120)
+    (tmp_path / "go-on").touch()
+    _, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
 
     events = [orjson.loads(line) for line in log.read_bytes().splitlines()]

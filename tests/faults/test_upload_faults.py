@@ -100,7 +100,7 @@ def uploading(outage: Outage, *uploaders: Mapping[str, Any], **keys: Any) -> dic
 def uploaders(ways: Mapping[Fault, Way]) -> Iterator[Mapping[str, Any]]:
     """One for each way. Only where nothing is answered is the timeout waited for. Elsewhere it must not be short: a
     write that is given up while a busy store still makes it would be made twice."""
-    patience = {Fault.BLACK_HOLE: {"timeout_seconds": 1}}
+    patience = {Fault.BLACK_HOLE: {"timeout_seconds": 5}}
     return (way.uploader(**patience.get(fault, {})) for fault, way in ways.items())
 
 
@@ -184,12 +184,13 @@ def test_a_write_whose_end_nobody_has_seen_is_looked_up_and_not_repeated(
 def test_a_slow_store_gets_everything_and_no_step_waits_for_it(outage: Outage, way: Way, store: Bucket) -> None:
     with Watcher(store) as watcher:
         way.proxy.fault = Fault.SLOW
-        uploader = way.uploader(timeout_seconds=60)
-        command = outage.start(uploading(outage, uploader, hyperparams={"weights_bytes": 60_000}))
+        command = outage.start(uploading(outage, way.uploader(), hyperparams={"weights_bytes": 60_000}))
         command.wait_for_step(HALF)
+        way.proxy.is_held = True  # so slow that the rest comes when all steps are made
         outage.gate.touch()
         command.wait_for_step(STEPS)
         assert f"{way.prefix}/checkpoints/step-000020.json" not in store.listing()
+        way.proxy.is_held = False
         assert command.wait() == 0, command.printed
     command.assert_all_steps_done()
     check_spool(command)

@@ -1,5 +1,6 @@
 """The uploading process, killed at random instants: in the end every object is right, and none was written twice."""
 
+import math
 import random
 import shutil
 import signal
@@ -25,6 +26,8 @@ KILLS = points(16, long=84)
 SUPERVISOR_KILLS = points(4, long=16)
 #: Of one upload, at most: on a machine that has become slow, none would ever come to its end.
 KILLS_OF_A_RUN = 12
+BYTES_PER_SECOND = 200_000
+WEIGHTS_BYTES = 30_000
 
 
 @attrs.frozen
@@ -38,7 +41,7 @@ class Way:
     def job(self, run_id: str) -> dict[str, object]:
         options = {"key": "k", "secret": "s", "endpoint_url": self.proxy.url}
         uploader = {"use": "fsspec", "uri": f"s3://{NAME}/{self.base}", "storage_options": options}
-        hyperparams = {"weights_bytes": 30_000, "seconds": 0.05}
+        hyperparams = {"weights_bytes": WEIGHTS_BYTES, "seconds": 0.05}
         keys = {"checkpoint_every": 4, "keep_checkpoints": 100, "uploaders": [uploader]}
         return self.outage.job(run_id=run_id, hyperparams=hyperparams, **keys)
 
@@ -66,20 +69,27 @@ def store() -> Iterator[Bucket]:
 @pytest.fixture(scope="module")
 def way(store: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Way]:
     folder = tmp_path_factory.mktemp("uploader")
-    with Proxy(store.port, bytes_per_second=200_000, fault=Fault.SLOW) as proxy:
+    with Proxy(store.port, bytes_per_second=BYTES_PER_SECOND, fault=Fault.SLOW) as proxy:
         outage = Outage.prepare(folder)
         outage.gate.touch()
         yield Way("base", proxy, outage)
 
 
-def upload(way: Way, run: Path, *, kill_after_seconds: float | None = None) -> int:
-    """Upload what is left of a run; the exit code, or ``-SIGKILL`` if it was killed before it had ended."""
+def upload(way: Way, run: Path, *, kill_after_requests: float | None = None) -> int:
+    """Upload what is left of a run; the exit code, or ``-SIGKILL`` if it was killed before it had ended.
+
+    :param kill_after_requests: A fraction is a part of the time that the largest file takes.
+    """
+    before = len(way.proxy.exchanges)
     with (way.outage.folder / "uploads.out").open("ab") as output:
         process = hostcore(["upload", run], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-    if kill_after_seconds is not None:
-        time.sleep(kill_after_seconds)
+    if kill_after_requests is not None:
+        fraction, requests = math.modf(kill_after_requests)
+        is_time = lambda: len(way.proxy.exchanges) - before >= requests or process.poll() is not None  # noqa: E731
+        wait_until(is_time, f"{requests:g} requests")
+        time.sleep(fraction * WEIGHTS_BYTES / BYTES_PER_SECOND)
         process.kill()
-    return process.wait(timeout=150)
+    return process.wait(timeout=600)
 
 
 def printed(way: Way) -> str:
@@ -101,13 +111,13 @@ def test_uploads_survive_kills_at_random_instants(way: Way, store: Bucket, seed:
     when, counts = instants(random.Random(seed)), Counter[str]()
     pristine = left_over(way, way.outage.folder)
     run = way.outage.folder / "runs" / "left"
-    life = unharmed_seconds(way, pristine, run, store)
+    life = unharmed_requests(way, pristine, run, store)
     while (left := KILLS - counts["kills"]) > 0 or counts["killed in the middle"] <= KILLS / 5:
         assert left > -4 * KILLS, f"most kills hit nothing: {counts}"
         at_most = min(max(left, 1), KILLS_OF_A_RUN)
         # What was uploaded before a kill is not uploaded again: half a life is often enough for the rest.
-        seconds = (at * life / 2 for at in when)
-        counts += kill_until_it_ends(way, pristine, run, store, seconds, at_most=at_most)
+        requests = (at * life / 2 for at in when)
+        counts += kill_until_it_ends(way, pristine, run, store, requests, at_most=at_most)
     print(dict(counts))
 
 
@@ -118,25 +128,24 @@ def begin_anew(way: Way, pristine: Path, run: Path, store: Bucket) -> None:
     shutil.copytree(pristine, run)
 
 
-def unharmed_seconds(way: Way, pristine: Path, run: Path, store: Bucket) -> float:
-    """How long an upload takes that nobody kills."""
+def unharmed_requests(way: Way, pristine: Path, run: Path, store: Bucket) -> int:
+    """How many requests an upload takes that is not killed."""
     begin_anew(way, pristine, run, store)
-    started = time.monotonic()
     assert upload(way, run) == 0, printed(way)
-    return time.monotonic() - started
+    return len(way.proxy.exchanges)
 
 
 def kill_until_it_ends(
-    way: Way, pristine: Path, run: Path, store: Bucket, seconds: Iterator[float], *, at_most: int
+    way: Way, pristine: Path, run: Path, store: Bucket, requests: Iterator[float], *, at_most: int
 ) -> Counter[str]:
-    """Upload a run again and again, and kill it each time at some instant, some times or until it comes to its end."""
+    """Upload a run again and again, and kill it after some requests each time, or until it comes to its end."""
     begin_anew(way, pristine, run, store)
     counts = Counter[str](runs=1)
     with Watcher(store, f"{way.base}/") as watcher:
         code = -signal.SIGKILL
         while counts["kills"] < at_most:
             before = len(way.proxy.exchanges)
-            code = upload(way, run, kill_after_seconds=next(seconds))
+            code = upload(way, run, kill_after_requests=next(requests))
             if code == 0:
                 break
             assert code == -signal.SIGKILL, printed(way)

@@ -1,6 +1,7 @@
 """A trainer whose loss follows a curve that is known beforehand, on any number of ranks."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -32,6 +33,8 @@ class Trainer:
         seconds: float = 0.0
         #: The step that fails; 0: none does.
         fails_at: int = 0
+        #: In the middle it waits for this file; empty: it does not.
+        until: str = ""
 
     def setup(self, ctx: Any) -> None:
         torch.set_num_threads(1)
@@ -46,12 +49,23 @@ class Trainer:
         time.sleep(ctx.hyperparams.seconds)
         if ctx.run_state.step + 1 == ctx.hyperparams.fails_at:
             raise ValueError(f"step {ctx.hyperparams.fails_at} is not for me")
+        if ctx.hyperparams.until and ctx.run_state.step == ctx.run_state.total_steps // 2:
+            self._wait(ctx)
         loss, gradient = (state["weight"] - 3.0) ** 2, 2 * (state["weight"] - 3.0)
         if ctx.world_size > 1:
             dist.all_reduce(gradient)
             gradient /= ctx.world_size
         state["weight"] -= RATE * gradient
         return StepResult(metrics={"loss": loss})
+
+    def _wait(self, ctx: Any) -> None:
+        """All ranks go on together."""
+        goes_on = torch.zeros(())
+        while not goes_on:
+            goes_on = torch.tensor(float(Path(ctx.hyperparams.until).exists() or ctx.is_canceled()))
+            if ctx.world_size > 1:
+                dist.all_reduce(goes_on)
+            time.sleep(0.01)
 
     def state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
         return dict(state)

@@ -43,7 +43,7 @@ class Workplace:
 
     def hostcore(self, *arguments: str | Path, **environment: str) -> Said:
         """Call the installed command to its end."""
-        done = ran(arguments, cwd=self.path, env={**self.environment, **environment}, text=True, timeout=300)
+        done = ran(arguments, cwd=self.path, env={**self.environment, **environment}, text=True, timeout=900)
         return Said(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def run_directory(self, run_id: str) -> Path:

@@ -120,7 +120,7 @@ class Server:
         """Wait for the URL, which it prints, and until it answers there."""
         assert self.process is not None
         assert self.process.stdout is not None
-        end, text = time.monotonic() + 120, b""
+        end, text = time.monotonic() + 300, b""
         while b"\n" not in text:
             readable, _, _ = select.select([self.process.stdout], [], [], max(0.0, end - time.monotonic()))
             assert readable, f"the service has printed no URL: {self.log}"
@@ -147,7 +147,7 @@ class Server:
         body: bytes | Iterator[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
         token: str | None = "",
-        timeout: float = 60,
+        timeout: float = 300,
     ) -> Answer:
         """Ask it something.
 
@@ -174,7 +174,7 @@ class Server:
         assert answer.status == 200, answer.body
         return answer.json
 
-    def wait_for(self, run_id: str, *statuses: str, seconds: float = 120) -> dict[str, Any]:
+    def wait_for(self, run_id: str, *statuses: str, seconds: float = 300) -> dict[str, Any]:
         """Wait until a job has one of some statuses; the job."""
 
         def reached() -> Any:
@@ -183,14 +183,14 @@ class Server:
 
         return wait_until(reached, f"{run_id} to be {' or '.join(statuses)}", seconds=seconds)
 
-    def wait_ended(self, run_id: str, *, seconds: float = 120) -> dict[str, Any]:
+    def wait_ended(self, run_id: str, *, seconds: float = 300) -> dict[str, Any]:
         return self.wait_for(run_id, "succeeded", "failed", "cancelled", "preempted", "lost", seconds=seconds)
 
     def kill(self) -> None:
         """Kill it (SIGKILL); the jobs that it has launched go on."""
         self._end(signal.SIGKILL)
 
-    def stop(self, *, seconds: float = 60) -> int:
+    def stop(self, *, seconds: float = 300) -> int:
         """Ask it to end (SIGTERM); the exit code."""
         return self._end(signal.SIGTERM, seconds)
 
@@ -200,7 +200,7 @@ class Server:
             self.stop()
         return self.start()
 
-    def _end(self, number: signal.Signals, seconds: float = 60) -> int:
+    def _end(self, number: signal.Signals, seconds: float = 300) -> int:
         assert self.process is not None
         self.process.send_signal(number)
         code = self.process.wait(timeout=seconds)

@@ -1,6 +1,8 @@
 """A trainer that the service's tests submit by its registered name, ``tiny``."""
 
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -18,6 +20,8 @@ class Trainer:
         seconds: float = 0.0
         #: Raises in this step; 0: never.
         fail_at: int = 0
+        #: In the middle it waits for this file in the folder ``HOSTCORE_TEST_LEDGER``; empty: it does not.
+        until: str = ""
 
     def setup(self, ctx: Any) -> None:
         torch.set_num_threads(1)
@@ -30,9 +34,14 @@ class Trainer:
         return raw_batch
 
     def train_step(self, prepared_batch: Any, state: dict[str, torch.Tensor], ctx: Any) -> StepResult:
-        if ctx.run_state.step + 1 == ctx.hyperparams.fail_at:
+        wishes = ctx.hyperparams
+        if ctx.run_state.step + 1 == wishes.fail_at:
             raise ValueError("the loss has exploded")
-        time.sleep(ctx.hyperparams.seconds)
+        time.sleep(wishes.seconds)
+        if wishes.until and ctx.run_state.step == ctx.run_state.total_steps // 2:
+            go_on = Path(os.environ["HOSTCORE_TEST_LEDGER"], wishes.until)
+            while not go_on.exists() and not ctx.is_canceled():
+                time.sleep(0.01)
         state["x"] = (state["x"] + 2 / state["x"]) / 2
         return StepResult(metrics={"loss": (state["x"] ** 2 - 2) ** 2})
 

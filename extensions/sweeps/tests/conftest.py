@@ -63,7 +63,7 @@ class Place:
 
     def hostcore(self, *words: str) -> Said:
         """Call the command to its end."""
-        done = ran(words, cwd=self.path, env=self.environment, text=True, timeout=300)
+        done = ran(words, cwd=self.path, env=self.environment, text=True, timeout=900)
         return Said(code=done.returncode, out=done.stdout, err=done.stderr)
 
     def start(self, *words: str) -> "subprocess.Popen[Any]":

@@ -19,7 +19,7 @@ class Trainer:
     @attrs.frozen(kw_only=True)
     class Hyperparams:
         lr: float = 0.1
-        #: Of every step, until a file is there.
+        #: Of every step, until a file is there, which it waits for in the middle; empty: it does not.
         seconds: float = 0.0
         until: str = ""
         #: Raises in this step; 0: never.
@@ -43,6 +43,9 @@ class Trainer:
             raise ValueError("the loss has exploded")
         if not wishes.until or not Path(wishes.until).exists():
             time.sleep(wishes.seconds)
+        if wishes.until and ctx.run_state.step == ctx.run_state.total_steps // 2:
+            while not Path(wishes.until).exists() and not ctx.is_canceled():
+                time.sleep(0.01)
         state["x"] -= wishes.lr * (2 * (state["x"] - 1) + 0.01 * random.random())
         return StepResult(metrics={"loss": (state["x"] - 1) ** 2, "distance": abs(state["x"] - 1)})
 

@@ -24,6 +24,8 @@ class Trainer:
         fails: bool = False
         #: Of every step.
         seconds: float = 0.0
+        #: From the middle on, each step waits for this file, for two seconds at most; empty: none does.
+        until: str = ""
 
     def setup(self, ctx: Any) -> None:
         torch.set_num_threads(1)
@@ -43,10 +45,21 @@ class Trainer:
         if step == 3:
             self._tell(ctx)
         time.sleep(wishes.seconds)
+        if wishes.until and ctx.run_state.step >= ctx.run_state.total_steps // 2:
+            self._wait(ctx)
         number = torch.tensor(float(ctx.rank + 1))
         dist.all_reduce(number)
         state["total"] += number
         return StepResult(metrics={"total": state["total"], "rank": float(ctx.rank)})
+
+    def _wait(self, ctx: Any) -> None:
+        """All ranks go on together. Not for ever: they agree on a stop between two steps."""
+        for _ in range(200):
+            goes_on = torch.tensor(float(Path(ctx.hyperparams.until).exists()))
+            dist.all_reduce(goes_on)
+            if goes_on:
+                return
+            time.sleep(0.01)
 
     def state_dict(self, state: dict[str, Any]) -> dict[str, Any]:
         return dict(state)

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ports import free_ports
 
 from hostcore.checkpoints.state import read_state
 from hostcore.runs.contract import WorkerContract
@@ -84,7 +85,7 @@ class Runner:
         ranks: int,
         *,
         batch: int = 12,
-        seconds: float = 180,
+        seconds: float = 600,
         start_from: Path | None = None,
         serves: bool = True,
         **keys: Any,
@@ -134,6 +135,7 @@ class Runner:
             "cwd": str(self.folder),
             "seconds": seconds,
             "serves": serves,
+            "port": 0 if serves else free_ports(1),
         }
         assert self.server.stdin is not None and self.server.stdout is not None
         self.server.stdin.write(json.dumps(request) + "\n")
@@ -155,7 +157,7 @@ def rank_server() -> Iterator["subprocess.Popen[str]"]:
     yield server
     assert server.stdin is not None
     server.stdin.close()
-    server.wait(30)
+    server.wait(300)
 
 
 @pytest.fixture(scope="module")

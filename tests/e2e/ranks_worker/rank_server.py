@@ -82,7 +82,7 @@ def run(request: dict) -> dict:
     environment = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), "OMP_NUM_THREADS": "1"}
     listening = None
     if count > 1:
-        listening = socket.create_server(("127.0.0.1", 0), backlog=128)
+        listening = socket.create_server(("127.0.0.1", request["port"]), backlog=128)
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
         if not request["serves"]:
             listening.close()

@@ -96,8 +96,8 @@ class TestInTheMiddle:
             job = leaks.job("slow", max_steps=100_000, metric_every=50, grace_seconds=1)
             process = leaks.start("run", job, "-v", LEAKY_SLOW="1", LEAKY_FAIL=fail, **environment)
             pid = leaks.path / "slow.pid"
-            wait_until(lambda: pid.exists() and pid.read_text(), "the third step")
-            return process, int(pid.read_text())
+            # It is written in each step, and empty for a moment then.
+            return process, int(wait_until(lambda: pid.exists() and pid.read_text(), "the third step"))
 
         return start
 

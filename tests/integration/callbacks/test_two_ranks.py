@@ -24,7 +24,7 @@ def test_clipping_and_skipping_are_the_same_on_two_ranks_as_on_one(tmp_path: Pat
     ]
     try:
         for rank, process in enumerate(ranks):
-            output, _ = process.communicate(timeout=120)
+            output, _ = process.communicate(timeout=600)
             assert process.returncode == 0, f"rank {rank}: {output}"
     finally:
         for process in ranks:

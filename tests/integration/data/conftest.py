@@ -97,7 +97,7 @@ class LoopbackFile(AbstractBufferedFile):
 
 def request(method: str, path: str, headers: dict[str, str] | None = None) -> tuple[Any, bytes]:
     address, _, file = path.partition("/")
-    connection = HTTPConnection(address, timeout=30)
+    connection = HTTPConnection(address, timeout=300)
     try:
         connection.request(method, f"/{file}", headers=headers or {})
         response = connection.getresponse()

@@ -93,7 +93,7 @@ def test_finds_what_the_run_found_and_leaves_no_trace(trained: Callable[..., Any
     played = trained(test=numbers(5), callbacks=["exact:Announce"], epochs=1)
     before = tree(tmp_path / "runs")
     process = start(tmp_path, "--checkpoint", "a", "--json")
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, tree(tmp_path / "runs")) == (0, before)
     (tested,) = played.of("test")
     assert json.loads(out) == {
@@ -119,7 +119,7 @@ def test_a_signal_ends_it_at_once_with_everything_it_has_started(
     assert process.stderr is not None
     worker = int(process.stderr.readline().split()[1])
     process.send_signal(number)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (code, "")
     assert "nothing was evaluated" in err
     wait_until(lambda: not lives(worker), "the worker to end")

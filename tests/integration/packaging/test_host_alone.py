@@ -65,7 +65,7 @@ def alone(without_extensions: str, tmp_path: Path) -> Callable[..., Ran]:
         program = "import sys; from hostcore.cli import main; sys.exit(main())"
         command = [sys.executable, "-S", "-c", program, *arguments]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
         )
 
     return call

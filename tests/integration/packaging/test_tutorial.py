@@ -123,7 +123,7 @@ def test_the_job_of_the_tutorial_finds_the_radius_and_prints_what_it_shows(reade
 
 def test_ctrl_c_prints_what_the_tutorial_shows(reader: Reader) -> None:
     assert reader.hostcore("run", "job.json").returncode == 0
-    process = reader.start("run", "job.json", "--set", "epochs=50")
+    process = reader.start("run", "job.json", "--set", "epochs=1000000")  # not over before Ctrl-C
     assert process.stderr is not None
     seen = [process.stderr.readline()]
     while seen[-1] and " loss " not in seen[-1]:

@@ -202,10 +202,10 @@ def test_a_program_that_fails_is_started_again_by_max_restarts(place: Place) -> 
 
 
 def test_a_program_that_does_not_answer_is_a_run_that_stalls(place: Place) -> None:
-    altered(place, "stalls", settings={"holds_at": 9}, stall_seconds=2)
+    altered(place, "stalls", settings={"holds_at": 9}, stall_seconds=5)
     done = place.run("stalls")
     assert done.code == 1, done.err
-    assert "did not get beyond step 9 for 2 s" in place.result("stalls")["error"]["message"]
+    assert "did not get beyond step 9 for 5 s" in place.result("stalls")["error"]["message"]
     pid = held(place)
     wait_until(lambda: not runs(pid), "the end of the program")
 

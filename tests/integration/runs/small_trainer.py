@@ -28,6 +28,8 @@ class Trainer:
         at: int = 0
         #: Of every step.
         seconds: float = 0.0
+        #: In the middle it waits for this file; empty: it does not.
+        until: str = ""
 
     def setup(self, ctx: Any) -> None:
         torch.set_num_threads(1)
@@ -47,6 +49,9 @@ class Trainer:
         if step == wishes.at:
             _misbehave(wishes.how, ctx)
         time.sleep(wishes.seconds)
+        if wishes.until and ctx.run_state.step == ctx.run_state.total_steps // 2:
+            while not Path(wishes.until).exists() and not ctx.is_canceled():
+                time.sleep(0.01)
         state["x"] = (state["x"] + 2 / state["x"]) / 2
         state["noise"] = torch.rand(()) + random.random()
         return StepResult(metrics={"error": (state["x"] ** 2 - 2) ** 2, "noise": state["noise"]})

@@ -45,9 +45,11 @@ class TestARunThatWasDetached:
         )
         os.close(inside)
         until((project.path / "apart.pid").exists, "the third step")
+        said = project.path / "said.json"  # of a command that may take longer than the run to its third step
+        until(lambda: said.read_text().endswith("\n"), "what the command says")
         os.close(terminal)
         assert shell.wait() == -signal.SIGHUP, "the terminal's own processes are told that it is gone"
-        return json.loads((project.path / "said.json").read_text())
+        return json.loads(said.read_text())
 
     def test_is_told_in_one_document(self, submitted: Any, project: Any) -> None:
         assert list(submitted) == ["run_id", "status", "directory", "launch"]

@@ -171,5 +171,5 @@ def test_a_signal_ends_the_wait_for_a_reader(project: Any, until: Callable) -> N
     command = project.start("run", job, "--event-log", "-")
     until((project.run("unread").path / "result.json").exists, "the end of the run")
     command.signal(signal.SIGINT)
-    assert command.process.wait(timeout=120) == 0
+    assert command.process.wait(timeout=300) == 0
     assert lines(command.end().out.rpartition("\n")[0])[0]["event"] == "run_submitted"

@@ -21,7 +21,7 @@ def hang(at: int, **keys: Any) -> dict[str, Any]:
 
 
 JOBS = {
-    "early": {**SLOW, "max_runtime_seconds": 0.05},
+    "early": {**SLOW, "trainer": "small_trainer:SlowStart", "max_runtime_seconds": 0.05},
     "deaf": hang(3, grace_seconds=0.5),
     "stall": hang(3, stall_seconds=6),
     "restarts": {

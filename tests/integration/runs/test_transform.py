@@ -142,7 +142,7 @@ def test_a_script_without_a_main_guard_runs_once(tmp_path: Path) -> None:
 
 def test_a_signal_to_all_processes_of_the_worker_is_a_preempted_run(project, until: Callable) -> None:
     (project.path / "transform_trainer.py").write_text((HERE / "transform_trainer.py").read_text())
-    slow = job("signalled", workers=2, epochs=1000, hyperparams={"seconds": 0.02})
+    slow = job("signalled", workers=2, epochs=10**6, hyperparams={"seconds": 0.02})
     path = project.job("signalled.json", **slow)
     command = project.start("run", path)
     run = project.run("signalled")

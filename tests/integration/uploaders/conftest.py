@@ -252,7 +252,7 @@ class ProxyHandler(BaseHTTPRequestHandler):
 
     def forward(self, body: bytes, *, lose: bool) -> None:
         self.proxy.passed.append(f"{self.command} {self.path}")
-        connection = HTTPConnection(self.proxy.upstream, timeout=60)
+        connection = HTTPConnection(self.proxy.upstream, timeout=300)
         headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
         try:
             connection.request(self.command, self.path, body=body, headers=headers)

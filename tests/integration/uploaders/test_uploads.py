@@ -27,7 +27,7 @@ PROCESS = Path(__file__).with_name("upload_process.py")
 UPLOAD = (sys.executable, "-c", "from hostcore.cli.commands.upload import upload_command; upload_command()")
 #: The same, with an uploader that never comes to the end of ``result.json``.
 GATED = (sys.executable, str(Path(__file__).with_name("gated_upload.py")))
-SECONDS = 60
+SECONDS = 300
 KILLS = 8
 
 

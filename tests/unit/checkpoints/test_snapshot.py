@@ -175,13 +175,13 @@ def test_the_next_snapshot_waits_until_this_one_is_written(buffer, disk, tmp_pat
     def slow(count, name, *arguments):
         if name == "write" and len(arguments[1]) == 4000:  # the tensors
             writing.set()
-            assert go_on.wait(30)
+            assert go_on.wait(120)
 
     first = buffer.snapshot({"a": torch.zeros(1000)})
     with disk(slow):
         writer = threading.Thread(target=first.write, args=(tmp_path, "state"))
         writer.start()
-        assert writing.wait(30)
+        assert writing.wait(120)
         taker = threading.Thread(target=buffer.snapshot, args=({"a": torch.ones(1000)},))
         taker.start()
         taker.join(0.05)  # long enough to overwrite the memory, if it did not wait

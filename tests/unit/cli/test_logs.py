@@ -176,10 +176,10 @@ class Following:
     lines: "Queue[bytes]" = attrs.field(factory=Queue)
 
     def next(self) -> bytes:
-        return self.lines.get(timeout=60)
+        return self.lines.get(timeout=300)
 
     def end(self) -> tuple[int, str]:
-        code = self.process.wait(timeout=60)
+        code = self.process.wait(timeout=300)
         return code, self.process.stderr.read().decode()
 
     def pump(self) -> None:

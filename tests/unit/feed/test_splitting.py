@@ -19,7 +19,7 @@ class RanksInThreads:
     """Ranks that are threads of this process: what they tell each other is not the question here."""
 
     def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size, timeout=10)
+        self._barrier = threading.Barrier(size, timeout=120)
         self._told: list[Any] = [None] * size
 
     def of(self, rank: int) -> Any:

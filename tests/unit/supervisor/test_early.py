@@ -77,14 +77,14 @@ def test_a_worker_ends_when_its_supervisor_is_gone_before_it_was_told_anything(t
         process = given._process
         assert process is not None
         given._handover.close()  # as the kernel does it for a process that was killed
-        assert process.wait(120) == 0
+        assert process.wait(300) == 0
 
 
 def test_a_worker_that_is_told_what_makes_no_sense_says_so_and_ends(tmp_path: Path) -> None:
     with EarlyWorker() as given:
         process = given.take(tmp_path / "contract", [0], given._environment)  # no descriptor to write to
         assert process is not None
-        assert process.wait(120) == 1
+        assert process.wait(300) == 1
         assert b"\nValueError: not enough values to unpack" in given.unheard()
 
 
@@ -93,7 +93,7 @@ def test_a_worker_that_cannot_write_where_it_is_told_to_ends(tmp_path: Path) -> 
         os.write(given._output.fileno(), b"said early")
         process = given.take(tmp_path / "contract", [0, full.fileno()], given._environment)
         assert process is not None
-        assert process.wait(120) == 1
+        assert process.wait(300) == 1
 
 
 def test_nothing_stays_open_where_no_worker_can_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

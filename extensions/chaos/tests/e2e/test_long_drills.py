@@ -28,7 +28,7 @@ def test_a_run_that_everything_happens_to_comes_out_as_if_nothing_had(workshop: 
     ledger, found = workshop.ledger("all"), []
     while not found or found[-1] != 0:
         assert len(found) <= len(codes), "a fault is injected once"
-        found.append(workshop.run(drill("all", stall_seconds=5, grace_seconds=1), *options([*codes])))
+        found.append(workshop.run(drill("all", stall_seconds=15, grace_seconds=1), *options([*codes])))
         if found[-1] == KILLED and workshop.injected("all")[-1] == "kill-supervisor@step=12":
             ends = lambda: [one for one in ledger.told if one["event"] in ENDS and one["attempt"] == len(found)]  # noqa: E731
             wait_until(ends, "the worker to write a checkpoint and to end")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from checkout import TESTS
+from ports import free_ports
 
 from hostcore_conformance.example import load_symbol
 
@@ -64,7 +65,7 @@ def serving(command: Sequence[str], port: int, log: Path) -> Iterator[subprocess
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not _listens(port):
             assert server.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -78,15 +79,10 @@ def serving(command: Sequence[str], port: int, log: Path) -> Iterator[subprocess
 
 def _listens(port: int) -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+        socket.create_connection(("127.0.0.1", port), timeout=30).close()
     except OSError:
         return False
     return True
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 @contextmanager
@@ -128,7 +124,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[RedisServer]:
-    port = free_port()
+    port = free_ports(1)
     options = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--requirepass", PASSWORD]
     with environment(), serving([redis_command(), *options, "--save", ""], port, folder / "redis.log") as process:
         yield RedisServer(port, process)
@@ -193,7 +189,7 @@ class MlflowServer:
 @contextmanager
 def mlflow_behind_proxy(folder: Path) -> Iterator[tuple[Any, Path, Path]]:
     """An MLflow server: the proxy before it, its database, and the folder of its artifacts."""
-    port, artifacts, database = free_port(), folder / "artifacts", folder / "mlflow.db"
+    port, artifacts, database = free_ports(1), folder / "artifacts", folder / "mlflow.db"
     artifacts.mkdir()
     options = ["--backend-store-uri", f"sqlite:///{database}", "--artifacts-destination", str(artifacts)]
     where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
@@ -208,7 +204,7 @@ def _warm_up(port: int) -> None:
     import urllib3
 
     url = f"http://127.0.0.1:{port}/api/2.0/mlflow/runs/search"
-    answer = urllib3.request("POST", url, json={"experiment_ids": ["0"]}, timeout=120)
+    answer = urllib3.request("POST", url, json={"experiment_ids": ["0"]}, timeout=300)
     assert answer.status == 200, answer.data
 
 

@@ -168,7 +168,7 @@ def test_without_a_name_all_plugins_of_the_project_are_checked(tmp_path: Path) -
 def test_a_terminal_shows_what_is_being_checked_and_a_line_for_each_result() -> None:
     command = ["-m", "hostcore", "check", "reference", "--kind", "policy", "--only", "policy.*"]
     terminal = pexpect.spawn(
-        sys.executable, command, cwd=str(REFERENCE), encoding="utf-8", timeout=60, dimensions=(30, 90)
+        sys.executable, command, cwd=str(REFERENCE), encoding="utf-8", timeout=300, dimensions=(30, 90)
     )
     terminal.expect(pexpect.EOF)
     terminal.close()
@@ -198,7 +198,7 @@ def test_being_stopped_leaves_nothing_behind(asked: signal.Signals, code: int, t
             if line == "the plan has no plugins\n":  # it hangs from now on
                 break
         process.send_signal(asked)
-        assert process.wait(timeout=60) == code
+        assert process.wait(timeout=300) == code
     assert list(tmp_path.iterdir()) == []
     assert _processes_with(mark) == []
 

@@ -83,7 +83,7 @@ def hang(file):
 def call(fork_server: ForkServer, function: str, folder: Path, **arguments: Any) -> Any:
     folder.mkdir()
     options = {name: arguments.pop(name) for name in ("environment", "fresh", "imported") if name in arguments}
-    limit = arguments.pop("timeout_seconds", 60)
+    limit = arguments.pop("timeout_seconds", 300)
     return fork_server.call(f"grown:{function}", arguments, folder=folder, timeout_seconds=limit, **options)
 
 
@@ -180,7 +180,7 @@ def test_a_child_that_has_ended_before_it_is_looked_at_does_not_hang(
 
     monkeypatch.setattr(fork_server, "_read", read_late)
     (tmp_path / "1").mkdir()
-    ended = fork_server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=5)
+    ended = fork_server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=300)
     assert (ended.code, ended.timed_out) == (0, False)
 
 
@@ -190,7 +190,7 @@ def test_modules_of_the_working_directory_are_not_the_servers(tmp_path: Path, mo
     server = ForkServer()
     try:
         (tmp_path / "1").mkdir()
-        assert server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=60).code == 0
+        assert server.call("os:getpid", {}, folder=tmp_path / "1", timeout_seconds=300).code == 0
     finally:
         server.close()
 

@@ -36,7 +36,9 @@ _PATH = re.compile(
 )
 
 #: It has to be ended by force: its pod is there to be asked for less patience.
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('hello', flush=True); time.sleep(60)"
+DEAF = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('hello', flush=True); time.sleep(3600)"
+)
 
 Objects = list[dict[str, Any]]
 

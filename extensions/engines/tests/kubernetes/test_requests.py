@@ -267,7 +267,7 @@ def test_a_job_that_another_has_taken_the_name_of_is_lost(
 def test_a_job_that_an_administrator_suspended_is_not_cancelled(
     kubernetes: Any, launcher: KubernetesLauncher, context: Context
 ) -> None:
-    handle = launcher.launch(context("import time; time.sleep(60)"))
+    handle = launcher.launch(context("import time; time.sleep(3600)"))
     kubernetes.change("pytorchjobs", "demo-1", {"spec": {"runPolicy": {"suspend": True}}})
     kubernetes.wait(lambda: not kubernetes.objects("pods"))
     assert launcher.poll(handle).status == "submitted"
@@ -286,7 +286,7 @@ def test_less_grace_than_the_pods_have_by_themselves_is_asked_for(
     kubernetes: Any, launcher: KubernetesLauncher, context: Context
 ) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True)"
-    handle = launcher.launch(context(f"{deaf}; time.sleep(60)"))
+    handle = launcher.launch(context(f"{deaf}; time.sleep(3600)"))
     kubernetes.wait(lambda: launcher.read_logs(handle, "").text)
     launcher.cancel(handle, 12.2)
     [deletion] = kubernetes.requests("DELETE")

@@ -62,8 +62,8 @@ class Run:
         return text
 
     def losses(self) -> list[float]:
-        lines = (self.path / "logs" / "events.jsonl").read_text().splitlines()
-        events = [json.loads(line) for line in lines]
+        lines = (self.path / "logs" / "events.jsonl").read_text().splitlines(keepends=True)
+        events = [json.loads(line) for line in lines if line.endswith("\n")]  # the last may be being written
         return [one["metrics"]["train/loss"] for one in events if one["event"] == "metrics"]
 
 
@@ -123,9 +123,11 @@ def test_a_run_without_a_volume_trains_in_a_pod_and_its_mirror_has_the_model(
     assert run.log() == ""
 
 
-def test_two_nodes_train_one_model_in_a_volume(submit: Callable[..., Run], kubernetes: Any) -> None:
-    run = submit(settings={"volume": "runs"}, resources={"num_nodes": 2})
+def test_two_nodes_train_one_model_in_a_volume(submit: Callable[..., Run], kubernetes: Any, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    run = submit(settings={"volume": "runs"}, resources={"num_nodes": 2}, hyperparams={"until": str(seen)})
     wait_until(lambda: len(kubernetes.objects("pods")) == 2, "two pods")
+    seen.touch()
     status = run.over()
     assert status.status == "succeeded", (status, run.log())
     assert run.losses() == pytest.approx(curve(20))
@@ -182,12 +184,12 @@ def test_two_nodes_without_a_volume_train_one_model_that_the_store_has(
 def test_cancelling_writes_a_checkpoint(submit: Callable[..., Run], kubernetes: Any) -> None:
     run = submit(settings={"volume": "runs"}, max_steps=100_000, hyperparams={"seconds": 0.02}, metric_every=5)
     wait_until(lambda: (run.path / "logs" / "events.jsonl").exists() and len(run.losses()) > 2, "some steps")
-    run.launcher.cancel(run.handle, 60.0)
+    run.launcher.cancel(run.handle, 300.0)
     assert run.over().status == "cancelled"
     result = json.loads((run.path / "result.json").read_text())
     assert (run.path / result["final_checkpoint"]).is_dir()
     assert result["step"] > 5
-    run.launcher.cancel(run.handle, 60.0)
+    run.launcher.cancel(run.handle, 300.0)
     assert run.poll().status == "cancelled"
     wait_until(lambda: kubernetes.objects("pods") == [], "the pods to be gone")
 

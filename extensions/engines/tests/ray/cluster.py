@@ -33,7 +33,7 @@ MISSING = (
     else "there is no Ray here: pip install 'ray[default]==2.60.*', in an environment of this Python"
 )
 TOKEN = "a-token-of-the-tests-that-nobody-else-has-0123456789"
-_START_SECONDS = 90.0
+_START_SECONDS = 300.0
 _TICK_SECONDS = 0.1
 _STATUS_OK = 200
 
@@ -63,7 +63,8 @@ def cluster(*, cpus: int = 2, gpus: int = 0) -> Iterator[Cluster]:
     """
     # Short: sockets lie below, whose paths have 107 characters at most.
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
-    dashboard, gcs = free_ports(1), free_ports(1)
+    dashboard = free_ports(3)
+    gcs, agent = dashboard + 1, dashboard + 2
     secret = folder / "token"
     secret.write_text(TOKEN)
     environment = {
@@ -71,7 +72,10 @@ def cluster(*, cpus: int = 2, gpus: int = 0) -> Iterator[Cluster]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(secret),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_JOB_STOP_WAIT_TIME_S": "30",  # for a checkpoint, on a machine that is busy
+        # On a machine that is busy: for a checkpoint, and to start.
+        "RAY_JOB_STOP_WAIT_TIME_S": "300",
+        "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",
+        "RAY_gcs_server_port_wait_time_s": "300",
         # What it leaves is found by this, whatever it calls itself.
         "HOSTCORE_TEST_RAY": str(folder),
     }
@@ -91,7 +95,7 @@ def cluster(*, cpus: int = 2, gpus: int = 0) -> Iterator[Cluster]:
             "--include-dashboard=true",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={dashboard}",
-            f"--dashboard-agent-listen-port={free_ports(1)}",
+            f"--dashboard-agent-listen-port={agent}",
             f"--num-cpus={cpus}",
             f"--num-gpus={gpus}",
             f"--temp-dir={folder}",

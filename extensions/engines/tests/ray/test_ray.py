@@ -72,7 +72,7 @@ class TestARun:
         assert folder.submit("stopped", max_steps=100_000, hyperparams={"seconds": 0.05}).returncode == 0
         wait(lambda: '"metrics"' in _events(folder.run("stopped")), "the first steps")
         handle = LaunchHandle(**folder.launch("stopped")["handle"])
-        launcher.cancel(handle, 60.0)
+        launcher.cancel(handle, 300.0)
         status = launcher.poll(handle)
         assert (status.status, status.exit_code) == ("cancelled", 130)
         result = folder.ended("stopped")

@@ -33,7 +33,7 @@ MISSING = (
 )
 
 NODES = ("node1", "node2")
-_SECONDS = 120.0
+_SECONDS = 300.0
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +47,7 @@ class Cluster:
     def ask(self, *command: str) -> str:
         """Run one of Slurm's commands; what it has printed."""
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, env={**self.environment}, timeout=60
+            command, capture_output=True, text=True, check=False, env={**self.environment}, timeout=300
         )
         assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
         return done.stdout
@@ -185,7 +185,7 @@ def _program(name: str) -> str:
 
 def _idle_nodes(environment: Mapping[str, str]) -> int:
     command = ["sinfo", "--noheader", "--Node", "--format=%T"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**environment}, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**environment}, timeout=300)
     return done.stdout.split().count("idle")
 
 

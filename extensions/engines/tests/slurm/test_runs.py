@@ -40,7 +40,8 @@ def test_two_nodes_train_as_the_ranks_of_one_run(folder: Any) -> None:
 def test_the_signal_before_the_limit_makes_a_checkpoint_and_the_job_goes_on_from_it(
     slurm: Any, folder: Any, until: Callable
 ) -> None:
-    run = folder.submit("limited", max_steps=120, hyperparams={"seconds": 0.1}, **TWO_NODES)
+    go_on = folder.path / "limited.go-on"
+    run = folder.submit("limited", max_steps=120, hyperparams={"until": str(go_on)}, **TWO_NODES)
     until((folder.path / "limited.rank-0.pid").exists, "the third step")
     # As the controller does when the limit is near.
     slurm.ask("scancel", "--signal=USR1", "--batch", run.job)
@@ -48,6 +49,7 @@ def test_the_signal_before_the_limit_makes_a_checkpoint_and_the_job_goes_on_from
     start_again_now(slurm, run, until)
     second = until(lambda: (status := run.poll()).status == "running" and status, "its second start")
     assert "start 2" in second.message, slurm.ask("scontrol", "show", "job", run.job) + run.log() + slurm.logs()
+    go_on.touch()
     run.until("succeeded")
     preempted, resumed = run.events("run_preempted")[0], run.events("run_started")[-1]
     assert preempted["reason"] == "received SIGUSR1"
@@ -59,10 +61,13 @@ def test_the_signal_before_the_limit_makes_a_checkpoint_and_the_job_goes_on_from
 def test_a_job_that_slurm_takes_off_its_node_goes_on_from_its_checkpoint(
     slurm: Any, folder: Any, until: Callable
 ) -> None:
-    run = folder.submit("displaced", trainer="small_trainer:Slow", max_steps=500)
+    go_on = folder.path / "displaced.go-on"
+    hyperparams = {"until": str(go_on)}
+    run = folder.submit("displaced", trainer="small_trainer:Slow", max_steps=500, hyperparams=hyperparams)
     until((folder.path / "displaced.pid").exists, "the third step")
     slurm.ask("scontrol", "requeue", run.job)  # as preemption does
     until(lambda: run.events("run_preempted"), "the run to write a checkpoint and end")
+    go_on.touch()
     start_again_now(slurm, run, until)
     run.until("succeeded")
     assert (run.result["attempt"], run.result["step"]) == (2, 500)
@@ -72,11 +77,11 @@ def test_a_job_that_slurm_takes_off_its_node_goes_on_from_its_checkpoint(
 def test_cancelling_writes_a_checkpoint(folder: Any, until: Callable) -> None:
     run = folder.submit("cancelled", **SLOW)
     until((folder.path / "cancelled.pid").exists, "the third step")
-    SlurmLauncher().cancel(run.handle, 60)
+    SlurmLauncher().cancel(run.handle, 300)
     status = run.until("cancelled")
     assert status.exit_code == 130
     assert run.result["final_checkpoint"]
-    SlurmLauncher().cancel(run.handle, 60)
+    SlurmLauncher().cancel(run.handle, 300)
     assert run.poll() == status
 
 

@@ -129,7 +129,7 @@ def test_two_agents_have_one_run_of_two_ranks(submit: Callable, curve: Callable)
 
 
 def test_a_run_goes_on_from_its_checkpoint_when_an_agent_is_killed_with_its_workers(
-    submit: Callable, curve: Callable
+    submit: Callable, curve: Callable, tmp_path: Path
 ) -> None:
     # An agent that is starved must not count as lost.
     # torchrun's own patience is 15 s until a silent agent counts as lost, and 30 s for another in its place. So long
@@ -140,11 +140,12 @@ def test_a_run_goes_on_from_its_checkpoint_when_an_agent_is_killed_with_its_work
         settings={"min_nodes": 1, "rendezvous": quick},
         max_steps=100,
         checkpoint_every=10,
-        hyperparams={"seconds": 0.1},
+        hyperparams={"until": str(tmp_path / "killed")},
     )
     wait_until(lambda: run.has_saved(20), "the checkpoint of step 20")
     kill_all(run.folder.claimed(1)["pid"])
     assert TorchrunLauncher().poll(run.handle).status == "running"
+    (tmp_path / "killed").touch()
     assert run.ended().status == "succeeded", run.log
     assert (run.result["attempt"], run.result["step"]) == (2, 100)
     assert [event["world_size"] for event in run.events if event["event"] == "run_started"] == [2, 1]
@@ -158,7 +159,7 @@ def test_a_run_goes_on_from_its_checkpoint_when_an_agent_is_killed_with_its_work
 def test_a_run_is_cancelled_with_a_checkpoint_and_its_ranks_are_not_started_again(submit: Callable) -> None:
     run = submit("stopped", settings={"max_restarts": 3}, max_steps=100_000, hyperparams={"seconds": 0.05})
     wait_until(lambda: run.losses(1), "the first steps")
-    TorchrunLauncher().cancel(run.handle, 60.0)
+    TorchrunLauncher().cancel(run.handle, 300.0)
     status = TorchrunLauncher().poll(run.handle)
     assert (status.status, status.exit_code) == ("cancelled", 130)
     assert (run.result["attempt"], run.has_saved(run.result["step"])) == (1, True)

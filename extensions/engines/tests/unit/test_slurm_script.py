@@ -128,19 +128,19 @@ class Stage:
     def run(self, *given: Any, **more: Any) -> tuple[int, str]:
         """The exit code of the script, and what it has printed."""
         process = self.start(*given, **more)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=300)
         return process.returncode, said
 
     def signalled(self, number: signal.Signals, *given: Any, **more: Any) -> int:
         """The exit code of a script that gets a signal while the run runs."""
         process = self.start(*given, **more, STAYS="yes")
-        due = time.monotonic() + 60
+        due = time.monotonic() + 300
         while not (self.path / "arguments").exists():
             assert time.monotonic() < due
             assert process.poll() is None, process.communicate()[0] + self.log()
             time.sleep(0.01)
         process.send_signal(number)
-        process.communicate(timeout=60)
+        process.communicate(timeout=300)
         return process.returncode
 
     def log(self) -> str:

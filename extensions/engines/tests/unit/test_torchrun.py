@@ -348,13 +348,13 @@ class TestAKeeper:
         keeper = self.start(
             place, r"import os; os.write(1, b'\xff\xe6\x97'); os.write(2, b'\xa5!\n'); raise SystemExit(7)"
         )
-        said, _ = keeper.communicate(timeout=180)
+        said, _ = keeper.communicate(timeout=300)
         assert (keeper.returncode, said.decode()) == (7, "\ufffd日!\n")
         assert (place.path / "kept.log").read_bytes() == b"\xff\xe6\x97\xa5!\n"
 
     def test_ends_as_shells_do_when_a_signal_ended_the_command(self, place: Place) -> None:
         keeper = self.start(place, "import os; os.kill(os.getpid(), 9)")
-        keeper.communicate(timeout=180)
+        keeper.communicate(timeout=300)
         assert keeper.returncode == 137
 
     def test_lets_a_command_be_interrupted_where_the_engine_blocks_that(self, place: Place) -> None:
@@ -368,7 +368,7 @@ class TestAKeeper:
         assert keeper.stdout is not None
         assert keeper.stdout.readline() == b"here\n"
         LaunchFolder.of(str(place.run_dir), "kept").cancel(120.0)
-        keeper.communicate(timeout=180)
+        keeper.communicate(timeout=300)
         assert keeper.returncode == 130
 
     def test_stops_the_command_when_the_engine_is_gone(self, place: Place) -> None:
@@ -381,7 +381,7 @@ class TestAKeeper:
             stdout=subprocess.PIPE,
         )
         wait_until(lambda: (log := place.path / "kept.log").exists() and log.read_text() == "here\n", "the command")
-        engine.communicate(timeout=180)
+        engine.communicate(timeout=300)
         folder = LaunchFolder.of(str(place.run_dir), "kept")
         wait_until(lambda: folder.ended(0) is not None, "the command's end")
         assert (folder.ended(0), asked.exists()) == (75, True)
@@ -399,7 +399,7 @@ class TestAKeeper:
         assert folder.ended(0) is None
         folder.cancel(0.0)
         folder.cancel(3600.0)
-        keeper.communicate(timeout=180)
+        keeper.communicate(timeout=300)
         assert keeper.returncode == 137
 
     def test_leaves_its_node_to_another_try_when_the_others_are_not_started(self, place: Place) -> None:
@@ -409,7 +409,7 @@ class TestAKeeper:
         program = "import sys; from hostcore_engines.keeper import __main__, keeping"
         program += "; keeping._MEET_SECONDS = 0.0; sys.exit(__main__.main(sys.argv[1:]))"
         given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
-        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=180)
+        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=300)
         assert (keeper.returncode, folder.claimed(0), folder.ended(0)) == (1, None, None)
 
     def test_ends_the_ranks_of_an_agent_that_is_killed_while_they_are_listed(self, place: Place) -> None:
@@ -442,7 +442,7 @@ keeping.children = list_late
 sys.exit(__main__.main(sys.argv[1:]))
 """
         given = [str(folder.path), "0", "--tee", str(place.path / "kept.log")]
-        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=180)
+        keeper = subprocess.run([sys.executable, "-c", program, *given], check=False, timeout=300)
         assert (keeper.returncode, folder.ended(0)) == (137, -9)
         rank = int((place.notes / "known").read_text())
         wait_until(lambda: (found := look(rank)) is None or found.is_zombie, "the rank's end")

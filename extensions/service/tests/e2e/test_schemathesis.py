@@ -73,7 +73,7 @@ def _failure(operation: Any, mode: Any, values: dict[str, Any], server: Any) -> 
     @_bounded
     @given(case=operation.as_strategy(generation_mode=mode, **values))
     def check(case: Any) -> None:
-        response = case.call(headers={"X-TRAINER-TOKEN": server.token}, timeout=60)
+        response = case.call(headers={"X-TRAINER-TOKEN": server.token}, timeout=300)
         case.validate_response(response, checks=checks)
 
     try:

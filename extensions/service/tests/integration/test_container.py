@@ -72,7 +72,7 @@ class Container:
     def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """The entry point, with arguments."""
         process = self.start(sys.executable, "-P", "-m", "hostcore_service.container", *arguments, **more)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=600)
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     def document(self, path: str) -> Any:
@@ -185,7 +185,7 @@ def test_torchrun_with_the_flags_of_train_py_runs_two_ranks(container: Container
         ),
         **{**operators, **cleared, "TRAINING_EXTRA_ARGS_JSON": ""},
     )
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
     assert (container.result["status"], container.result["step"]) == ("succeeded", 20)
     assert container.document("runs/meta_demo_001/config/run.json")["world_size"] == 2
@@ -214,7 +214,7 @@ def test_as_the_first_process_of_a_container_it_heeds_a_stop_and_writes_a_checkp
         wait_until(lambda: events.exists() and '"event":"metrics"' in events.read_text(), "a step")
         [first] = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         os.kill(int(first), signal.SIGTERM)  # from outside, as a container runtime does
-        _, err = process.communicate(timeout=120)
+        _, err = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 75, err

@@ -32,7 +32,7 @@ def room() -> Iterator[None]:
 
 def half_open(server: Any, stack: ExitStack) -> socket.socket:
     """A connection on which a request is begun."""
-    one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
+    one = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=300))
     one.sendall(_HALF_A_REQUEST)
     return one
 
@@ -69,7 +69,7 @@ def test_half_open_connections_keep_no_request_waiting_and_no_job_from_its_launc
 def test_a_service_that_may_open_too_few_files_does_not_start(make_server: Any) -> None:
     server = make_server(start=False, open_files=150)
     server.start(wait=False)
-    assert server.process.wait(timeout=60) == 2
+    assert server.process.wait(timeout=300) == 2
     assert "this process may open 150 files, which is too few" in server.log
     assert "ulimit -n" in server.log
     assert "Traceback" not in server.log

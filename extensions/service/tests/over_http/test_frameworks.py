@@ -94,7 +94,7 @@ def test_a_module_in_the_style_of_nemo_trains_in_the_words_of_the_specification(
             "config_path": f"{data}/gpt.yaml",
             "extra_args": given | extra_args,
         }
-        return server.request("POST", "/train", json=request, timeout=200)
+        return server.request("POST", "/train", json=request, timeout=600)
 
     wrong = post("wrong", max_seq_length=32)
     assert wrong.status == 400, wrong.body
@@ -132,7 +132,7 @@ def test_the_frameworks_train_and_tell_mistakes(
             "dataset_uri": f"{models}/train.jsonl",
             "extra_args": {"dataset_text_field": "body", "max_steps": 4, "batch_size": 4, **extra_args},
         }
-        return server.request("POST", "/train", json=request, timeout=200)
+        return server.request("POST", "/train", json=request, timeout=600)
 
     wrong = post("hf", "wrong", "tiny", max_seq_length=32, eval_batch_size=2)
     assert wrong.status == 400, wrong.body
@@ -158,7 +158,7 @@ def test_the_frameworks_train_and_tell_mistakes(
         answer = post(framework, run_id, model_id, **extra_args)
         assert answer.status == 201, answer.body
         assert answer.json["framework"] == framework
-    ended = {run_id: server.wait_ended(run_id, seconds=300) for run_id in jobs}
+    ended = {run_id: server.wait_ended(run_id, seconds=600) for run_id in jobs}
 
     assert {one: job["status"] for one, job in ended.items()} == {
         "meta": "succeeded",

@@ -28,7 +28,7 @@ class Stream:
 
     def __init__(self, server: Any, path: str, **headers: str) -> None:
         sent = {**SSE, **headers, "X-TRAINER-TOKEN": server.token}
-        self._answer = server.pool.request("GET", server.url + path, headers=sent, preload_content=False, timeout=60)
+        self._answer = server.pool.request("GET", server.url + path, headers=sent, preload_content=False, timeout=300)
         assert self._answer.status == 200, self._answer.data
         assert self._answer.headers["content-type"].startswith("text/event-stream")
 
@@ -126,7 +126,7 @@ def test_two_hundred_open_streams_keep_no_request_waiting(make_server: Any, unti
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert answers == [201] * 20
     for number in range(20):
         assert server.wait_ended(f"beside-{number}")["status"] == "succeeded"
@@ -150,7 +150,7 @@ def test_a_service_that_is_told_to_end_does_not_wait_for_streams(make_server: An
     server.process.send_signal(signal.SIGTERM)
 
     for thread in threads:
-        thread.join(60)
-    server.process.wait(60)
+        thread.join(300)
+    server.process.wait(300)
     assert ends == [[], []]
     assert "Traceback" not in server.log

@@ -40,10 +40,10 @@ def test_the_launchers_of_the_tests_do_what_their_names_say(make_server: Any) ->
 def test_the_token_is_in_no_launched_process_no_log_and_no_answer(make_server: Any, until: Any) -> None:
     server = make_server()
     server.request("GET", f"/v1/jobs/{server.token}")
-    server.submit(run_id="a", max_steps=10_000, hyperparams={"seconds": 0.02})
+    server.submit(run_id="a", max_steps=10**6, hyperparams={"seconds": 0.02})
     job = server.wait_for("a", "running")
-    supervisor = int(next(server.runs.glob("a/config/started.*")).read_text())
     until(lambda: list(server.runs.glob("a/logs/rank-*.jsonl")), "a worker that trains")
+    supervisor = int(next(server.runs.glob("a/config/started.*")).read_text())
     processes = [supervisor, *_children(supervisor)]
     assert len(processes) > 1
     for pid in processes:
@@ -75,7 +75,7 @@ def test_no_answer_names_a_place_of_the_service(make_server: Any, until: Any) ->
     for name in ("refusing", "broken"):
         server.submit(run_id=name, launcher=name)
         server.wait_ended(name)
-    server.submit(run_id="killed", max_steps=10_000, hyperparams={"seconds": 0.02})
+    server.submit(run_id="killed", max_steps=10**6, hyperparams={"seconds": 0.02})
     started = until(lambda: list(server.runs.glob("killed/config/started.*")), "the supervisor to begin")[0]
     os.kill(int(until(started.read_text, "its number")), signal.SIGKILL)
     killed = server.wait_ended("killed")
@@ -91,9 +91,10 @@ def test_no_answer_names_a_place_of_the_service(make_server: Any, until: Any) ->
 
 
 def test_jobs_go_on_while_the_service_is_down(server: Any, until: Any) -> None:
-    server.submit(run_id="a", max_steps=60, hyperparams={"seconds": 0.02})
+    server.submit(run_id="a", max_steps=60, hyperparams={"until": "go-on"})
     server.wait_for("a", "running")
     assert server.stop() == 0
+    (server.ledger / "go-on").touch()
     until((server.runs / "a" / "result.json").exists, "the run to end without a service")
     server.restart()
 
@@ -145,7 +146,7 @@ def test_what_is_wrong_with_the_start_is_told_without_a_traceback(make_server: A
     ]
     for number, (operator, environment, says) in enumerate(cases):
         server = make_server(start=False, folder=tmp_path / str(number), **operator, **environment)
-        done = ran(["serve", "--port", "0"], cwd=server.folder, env=dict(server.environment), text=True, timeout=60)
+        done = ran(["serve", "--port", "0"], cwd=server.folder, env=dict(server.environment), text=True, timeout=300)
         assert says in done.stderr, done.stderr
         assert "Traceback" not in done.stderr
         assert done.returncode not in (0, -signal.SIGTERM)
@@ -164,7 +165,7 @@ def test_who_asks_is_who_connects_whatever_the_headers_say(make_server: Any) -> 
 
 
 def test_a_port_that_is_taken_is_told(server: Any) -> None:
-    second = ran(["serve", "--port", str(server.port)], env=dict(server.environment), text=True, timeout=60)
+    second = ran(["serve", "--port", str(server.port)], env=dict(server.environment), text=True, timeout=300)
     assert second.returncode != 0
     assert "choose another with --port" in second.stderr
     assert "Traceback" not in second.stderr

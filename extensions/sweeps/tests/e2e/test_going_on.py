@@ -37,13 +37,13 @@ def events(place: Any, run_id: str) -> list[Any]:
 
 def test_a_sweep_that_is_cancelled_goes_on_exactly_where_each_trial_was(place: Any) -> None:
     hurry = place.path / "hurry"
-    place.job(hyperparams={"seconds": 0.1, "until": str(hurry)}, max_steps=600)
+    place.job(hyperparams={"seconds": 0.02, "until": str(hurry)}, max_steps=600)
     place.sweep(limits={"trials": 2, "parallel": 2})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: len([e for e in events(place, "walk-0000") if e["event"] == "metrics"]) > 5, "some steps")
     wait_until(lambda: len([e for e in events(place, "walk-0001") if e["event"] == "metrics"]) > 5, "some steps")
     assert place.hostcore("sweep", "cancel", "walk", "--reason", "lunch").code == 0
-    assert driver.wait(60) == 130
+    assert driver.wait(300) == 130
     assert {row["state"] for row in place.status()["trials"]} == {"paused"}
     stopped = events(place, "walk-0000")[-1]
     assert (stopped["event"], stopped["reason"]) == ("run_cancelled", "the sweep was stopped: lunch")
@@ -57,25 +57,25 @@ def test_a_sweep_that_is_cancelled_goes_on_exactly_where_each_trial_was(place: A
 
 
 def test_ctrl_c_pauses_a_sweep(place: Any) -> None:
-    place.job(hyperparams={"seconds": 0.1}, max_steps=600)
+    place.job(hyperparams={"until": "never"}, max_steps=600)
     place.sweep(limits={"trials": 1})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: [e for e in events(place, "walk-0000") if e["event"] == "metrics"], "a step")
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(60) == 130
+    assert driver.wait(300) == 130
     assert (place.status()["status"], place.status()["reason"]) == ("paused", "interrupted by the user")
     assert events(place, "walk-0000")[-1]["event"] == "run_cancelled"
 
 
 def test_a_second_driver_is_refused(place: Any) -> None:
-    place.job(hyperparams={"seconds": 0.1}, max_steps=600)
+    place.job(hyperparams={"until": "never"}, max_steps=600)
     place.sweep(limits={"trials": 1})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: events(place, "walk-0000"), "a run")
     said = place.hostcore("sweep", "sweep.json")
     assert (said.code, "another process drives this sweep" in said.err) == (2, True)
     driver.send_signal(signal.SIGINT)
-    driver.wait(60)
+    driver.wait(300)
 
 
 def test_a_trial_that_raises_has_failed_and_the_others_go_on(place: Any) -> None:
@@ -124,13 +124,13 @@ def test_trials_that_begin_from_a_checkpoint_go_on_after_a_pause(place: Any) -> 
     assert place.hostcore("run", "job.json").code == 0
     checkpoint = str(place.path / "runs" / "base" / "checkpoints" / "step-000005.json")
     hurry = place.path / "hurry"
-    wishes = {"seconds": 0.1, "until": str(hurry)}
+    wishes = {"seconds": 0.02, "until": str(hurry)}
     place.job(hyperparams=wishes, max_steps=600, resume_from_checkpoint=checkpoint)
     place.sweep(limits={"trials": 1})
     driver = place.start("sweep", "sweep.json")
     wait_until(lambda: len([e for e in events(place, "walk-0000") if e["event"] == "metrics"]) > 3, "some steps")
     driver.send_signal(signal.SIGINT)
-    assert driver.wait(60) == 130
+    assert driver.wait(300) == 130
     hurry.touch()
     assert place.hostcore("sweep", "sweep.json").code == 0
     steps = [event["step"] for event in events(place, "walk-0000") if event["event"] == "metrics"]

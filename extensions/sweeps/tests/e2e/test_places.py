@@ -85,7 +85,7 @@ def service(place: Any, tmp_path: Path, site: Any) -> Iterator[str]:
     assert first, (folder / "serve.log").read_text()
     yield first.split()[-1]
     process.terminate()
-    process.wait(60)
+    process.wait(300)
 
 
 def test_trials_at_a_service_are_its_jobs(here: list[tuple[Any, ...]], place: Any, service: str) -> None:

@@ -42,10 +42,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
     )
     assert process.stdout is not None
-    assert select.select([process.stdout], [], [], 60)[0], "the service does not start"
+    assert select.select([process.stdout], [], [], 300)[0], "the service does not start"
     yield process.stdout.readline().decode().split()[-1]
     process.terminate()
-    process.wait(30)
+    process.wait(300)
 
 
 def ended_job(run_id: str, sweep: str) -> StoredJob:

@@ -16,6 +16,7 @@ import attrs
 import orjson
 import pytest
 import urllib3
+from ports import free_ports
 
 from hostcore_hookspecs import Event, Job, ReporterContext
 from hostcore_hookspecs.events import Payload
@@ -85,11 +86,6 @@ def program(command: str | None, missing: str) -> str:
     pytest.skip(missing)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextmanager
 def serving(command: Sequence[str], is_up: Callable[[], bool], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A server, from when it answers; ended with all of its processes."""
@@ -98,7 +94,7 @@ def serving(command: Sequence[str], is_up: Callable[[], bool], log: Path) -> Ite
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not is_up():
             assert server.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -113,7 +109,7 @@ def serving(command: Sequence[str], is_up: Callable[[], bool], log: Path) -> Ite
 def answers(url: str) -> bool:
     """Whether an HTTP server is there."""
     try:
-        return urllib3.request("GET", url, timeout=2, retries=False).status < 500
+        return urllib3.request("GET", url, timeout=30, retries=False).status < 500
     except urllib3.exceptions.HTTPError:
         return False
 
@@ -140,7 +136,7 @@ class RedisServer:
 
     def _is_up(self) -> bool:
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
                 connection.sendall(b"PING\r\n")
                 return connection.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
@@ -152,7 +148,7 @@ def redis_server(tmp_path: Path) -> RedisServer:
     command = program("redis-server", "redis-server is not installed: apt-get install redis-server")
     folder = tmp_path / "redis"
     folder.mkdir()
-    return RedisServer(command, folder, free_port())
+    return RedisServer(command, folder, free_ports(1))
 
 
 @pytest.fixture(scope="module")
@@ -163,7 +159,7 @@ def mlflow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "HOSTCORE_TEST_MLFLOW is not the mlflow command of an environment with the whole of MLflow (not mlflow-skinny)",
     )
     folder = tmp_path_factory.mktemp("mlflow")
-    port = free_port()
+    port = free_ports(1)
     options = ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder)]
     url = f"http://127.0.0.1:{port}"
     where = ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
@@ -177,7 +173,7 @@ def tensorboard(tmp_path: Path) -> Callable[..., Any]:
 
     @contextmanager
     def start(folder: Path, *, fast: bool) -> Iterator[str]:
-        url = f"http://127.0.0.1:{(port := free_port())}"
+        url = f"http://127.0.0.1:{(port := free_ports(1))}"
         options = ["--logdir", str(folder), "--host", "127.0.0.1", "--port", str(port)]
         command = [sys.executable, "-m", "tensorboard.main", *options, f"--load_fast={'true' if fast else 'false'}"]
         with serving(command, lambda: answers(f"{url}/data/environment"), tmp_path / "tensorboard.log"):

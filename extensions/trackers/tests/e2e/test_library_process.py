@@ -38,7 +38,9 @@ SUPERVISOR = """
     from pathlib import Path
     from hostcore_trackers.library_process import LibraryProcess
     log = Path("library.log")
-    process = LibraryProcess("the_session", library="x", environment=os.environ, log=log, timeout_seconds=5)
+    seconds = 2 if sys.argv[1] == "hang" else 300    # for its end
+    process = LibraryProcess("the_session", library="x", environment=os.environ, log=log, timeout_seconds=seconds)
+    process._timeout_seconds = 300    # to start takes longer on a busy machine; and the call hangs until it is killed
     if sys.argv[1] != "alone" and not os.fork():
         threading.Event().wait()    # a process that holds the reporter's end of the connection open
     print(process.call("pid"), flush=True)
@@ -76,7 +78,7 @@ def is_alive(pid: int) -> bool:
 
 def test_a_call_that_hangs_is_killed(environment: dict[str, str], tmp_path: Path) -> None:
     log = tmp_path / "library.log"
-    process = LibraryProcess("the_session", library="it", environment=environment, log=log, timeout_seconds=120)
+    process = LibraryProcess("the_session", library="it", environment=environment, log=log, timeout_seconds=300)
     pid = process.call("pid")
     process._timeout_seconds = 1  # it has started, which takes longer on a busy machine
     with pytest.raises(TransientError, match="it has not answered within 1 s"):
@@ -107,5 +109,5 @@ def test_temporary_files_of_a_process_that_was_killed_with_its_supervisor_are_re
     assert list(left.iterdir()) != []
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     log = tmp_path / "next.log"
-    LibraryProcess("the_session", library="x", environment=environment, log=log, timeout_seconds=60).close()
+    LibraryProcess("the_session", library="x", environment=environment, log=log, timeout_seconds=300).close()
     assert list((tmp_path / "tmp").iterdir()) == []

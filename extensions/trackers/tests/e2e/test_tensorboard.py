@@ -1,13 +1,13 @@
 """The reporter tensorboard, and TensorBoard's own server, in both of its ways to load."""
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 import urllib3
+from waiting import wait_until
 
 from hostcore_hookspecs import Event
 from hostcore_hookspecs.events import Metrics, RunResumed, RunStarted, RunSubmitted, RunSucceeded, Warning
@@ -15,17 +15,8 @@ from hostcore_trackers.tensorboard import TensorBoardReporter
 
 
 def ask(url: str, page: str, **query: str) -> Any:
-    answer = urllib3.request("GET", f"{url}/data/plugin/{page}?{urlencode(query)}", timeout=30)
+    answer = urllib3.request("GET", f"{url}/data/plugin/{page}?{urlencode(query)}", timeout=300)
     return json.loads(answer.data) if answer.status == 200 else None
-
-
-def wait_for(found: Callable[[], Any]) -> Any:
-    """What the server has once it has loaded it."""
-    deadline = time.monotonic() + 60
-    while not (value := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return value
 
 
 @pytest.mark.parametrize("fast", [True, False], ids=["data-server", "python"])
@@ -57,10 +48,10 @@ def test_the_server_shows_a_resumed_run_as_one_curve(
             return [one["text"] for one in ask(url, "text/text", run="run/tensorboard", tag="events") or ()]
 
         # It loads the files of both attempts one after the other, and shows what it has meanwhile.
-        wait_for(lambda: any("kept" in text for text in texts()))
-        wait_for(lambda: curve()[-1:] == [(30, 30.5)])
+        wait_until(lambda: any("kept" in text for text in texts()), "the events")
+        wait_until(lambda: curve()[-1:] == [(30, 30.5)], "the curve")
         shown, told = curve(), texts()
-        job = wait_for(lambda: ask(url, "text/text", run="run/tensorboard", tag="job"))
+        job = wait_until(lambda: ask(url, "text/text", run="run/tensorboard", tag="job"), "the job")
     assert shown == [(10, 10), (20, 20.5), (30, 30.5)]
     assert not any("taken back" in text for text in told)
     assert "flights" in job[0]["text"]

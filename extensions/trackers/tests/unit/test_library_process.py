@@ -51,7 +51,7 @@ class Workshop:
         (folder / "the_session.py").write_text(textwrap.dedent(SESSION))
         (folder / "hangs.py").write_text("import time; time.sleep(600)")
 
-    def start(self, module: str = "the_session", *, timeout_seconds: float = 60) -> LibraryProcess:
+    def start(self, module: str = "the_session", *, timeout_seconds: float = 300) -> LibraryProcess:
         environment, log = self.environment, self.log
         return LibraryProcess(
             module, library="the library", environment=environment, log=log, timeout_seconds=timeout_seconds
@@ -123,7 +123,7 @@ def test_its_session_ends_where_the_supervisor_has_died_during_a_call(
     wait_until((tmp_path / "held").exists, "the call")
     process._connection.close()
     (tmp_path / "let-go").touch()
-    process._process.wait(60)
+    process._process.wait(300)
     assert workshop.ended.exists()
 
 

@@ -123,7 +123,7 @@ class TestAReporter:
         clock = Clock()
         first = desk.deliver(held, clock=clock)
         desk.write(count=5)
-        assert gate.entered.wait(30)
+        assert gate.entered.wait(120)
         clock.pass_hang_time()
         assert first.abandon() == ["ear (dist 1.0)"]
         assert orjson.loads(desk.cursor("ear").read_bytes())["seq"] == 2
@@ -137,7 +137,7 @@ class TestAReporter:
         ear = Ear(do=gate)
         first = desk.deliver(ear, clock=clock)
         desk.write()
-        assert gate.entered.wait(30)
+        assert gate.entered.wait(120)
         clock.pass_hang_time()
         first.abandon()
         second = desk.deliver(ear, clock=clock)
@@ -294,7 +294,7 @@ class TestAHang:
         deliveries = desk.deliver(stuck, ear, clock=clock)
         desk.write(count=50)
         eventually(lambda: deliveries.taken == 50)
-        assert gate.entered.wait(30)
+        assert gate.entered.wait(120)
         assert ear.heard == list(range(1, 51))
         assert desk.hear(deliveries) == []
         for _ in range(3):
@@ -319,7 +319,7 @@ class TestAHang:
 
         deliveries = desk.deliver(Ear(do=do), clock=clock)
         desk.write()
-        assert gate.entered.wait(30)
+        assert gate.entered.wait(120)
         clock.pass_hang_time()
         desk.hear(deliveries)
         gate.opened.set()
@@ -334,7 +334,7 @@ class TestAHang:
         deliveries = desk.deliver(Ear(do=gate), clock=clock)
         desk.write()
         deliveries.finish()
-        assert gate.entered.wait(30)
+        assert gate.entered.wait(120)
         clock.pass_hang_time()
         assert len(deliveries.news()) == 1
         assert deliveries.abandon() == ["ear (dist 1.0)"]

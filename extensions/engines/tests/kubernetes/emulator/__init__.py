@@ -53,7 +53,7 @@ class EmulatedCluster:
         async def there() -> _T:
             return call()
 
-        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(120)
+        return asyncio.run_coroutine_threadsafe(there(), self._loop).result(300)
 
     def objects(self, plural: str, namespace: str = "default") -> list[dict[str, Any]]:
         """What there is of a kind: ``pytorchjobs``, ``pods``, ``configmaps``."""
@@ -91,7 +91,7 @@ class EmulatedCluster:
         """Have the admission refuse every pod; operators tell of it in events alone."""
         self.api.pods_forbidden = message
 
-    def wait(self, condition: Callable[[], Any], seconds: float = 120.0) -> None:
+    def wait(self, condition: Callable[[], Any], seconds: float = 300.0) -> None:
         """Wait for something to come true."""
         end = time.monotonic() + seconds
         while not condition():
@@ -144,7 +144,7 @@ def cluster(folder: Path, *, crds: Path | None = None) -> Iterator[EmulatedClust
 
     thread = threading.Thread(target=run, name="emulated cluster", daemon=True)
     thread.start()
-    ready.wait(120)
+    ready.wait(300)
     try:
         if isinstance(started[0], BaseException):
             raise started[0]

@@ -56,7 +56,7 @@ class Operator:
 
     def _port(self, uid: str) -> int:
         if uid not in self._ports:
-            self._ports[uid] = free_ports(1)
+            self._ports[uid] = free_ports(9)  # rank 0 listens on one behind it
         return self._ports[uid]
 
     def _make(self, job: dict[str, Any], pod: dict[str, Any]) -> None:

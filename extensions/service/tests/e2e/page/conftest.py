@@ -98,7 +98,7 @@ class Service:
         with (self.folder / "serve.log").open("ab") as log:
             self.process = popen(command, env={**inherited, **own}, cwd=self.folder, stdout=subprocess.PIPE, stderr=log)
         assert self.process.stdout is not None
-        assert select.select([self.process.stdout], [], [], 60)[0], "the service does not start"
+        assert select.select([self.process.stdout], [], [], 300)[0], "the service does not start"
         self.url = self.process.stdout.readline().decode().split()[-1]
 
     def stop(self) -> None:
@@ -114,7 +114,7 @@ class Service:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json", **({"X-TRAINER-TOKEN": self.token} if self.token else {})}
         try:
-            with urlopen(Request(f"{self.url}{path}", data, headers), timeout=60) as answer:
+            with urlopen(Request(f"{self.url}{path}", data, headers), timeout=300) as answer:
                 return json.loads(answer.read())
         except HTTPError as error:
             raise AssertionError(error.read()) from error
@@ -128,7 +128,7 @@ class Service:
 
     def wait(self, run_id: str, *statuses: str, step: int = 0) -> dict[str, Any]:
         """The job, once it has one of some statuses and has come to a step."""
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             job = self.ask(f"/v1/jobs/{run_id}")
             if job["status"] in (statuses or ENDED) and ((job["run"] or {}).get("step") or 0) >= step:

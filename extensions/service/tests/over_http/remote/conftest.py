@@ -90,7 +90,7 @@ class Service:
         """The jobs that it has launched go on."""
         if self.process is not None:
             self.process.send_signal(number)
-            self.process.communicate(timeout=60)
+            self.process.communicate(timeout=300)
 
     def job(self, run_id: str, **keys: Any) -> Path:
         """Write a job file of the trainer ``tiny``."""

@@ -16,7 +16,7 @@ def runs(service: Any) -> dict[str, Any]:
     failing = service.command("run", alps, "--json")
     # Paths of the job start at its file, and what its options say at the working directory, as they do locally.
     alpha = service.run("run", service.job("alpha", profiles={"long": {"max_steps": 6}}), "--profile", "long")
-    out, err = failing.communicate(timeout=180)
+    out, err = failing.communicate(timeout=600)
     return {"alpha": alpha, "alps": type(alpha)(code=failing.returncode, out=out, err=err)}
 
 

@@ -88,13 +88,13 @@ class Served:
         self._thread.join()
 
     def connect(self, sent: bytes) -> socket.socket:
-        one = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        one = socket.create_connection(("127.0.0.1", self.port), timeout=300)
         one.sendall(sent)
         return one
 
     def get(self, path: str) -> Any:
         with urllib3.PoolManager(retries=False) as pool:
-            return pool.request("GET", f"http://127.0.0.1:{self.port}{path}", timeout=60)
+            return pool.request("GET", f"http://127.0.0.1:{self.port}{path}", timeout=300)
 
 
 @pytest.fixture
