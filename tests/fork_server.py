@@ -79,6 +79,8 @@ PRELOADED = (
     "hostcore_builtin_plugins.terminal",
     "hostcore_builtin_plugins.uploaders.fsspec",
     "hostcore_builtin_plugins.uploaders.store_folder",
+    "hostcore_hookspecs.lifecycle",
+    "hostcore_hookspecs.trainer",
     "hostcore_sweeps.driving",
     "aiobotocore.session",
     "alembic.command",
