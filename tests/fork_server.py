@@ -125,12 +125,15 @@ MADV_COLLAPSE = 25
 HIGH = 512
 
 
-def hostcore(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
+def hostcore(
+    arguments: Sequence[str | os.PathLike[str]], *, imported: Sequence[str] = (), **options: Any
+) -> subprocess.Popen[Any]:
     """Start the command ``hostcore``.
 
+    :param imported: More modules that are imported before; see ``popen``.
     :param options: Of ``subprocess.Popen``.
     """
-    return popen([COMMAND, *arguments], **options)
+    return popen([COMMAND, *arguments], imported=imported, **options)
 
 
 def ran(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.CompletedProcess[Any]:
@@ -138,18 +141,22 @@ def ran(arguments: Sequence[str | os.PathLike[str]], **options: Any) -> subproce
     return run([COMMAND, *arguments], **options)
 
 
-def popen(command: Sequence[str | os.PathLike[str]], **options: Any) -> subprocess.Popen[Any]:
+def popen(
+    command: Sequence[str | os.PathLike[str]], *, imported: Sequence[str] = (), **options: Any
+) -> subprocess.Popen[Any]:
     """Start a command: as a fork, if its program is ``hostcore`` or this interpreter.
 
     With options of the interpreter that a fork could not have any more, it is a new process all the same.
 
+    :param imported: More modules that are imported before. They have a server of their own, which takes some seconds to
+        start: for tests with several runs that would each import a large framework.
     :param options: Of ``subprocess.Popen``.
     """
     words = [os.fspath(word) for word in command]
     is_known = words[0] == COMMAND or (words[0] == sys.executable and _can_be_fork(words[1:]))
     if sys.platform != "linux" or not is_known or not _is_like_here(options.get("env") or os.environ):
         return subprocess.Popen(words, **options)
-    return _ForkOfServer(words, **options)
+    return _ForkOfServer(words, tuple(imported), **options)
 
 
 def run(
@@ -198,11 +205,15 @@ class _ForkOfServer(subprocess.Popen):  # type: ignore[type-arg]
 
     _ended: int | None = None
 
+    def __init__(self, command: list[str], imported: tuple[str, ...], **options: Any) -> None:
+        self._imported = imported
+        super().__init__(command, **options)
+
     def _execute_child(self, *given: Any) -> None:
         asked = _asked(self, given)
         self._ended, theirs = os.pipe()
         try:
-            self.pid = _server().fork(
+            self.pid = _server(self._imported).fork(
                 list(self.args),  # type: ignore[arg-type]
                 cwd=asked["cwd"],
                 env=dict(os.environ if asked["env"] is None else asked["env"]),
@@ -248,8 +259,8 @@ def _asked(process: subprocess.Popen[Any], given: Sequence[Any]) -> Mapping[str,
 class _Server:
     """The server, as the tests see it. All processes of one pytest share it, and it ends with the last of them."""
 
-    def __init__(self) -> None:
-        self._line = _connect()
+    def __init__(self, imported: tuple[str, ...]) -> None:
+        self._line = _connect(imported)
         self._lock = threading.Lock()
 
     def fork(
@@ -278,14 +289,14 @@ class _Server:
 
 
 @functools.cache
-def _server() -> _Server:
-    """The server of this process."""
-    return _Server()
+def _server(imported: tuple[str, ...]) -> _Server:
+    """The server of this process that has imported these modules, too."""
+    return _Server(imported)
 
 
-def _connect() -> socket.socket:
+def _connect(imported: tuple[str, ...]) -> socket.socket:
     """A line to the server, which is started if there is none: the first that gets its address does."""
-    name = f"\0hostcore-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    name = "-".join(("\0hostcore-tests", os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid())), *imported))
     address = _listening[0] if _listening else name.encode()
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, suppress(OSError):
@@ -294,7 +305,9 @@ def _connect() -> socket.socket:
             environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
             _started.append(
                 subprocess.Popen(
-                    [sys.executable, __file__, str(listener.fileno())], env=environment, pass_fds=[listener.fileno()]
+                    [sys.executable, __file__, str(listener.fileno()), *imported],
+                    env=environment,
+                    pass_fds=[listener.fileno()],
                 )
             )
         line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -340,13 +353,14 @@ def _receive(line: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
 # What follows runs in the server, and in its forks.
 
 
-def _serve(listener: socket.socket) -> Callable[[], object]:
+def _serve(listener: socket.socket, imported: Sequence[str]) -> Callable[[], object]:
     """Fork a process for each question, and say how each has ended, until all who ask are gone.
 
+    :param imported: What its forks find imported, beside what a run imports sooner or later.
     :return: In a fork: what it is to do. The server itself never returns.
     """
     _listening.append(listener.getsockname())
-    for module in PRELOADED:
+    for module in (*PRELOADED, *imported):
         importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a fork would copy every page
@@ -644,4 +658,4 @@ def _end(act: Callable[[], object]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    _end(_serve(socket.socket(fileno=int(sys.argv[1]))))
+    _end(_serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]))

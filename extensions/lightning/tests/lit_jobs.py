@@ -10,6 +10,8 @@ from lit_watch import WATCHED, Watch
 HERE = Path(__file__).parent
 
 SEED = 5
+#: What every worker of these jobs imports; see ``fork_server.popen``.
+FRAMEWORK = ("lightning.pytorch", "hostcore_lightning.fit")
 
 
 def section(rows: int, batch_size: int = 16) -> dict[str, Any]:
