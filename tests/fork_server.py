@@ -43,7 +43,7 @@ from typing import Any, NoReturn
 
 from command_line import COMMAND
 
-#: What a run imports sooner or later.
+#: What a run, a sweep and a service import sooner or later.
 PRELOADED = (
     "hostcore.cli.commands.cancel",
     "hostcore.cli.commands.evaluate",
@@ -73,6 +73,7 @@ PRELOADED = (
     "hostcore_builtin_plugins.sources.csv_source",
     "hostcore_builtin_plugins.sources.json_source",
     "hostcore_builtin_plugins.jsonl",
+    "hostcore_builtin_plugins.local",
     "hostcore_builtin_plugins.sources.mock",
     "hostcore_builtin_plugins.sources.parquet",
     "hostcore_builtin_plugins.sources.shards",
@@ -81,22 +82,35 @@ PRELOADED = (
     "hostcore_builtin_plugins.uploaders.store_folder",
     "hostcore_hookspecs.lifecycle",
     "hostcore_hookspecs.trainer",
+    "hostcore_service.app",
+    "hostcore_service.serve",
+    "hostcore_service.server",
+    "hostcore_sweeps.commands",
     "hostcore_sweeps.driving",
+    "hostcore_sweeps.service.section",
     "aiobotocore.session",
     "alembic.command",
+    "alembic.config",
+    "anyio._backends._asyncio",
     "fastapi",
     "matplotlib.figure",
     "matplotlib.backends.backend_agg",
     "packaging.requirements",
     "pandas",
+    "PIL.GifImagePlugin",
+    "PIL.JpegImagePlugin",
+    "PIL.PpmImagePlugin",
     "pyarrow.pandas_compat",
     "pyarrow.parquet",
     "s3fs",
+    "sqlalchemy.dialects.sqlite",
     "sqlalchemy.orm",
     "torch._dynamo",
     "torch.distributed.checkpoint.state_dict",
     "torch.distributed.tensor",
-    "uvicorn",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.asyncio",
+    "uvicorn.protocols.http.h11_impl",
 )
 #: Commands and modules that start workers.
 WITH_WORKER = ("evaluate", "hostcore_service.container", "hostcore.entrypoint", "resume", "run", "sweep", "validate")
