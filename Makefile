@@ -69,7 +69,7 @@ demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print
 test: $(VENV)/test.installed ## Lint, types, documentation, tests
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore \
+	$(PY) -m mypy --num-workers auto hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore \
 	  $(foreach extension,$(EXTENSIONS),$(extension)/hostcore_$(notdir $(extension))) \
 	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
 	$(BUILD_DOCS)

@@ -1,9 +1,11 @@
 """What ``user_modules.py`` has, run by hostcore. Tests and jobs find it, and what is beside it, by their names."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,12 +13,16 @@ from hostcore.in_process import run as run_here
 
 sys.path.insert(0, str(Path(__file__).parent))
 from lit_jobs import job
-from lit_watch import WATCHED, Watch
+
+if TYPE_CHECKING:
+    from lit_watch import Watch
 
 
 @pytest.fixture
 def by_hostcore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Watch]:
     """What a run in this process does with a module."""
+    from lit_watch import WATCHED
+
     monkeypatch.chdir(tmp_path)
 
     def run(module: str, **keys: Any) -> Watch:

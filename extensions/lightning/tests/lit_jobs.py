@@ -1,15 +1,21 @@
-"""Jobs for the modules of ``user_modules.py``, and what Lightning's own Trainer does with them."""
+"""Jobs for the modules of ``user_modules.py``, and what Lightning's own Trainer does with them.
+
+Lightning is imported where it is used: every process of a pytest that collects tests beside these imports this module.
+"""
+
+from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightning.pytorch as pl
-import user_modules
-from lit_watch import WATCHED, Watch
+if TYPE_CHECKING:
+    from lit_watch import Watch
 
 HERE = Path(__file__).parent
 
 SEED = 5
+#: What every worker of these jobs imports; see ``fork_server.popen``.
+FRAMEWORK = ("lightning.pytorch", "hostcore_lightning.fit")
 
 
 def section(rows: int, batch_size: int = 16) -> dict[str, Any]:
@@ -36,6 +42,10 @@ def job(module: str, *, rows: int = 160, **keys: Any) -> dict[str, Any]:
 
 def by_lightning(module: str, init: dict[str, Any] | None = None, **trainer: Any) -> Watch:
     """What Lightning's Trainer does with a module."""
+    import lightning.pytorch as pl
+    import user_modules
+    from lit_watch import WATCHED, Watch
+
     pl.seed_everything(SEED)
     model = getattr(user_modules, module)(**(init or {}))
     callbacks = [*trainer.pop("callbacks", ()), Watch()]

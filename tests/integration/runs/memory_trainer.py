@@ -29,7 +29,8 @@ SEEN: dict[str, list[tuple[int, list[int]]]] = {}
 WEIGHTS: dict[str, list[torch.Tensor]] = {}
 
 _ROW_BYTES = 256 << 20
-_ROOM_BYTES = 1 << 30
+#: Two rows fit and four do not, by a row: what else the process takes or gives back makes no difference.
+_ROOM_BYTES = 3 * _ROW_BYTES
 
 
 class Trainer:

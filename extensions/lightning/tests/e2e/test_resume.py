@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fork_server import hostcore
-from lit_jobs import HERE, job, section
+from lit_jobs import FRAMEWORK, HERE, job, section
 
 from hostcore.checkpoints.state import read_state
 
@@ -88,7 +88,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, module: str, keys: dic
 
     def run(name: str, *faults: str) -> int:
         command = ["run", "job.json", "--set", f"run_id={name}", *(f"--chaos={fault}" for fault in faults)]
-        process = hostcore(command, cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)
+        process = hostcore(command, imported=FRAMEWORK, cwd=tmp_path, env=around, stdout=-1, stderr=-2, text=True)
         said, _ = process.communicate()
         (tmp_path / f"{name}.txt").write_text(said)
         return int(process.returncode)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fork_server import hostcore
-from lit_jobs import HERE, job, section
+from lit_jobs import FRAMEWORK, HERE, job, section
 
 
 def run(folder: Path, module: str, *, name: str, **keys: Any) -> tuple[dict[int, float], list[dict[str, float]]]:
@@ -18,7 +18,8 @@ def run(folder: Path, module: str, *, name: str, **keys: Any) -> tuple[dict[int,
         del given["device"]
     (folder / f"{name}.json").write_text(json.dumps(given))
     around = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = hostcore(["run", f"{name}.json"], cwd=folder, env=around, stdout=-1, stderr=-2, text=True)
+    command = ["run", f"{name}.json"]
+    process = hostcore(command, imported=FRAMEWORK, cwd=folder, env=around, stdout=-1, stderr=-2, text=True)
     said, _ = process.communicate()
     assert process.returncode == 0, said
     losses, validated = {}, []
