@@ -330,6 +330,8 @@ def _connect(imported: tuple[str, ...]) -> socket.socket:
             if line.recv(1):
                 return line
         line.close()
+        if any(server.poll() for server in _started):
+            raise RuntimeError("the server of the tests could not start: what it printed says why")
         time.sleep(0.01)
 
 
