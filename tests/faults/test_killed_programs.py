@@ -142,3 +142,4 @@ def test_it_is_killed_again_and_again_and_its_losses_are_those_of_a_run_that_was
     said, _ = run.communicate(timeout=900)
     assert run.returncode == 0, said
     assert dict(metrics(tmp_path, "killed")) == losses
+    assert all(loss == losses[step] for step, loss in metrics(tmp_path, "killed"))
