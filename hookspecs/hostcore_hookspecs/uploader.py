@@ -5,7 +5,8 @@ checkpoint come first, in any order, and its commit record last, after all of th
 written down in the run directory, so that an uploader that comes back goes on where it stopped.
 
 A class may have nothing but wrappers: methods of other names, ``@hookimpl(wrapper=True, specname="upload_artifact")``.
-They are around the calls of all other uploaders of the job; nothing is copied to it.
+They are around the calls of all other uploaders of the job; nothing is copied to it. A job without another uploader is
+refused then.
 """
 
 from collections.abc import Callable

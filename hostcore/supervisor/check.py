@@ -39,9 +39,7 @@ def check_job(
     """
     spec = plan.spec
     ranks = 1 if spec.runs_elsewhere else spec.ranks
-    spawn: Spawn = LocalRanks(ranks, early=early)
-    if spec.runs_elsewhere and spec.ranks > 1:
-        spawn = _FirstRank(world_size=spec.ranks)
+    spawn: Spawn = LocalRanks(ranks, early=early) if ranks == spec.ranks else _FirstRank(world_size=spec.ranks)
     start_from = plan.fetched_parent or spec.begins_from or ""
     due = time.monotonic() + timeout_seconds
     with session_without_run(
