@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from hostcore_builtin_plugins.processes import identity, look, runs_here
+from hostcore_builtin_plugins.processes import identity, is_here, look, runs_here
 from hostcore_builtin_plugins.run_result import earlier_result, read_log, result_of
 from hostcore_hookspecs import (
     FatalError,
@@ -195,10 +195,11 @@ def _has_ended(handle: LaunchHandle, seconds: float) -> bool:
 
 
 def _require_this_machine(handle: LaunchHandle) -> None:
-    host = handle.details["host"]
-    if host != socket.gethostname():
+    if not is_here(handle.details):
+        host = handle.details["host"]
+        here = "another container of it or boot" if host == socket.gethostname() else socket.gethostname()
         raise FatalError(
-            f"process {handle.id} was started on {host}, and this is {socket.gethostname()}",
+            f"process {handle.id} was started on {host}, and this is {here}",
             code="launch.elsewhere",
             hint=f"ask on {host}",
         )

@@ -1,9 +1,15 @@
 """Processes of this machine: what tells one apart, which descend from another, and how all of them are ended."""
 
+import hashlib
 import os
+import re
+import secrets
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -33,14 +39,72 @@ def look(pid: int) -> Process | None:
         return None if Path("/proc/self/stat").exists() else _look_with_ps(pid)
     # The command's name, which may have spaces, is in parentheses (proc_pid_stat(5)).
     state, *fields = stat.rpartition(b")")[2].decode().split()
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return Process(started=f"{boot} {fields[18]}", is_zombie=state in "ZX")
+    return Process(started=f"{boot_id()} {fields[18]}", is_zombie=state in "ZX")
 
 
 def identity(pid: int) -> dict[str, Any]:
     """What tells a process apart from all others, of all machines: plain JSON."""
     process = look(pid)
-    return {"host": socket.gethostname(), "pid": pid, "started": process.started if process else ""}
+    started = process.started if process else ""
+    return {"host": socket.gethostname(), "pid": pid, "started": started, "pid_namespace": pid_namespace()}
+
+
+def boot_id() -> str:
+    """The id of this boot of this machine; empty where the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> str:
+    """The PID namespace of this process; empty where it is not known."""
+    with suppress(OSError):
+        if str(Path("/proc/self").readlink()) == str(os.getpid()):  # else /proc is that of another namespace
+            return str(Path("/proc/self/ns/pid").readlink())
+    return ""
+
+
+def shares_pids(host: str, boot: str, namespace: str) -> bool:
+    """Whether the process numbers of a place are those of this process.
+
+    Containers and machines may have one host name: boot and PID namespace have to be the same.
+    """
+    if sys.platform == "linux" and not (boot and namespace):
+        return False
+    return (host, boot, namespace) == (socket.gethostname(), boot_id(), pid_namespace())
+
+
+def place_name() -> str:
+    """A name of this machine, boot and PID namespace, for files whose writers are known by their process numbers."""
+    host, boot, namespace = socket.gethostname(), boot_id(), pid_namespace()
+    known = shares_pids(host, boot, namespace)
+    told = f"{boot} {namespace}" if known else secrets.token_hex(8)  # then no other process shares it
+    return f"{re.sub(r'[^A-Za-z0-9.]', '-', host)[:64]}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+
+def is_here(identified: Mapping[str, Any]) -> bool:
+    """Whether the number of an identified process says something here."""
+    if "pid_namespace" not in identified:  # of an earlier version
+        return bool(identified["host"] == socket.gethostname())
+    boot = identified["started"].partition(" ")[0] if sys.platform == "linux" else ""
+    return shares_pids(identified["host"], boot, identified["pid_namespace"])
+
+
+def seconds_since_change(path: Path) -> float:
+    """How long ago a file was changed, by the clock that dates the files of its folder, such as a file server's.
+
+    :raises FileNotFoundError: When there is none.
+    """
+    with suppress(PermissionError):  # NFS asks for the time of what is opened
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    changed = path.stat().st_mtime
+    try:
+        with tempfile.TemporaryFile(dir=path.parent, prefix=".now.", suffix=".tmp") as file:
+            os.utime(file.fileno())
+            return os.fstat(file.fileno()).st_mtime - changed
+    except OSError:  # who may only read has no other clock than this machine's
+        return time.time() - changed
 
 
 def runs_here(identified: Mapping[str, Any]) -> bool:

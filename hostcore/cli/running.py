@@ -75,7 +75,7 @@ def run_plan(
         if ranks is None and not in_process and finished is None:
             plan = attrs.evolve(plan, devices=hold_devices(plan.spec))
     with plan.devices, plugins_print_aside(as_json):
-        opened = open_run(plan, launched=launched)
+        opened = open_run(plan, launched=launched, tell=tell_aside)
         if isinstance(opened, RunResult):
             early.close()  # there is nothing for it to do, and uploads may take long
             result = opened

@@ -1,6 +1,8 @@
-"""Attempts: each start of a run claims the next number, so that two starts never share one."""
+"""Attempts: each start of a run claims the next number, so that two never share one; and who holds the newest."""
 
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -8,11 +10,20 @@ import attrs
 import orjson
 
 from hostcore.events.folder_sync import sync_folder
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document
-from hostcore.runs.lease import ProcessIdentity
+from hostcore.runs.lease import Lease, ProcessIdentity
+from hostcore_builtin_plugins.processes import seconds_since_change
 
 #: Of an attempt's number, in digits: a file of another origin may have any name, and a database column is limited.
 _LONGEST: Final = 9
+#: A lease of another machine or container that has not changed for this long is over.
+EXPIRE_SECONDS: Final = 30.0
+_POLL_SECONDS: Final = 0.5
+
+#: By run directory: the newest lease that this process has seen of a holder elsewhere, when it saw it first
+#: (monotonic), and whether it replaced another.
+_seen: dict[Path, tuple[Lease | None, float, bool]] = {}
 
 
 def claimed_attempts(folder: Path) -> list[int]:
@@ -64,3 +75,43 @@ def read_claim(folder: Path, attempt: int) -> Claim | None:
         return construct(Claim, {**found, "process": process}, file=path)
     except (FileNotFoundError, CorruptDocument, UnreadableDocument):
         return None
+
+
+def proven_held(directory: RunDirectory, *, clock: Callable[[], float] = time.monotonic) -> bool | None:
+    """Whether a supervisor that lives holds a run; None while that is not proven.
+
+    A process number says something where the process was started, and a time to the clock that it is from. A lease of
+    elsewhere is live if it changes while this process watches, and over if it has not for :data:`EXPIRE_SECONDS`.
+    """
+    path = directory.lease
+    lease = Lease.read(path)
+    newest = newest_attempt(directory.attempts)
+    if lease is None and (newest == 0 or not path.exists()):
+        return False
+    holder = lease or read_claim(directory.attempts, newest)
+    if holder is not None and holder.process.is_here:
+        return holder.process.runs
+    now = clock()
+    if directory.path not in _seen or _seen[directory.path][0] != lease:
+        _seen[directory.path] = lease, now, directory.path in _seen
+    _, since, changed = _seen[directory.path]
+    return False if now - since >= EXPIRE_SECONDS else changed or None
+
+
+def is_held(directory: RunDirectory) -> bool:
+    """Whether a supervisor that lives holds a run, as far as that can be known at once.
+
+    What :func:`proven_held` leaves open is decided by the age of the lease's file, by the clock of its file server.
+    """
+    proven = proven_held(directory)
+    try:
+        return proven if proven is not None else seconds_since_change(directory.lease) < EXPIRE_SECONDS
+    except FileNotFoundError:  # released in this moment
+        return False
+
+
+def await_proof(directory: RunDirectory, *, sleep: Callable[[float], None] = time.sleep) -> bool:
+    """Whether a supervisor that lives holds a run: watched for as long as it takes, for who wants to take it over."""
+    while (proven := proven_held(directory)) is None:
+        sleep(_POLL_SECONDS)
+    return proven

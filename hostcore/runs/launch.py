@@ -1,22 +1,23 @@
 """``config/launch.json``: a supervisor that was started apart from the terminal, and may not have begun yet."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from hostcore.events.writer import now_ms
 from hostcore.job.names import is_builtin
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import construct, read_document, write_document
 from hostcore.runs.record import RunRecord
+from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchHandle
 
-#: How long a local supervisor may take to begin where its process cannot be looked up, in milliseconds.
-_UNSEEN_MS = 60_000
+#: How long a local supervisor may take to begin where its process cannot be looked up, in seconds.
+_UNSEEN_SECONDS = 60.0
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +55,14 @@ class Launch:
         return construct(cls, {**found, "handle": handle}, file=path)
 
 
+def launch_seconds(directory: RunDirectory) -> float:
+    """How long ago a launch was written down, whatever the clock of the machine that did it."""
+    try:
+        return seconds_since_change(directory.launch)
+    except FileNotFoundError:  # taken back in this moment
+        return math.inf
+
+
 def awaited_launch(directory: RunDirectory) -> Launch | None:
     """The launch whose attempt has not begun; None if there is none, or its supervisor has come."""
     launch = Launch.read(directory.launch)
@@ -76,7 +85,7 @@ def _may_come(launch: Launch, directory: RunDirectory) -> bool:
     from hostcore.plugins.discover import discover
     from hostcore.plugins.launching import launcher_of
 
-    just_submitted = now_ms() - launch.submitted_ms < _UNSEEN_MS
+    just_submitted = launch_seconds(directory) < _UNSEEN_SECONDS
     if launch.handle is None:
         return just_submitted  # the submitting process has not written the handle yet, or has died
     record = RunRecord.read(directory.record)

@@ -2,33 +2,34 @@
 
 import os
 import socket
-import time
 from pathlib import Path
 
 import attrs
 
-from hostcore.runs.documents import construct, lives, read_document, write_document
+from hostcore.runs.documents import (
+    CorruptDocument,
+    UnreadableDocument,
+    construct,
+    lives,
+    read_document,
+    write_document,
+)
+from hostcore_builtin_plugins.processes import boot_id, pid_namespace, shares_pids
 
 RENEW_SECONDS = 5.0
-#: A lease of another machine that was not renewed for this long is over.
-EXPIRE_SECONDS = 30.0
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:  # not Linux: the host's name and the start time have to do
-        return ""
 
 
 def _start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if it does not run (a zombie does not)."""
+    """When a process started, in clock ticks since boot; 0 if that is not known.
+
+    None if it does not run; a zombie does not.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except ProcessLookupError:  # it ended between the opening and the reading
         return None
-    except FileNotFoundError:  # without /proc there is no start time; whether the process exists has to do
-        return None if Path("/proc/self/stat").exists() or not lives(pid) else 0
+    except FileNotFoundError:  # without /proc, or where it hides the processes of others, existence has to do
+        return 0 if lives(pid) else None
     state, *fields = stat.rpartition(")")[2].split()
     return None if state in "ZX" else int(fields[18])
 
@@ -42,22 +43,30 @@ class ProcessIdentity:
     pid: int
     #: In clock ticks since boot.
     start_time: int
+    #: Empty where it is not known, and in what an earlier hostcore has written.
+    pid_namespace: str = ""
 
     @classmethod
     def current(cls) -> "ProcessIdentity":
         """The process that asks."""
         pid = os.getpid()
-        return cls(host=socket.gethostname(), boot_id=_boot_id(), pid=pid, start_time=_start_time(pid) or 0)
+        return cls(
+            host=socket.gethostname(),
+            boot_id=boot_id(),
+            pid=pid,
+            start_time=_start_time(pid) or 0,
+            pid_namespace=pid_namespace(),
+        )
 
     @property
     def is_here(self) -> bool:
-        """Whether it is or was a process of this machine."""
-        return self.host == socket.gethostname()
+        """Whether its number says something here: it is or was a process of this boot and this PID namespace."""
+        return shares_pids(self.host, self.boot_id, self.pid_namespace)
 
     @property
     def runs(self) -> bool:
-        """Whether it still runs; only for a process of this machine."""
-        return self.boot_id == _boot_id() and _start_time(self.pid) == self.start_time
+        """Whether it still runs; only for a process that :attr:`is_here`."""
+        return _start_time(self.pid) in (0, self.start_time)
 
 
 @attrs.frozen(kw_only=True)
@@ -79,20 +88,10 @@ class Lease:
 
     @classmethod
     def read(cls, path: Path) -> "Lease | None":
-        """The lease of a run; None if it has none.
-
-        :raises CorruptDocument: When the file is not a lease.
-        """
+        """The lease of a run; None if it has none, or if the file says nothing: a lease is advice."""
         try:
             found = read_document(path)
-        except FileNotFoundError:
+            process = construct(ProcessIdentity, found.get("process") or {}, file=path)
+            return construct(cls, {**found, "process": process}, file=path)
+        except (FileNotFoundError, CorruptDocument, UnreadableDocument):
             return None
-        process = construct(ProcessIdentity, found.get("process"), file=path)
-        return construct(cls, {**found, "process": process}, file=path)
-
-    @property
-    def is_live(self) -> bool:
-        """Whether its holder still runs the run, as far as this machine can tell."""
-        if self.process.is_here:
-            return self.process.runs
-        return time.time() - self.renewed_ms / 1000 < EXPIRE_SECONDS

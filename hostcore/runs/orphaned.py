@@ -1,8 +1,8 @@
 """Orphaned runs: the first supervisor was killed after it made the run directory, and before it wrote the record."""
 
-from hostcore.runs.attempts import read_claim
+from hostcore.runs.attempts import await_proof, read_claim
 from hostcore.runs.directory import RunDirectory
-from hostcore.runs.lease import Lease
+from hostcore.runs.summary import is_opening
 
 
 def is_orphaned(directory: RunDirectory) -> bool:
@@ -15,10 +15,10 @@ def is_orphaned(directory: RunDirectory) -> bool:
         is_torn = path.name.startswith(".") and path.name.endswith(".tmp")
         if path not in folders and path not in own and not is_torn:
             return False  # a folder of other content
-    lease, claim = Lease.read(directory.lease), read_claim(directory.attempts, 1)
-    if lease is not None and lease.is_live:
-        return False
-    return claim is None or not claim.process.is_here or not claim.process.runs
+    claim = read_claim(directory.attempts, 1)
+    if claim is not None and claim.process.is_here:
+        return not claim.process.runs
+    return not await_proof(directory) and (claim is None or not is_opening(directory, 1, claim))
 
 
 def remove_orphaned(directory: RunDirectory) -> None:

@@ -12,12 +12,11 @@ import attrs
 import orjson
 
 from hostcore.events.reader import newest_lines
-from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document, write_document
-from hostcore.runs.launch import Launch
+from hostcore.runs.launch import Launch, launch_seconds
 from hostcore.runs.record import RunRecord
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchStatus
@@ -26,7 +25,7 @@ _ENDS: Final = ("succeeded", "failed", "cancelled", "preempted")
 #: A follower looks several times a second; the engine is not asked as often.
 _FRESH_SECONDS: Final = 3.0
 #: How long a launch may take from when it was written down.
-_LAUNCHING_MS: Final = 60_000
+_LAUNCHING_SECONDS: Final = 60.0
 #: Of the end of an event log, to find the newest step in.
 _TAIL_BYTES: Final = 1 << 16
 
@@ -53,7 +52,7 @@ def launcher_status(directory: RunDirectory, launch: Launch, *, begun: bool) -> 
     if ended is not None:
         return ended
     if launch.handle is None:
-        launching = now_ms() - launch.submitted_ms < _LAUNCHING_MS
+        launching = launch_seconds(directory) < _LAUNCHING_SECONDS
         return LaunchStatus(status="submitted" if launching else "lost", message="it was never launched")
     key, now = (directory.path, launch.launch_id), time.monotonic()
     asked_at, status = _asked.get(key, (float("-inf"), None))

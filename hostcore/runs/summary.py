@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostcore.runs.attempts import Claim, newest_attempt, read_claim
+from hostcore.runs.attempts import Claim, is_held, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.lease import Lease
@@ -15,6 +15,7 @@ from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, FAILED, RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.used import Used, used_by
+from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
 if TYPE_CHECKING:
@@ -125,13 +126,13 @@ def summarize(directory: RunDirectory, *, told: "LaunchStatus | None" = None) ->
     if (launch := _far_launch(directory)) is not None:
         return _summary_from_afar(directory, record, launch, told)
     # The lease is removed after the result was written: read the other way round, an end could be missed.
-    lease = Lease.read(directory.lease)
+    lease, held = Lease.read(directory.lease), is_held(directory)
     result = RunResult.read(directory.result)
     attempt = newest_attempt(directory.attempts)
     newest = read_claim(directory.attempts, attempt)
     of_newest = result if result and result.attempt == attempt else None
     is_without_lease = not of_newest and (lease is None or lease.attempt < attempt)
-    lives = (lease is not None and lease.is_live) or (is_without_lease and _is_opening(directory, attempt, newest))
+    lives = held or (is_without_lease and is_opening(directory, attempt, newest))
     awaited = not lives and _is_awaited(directory, attempt, told)
     ended = None if lives or awaited else of_newest
     return RunSummary(
@@ -187,18 +188,17 @@ def _summary_from_afar(
     )
 
 
-def _is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> bool:
+def is_opening(directory: RunDirectory, attempt: int, claim: Claim | None) -> bool:
     """Whether an attempt without a lease may be about to get it.
 
     :param claim: None if there is none, or if it has not been written yet: its file comes first.
     """
-    if claim is None:
-        try:
-            made = (directory.attempts / f"{attempt}.json").stat().st_mtime
-        except FileNotFoundError:
-            return False
-        return (time.time() - made) * 1000 < _OPENING_MS
-    return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.is_here and claim.process.runs
+    if claim is not None and claim.process.is_here:
+        return time.time() * 1000 - claim.started_ms < _OPENING_MS and claim.process.runs
+    try:
+        return seconds_since_change(directory.attempts / f"{attempt}.json") * 1000 < _OPENING_MS
+    except FileNotFoundError:
+        return False
 
 
 def _is_awaited(directory: RunDirectory, attempt: int, told: "LaunchStatus | None") -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostcore.job.names import is_builtin
-from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.attempts import await_proof, newest_attempt
 from hostcore.runs.control import read_cancel, request_cancel
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch, awaited_launch
@@ -79,7 +79,7 @@ def cancel(
         if asked is not None and _begun_again(directory, summary, asked):
             return Cancellation(run_id=summary.run_id, status=summary.status, attempt=asked, requested=True)
         with _file_errors(directory):
-            if _nobody_runs(directory, summary):
+            if _nobody_runs(directory, summary, sleep):
                 asked = None  # it cannot hear
                 if not force:
                     wait_for_orphan(directory, summary.attempt, sleep=sleep)
@@ -188,9 +188,11 @@ def _begun_again(directory: RunDirectory, summary: RunSummary, asked: int) -> bo
     return summary.status in ALIVE and summary.attempt > asked and read_cancel(directory, summary.attempt) is None
 
 
-def _nobody_runs(directory: RunDirectory, summary: RunSummary) -> bool:
+def _nobody_runs(directory: RunDirectory, summary: RunSummary, sleep: Callable[[float], None]) -> bool:
+    if summary.status == "lost":
+        return not await_proof(directory, sleep=sleep)
     # A record alone is what a submission leaves that was killed before it launched anything.
-    return summary.status == "lost" or (summary.status == "submitted" and not directory.launch.exists())
+    return summary.status == "submitted" and not directory.launch.exists()
 
 
 def _end(directory: RunDirectory, attempt: int, *, reason: str) -> RunResult | None:

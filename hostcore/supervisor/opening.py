@@ -1,7 +1,7 @@
 """Opening a run: a new run directory, or the next attempt of a run that exists. A run is never overwritten."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
 from hostcore.job.differences import in_words, job_differences
 from hostcore.job.spec import JobSpec
-from hostcore.runs.attempts import claim_attempt, newest_attempt
+from hostcore.runs.attempts import EXPIRE_SECONDS, await_proof, claim_attempt, newest_attempt, proven_held
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, remove_torn, write_document
 from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
@@ -25,6 +25,10 @@ from hostcore.runs.summary import summarize
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.writable import RunUnwritable, file_errors, require_writable
 from hostcore_hookspecs.errors import HostcoreError
+
+
+def _quiet(_: str) -> None:
+    """Print nothing."""
 
 
 class RunConflict(HostcoreError):
@@ -72,10 +76,13 @@ class Opening:
             write_document(self.directory.record, self.record_before)
 
 
-def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
+def examine_run(plan: RunPlan, *, launched: bool = False, tell: Callable[[str], object] = _quiet) -> RunResult | None:
     """See whether a run may be opened, without opening it.
 
+    It may take half a minute where a supervisor of another machine or container has left a lease.
+
     :param launched: See :func:`open_run`.
+    :param tell: Gets a line before such a wait.
     :return: The result of the run, if it is finished already.
     :raises RunConflict: When the run_id belongs to another job, the run is running or about to, or what should be
         resumed is not there.
@@ -83,10 +90,10 @@ def examine_run(plan: RunPlan, *, launched: bool = False) -> RunResult | None:
     :raises RunUnwritable: When the run directory cannot be made, as far as can be told without trying.
     """
     with file_errors(plan.directory):
-        return _examine(plan, launched=launched)
+        return _examine(plan, launched=launched, tell=tell)
 
 
-def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
+def _examine(plan: RunPlan, *, launched: bool, tell: Callable[[str], object]) -> RunResult | None:
     directory, resume = plan.directory, plan.spec.resume_from_checkpoint
     _refuse_dangling(directory)
     if not directory.path.exists() or is_orphaned(directory):
@@ -101,7 +108,7 @@ def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
         require_writable(plan)
         return None
     recorded = _refuse_foreign(plan, directory)
-    _refuse_running(directory, launched=launched)
+    _refuse_running(directory, launched=launched, tell=tell)
     result = _end_of(directory)
     if result and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
         return result
@@ -118,10 +125,11 @@ def _examine(plan: RunPlan, *, launched: bool) -> RunResult | None:
     return None
 
 
-def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
+def open_run(plan: RunPlan, *, launched: bool = False, tell: Callable[[str], object] = _quiet) -> Opening | RunResult:
     """Claim the run's next attempt.
 
     :param launched: Whether this process is the supervisor that a launcher started for the run.
+    :param tell: See :func:`examine_run`.
     :return: The attempt; or the result of the run, if it is finished already.
     :raises RunConflict: See :func:`examine_run`.
     :raises RunUnwritable: When the run directory cannot be made.
@@ -130,7 +138,7 @@ def open_run(plan: RunPlan, *, launched: bool = False) -> Opening | RunResult:
     # Before the lease is read: of two that find no live supervisor, only one can claim this number.
     with file_errors(directory):
         attempt = newest_attempt(directory.attempts) + 1
-    finished = examine_run(plan, launched=launched)
+    finished = examine_run(plan, launched=launched, tell=tell)
     if finished is not None:
         return finished
     remove_orphaned(directory)
@@ -272,13 +280,21 @@ def require_same_data(spec: JobSpec, record: RunRecord, directory: RunDirectory)
         raise Errors([error])
 
 
-def _refuse_running(directory: RunDirectory, *, launched: bool) -> None:
+def _refuse_running(directory: RunDirectory, *, launched: bool, tell: Callable[[str], object]) -> None:
     """Refuse a run that is running, or about to."""
-    lease = Lease.read(directory.lease)
-    if lease and lease.is_live:
+    if proven_held(directory) is None:
+        lease = Lease.read(directory.lease)
+        holder = f"process {lease.process.pid} on {lease.process.host}" if lease else "a process elsewhere"
+        tell(f"{holder} may still run {directory.run_id!r}: its lease is watched for {EXPIRE_SECONDS:.0f} s")
+    if await_proof(directory):
+        lease = Lease.read(directory.lease)
+        holder = (
+            f" (process {lease.process.pid} on {lease.process.host}, attempt {lease.attempt}, step {lease.step})"
+            if lease
+            else ""
+        )
         raise RunConflict(
-            f"the run {directory.run_id!r} is running (process {lease.process.pid} on {lease.process.host}, "
-            f"attempt {lease.attempt}, step {lease.step})",
+            f"the run {directory.run_id!r} is running{holder}",
             pointer="/run_id",
             file=str(directory.lease),
             hint=f"wait for its end, or stop it first: hostcore cancel {directory.run_id}",

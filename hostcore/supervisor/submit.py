@@ -89,7 +89,7 @@ def submit(
         # The submitting process died before it could say so.
         return Submission(directory=directory, attempt=cut_short.attempt, handle=cut_short.handle)
     if cut_short is None:
-        finished = examine_run(plan)
+        finished = examine_run(plan, tell=tell)
         if finished is not None:
             return finished
         remove_orphaned(directory)

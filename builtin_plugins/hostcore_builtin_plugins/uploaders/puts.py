@@ -3,7 +3,6 @@
 import itertools
 import os
 import re
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +14,7 @@ import attrs
 from fsspec.callbacks import Callback
 from fsspec.implementations.local import LocalFileSystem
 
+from hostcore_builtin_plugins.processes import place_name
 from hostcore_builtin_plugins.uploaders.copying import Content
 from hostcore_builtin_plugins.uploaders.failures import error_code, failure_of
 from hostcore_hookspecs import FatalError, TransientError
@@ -36,8 +36,9 @@ _PREFIX: Final = ".hostcore-upload-"
 _TOKEN: Final = os.urandom(4).hex()
 _NUMBERS: Final = itertools.count(1)
 _NAME: Final = re.compile(re.escape(_PREFIX) + r"(?P<host>.+)-(?P<pid>\d+)-(?P<token>[0-9a-f]{8})-\d+")
-#: Another machine's process is taken for dead when its file has not changed for so long.
-_SILENT_SECONDS: Final = 3600.0
+#: A process of another machine or container is taken for dead when its file has not changed for so long. Longer than
+#: what the clock of this machine and of the store may differ by.
+_SILENT_SECONDS: Final = 24 * 3600.0
 
 
 def put_on_s3(filesystem: "AbstractFileSystem", content: Content, path: str) -> None:
@@ -265,18 +266,14 @@ class Writer:
         """
         if self.token == _TOKEN:
             return False
-        if self.host == _host() and not _is_alive(self.pid):
+        if self.host == place_name() and not _is_alive(self.pid):
             return True
         return now() - changed() > _SILENT_SECONDS
 
 
 def name_for_writing() -> str:
     """A name that no other file has, hidden, for a file that gets its own name when it is whole."""
-    return f"{_PREFIX}{_host()}-{os.getpid()}-{_TOKEN}-{next(_NUMBERS)}"
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9.]", "-", socket.gethostname())[:80]
+    return f"{_PREFIX}{place_name()}-{os.getpid()}-{_TOKEN}-{next(_NUMBERS)}"
 
 
 def _is_alive(pid: int) -> bool:

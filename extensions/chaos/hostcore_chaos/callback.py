@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import signal
-import socket
 import sys
 import threading
 import time
@@ -16,9 +15,9 @@ from types import MethodType
 from typing import Annotated, Any, Final, NoReturn
 
 import attrs
-import orjson
 from annotated_types import Ge
 
+from hostcore.runs.lease import Lease
 from hostcore_chaos.faults import POINTS, Fault, faults_of
 from hostcore_chaos.record import Record
 from hostcore_hookspecs import Checkpoint, RunState, StepContext, hookimpl
@@ -157,11 +156,11 @@ class Chaos:
 
     def _kill_supervisor(self) -> None:
         """Kill the process that holds the run's lease, which lives as long as its workers."""
-        holder = orjson.loads(Path(self._ctx.run_dir, "lease.json").read_bytes())["process"]
-        if holder["host"] == socket.gethostname():
-            os.kill(holder["pid"], signal.SIGKILL)
+        lease = Lease.read(Path(self._ctx.run_dir, "lease.json"))
+        if lease is not None and lease.process.is_here:
+            os.kill(lease.process.pid, signal.SIGKILL)
         else:
-            self._ctx.warn(f"the supervisor is not killed: it runs on {holder['host']}")
+            self._ctx.warn("the supervisor is not killed: it runs on another machine or in another container")
 
 
 def _told(one: _Pending) -> str:

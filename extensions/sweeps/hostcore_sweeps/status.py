@@ -14,6 +14,7 @@ from hostcore.events.writer import now_ms
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.secrets import with_absolute_files
 from hostcore.runs.documents import CorruptDocument
+from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SweepFolder
 from hostcore_sweeps.records import (
@@ -234,7 +235,7 @@ class SweepTable:
         if self._ended is not None or self._session is None:
             return False
         process = self._session.process
-        return process.runs if process.is_here else now_ms() - self._last_ms < _SILENT_SECONDS * 1000
+        return process.runs if process.is_here else seconds_since_change(self._folder.records) < _SILENT_SECONDS
 
     def _last_sign(self) -> str | None:
         """What is known of the end of a driver that has not recorded it; None if there was no driver."""

@@ -14,7 +14,6 @@ way at a time: rank 0 is never flooded, and what waits lies in the file that it 
 import base64
 import os
 import shutil
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +24,7 @@ import attrs
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import write_document
+from hostcore_builtin_plugins.processes import place_name
 
 _PIECE_BYTES: Final = 256 << 10
 
@@ -46,8 +46,8 @@ class NodeFolder:
     """
 
     def __init__(self, folder: Path, name: str, start: str) -> None:
-        # The host is part of it: machines may share a folder with each other, and not with rank 0.
-        prefix, host = f"{name[:100]}.", socket.gethostname()[:64]
+        # The place is part of it: machines may share a folder with each other, and not with rank 0.
+        prefix, host = f"{name[:100]}.", place_name()
         self.path = folder / f"{prefix}{start}.{host}"
         for left in folder.glob(f"{prefix}*.{host}"):  # by a start that was killed
             if left != self.path and left.is_dir():

@@ -9,7 +9,6 @@
 import errno
 import os
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -28,6 +27,7 @@ from hostcore.supervisor.remote.checkpoints import bring_newest
 from hostcore.supervisor.remote.mirror import LOCK, Mirror, mirror_of
 from hostcore.supervisor.remote.store import Location, StoreError
 from hostcore.supervisor.writable import file_errors
+from hostcore_builtin_plugins.processes import place_name
 
 Tell = Callable[[str], object]
 
@@ -140,7 +140,7 @@ def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell) -> None:
     """Bring the run here under a hidden name, and give it its own when it is whole."""
     place = plan.directory.path.resolve()  # which may be a link to a folder on another disk
     runs = place.parent
-    outer = runs / f".adopting-{plan.spec.run_id}-{socket.gethostname()}-{os.getpid()}"
+    outer = runs / f".adopting-{plan.spec.run_id}-{place_name()}-{os.getpid()}"
     _remove_leftovers(runs, plan.spec.run_id)
     tell(f"the run {plan.spec.run_id!r} is not on this machine, and is fetched from {mirror.uri}")
     try:
@@ -166,7 +166,7 @@ def _move_into_place(temporary: Path, path: Path) -> None:
 
 def _remove_leftovers(runs: Path, run_id: str) -> None:
     """Remove what killed processes of this machine have left of the same."""
-    prefix = f".adopting-{run_id}-{socket.gethostname()}-"
+    prefix = f".adopting-{run_id}-{place_name()}-"
     for left in runs.glob(f"{prefix}*"):
         pid = left.name.removeprefix(prefix)  # no number: of another machine, whose name begins like this one's
         if pid.isdecimal() and not lives(int(pid)):

@@ -31,7 +31,7 @@ def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> tuple[Ru
     require_places(plan.spec)
     adopt_from_mirror(plan, tell)
     plan = attrs.evolve(plan, fetched_parent=fetch_parent(plan, tell))
-    finished = examine_run(plan, launched=launched)
+    finished = examine_run(plan, launched=launched, tell=tell)
     if finished is not None:
         return plan, finished  # its inputs are not needed
     return attrs.evolve(plan, inputs=fetch_inputs(plan.spec, plan.resolvers, tell)), None

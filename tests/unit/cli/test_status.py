@@ -101,7 +101,7 @@ class TestForPeople:
     def test_tells_whose_death_has_lost_a_run(self, hostcore: Callable, run: Callable) -> None:
         directory = run("a")
         lease = Lease.read(directory.lease)
-        dead = lease.process.__class__(host=lease.process.host, boot_id="another boot", pid=4711, start_time=1)
+        dead = attrs.evolve(lease.process, pid=4711, start_time=1)
         Lease(process=dead, attempt=1, step=7, last_progress_ms=0, renewed_ms=1).write(directory.lease)
         said = hostcore("status", "a")
         assert said.out.startswith("lost  a\n")

@@ -4,14 +4,45 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
 import pytest
 
 from hostcore.events.writer import now_ms
-from hostcore.runs.documents import CorruptDocument, write_document
+from hostcore.runs.attempts import claim_attempt, is_held, proven_held
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.documents import write_document
 from hostcore.runs.lease import Lease, ProcessIdentity
+
+
+@attrs.define
+class Clock:
+    """A clock that the test moves."""
+
+    seconds: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def held(run_folder: Callable) -> Callable[..., RunDirectory]:
+    """``held(identity, age_seconds=5)``: a run, or its next renewal, with the lease of a process."""
+    run = run_folder()
+    run.attempt(1)
+
+    def renew(process: ProcessIdentity, *, age_seconds: float = 0) -> RunDirectory:
+        lease(process, age_seconds=age_seconds).write(run.directory.lease)
+        return run.directory
+
+    return renew
 
 
 def lease(process: ProcessIdentity, *, age_seconds: float = 0) -> Lease:
@@ -28,18 +59,12 @@ class TestALease:
     def test_that_does_not_exist_is_none(self, tmp_path) -> None:
         assert Lease.read(tmp_path / "lease.json") is None
 
-    def test_that_is_damaged_is_an_error_that_names_the_file(self, tmp_path) -> None:
-        (tmp_path / "lease.json").write_text("{")
-        with pytest.raises(CorruptDocument) as caught:
-            Lease.read(tmp_path / "lease.json")
-        assert caught.value.file == str(tmp_path / "lease.json")
-
-    @pytest.mark.parametrize("content", ["{}", '{"process": {}}', '{"process": null}', '{"process": {"pid": 1}}'])
-    def test_that_is_something_else_is_an_error_that_names_the_file(self, tmp_path, content: str) -> None:
+    @pytest.mark.parametrize(
+        "content", ["", "{", "{}", '{"process": {}}', '{"process": null}', '{"process": {"pid": 1}}']
+    )
+    def test_that_says_nothing_is_none(self, tmp_path, content: str) -> None:
         (tmp_path / "lease.json").write_text(content)
-        with pytest.raises(CorruptDocument, match=r"not a (Lease|ProcessIdentity)") as caught:
-            Lease.read(tmp_path / "lease.json")
-        assert caught.value.file == str(tmp_path / "lease.json")
+        assert Lease.read(tmp_path / "lease.json") is None
 
     def test_of_a_newer_hostcore_is_read_without_what_is_new(self, tmp_path) -> None:
         written = lease(ProcessIdentity.current())
@@ -49,40 +74,89 @@ class TestALease:
         )
         assert Lease.read(tmp_path / "lease.json") == written
 
-    def test_of_a_process_that_runs_is_live(self, holder) -> None:
-        assert lease(holder.identity).is_live
 
-    def test_of_a_process_that_runs_is_live_however_old_it_is(self, holder) -> None:
-        assert lease(holder.identity, age_seconds=10_000).is_live
+class TestAHeldRun:
+    """By a process of this machine and PID namespace: the system knows."""
 
-    def test_of_a_stopped_process_is_live(self, holder) -> None:
+    def test_is_that_of_a_process_that_runs_however_old_its_lease_is(self, held: Callable, holder) -> None:
+        directory = held(holder.identity, age_seconds=10_000)
+        os.utime(directory.lease, (0, 0))
+        assert proven_held(directory) is True
+
+    def test_is_that_of_a_stopped_process(self, held: Callable, holder) -> None:
         os.kill(holder.process.pid, signal.SIGSTOP)
-        assert lease(holder.identity).is_live
+        assert proven_held(held(holder.identity)) is True
 
-    def test_of_a_killed_process_is_not_live_at_once(self, holder) -> None:
+    def test_is_none_of_a_killed_process_at_once(self, held: Callable, holder) -> None:
         holder.process.kill()
         holder.process.wait()
-        assert not lease(holder.identity).is_live
+        assert proven_held(held(holder.identity)) is False
 
-    def test_of_a_zombie_is_not_live(self, holder) -> None:
+    def test_is_none_of_a_zombie(self, held: Callable, holder) -> None:
         holder.process.kill()
         os.waitid(os.P_PID, holder.process.pid, os.WEXITED | os.WNOWAIT)  # dead, but not yet reaped
-        assert not lease(holder.identity).is_live
+        assert proven_held(held(holder.identity)) is False
 
-    def test_of_a_recycled_process_number_is_not_live(self, holder) -> None:
+    def test_is_none_of_a_recycled_process_number(self, held: Callable, holder) -> None:
         earlier = attrs.evolve(holder.identity, start_time=holder.identity.start_time - 1)
-        assert not lease(earlier).is_live
+        assert proven_held(held(earlier)) is False
 
-    def test_of_a_process_before_the_last_boot_is_not_live(self, holder) -> None:
-        assert not lease(attrs.evolve(holder.identity, boot_id="another")).is_live
+    @pytest.mark.parametrize("content", ["", "{", '{"process": {"pid": 1}}', "[]"])
+    def test_with_a_damaged_lease_is_that_of_its_claim(self, run_folder: Callable, holder, content: str) -> None:
+        run = run_folder()
+        claim_attempt(run.directory.attempts, 1, process=holder.identity, started_ms=0)
+        run.directory.lease.write_text(content)
+        assert proven_held(run.directory) is True
+        holder.process.kill()
+        holder.process.wait()
+        assert proven_held(run.directory) is False
 
-    def test_of_another_machine_is_live_while_it_is_renewed(self) -> None:
-        elsewhere = attrs.evolve(ProcessIdentity.current(), host="elsewhere.example", boot_id="another")
-        assert lease(elsewhere, age_seconds=20).is_live
+    def test_without_a_lease_is_none(self, run_folder: Callable) -> None:
+        run = run_folder()
+        run.attempt(1)
+        assert proven_held(run.directory) is False
 
-    def test_of_another_machine_is_over_30_seconds_after_it_was_renewed(self) -> None:
-        elsewhere = attrs.evolve(ProcessIdentity.current(), host="elsewhere.example", boot_id="another")
-        assert not lease(elsewhere, age_seconds=31).is_live
+
+ELSEWHERE = [
+    {"host": "elsewhere.example", "boot_id": "another"},
+    {"boot_id": "another"},  # a machine of the same name, or this one before it was started again
+    {"pid_namespace": "pid:[1]"},  # a container with the name of its machine
+    {"pid_namespace": ""},  # not known, or an earlier hostcore has written it
+]
+
+
+@pytest.mark.parametrize("place", ELSEWHERE, ids="-".join)
+class TestARunThatIsHeldElsewhere:
+    """Process numbers say nothing, nor does a clock: whether the lease changes does."""
+
+    def test_is_held_once_its_lease_was_seen_to_change(self, held: Callable, place: dict[str, str], clock) -> None:
+        directory = held(attrs.evolve(ProcessIdentity.current(), **place), age_seconds=3600)
+        assert proven_held(directory, clock=clock) is None
+        clock.seconds += 29
+        assert proven_held(directory, clock=clock) is None
+        held(attrs.evolve(ProcessIdentity.current(), **place), age_seconds=3590)
+        assert proven_held(directory, clock=clock) is True
+        clock.seconds += 29
+        assert proven_held(directory, clock=clock) is True
+
+    def test_is_lost_once_its_lease_was_not_seen_to_change_for_30_seconds(
+        self, held: Callable, place: dict[str, str], clock
+    ) -> None:
+        """By the clock of its holder, which is ahead, it is renewed an hour from now."""
+        directory = held(attrs.evolve(ProcessIdentity.current(), **place), age_seconds=-3600)
+        assert proven_held(directory, clock=clock) is None
+        clock.seconds += 30
+        assert proven_held(directory, clock=clock) is False
+
+    def test_shows_as_running_by_the_age_of_its_lease_where_its_files_are(
+        self, held: Callable, place: dict[str, str]
+    ) -> None:
+        directory = held(attrs.evolve(ProcessIdentity.current(), **place), age_seconds=3600)
+        assert is_held(directory)
+        written = directory.lease.stat().st_mtime - 31
+        os.utime(directory.lease, (written, written))
+        assert not is_held(directory)
+        assert {path.name for path in directory.path.iterdir() if path.is_file()} == {"lease.json"}, "nothing is left"
 
 
 class TestAProcess:

@@ -1,12 +1,12 @@
 """Runs that go on where their directory is not seen: what is told of them, by whom, and for how long."""
 
+import os
 from pathlib import Path
 
 import attrs
 import orjson
 import pytest
 
-from hostcore.events.writer import now_ms
 from hostcore.runs import remote_status
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
@@ -103,9 +103,9 @@ def test_an_engine_is_not_asked_again_and_again(
 
 def test_one_that_was_never_launched_is_lost_after_a_while(directory: RunDirectory, engine: Engine) -> None:
     attrs.evolve(LAUNCH, handle=None).write(directory.launch)
-    assert summarize(directory).status == "lost"
-    attrs.evolve(LAUNCH, handle=None, submitted_ms=now_ms()).write(directory.launch)
     assert summarize(directory).status == "submitted"
+    os.utime(directory.launch, (0, 0))
+    assert summarize(directory).status == "lost"
     assert engine.asked == 0
 
 

@@ -1,5 +1,6 @@
 """Cancelling in every state that a run can be in. No supervisor lives here: what one would do, the tests do."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -174,7 +175,7 @@ class TestARunningRun:
     def test_whose_supervisor_dies_meanwhile_is_cancelled_all_the_same(self, running: object) -> None:
         def supervisor_dies(_: float) -> None:
             lease = Lease.read(running.plan.directory.lease)
-            dead = attrs.evolve(lease.process, boot_id="of another day")
+            dead = attrs.evolve(lease.process, start_time=lease.process.start_time - 1)
             attrs.evolve(lease, process=dead, renewed_ms=0).write(running.plan.directory.lease)
 
         done = cancel(running.plan.directory, sleep=supervisor_dies)
@@ -210,7 +211,7 @@ class TestASubmittedRun:
         directory = submitted.plan.directory
 
         def its_submitter_was_killed(_: float) -> None:
-            Launch(attempt=1, submitted_ms=now_ms() - HOUR_MS).write(directory.launch)
+            os.utime(directory.launch, (0, 0))
 
         done = cancel(directory, sleep=its_submitter_was_killed)
         assert (done.status, done.attempt, done.result.step) == ("cancelled", 1, 0)

@@ -27,7 +27,7 @@ class TestANewRun:
         opened = open_run(plan())
         assert (opened.attempt, opened.is_new, opened.parent) == (1, True, "")
         lease = Lease.read(opened.directory.lease)
-        assert (lease.process, lease.attempt, lease.is_live) == (ProcessIdentity.current(), 1, True)
+        assert (lease.process, lease.attempt) == (ProcessIdentity.current(), 1)
         assert newest_attempt(opened.directory.attempts) == 1
 
     def test_leaves_nothing_when_it_is_withdrawn(self, plan: Callable) -> None:
@@ -285,11 +285,12 @@ class TestASubmittedRun:
             if not directory.path.exists():
                 directory.make()
             RunRecord(job=made.spec.to_json(), job_dir="/").write(directory.record)
-            boot = living.boot_id if not gone else "of another day"
+            start = living.start_time - gone  # another process had its number
             details = {
                 "pid": living.pid,
-                "started": f"{boot} {living.start_time}",
+                "started": f"{living.boot_id} {start}",
                 "host": living.host,
+                "pid_namespace": living.pid_namespace,
                 "run_dir": str(directory.path),
                 "log": "",
                 "earlier_result": None,

@@ -1,11 +1,10 @@
 """The launcher's side: how the keepers of a launch do, and stopping them."""
 
-import socket
 import time
 from collections.abc import Iterable
 from typing import Final
 
-from hostcore_builtin_plugins.processes import runs_here
+from hostcore_builtin_plugins.processes import is_here, runs_here
 from hostcore_engines.keeper.folder import LaunchFolder
 
 _POLL_SECONDS: Final = 0.05
@@ -16,7 +15,7 @@ def is_kept(folder: LaunchFolder, node: int) -> bool:
     keeper = folder.claimed(node)
     if keeper is None or folder.ended(node) is not None:
         return False
-    return runs_here(keeper) if keeper["host"] == socket.gethostname() else folder.was_seen_lately(node)
+    return runs_here(keeper) if is_here(keeper) else folder.was_seen_lately(node)
 
 
 def any_kept(folder: LaunchFolder, nodes: int) -> bool:

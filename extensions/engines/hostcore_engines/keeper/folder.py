@@ -4,12 +4,12 @@ import json
 import os
 import re
 import secrets
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_engines.keeper.launch_spec import LaunchSpec
 
 #: A keeper on another machine that has not shown itself for so long is gone.
@@ -68,11 +68,9 @@ class LaunchFolder:
     def was_seen_lately(self, node: int) -> bool:
         """Whether the keeper of a node on another machine is there, as far as can be told."""
         try:
-            with (self.path / f"node-{node}.alive").open("rb") as file:  # NFS asks for the time of what is opened
-                seen = os.fstat(file.fileno()).st_mtime
+            return seconds_since_change(self.path / f"node-{node}.alive") < _SILENT_SECONDS
         except FileNotFoundError:
             return False
-        return self._now() - seen < _SILENT_SECONDS
 
     def end(self, node: int, exit_code: int) -> None:
         """What ran on a node has ended; below zero: of a signal."""
@@ -104,15 +102,6 @@ class LaunchFolder:
         """How long it may take to end, in seconds from when a keeper first sees the request; None if there is none."""
         found = self._read("cancel.json")
         return None if found is None else float(found["grace_seconds"])
-
-    def _now(self) -> float:
-        """The time by the clock that dates the files of all machines."""
-        file = self.path / "now"
-        try:
-            file.touch()
-            return file.stat().st_mtime
-        except OSError:  # who may only read has no other clock than his own
-            return time.time()
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:

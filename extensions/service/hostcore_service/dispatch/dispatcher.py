@@ -230,15 +230,19 @@ def _first_line(error: Exception) -> str:
 def holder_name(turn: int) -> str:
     """The process that asks, at one of its turns: what is written at an earlier one does not pass for a later one's."""
     process = ProcessIdentity.current()
-    return f"{process.host}/{process.boot_id}/{process.pid}/{process.start_time}/{turn}"
+    return "/".join(
+        map(str, (process.host, process.boot_id, process.pid_namespace, process.pid, process.start_time, turn))
+    )
 
 
 def dead(holders: Iterable[str]) -> list[str]:
-    """Those of some holders that are processes of this machine, and do not run any more."""
+    """Those of some holders whose process numbers say something here, and that do not run any more."""
     return [name for name in holders if _is_dead(name)]
 
 
 def _is_dead(name: str) -> bool:
-    host, boot_id, pid, start_time, _ = name.split("/")
-    process = ProcessIdentity(host=host, boot_id=boot_id, pid=int(pid), start_time=int(start_time))
+    host, boot_id, *namespace, pid, start_time, _ = name.split("/")  # an earlier version has named none
+    process = ProcessIdentity(
+        host=host, boot_id=boot_id, pid=int(pid), start_time=int(start_time), pid_namespace="".join(namespace)
+    )
     return process.is_here and not process.runs

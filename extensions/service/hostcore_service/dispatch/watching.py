@@ -9,8 +9,9 @@ import attrs
 from hostcore.events.writer import now_ms
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.launching import Launcher
+from hostcore.runs.attempts import proven_held
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
-from hostcore.runs.launch import Launch
+from hostcore.runs.launch import Launch, launch_seconds
 from hostcore.runs.result import RunResult
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary, UnknownRun, summarize
@@ -30,7 +31,7 @@ LOG: Final = logging.getLogger("hostcore_service")
 #: The error of a launcher of processes, about one of another machine.
 _ELSEWHERE: Final = "launch.elsewhere"
 #: How long a process of another machine may take to begin its attempt.
-_STARTING_MS: Final = 600_000
+_STARTING_SECONDS: Final = 600.0
 #: How often the rest of a far job's mirror is asked for in vain, once the job has ended.
 _MOST_LOOKS: Final = 5
 #: How long an engine may take to end a job by force, in seconds.
@@ -76,9 +77,11 @@ def _polled(launcher: Launcher, job: StoredJob, handle: LaunchHandle, settings: 
             raise
         directory = directory_of(job, settings)
         launch = Launch.read(directory.launch)
-        waits = launch is not None and now_ms() - launch.submitted_ms < _STARTING_MS
+        waits = launch is not None and launch_seconds(directory) < _STARTING_SECONDS
         found = summarize(directory, told=LaunchStatus(status="submitted" if waits else "lost"))
-        return LaunchStatus(status=found.status, message=f"seen by its run directory alone: {error.message}")
+        unproven = found.status == "lost" and proven_held(directory) is None  # a later look knows more
+        status = "running" if unproven else found.status
+        return LaunchStatus(status=status, message=f"seen by its run directory alone: {error.message}")
 
 
 def _put_together(job: StoredJob, status: LaunchStatus, settings: Settings, *, sees_run_dir: bool) -> StoredJob:

@@ -1,6 +1,7 @@
 """The folder of a sweep: what is read from it, whatever has become of its writer."""
 
 import fcntl
+import os
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -95,10 +96,11 @@ def test_trials_of_a_driver_that_is_gone_are_paused(folder: SweepFolder, records
 def test_a_driver_of_another_machine_lives_as_long_as_it_gives_signs_of_life(folder: SweepFolder) -> None:
     elsewhere = attrs.evolve(ProcessIdentity.current(), host="elsewhere", pid=7)
     now = now_ms()
-    times = iter([now - 3_600_000, now - 3_599_000, now])
+    times = iter([now - 3_600_000, now - 3_599_000, now - 3_598_000])  # its clock is an hour behind
     with closing(RecordLog(folder.records, clock=times.__next__)) as log:
         log.append(SessionStarted(process=elsewhere))
         log.append(SessionGoesOn())
+        os.utime(folder.records, (0, 0))
         silent = read_status(folder)
         log.append(SessionGoesOn())
         heard_of = read_status(folder)

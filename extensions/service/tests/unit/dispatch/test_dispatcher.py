@@ -1,5 +1,6 @@
 """Launching and watching jobs, in SQLite and in PostgreSQL, with launchers that do what the tests told them."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -22,7 +23,7 @@ from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore_hookspecs.launcher import LaunchHandle, LaunchStatus
-from hostcore_service.dispatch.dispatcher import Dispatcher
+from hostcore_service.dispatch.dispatcher import Dispatcher, dead
 from hostcore_service.dispatch.watching import look
 from hostcore_service.settings import Settings
 from hostcore_service.store.job import StoredJob
@@ -174,6 +175,14 @@ def test_a_launcher_that_does_not_come_back_is_called_again_and_what_it_says_lat
     assert noted("started").count("a.1") == 1
 
 
+def test_a_service_in_another_container_with_the_name_of_this_machine_is_not_taken_for_dead() -> None:
+    """No process has its number here."""
+    process = ProcessIdentity.current()
+    place = f"{process.host}/{process.boot_id}"
+    assert dead([f"{place}/{process.pid_namespace}/4194304/1/7"]) == [f"{place}/{process.pid_namespace}/4194304/1/7"]
+    assert dead([f"{place}/pid:[1]/4194304/1/7", f"{place}/4194304/1/7"]) == []
+
+
 def test_a_job_that_was_being_launched_when_its_service_died_is_launched_under_the_same_id(
     jobs: Jobs, start: Start, a_job: Make, noted: Noted
 ) -> None:
@@ -181,7 +190,7 @@ def test_a_job_that_was_being_launched_when_its_service_died_is_launched_under_t
         [
             sys.executable,
             "-c",
-            "from hostcore_service.dispatch.dispatcher import holder_name; print(holder_name(7))",
+            "from hostcore_service.dispatch.dispatcher import dead, holder_name; print(holder_name(7))",
         ],
         stdout=subprocess.PIPE,
         check=True,
@@ -359,6 +368,7 @@ def test_a_local_job_of_a_machine_that_is_gone_is_what_its_run_directory_says(
     details = {"host": "a-pod-that-was-replaced", "pid": 1, "started": "", "run_dir": str(folder.path), "log": ""}
     handle = LaunchHandle(launcher="local", id="1", details={**details, "earlier_result": None})
     Launch(attempt=1, submitted_ms=1, launch_id="a.1", handle=handle).write(folder.launch)
+    os.utime(folder.launch, (0, 0))
     job = a_job("a", phase="launched", launcher="local", handle=handle, job={**a_job("a").job, "launcher": "local"})
 
     seen = look(job, settings, installed)

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -248,9 +247,8 @@ def test_a_transfer_that_fails_leaves_no_run(
 def test_what_a_killed_adoption_has_left_is_no_run_and_is_removed_by_the_next(mirrored: Any, machine: Any) -> None:
     machine.adopt()
     runs = machine.plan.runs
-    import socket
 
-    left = runs / f".adopting-a-{socket.gethostname()}-4194305"
+    left = runs / f".adopting-a-{place_name()}-4194305"
     left.mkdir()
     shutil.move(runs / "a", left / "a")
     assert list_runs(runs) == ([], [])
@@ -293,7 +291,7 @@ def test_a_checkpoint_whose_record_was_not_moved_by_a_killed_process_is_moved_ag
 
 
 def test_what_a_machine_fetches_whose_name_begins_like_ours_stays(mirrored: Any, machine: Any) -> None:
-    other = machine.plan.runs / f".adopting-a-{socket.gethostname()}-1-999999999"
+    other = machine.plan.runs / f".adopting-a-{place_name()}-1-999999999"
     other.mkdir(parents=True)
     machine.adopt()
     assert other.is_dir()

@@ -1,0 +1,47 @@
+"""A run in a container that has the name of its machine: its process numbers say nothing outside; it is left alone."""
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from command_line import COMMAND
+
+#: Such a container, as far as hostcore can see: a PID namespace with a /proc of its own.
+CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.fixture(scope="module")
+def contained(project, until: Callable) -> "Iterator[subprocess.Popen[str]]":
+    """A run that trains in a container, for as long as there is no file ``go-on``."""
+    if subprocess.run([*CONTAINER, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system allows no PID namespaces")
+    job = project.job("contained.json", run_id="contained", max_steps=20, hyperparams={"until": "go-on"})
+    log = project.run("contained").path / "logs" / "events.jsonl"
+    command = [*CONTAINER, COMMAND, "run", str(job), "--json"]
+    process = subprocess.Popen(command, cwd=project.path, env=project.environment, text=True, stdout=subprocess.PIPE)
+    until(lambda: log.exists() and b'"event":"run_started"' in log.read_bytes(), "the run to train")
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_is_running_to_those_outside(contained: "subprocess.Popen[str]", project) -> None:
+    assert project.command("status", "contained", "--json").json["status"] == "running"
+    assert [run["status"] for run in project.command("list", "--json").json["runs"]] == ["running"]
+
+
+def test_is_not_taken_over(contained: "subprocess.Popen[str]", project) -> None:
+    refused = project.command("run", "contained.json")
+    assert refused.code == 2
+    assert "may still run 'contained': its lease is watched for 30 s" in refused.err
+    assert "the run 'contained' is running (process " in refused.err
+    assert sorted(path.name for path in Path(project.run("contained").path, "attempts").iterdir()) == ["1.json"]
+
+
+def test_ends_by_itself_when_it_is_cancelled_from_outside(contained: "subprocess.Popen[str]", project) -> None:
+    cancelled = project.command("cancel", "contained", "--json").json
+    assert (cancelled["status"], cancelled["attempt"]) == ("cancelled", 1)
+    result = orjson.loads(contained.communicate(timeout=600)[0])
+    assert (result["status"], result["attempt"], result["reason"]) == ("cancelled", 1, "cancelled by the user")
