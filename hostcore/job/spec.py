@@ -187,6 +187,13 @@ class JobSpec:
         default=0.0,
         metadata={"help": "Write a checkpoint and end an attempt after this time, as preempted; 0: no limit."},
     )
+    on_inexact_resume: Literal["warn", "fail"] = attrs.field(
+        default="warn",
+        metadata={
+            "help": "What happens when steps that are trained again after a resume give other metrics than before: "
+            "a warning, or the end of the run, as failed."
+        },
+    )
     max_restarts: Annotated[int, Ge(0)] = attrs.field(
         default=0, metadata={"help": "New attempts after a failure, each from the newest checkpoint."}
     )

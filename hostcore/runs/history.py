@@ -14,6 +14,7 @@ from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.result import RunWarning
+from hostcore.runs.retrained import DIFFERS, InexactResumes
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, Validation
 
@@ -25,6 +26,8 @@ _MOST_ATTEMPTS: Final = 10_000
 _MOST_KEPT: Final = 64 << 20
 #: What an event says that measured finite values alone, as it is written.
 _ALL_FINITE: Final = b'"nonfinite":[]'
+#: What an event says of an inexact resume, as it is written.
+_INEXACT: Final = f'"code":"{DIFFERS}"'.encode()
 _LIFE: Final = frozenset(name for name, kind in KINDS.items() if kind in (Kind.BEGIN, Kind.END))
 
 
@@ -79,6 +82,7 @@ class History:
         #: The newest line of every event that measures.
         self._measured: dict[str, bytes] = {}
         self._nonfinite = NonfiniteMetrics()
+        self._inexact = InexactResumes()
 
     @property
     def offset(self) -> int:
@@ -104,11 +108,14 @@ class History:
                     self._told.setdefault(event.attempt, []).append(event)
                     self._kept += len(line)
                 self._nonfinite.note(event)
+                self._inexact.note(event)
                 if self._kept > _MOST_KEPT:
                     message = f"more than {_MOST_KEPT:,} bytes say how it began and ended"
                     raise CorruptLog(message, file=str(self._log.path))
                 if name == "run_submitted":
                     self._pace.clear()
+            elif name == "warning" and _INEXACT in line:
+                self._inexact.note(decode_event(line))
             if self._log.offset >= until:
                 return
 
@@ -143,7 +150,7 @@ class History:
     @property
     def warnings(self) -> list[RunWarning]:
         """What the user should know of the run, as far as the log was read."""
-        return self._nonfinite.warnings()
+        return [*self._nonfinite.warnings(), *self._inexact.warnings()]
 
     def attempts(self, *, running: bool) -> list[AttemptHistory]:
         """All attempts, oldest first: those that were claimed, with what the log says of them.

@@ -32,6 +32,10 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 
 #: The type of the error of a run that came to its end, and something required was not delivered.
 NOT_DELIVERED: Final = "NotDelivered"
+#: The type of the error of a run whose resume gave other metrics, and whose job has it fail for that.
+INEXACT_RESUME: Final = "InexactResume"
+#: The errors that another attempt does not repair.
+UNREPAIRABLE: Final = frozenset({NOT_DELIVERED, INEXACT_RESUME})
 
 
 @attrs.frozen(kw_only=True)
@@ -48,7 +52,7 @@ class Left:
 class RunWarning:
     """Something that the user should know of a run, whatever its status."""
 
-    #: ``metrics.nonfinite``: a metric was not finite.
+    #: ``metrics.nonfinite``: a metric was not finite. ``resume.differs``: steps that were trained again gave others.
     code: str
     #: One line.
     message: str

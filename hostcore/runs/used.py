@@ -41,6 +41,13 @@ class UsedPlugin:
     #: None for an import path, as the version.
     distribution: str | None = None
     version: str | None = None
+    #: See :class:`~hostcore.plugins.provenance.Provenance`; None as well in a record of an earlier hostcore.
+    sha256: str | None = None
+
+    @property
+    def provenance(self) -> tuple[str, str, str | None, str | None]:
+        """Everything but the hash."""
+        return self.kind, self.name, self.distribution, self.version
 
 
 _KEYS: Final = tuple(field.name for field in attrs.fields(UsedPlugin))
@@ -112,7 +119,8 @@ def used_by(record: RunRecord, *, attempt: int, file: Path) -> list[Used]:
         newest = Used.of({"attempt": max(attempt, 1), "plugins": record.plugins}, file=file)
     except CorruptDocument:
         return used
-    is_new = newest.plugins and (not used or set(newest.plugins) != set(used[-1].plugins))
+    known = {one.provenance for one in used[-1].plugins} if used else set()
+    is_new = newest.plugins and {one.provenance for one in newest.plugins} != known
     return [*used, newest] if is_new else used
 
 
@@ -124,6 +132,33 @@ def with_use(before: Sequence[Used], used: Used) -> list[Used]:
     earlier = [one for one in before if one.attempt < used.attempt]
     same = earlier and attrs.evolve(earlier[-1], attempt=used.attempt) == used
     return earlier if same else [*earlier, used]
+
+
+def changed_plugins(used: Sequence[Used], before: int, attempt: int) -> list[str]:
+    """The plugins that an attempt uses in another version or with another content than an earlier one, in words.
+
+    :param used: What the attempts used, oldest first.
+    """
+    old, new = ({(one.kind, one.name): one for one in _in_force(used, at)} for at in (before, attempt))
+    return [_changed(old[key], one) for key, one in new.items() if key in old and _is_other(old[key], one)]
+
+
+def _in_force(used: Sequence[Used], attempt: int) -> Sequence[UsedPlugin]:
+    return next((one.plugins for one in reversed(used) if one.attempt <= attempt), ())
+
+
+def _is_other(old: UsedPlugin, new: UsedPlugin) -> bool:
+    return old.provenance != new.provenance or (None not in (old.sha256, new.sha256) and old.sha256 != new.sha256)
+
+
+def _changed(old: UsedPlugin, new: UsedPlugin) -> str:
+    was, now = (" ".join(filter(None, (one.distribution, one.version))) for one in (old, new))
+    what = (
+        f"{was or 'an import path'} -> {now or 'an import path'}"
+        if was != now
+        else f"another content of {now or 'its files'}"
+    )
+    return f"the {new.kind.replace('_', ' ')} {new.name!r}: {what}"
 
 
 @attrs.frozen(kw_only=True)

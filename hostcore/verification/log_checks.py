@@ -3,13 +3,20 @@
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from hostcore.events.reader import GrowingLog, name_of
+from hostcore.runs.conditions import known_causes
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.verification.checks import MOST_NAMED, Check, judged
+from hostcore.verification.checks import MOST_NAMED, Check, Status, judged
 from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs.events import ENDS
+
+_RETRAINED: Final = "log.retrained"
+#: What cannot be known of a run whose attempts trained no step twice.
+UNSEEN: Final = "whether a resume is exact was not seen"
 
 
 def check_log(
@@ -56,6 +63,24 @@ def _check_ends(record: LogRecord, newest: int, *, running: bool) -> Check:
     if len(told) > MOST_NAMED:
         told = [f"{len(told) - MOST_NAMED} attempts", *told[-MOST_NAMED:]]
     return judged("log.ends", problems, otherwise=", ".join(told) or "no attempt has begun")
+
+
+def check_retrained(directory: RunDirectory, log: LogRecord, record: RunRecord) -> Iterator[Check]:
+    """Check that steps which were trained again after a resume gave the same metrics, bit for bit."""
+    if len(log.started) < 2:
+        return
+    made_again = [one for one in log.retrained.comparisons if one.count]
+    for one in made_again:
+        steps = f"step {one.first_step:,}" + (f" to {one.last_step:,}" if one.last_step > one.first_step else "")
+        message = f"attempt {one.attempt} trained {steps} again: {one.count:,} measurements, the same bit for bit"
+        status: Status = "ok"
+        if one.first is not None:
+            causes = known_causes(one, record, log.retrained.devices, file=directory.record)
+            status, why = ("warning", f": expected, for {', '.join(causes)}") if causes else ("failed", "")
+            message = f"{one.differing:,} of {one.count:,} measurements that were made again differ: {one}{why}"
+        yield Check(id=_RETRAINED, status=status, message=message)
+    if not made_again:
+        yield Check(id=_RETRAINED, status="skipped", message=f"{UNSEEN}: no step was measured by two attempts")
 
 
 def _check_result(

@@ -10,6 +10,7 @@ import orjson
 
 from hostcore.events.kinds import MEASURED
 from hostcore.events.reader import GrowingLog
+from hostcore.runs.retrained import Retrained
 from hostcore_hookspecs.events import ENDS
 
 
@@ -70,6 +71,8 @@ class LogRecord:
     measured: dict[int, int] = attrs.field(factory=dict)
     #: Where events were first written: the offsets in the log of each rank and attempt, in order.
     sources: "dict[tuple[int, int], array[int]]" = attrs.field(factory=dict)
+    #: What attempts measured again after a resume.
+    retrained: Retrained = attrs.field(factory=Retrained)
     _last_seq: int = 0
     #: The first end of each attempt that has one.
     _ended: dict[int, End] = attrs.field(factory=dict)
@@ -107,6 +110,8 @@ class LogRecord:
             self._ended.setdefault(attempt, end)
         elif name != "reporter_failed" and attempt in self._ended:
             self.after_end.append(f"attempt {attempt} has ended before its event {seq} ({name})")
+        if name in Retrained.NAMES:
+            self.retrained.note(event)
         if name in MEASURED:
             self._note_step(attempt, name, step)
         elif name == "checkpoint_saved":

@@ -68,7 +68,7 @@ def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check
     from hostcore.runs.result import RunResult
     from hostcore.verification.checkpoint_checks import check_story, examine_checkpoints
     from hostcore.verification.checks import judged
-    from hostcore.verification.log_checks import check_log
+    from hostcore.verification.log_checks import check_log, check_retrained
     from hostcore.verification.order_checks import check_order
 
     running = summary.status == "running"
@@ -86,7 +86,9 @@ def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check
         yield judged("log.sequence", problems, otherwise="nothing has happened yet", path="logs/events.jsonl")
         return
     yield from check_log(directory, log, result, newest_attempt=summary.attempt, running=running)
-    keep = RunRecord.read(directory.record).job.get("keep_checkpoints", 1)
+    record = RunRecord.read(directory.record)
+    yield from check_retrained(directory, log, record)
+    keep = record.job.get("keep_checkpoints", 1)
     yield from check_story(examined, log, keep=keep, newest_attempt=summary.attempt, running=running)
 
 
@@ -104,6 +106,7 @@ def _log_of(directory: "RunDirectory") -> "LogRecord | None":
 def _tell(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running: bool) -> None:
     """Print the checks for people, and what they come to."""
     from hostcore.report.wording import NOTHING
+    from hostcore.verification.log_checks import UNSEEN
 
     rows = [(_SHOWN.get(one.status, one.status), one.id, one.path or NOTHING, one.message) for one in checks]
     head, *lines = table(["", "CHECK", "WHERE", "FOUND"], rows)
@@ -112,5 +115,6 @@ def _tell(checks: "list[Check]", directory: "RunDirectory", *, ok: bool, running
         echo(style(line, fg=_COLORS["failed"]) if check.status == "failed" else line)
     failed = sum(check.status == "failed" for check in checks)
     so_far = " so far; it runs" if running else ""
-    verdict = f"nothing lost, skipped or repeated{so_far}" if ok else f"{failed} of {len(checks)} checks FAILED"
+    unseen = f"; {UNSEEN}" if any(check.message.startswith(UNSEEN) for check in checks) else ""
+    verdict = f"nothing lost, skipped or repeated{so_far}{unseen}" if ok else f"{failed} of {len(checks)} checks FAILED"
     echo(f"\n{style(verdict, fg='green' if ok else 'red', bold=True)}  {directory.run_id}")

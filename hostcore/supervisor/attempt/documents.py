@@ -13,6 +13,7 @@ from hostcore.events.bounds import bounded_error
 from hostcore.events.writer import now_ms
 from hostcore.job.data import with_sections
 from hostcore.plugins.resolve import in_room
+from hostcore.runs.conditions import with_conditions
 from hostcore.runs.contract import WorkerContract
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import construct, write_text
@@ -51,11 +52,16 @@ def write_record(
         brought = summary.get("brought", {})
         rows_left_out = with_sections(plan.spec, brought).rows_left_out(summary["num_rows"])
     plugins = _plugins(plan, found.get("plugins"))
+    job, conditions = plan.spec.to_json(), before.get("conditions", [])
+    if summary:
+        environment = {"hostcore": __version__, **found["environment"]}
+        conditions = with_conditions(conditions, attempt=attempt, environment=environment, job=job)
     RunRecord(
-        job=plan.spec.to_json(),
+        job=job,
         job_dir=str(plan.spec.job_dir),
         plugins=plugins,
         used=[attrs.asdict(one) for one in _used(plan.directory, before, summary, plugins, attempt)],
+        conditions=conditions,
         environment={"hostcore": __version__, **found.get("environment", {})},
         parent=before.get("parent") or plan.spec.begins_from,
         submitted_ms=before.get("submitted_ms") or started_ms,

@@ -10,8 +10,11 @@ from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
+from hostcore.runs.conditions import known_causes
 from hostcore.runs.nonfinite import NonfiniteMetrics
+from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult, RunWarning
+from hostcore.runs.retrained import DIFFERS, EXPECTED, InexactResumes, Retrained
 from hostcore.supervisor.attempt.ending import is_end
 from hostcore.supervisor.attempt.root_cause import deciding_rank
 from hostcore.supervisor.opening import Opening
@@ -97,11 +100,18 @@ class Journal:
         self.failures: list[events.ReporterFailed] = []
         self._has_ended = False
         self._nonfinite = NonfiniteMetrics()
+        self._retrained = Retrained()
+        self._inexact = InexactResumes()
 
     @property
     def warnings(self) -> list[RunWarning]:
         """What the user should know of the run, by all events of its log."""
-        return self._nonfinite.warnings()
+        return [*self._nonfinite.warnings(), *self.inexact_resumes]
+
+    @property
+    def inexact_resumes(self) -> list[RunWarning]:
+        """The resumes of the run after which steps that were trained again gave other metrics."""
+        return self._inexact.warnings()
 
     @property
     def is_open(self) -> bool:
@@ -114,7 +124,7 @@ class Journal:
             self._opening.directory.events,
             run_id=self._opening.directory.run_id,
             attempt=self._opening.attempt,
-            see=self._nonfinite.note,
+            see=self._see,
         )
         self._log = log
         context = ReporterContext(
@@ -127,6 +137,7 @@ class Journal:
         if self._readers is not None:
             self._readers.start(context)  # before anything is written: some are told of this attempt alone
         self._merge_earlier(log)
+        self._report_differences()
 
     def _merge_earlier(self, log: EventLog) -> None:
         """Move into the log what workers of earlier attempts wrote after their supervisor had died."""
@@ -149,6 +160,23 @@ class Journal:
                 decided = deciding_rank(ends)
                 assert decided is not None, "all of them stand in a log"
                 self.write(ends[decided])
+
+    def _see(self, event: "Event") -> None:
+        self._nonfinite.note(event)
+        self._inexact.note(event)
+        if event.name in Retrained.NAMES:
+            self._retrained.note(event.as_dict())
+
+    def _report_differences(self) -> None:
+        """Write an event for each attempt that trained steps again with other metrics."""
+        directory = self._opening.directory
+        for found in list(self._retrained.unreported):
+            assert found.first is not None
+            record = RunRecord.read(directory.record)
+            causes = known_causes(found, record, self._retrained.devices, file=directory.record)
+            code, why = (EXPECTED, f": expected, for {', '.join(causes)}") if causes else (DIFFERS, "")
+            payload = events.Warning(code=code, message=f"trained again after a resume, {found}{why}")
+            self.write(Entry(payload=payload, step=found.first[0], epoch=self.epoch))
 
     def write(self, *entries: Entry) -> None:
         """Number events, write them at once, and announce them."""
@@ -182,6 +210,7 @@ class Journal:
                     self._remember(entry, tail.rank)
                 if new := [entry for entry in entries if not is_end(entry)]:
                     self.write(*new)
+                    self._report_differences()
 
     def _due(self, at_once: Collection[int] | None) -> Sequence[int]:
         """The ranks to look at now, in order."""

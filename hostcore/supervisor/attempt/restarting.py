@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.runs.result import NOT_DELIVERED, RunResult
+from hostcore.runs.result import UNREPAIRABLE, RunResult
 from hostcore.supervisor.attempt.lease_guard import RunTakenOver
 from hostcore.supervisor.opening import Opening, open_run
 from hostcore.supervisor.plan import RunPlan, load_here
@@ -49,7 +49,7 @@ def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: 
     most = plan.spec.max_restarts if may_restart else 0
     result = start(attrs.evolve(plan, restarts_left=most), opening, None)
     for number in range(most):
-        if result.status != "failed" or result.requested_by is not None or _is_trained(result):
+        if result.status != "failed" or result.requested_by is not None or _is_final(result):
             break
         if not plan.directory.record.exists():
             break  # it was removed while the run was going on: there is nothing to go on from
@@ -66,9 +66,9 @@ def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: 
     return result
 
 
-def _is_trained(result: RunResult) -> bool:
-    """Whether a run has failed because of what was not delivered alone: training again does not deliver it."""
-    return result.error is not None and result.error.type == NOT_DELIVERED
+def _is_final(result: RunResult) -> bool:
+    """Whether a run has failed for what training again does not change."""
+    return result.error is not None and result.error.type in UNREPAIRABLE
 
 
 def _not_restarted(result: RunResult, error: HostcoreError) -> RunResult:

@@ -28,7 +28,7 @@ from hostcore.plugins.errors import of_content
 from hostcore.runs.control import read_cancel
 from hostcore.runs.documents import construct
 from hostcore.runs.record import RunRecord
-from hostcore.runs.result import Left, RunResult
+from hostcore.runs.result import INEXACT_RESUME, UNREPAIRABLE, Left, RunResult
 from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
 from hostcore.supervisor.attempt.ending import End
 from hostcore.supervisor.attempt.journal import Journal, Listener
@@ -155,6 +155,7 @@ class _Attempt:
         self._watch()
         self._lease_guard.require_held()
         self._journal.merge(at_once=None)
+        self._refuse_inexact()
         return self._end()
 
     def _write_record(self, summary: Mapping[str, Any] | None = None) -> None:
@@ -192,7 +193,9 @@ class _Attempt:
             self._keep_on()
             ended = [member.rank for member in self.workers.members if member.ended_ms is not None]
             self._journal.merge(at_once=ended)
-            if self._outcome.is_complete:
+            if self._refuse_inexact():
+                self._stopping.see_off(self.workers, seconds=0.0)
+            elif self._outcome.is_complete:
                 self._stopping.see_off(self.workers, seconds=LEAVE_SECONDS)
             elif len(self.workers.members) > 1 and self._outcome.has_failed:
                 self._stopping.see_off(self.workers, seconds=SETTLE_SECONDS if self.submitted else 0.0)
@@ -200,6 +203,14 @@ class _Attempt:
                 self._stopping.pass_on(self.workers, submitted=self.submitted)
                 if self._journal.is_training:
                     self._stopping.watch(self.workers, self._journal.signs_of_life)
+
+    def _refuse_inexact(self) -> bool:
+        """Fail an attempt that trained steps again with other metrics, if its job says so."""
+        found = self._journal.inexact_resumes if self._plan.spec.on_inexact_resume == "fail" else ()
+        if found:
+            hint = f'{found[0].hint}; `"on_inexact_resume": "warn"` goes on all the same'
+            self._outcome.tell(0, RunError(type=INEXACT_RESUME, message=found[0].message, hint=hint))
+        return bool(found)
 
     def _hear(self, member: Member, kind: str, content: Any) -> None:
         """Act on what a worker says over the line."""
@@ -314,7 +325,7 @@ class _Attempt:
 
     def _will_restart(self, payload: End) -> bool:
         """Whether another attempt follows, which goes on with what is not delivered."""
-        failed = isinstance(payload, events.RunFailed)
+        failed = isinstance(payload, events.RunFailed) and payload.error.type not in UNREPAIRABLE
         return failed and self._plan.restarts_left > 0 and self._stopping.asked is None
 
     def break_off(self, error: OSError | HostcoreError) -> RunResult:

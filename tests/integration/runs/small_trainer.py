@@ -300,3 +300,32 @@ class NotFinite:
     def validate_step(self) -> Any:
         yield
         return StepResult(metrics={"loss": float("inf")})
+
+
+class Counting(Trainer):
+    """Counts its steps outside of its state, and dies once, in step ``at``, when its checkpoints are on the disk."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def train_step(self, prepared_batch: Any, state: dict[str, torch.Tensor], ctx: Any) -> StepResult:
+        marker = Path(f"{ctx.job.run_id}.died")
+        if ctx.run_state.step + 1 == ctx.hyperparams.at and not marker.exists():
+            marker.touch()
+            while ctx.job.checkpoint_every and not (_checkpoints(ctx) / "step-000004.json").exists():
+                time.sleep(0.01)
+            self._die()
+        self._steps += 1
+        state["x"] = state["x"] * 0.9
+        count = self._steps if ctx.hyperparams.how == "counts" else ctx.run_state.step
+        return StepResult(metrics={"loss": state["x"] * count, "step_seconds": time.perf_counter()})
+
+    def _die(self) -> None:
+        os._exit(9)
+
+
+class CountingOnce(Counting):
+    """The same, for a process that others need."""
+
+    def _die(self) -> None:
+        raise ValueError("only once")

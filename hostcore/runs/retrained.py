@@ -1,0 +1,195 @@
+"""Steps that an attempt trains again after a resume: their metrics are compared, bit for bit, with the earlier ones.
+
+After a kill, the log has metrics of steps behind the checkpoint, which the next attempt trains again. A difference
+means that the training depends on something that the checkpoint does not hold.
+"""
+
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import attrs
+
+from hostcore.runs.result import RunWarning
+from hostcore_builtin_plugins.control_characters import visible
+from hostcore_hookspecs.events import Event, RunStarted, Warning
+
+#: The code of the event about a difference, and of that about one that has a known cause.
+DIFFERS: Final = "resume.differs"
+EXPECTED: Final = "resume.expected_difference"
+HINT: Final = (
+    "a resume is exact when state_dict returns, and load_state_dict takes, all that the training depends on: counters, "
+    "generators, and the state of datasets and callbacks; `hostcore check` finds what is missing"
+)
+#: Names of metrics with one of these words measure the machine, not the training.
+TIMED: Final = frozenset(
+    [
+        *("s", "ms", "us", "ns", "sec", "secs", "second", "seconds", "minute", "minutes", "hour", "hours", "time"),
+        *("times", "timestamp", "duration", "elapsed", "eta", "clock", "wall", "wait", "latency", "speed"),
+        *("throughput", "fps", "flops", "tflops", "mfu", "bandwidth", "memory", "mem", "ram", "vram", "rss", "gpu"),
+        *("cpu", "disk", "utilization", "util", "power", "watts", "bytes", "kb", "mb", "gb", "kib", "mib", "gib"),
+        *("host", "pid"),
+    ]
+)
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_MEASURED: Final = frozenset({"metrics", "validation", "test"})
+#: So many values are kept of the steps behind the newest checkpoint, the first of them.
+_MOST_VALUES: Final = 100_000
+#: So many warnings are shown at the end.
+_MOST_WARNINGS: Final = 20
+
+
+@lru_cache(maxsize=4096)
+def is_compared(metric: str) -> bool:
+    """Whether a metric depends on the training alone, as far as its name says."""
+    return TIMED.isdisjoint(word.lower() for word in _WORD.findall(metric))
+
+
+@attrs.define(kw_only=True)
+class Comparison:
+    """The measurements that one attempt made again."""
+
+    attempt: int
+    #: The attempt that made them first; of a difference, the one that it differs from.
+    before: int
+    #: Of the first and of the last.
+    first_step: int
+    last_step: int
+    #: Measurements, and how many of them differ.
+    count: int = 0
+    differing: int = 0
+    #: The first difference: step, metric, its value before, and its value now.
+    first: tuple[int, str, float | None, float | None] | None = None
+
+    def __str__(self) -> str:
+        """``train/loss of step 11 is 0.7 in attempt 2 and was 0.5 in attempt 1``."""
+        assert self.first is not None
+        step, metric, before, now = self.first
+        name = visible(metric, one_line=True)
+        return (
+            f"{name} of step {step:,} is {_figure(now)} in attempt {self.attempt} "
+            f"and was {_figure(before)} in attempt {self.before}"
+        )
+
+
+class Retrained:
+    """Compares what attempts measured again, by the events of a run in the order of their log.
+
+    Kept is what was measured behind the newest checkpoint. Where an attempt goes back to an earlier state of its
+    trainer, or takes its batches in parts for lack of memory, another history begins, which is compared with nothing.
+    """
+
+    #: The events that matter.
+    NAMES: Final = _MEASURED | {"run_submitted", "run_started", "checkpoint_saved", "batch_split", "warning"}
+
+    def __init__(self) -> None:
+        self.comparisons: list[Comparison] = []
+        #: The differences that no event has reported yet, oldest first.
+        self.unreported: deque[Comparison] = deque()
+        #: The devices of each attempt, by rank.
+        self.devices: dict[int, Sequence[str]] = {}
+        #: By event and step: the attempt that measured it, and what.
+        self._known: dict[tuple[str, int], tuple[int, Mapping[str, float | None]]] = {}
+        self._values = 0
+        #: What the present attempt measured since it differs; it counts once there is a checkpoint of it.
+        self._own: dict[tuple[str, int], tuple[int, Mapping[str, float | None]]] | None = None
+        self._now: Comparison | None = None
+        #: The step at which another history has begun.
+        self._broken_at: int | None = None
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Take in an event, as its line has it."""
+        name, step, attempt = event["event"], event["step"] or 0, event["attempt"]
+        if name in _MEASURED:
+            if self._broken_at is None:
+                self._measure((name, step), attempt, event["metrics"])
+        elif name == "run_submitted":
+            self.devices[attempt] = event["devices"]
+        elif name == "run_started":
+            self._own = self._now = self._broken_at = None
+            self._forget(step)
+        elif name == "checkpoint_saved":
+            self._save(step)
+        elif name == "batch_split" or event["code"] == "trainer.restored":
+            self._broken_at = step
+        elif event["code"] in (DIFFERS, EXPECTED) and self.unreported:
+            self.unreported.popleft()
+
+    def _measure(self, key: tuple[str, int], attempt: int, metrics: Mapping[str, float | None]) -> None:
+        before = self._known.get(key)
+        if before is not None and before[0] < attempt:
+            self._compare(key[1], attempt, before, metrics)
+        kept = self._known if self._own is None else self._own
+        if key not in kept and self._values < _MOST_VALUES:
+            self._values += len(metrics)
+            kept[key] = attempt, metrics
+
+    def _compare(
+        self,
+        step: int,
+        attempt: int,
+        earlier: tuple[int, Mapping[str, float | None]],
+        metrics: Mapping[str, float | None],
+    ) -> None:
+        before, known = earlier
+        if self._now is None:
+            self._now = Comparison(attempt=attempt, before=before, first_step=step, last_step=step)
+            self.comparisons.append(self._now)
+        now = self._now
+        now.count, now.last_step = now.count + 1, step
+        different = [
+            name for name in metrics if name in known and is_compared(name) and _differ(known[name], metrics[name])
+        ]
+        if not different:
+            return
+        now.differing += 1
+        if now.first is None:
+            name = different[0]
+            now.before, now.first = before, (step, name, known[name], metrics[name])
+            self.unreported.append(now)
+            self._own = {}
+
+    def _save(self, step: int) -> None:
+        """A checkpoint is there: no later attempt begins before it, nor from another attempt's history."""
+        if self._own is not None:
+            self._known, self._own = self._own, None
+        self._forget(step)
+        if self._broken_at is not None and step >= self._broken_at:
+            self._broken_at = None
+
+    def _forget(self, until: int) -> None:
+        if any(step <= until for _, step in self._known):
+            self._known = {key: value for key, value in self._known.items() if key[1] > until}
+        self._values = sum(len(metrics) for _, metrics in self._known.values())
+
+
+def _differ(before: float | None, now: float | None) -> bool:
+    return repr(before) != repr(now)
+
+
+def _figure(value: float | None) -> str:
+    return "not finite" if value is None else repr(value)
+
+
+class InexactResumes:
+    """The differences that the events of a run report, in the order of its log."""
+
+    def __init__(self) -> None:
+        self._found: list[Event] = []
+
+    def note(self, event: Event) -> None:
+        """Take in an event. What an attempt differed in beyond the step where a later one begins has not happened."""
+        if isinstance(event.payload, RunStarted):
+            self._found = [one for one in self._found if (one.step or 0) <= (event.step or 0)]
+        elif isinstance(event.payload, Warning) and event.payload.code == DIFFERS:
+            self._found.append(event)
+
+    def warnings(self) -> list[RunWarning]:
+        """A warning for each."""
+        return [
+            RunWarning(code=DIFFERS, message=event.payload.message, hint=HINT, first_step=event.step)
+            for event in self._found[:_MOST_WARNINGS]
+            if isinstance(event.payload, Warning)
+        ]
