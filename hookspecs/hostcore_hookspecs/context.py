@@ -83,6 +83,9 @@ class StepContext:
     #: False in a validation or test for a batch that this rank repeats, so that all ranks have as many. What its step
     #: returns does not count, and a trainer that adds up predictions for ``evaluation_metrics`` leaves it out.
     batch_counts: bool = True
+    #: Whether a checkpoint that is due by time follows the step at hand; on all ranks alike. One that is due by its
+    #: step is not announced: ``job.checkpoint_every`` says when. Since 1.1.
+    checkpoint_due: bool = False
     _host: Host | None = None
 
     def is_canceled(self) -> bool:

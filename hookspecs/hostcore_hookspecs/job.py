@@ -75,10 +75,13 @@ class Job:
     epochs: int | None = None
     #: In steps; 0 is off.
     metric_every: int = 10
+    #: 0 is off, or by time; by epoch it is 0 outside of the worker, which knows the steps of an epoch.
     checkpoint_every: int = 0
     sample_every: int = 0
     #: In steps, or ``"epoch"``; 0 is off.
     validate_every: int | str = 0
+    #: Seconds between two checkpoints, by the clock of the first rank; 0: not by time. Since 1.1.
+    checkpoint_seconds: float = 0.0
     seed: int = 0
     deterministic: bool = False
     precision: str = "fp32"

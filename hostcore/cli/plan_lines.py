@@ -67,6 +67,7 @@ def _facts(spec: JobSpec, checked: Mapping[str, Any], serving: Sequence[tuple[st
     per_epoch = f" ({checked['steps_per_epoch']:,} an epoch)" if checked["steps_per_epoch"] else ""
     lines.append(("steps", f"{checked['total_steps']:,}{per_epoch}"))
     lines.append(("cadence", _cadence(spec)))
+    lines.append(("at risk", f"{_at_risk(spec, checked['total_steps'])}, if the run is killed"))
     return lines
 
 
@@ -99,5 +100,16 @@ def _left_out(count: int, spec: JobSpec) -> str:
 def _cadence(spec: JobSpec) -> str:
     job = job_view(spec)
     metrics = f"metrics every {job.metric_every:,}" if job.metric_every else "no metrics"
-    often = f"every {job.checkpoint_every:,} and " if job.checkpoint_every else ""
-    return f"{metrics}, a checkpoint {often}at the end"
+    every = spec.checkpoint_every
+    often = f"every {every:,} and " if isinstance(every, int) else f"every {every} and "
+    return f"{metrics}, a checkpoint {often if every else ''}at the end"
+
+
+def _at_risk(spec: JobSpec, total_steps: int) -> str:
+    """The training since the newest checkpoint, at most."""
+    every = spec.checkpoint_every
+    if isinstance(every, str):
+        return f"the training of the last {every}"
+    if 0 < every < total_steps:
+        return f"the last {every:,} step{'s' * (every > 1)}"
+    return f'the whole training, as "checkpoint_every" is {every:,}'

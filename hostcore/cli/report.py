@@ -3,8 +3,9 @@
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.output import echo, print_json, style, warn
 from hostcore.report.wording import best_of, by_phase, figure, named_values, warnings_of
 from hostcore.runs.directory import RunDirectory, runs_dir
@@ -97,11 +98,23 @@ def _facts(result: RunResult) -> list[tuple[str, str]]:
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
     if result.reason:
         lines.insert(0, ("reason", result.reason))
+    if result.status != "succeeded":
+        lines += _not_saved(result)
     lines = [*warnings_of(result.warnings), *lines]
     lines += [(name, figure(value)) for name, value in by_phase(result.metrics).items()]
     if result.best:
         lines.append(("best", best_of(result.best)))
     return lines
+
+
+def _not_saved(result: RunResult) -> list[tuple[str, str]]:
+    """The steps that no checkpoint holds, if there are any."""
+    newest = step_of_folder(PurePosixPath(result.final_checkpoint).name) if result.final_checkpoint else None
+    if result.step <= (newest or 0):
+        return []
+    if newest is None:
+        return [("not saved", 'all steps; "checkpoint_every" says how often to write a checkpoint')]
+    return [("not saved", f"{result.step - newest:,} of these steps, since the checkpoint of step {newest:,}")]
 
 
 def places_in(directory: RunDirectory, result: RunResult) -> list[tuple[str, str]]:

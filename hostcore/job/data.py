@@ -125,6 +125,9 @@ def check_data(spec: "JobSpec") -> None:
         errors.append(conflict("/validate_every", '"validate_every" is given, but no "validation" data', hint))
     if spec.validate_every == "epoch" and not spec.has_data:
         errors.append(conflict("/validate_every", "without data there are no epochs", "give a number of steps"))
+    if spec.checkpoint_every == "epoch" and not spec.has_data:
+        hint = 'give a number of steps, or a time: "10m"'
+        errors.append(conflict("/checkpoint_every", "without data there are no epochs", hint))
     try:
         check_global_batch(spec)
     except HostcoreError as error:

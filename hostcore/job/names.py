@@ -30,6 +30,17 @@ def _cuda(text: str) -> str:
     return re.sub(r"^(?:gpu|cuda):?(?=[0-9]|$)", lambda _: "cuda:", text.strip().casefold()).removesuffix(":")
 
 
+def _period(text: str) -> str:
+    """``10 min``, ``10M`` and ``90 seconds`` as periods; ``epochs`` as ``epoch``."""
+    folded = re.sub(r"[^a-z0-9]", "", text.casefold())
+    return "epoch" if folded.startswith("epoch") else re.sub(r"(?<=[0-9][smhd])[a-z]+$", "", folded)
+
+
+def seconds_of(period: str) -> float:
+    """A period such as ``10m`` in seconds."""
+    return int(period[:-1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}[period[-1]]
+
+
 PluginName = Annotated[
     str,
     Pattern(
@@ -54,6 +65,11 @@ RunId = Annotated[
 DeviceName = Annotated[
     str,
     Pattern(r"auto|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?", 'a device: "auto", "cpu", "mps", "cuda" or "cuda:N"', _cuda),
+]
+
+#: How often, if not every so many steps; :func:`seconds_of` reads those that are a time.
+PeriodOrEpoch = Annotated[
+    str, Pattern(r"epoch|[1-9][0-9]{0,5}[smhd]", '"epoch" or a time such as "90s", "10m" or "2h"', _period)
 ]
 
 #: ``auto:2`` stands for two devices, which the host chooses.

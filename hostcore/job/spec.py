@@ -11,7 +11,16 @@ import attrs
 from annotated_types import Ge, Le, MinLen
 
 from hostcore.job.json_values import to_plain
-from hostcore.job.names import BUILTIN, DeviceName, PluginName, RankDevices, RunId, is_builtin
+from hostcore.job.names import (
+    BUILTIN,
+    DeviceName,
+    PeriodOrEpoch,
+    PluginName,
+    RankDevices,
+    RunId,
+    is_builtin,
+    seconds_of,
+)
 from hostcore.job.rules import check_rules
 from hostcore.job.sections import (
     ComponentUse,
@@ -78,8 +87,12 @@ class JobSpec:
         metadata={"help": "Epochs after which the run ends.", "default": "1 if `max_steps` is 0, else no limit"},
     )
     metric_every: Cadence = attrs.field(default=10, metadata={"help": "Record metrics every so many steps; 0: never."})
-    checkpoint_every: Cadence = attrs.field(
-        default=0, metadata={"help": "Write a checkpoint every so many steps; 0: only the final one."}
+    checkpoint_every: Cadence | PeriodOrEpoch = attrs.field(
+        default="10m",
+        metadata={
+            "help": 'Write a checkpoint every so many steps, after a time (`"90s"`, `"10m"`, `"2h"`) or after every '
+            '`"epoch"`; 0: only the final one.'
+        },
     )
     sample_every: Cadence = attrs.field(
         default=0, metadata={"help": "Let the trainer generate `samples` every so many steps; 0: never."}
@@ -239,6 +252,17 @@ class JobSpec:
         return plain
 
     @property
+    def checkpoint_steps(self) -> int:
+        """Steps between two checkpoints; 0: they come by time, by epoch, or not before the end."""
+        return self.checkpoint_every if isinstance(self.checkpoint_every, int) else 0
+
+    @property
+    def checkpoint_seconds(self) -> float:
+        """Seconds between two checkpoints; 0: they do not come by time."""
+        every = self.checkpoint_every
+        return seconds_of(every) if isinstance(every, str) and every != "epoch" else 0.0
+
+    @property
     def requested_devices(self) -> tuple[str, ...]:
         """One device per rank, as the job asks for them: ``("auto",)``."""
         given = self.device if self.devices is None else self.devices
@@ -326,7 +350,8 @@ def job_view(spec: JobSpec) -> Job:
         max_steps=spec.max_steps,
         epochs=spec.epoch_limit,
         metric_every=spec.metric_every,
-        checkpoint_every=spec.checkpoint_every,
+        checkpoint_every=spec.checkpoint_steps,
+        checkpoint_seconds=spec.checkpoint_seconds,
         sample_every=spec.sample_every,
         validate_every=spec.validate_every,
         seed=spec.seed,

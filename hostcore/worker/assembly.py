@@ -64,6 +64,7 @@ class Assembly:
             author_of=self._name_of_author,
             run_state=self.progress.state,
             metric_every=prepared.job.metric_every,
+            checkpoint_seconds=prepared.job.checkpoint_seconds,
         )
         if prepared.trainer.capabilities.split_on_oom:
             self._requests.splitting = Splitting(
@@ -165,7 +166,7 @@ class Assembly:
             emit=self.emit,
             sync_log=self.log.sync,
         )
-        self.meeting.carry(saver)
+        self.meeting.carry(saver, self._requests)
         return saver
 
     def training(self, state: Any, saver: Checkpointer, open_ones: ExitStack) -> Training:

@@ -22,6 +22,7 @@ def record(training: Training, result: Any) -> None:
     if result is None:
         _skip_record(training)
         return
+    training.requests.look_at_clock()
     run_state = training.progress.state
     where = f"train_step at step {run_state.step}"
     metrics = read_metrics(result, where)
@@ -48,6 +49,7 @@ def _skip_record(training: Training) -> None:
 
 def sign_of_life(training: Training) -> None:
     """Show that the run goes on."""
+    training.requests.look_at_clock()
     rate = training.meter.sign_of_life(training.progress.state.samples_seen)
     training.emit(events.Progress(samples_per_second=rate))
 
@@ -166,6 +168,21 @@ def answer(training: Training) -> None:
         saver.restore_trainer(step)
         message = f"the trainer went back to its state of step {step}: {reason} ({asked_by})"
         training.emit(events.Warning(code="trainer.restored", message=message))
+
+
+def answer_in_step(training: Training) -> None:
+    """Do what components have asked for, then write the checkpoint that is due by time.
+
+    It is announced to one step and written behind that, so that components can prepare for it.
+    """
+    answer(training)
+    ctx, requests, progress = training.ctx, training.requests, training.progress
+    announced, ctx.checkpoint_due = ctx.checkpoint_due, requests.has_news
+    if announced:
+        training.meeting.meet()
+        training.saver.save(final=progress.state.step == training.total_steps)
+        requests.restart_clock()
+        ctx.checkpoint_due = False
 
 
 def hear_requests(training: Training) -> bool:

@@ -18,7 +18,7 @@ What is called, in this order::
             every sample_every steps: generate_sample, on_sample_saved for each request
             if request_best: state_dict, save_checkpoint
             if request_restore: load_state_dict, load_checkpoint
-            every checkpoint_every steps, and after the last: state_dict, save_checkpoint
+            every checkpoint_every steps or seconds, and after the last: state_dict, save_checkpoint
             when that checkpoint is on the disk, some steps later: on_checkpoint_saved
         on_epoch_end                                    not for an epoch that was cut short
     if a stop was requested:
@@ -36,7 +36,16 @@ two cadence steps nothing reads a tensor.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hostcore.worker.cadence import answer, hear_requests, record, run_test, sample, sign_of_life, validate
+from hostcore.worker.cadence import (
+    answer,
+    answer_in_step,
+    hear_requests,
+    record,
+    run_test,
+    sample,
+    sign_of_life,
+    validate,
+)
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.training import Call, Training
 from hostcore_hookspecs import events
@@ -135,7 +144,7 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         if sample_every and step % sample_every == 0 and shown:
             sample(training)
         if requests.pending:
-            answer(training)
+            answer_in_step(training)
         if beat is not None:
             beat(step)
         if step == total_steps:

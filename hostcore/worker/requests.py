@@ -1,6 +1,7 @@
 """The host as components see it through their context: what they ask for is noted, and done at the batch boundary."""
 
 import sys
+import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -45,6 +46,8 @@ class Requests:
     :param emit: Appends an event to the rank's log.
     :param run_state: Where the run stands.
     :param metric_every: The job's.
+    :param checkpoint_seconds: The job's; 0: no checkpoint is due by time.
+    :param clock: In seconds; that of the first rank counts.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class Requests:
         author_of: Callable[[FrameType], str],
         run_state: RunState,
         metric_every: int,
+        checkpoint_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_stopping = is_stopping
         self.any_rank = ranks.any
@@ -79,6 +84,35 @@ class Requests:
         self.splitting: Splitting | None = None
         #: Whether there is anything to do. Read by the loop at every step.
         self.pending = False
+        # A checkpoint by time is news: of the first rank, to all; see :class:`hostcore.worker.ranks.protocol.News`.
+        self.news_here = self._is_due = False
+        self.acted = 0
+        self._decides, self._is_alone = checkpoint_seconds > 0 and ranks.rank == 0, ranks.world_size == 1
+        self._seconds, self._clock, self._since = checkpoint_seconds, clock, clock()
+
+    @property
+    def has_news(self) -> bool:
+        """Whether all ranks know that a checkpoint is due by time."""
+        return self._is_due
+
+    @has_news.setter
+    def has_news(self, is_due: bool) -> None:
+        self._is_due = is_due
+        self.pending = self.pending or is_due
+
+    def look_at_clock(self) -> None:
+        """Note that a checkpoint is due by time, on the rank whose clock decides that."""
+        if self._decides and self._clock() - self._since >= self._seconds:
+            if self._is_alone:
+                self.has_news = True
+            else:
+                self.news_here = True
+
+    def restart_clock(self) -> None:
+        """Begin to count anew: what was due by time is begun. On all ranks after the same step."""
+        self.news_here = self.has_news = False
+        self.acted += 1
+        self._since = self._clock()
 
     def request_stop(self, reason: str) -> None:
         """Ask the run to stop, in the name of the component that is running."""
@@ -165,11 +199,11 @@ class Requests:
     def take_best(self) -> list[Best]:
         """The requests for a checkpoint since the last call."""
         taken, self.best = self.best, []
-        self.pending = self.restore is not None
+        self.pending = self.restore is not None or self.has_news
         return taken
 
     def take_restore(self) -> tuple[int, str, str] | None:
         """The request to go back, once."""
         taken, self.restore = self.restore, None
-        self.pending = bool(self.best)
+        self.pending = bool(self.best) or self.has_news
         return taken

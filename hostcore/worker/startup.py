@@ -171,7 +171,7 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
     return Prepared(
         spec=spec,
         brought=loaded.brought,
-        job=job,
+        job=_with_steps_of_epoch(job, spec, feed),
         hooks=hooks,
         trainer=loaded.trainer,
         callbacks=[one for one in components if one.ref.kind == "callback"],
@@ -245,6 +245,11 @@ def _total_steps(spec: JobSpec, feed: Feed) -> int:
     if spec.epoch_limit is not None and feed.steps_per_epoch is not None:
         limits.append(spec.epoch_limit * feed.steps_per_epoch)
     return int(min(limits))
+
+
+def _with_steps_of_epoch(job: Job, spec: JobSpec, feed: Feed) -> Job:
+    """The job, with the steps of an epoch where a checkpoint is due after each."""
+    return attrs.evolve(job, checkpoint_every=feed.steps_per_epoch or 0) if spec.checkpoint_every == "epoch" else job
 
 
 def _environment() -> dict[str, Any]:

@@ -184,6 +184,7 @@ class NonfiniteGuard:
         return (
             step % self._settings.check_every == 0
             or (checkpoint_every > 0 and step % checkpoint_every == 0)
+            or ctx.checkpoint_due
             or step == ctx.run_state.total_steps
         )
 

@@ -41,8 +41,8 @@ class _Asked:
     #: Its requests to stop, and where it was.
     own: list[StopRequest]
     here: str
-    #: How often the news had been acted upon.
-    acted: int
+    #: How often the news of each kind had been acted upon.
+    acted: list[int]
     answer: Callable[[], list[int]]
 
 
@@ -68,7 +68,7 @@ class AgreedStop(StopSwitch):
     ) -> None:
         super().__init__()
         self._where = where
-        self._news: News | None = None
+        self._news: Sequence[News] = ()
         self._local = local
         self._ranks = ranks
         self._clock = clock
@@ -96,8 +96,8 @@ class AgreedStop(StopSwitch):
             self._agree("a step or batch")
         self._agree("a meeting")
 
-    def carry(self, news: News) -> None:
-        """Spread this news from now on."""
+    def carry(self, *news: News) -> None:
+        """Spread news of these kinds from now on."""
         self._news = news
 
     def sleep(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -117,12 +117,13 @@ class AgreedStop(StopSwitch):
         :return: Whether any of them does.
         """
         told, self._asked = self._asked or self._ask(what, waiting=waiting), None
-        asked, beats, most, least, known, waits = told.answer()
+        asked, beats, most, least, waits, *known = told.answer()
         if most != -least:
             raise _disagreement(self._ranks.gather(told.here))
         self._beats, self._until, self._since = 0, -beats, self._clock()
-        if known and self._news is not None and self._news.acted == told.acted:
-            self._news.news_here, self._news.has_news = False, True
+        for news, is_known, acted in zip(self._news, known, told.acted, strict=False):  # carried since: not asked
+            if is_known and news.acted == acted:
+                news.news_here, news.has_news = False, True
         if asked:
             for request in (StopRequest(*one) for each in self._ranks.gather(told.own) for one in each):
                 if request not in self._known:
@@ -132,11 +133,11 @@ class AgreedStop(StopSwitch):
 
     def _ask(self, what: str, *, waiting: bool = False) -> _Asked:
         """Tell the others."""
-        own, here, news = list(self._local.unheard()), f"{what} of {self._where()}", self._news
+        own, here = list(self._local.unheard()), f"{what} of {self._where()}"
         mark = zlib.crc32(here.encode())
-        knows = news is not None and news.news_here
-        answer = self._ranks.begin_largest([bool(own), -self._affordable_beats(), mark, -mark, knows, waiting])
-        return _Asked(own=own, here=here, acted=news.acted if news is not None else 0, answer=answer)
+        known = [one.news_here for one in self._news]
+        answer = self._ranks.begin_largest([bool(own), -self._affordable_beats(), mark, -mark, waiting, *known])
+        return _Asked(own=own, here=here, acted=[one.acted for one in self._news], answer=answer)
 
     def _affordable_beats(self) -> int:
         """How many beats this rank would have between two agreements."""

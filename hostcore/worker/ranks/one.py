@@ -58,5 +58,5 @@ class NoMeeting:
     def meet(self) -> None:
         """Nothing: there is no other rank to meet."""
 
-    def carry(self, news: News) -> None:
+    def carry(self, *news: News) -> None:
         """Nothing: there is no other rank to tell."""

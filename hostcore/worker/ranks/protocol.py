@@ -90,5 +90,5 @@ class Meeting(Protocol):
     def meet(self) -> None:
         """Agree now. A collective; for places that come seldom, such as the end of an epoch."""
 
-    def carry(self, news: News) -> None:
-        """Spread this news from now on."""
+    def carry(self, *news: News) -> None:
+        """Spread news of these kinds from now on."""

@@ -65,6 +65,22 @@ def test_another_number_of_ranks_goes_on_with_the_same_rows_and_says_what_begins
     assert warning["code"] == "resume.ranks"
 
 
+def test_a_checkpoint_by_time_is_written_by_all_ranks_and_resumed_bit_for_bit(run: Run) -> None:
+    """Each step takes 0.3 s. The final checkpoint of the first part is removed."""
+    keys = {"checkpoint_every": "1s", "max_steps": 12}
+    whole = run("time-whole", 2, hyperparams={"strategy": "ddp"}, **keys)
+    run("time-parts", 2, hyperparams={"strategy": "ddp", "seconds": [0.3, 0.3]}, **{**keys, "max_steps": 9})
+    by_time = [one.step for one in committed(run.folder / "time-parts" / "checkpoints") if not one.final]
+    assert by_time
+    (run.folder / "time-parts" / "checkpoints" / "step-000009.json").unlink()
+    rest = run("time-parts", 2, hyperparams={"strategy": "ddp", "seconds": [0.3, 0.3]}, **keys)
+
+    assert rest.codes == [0, 0], rest.output()
+    (resumed,) = rest.events(name="run_resumed")
+    assert resumed["path"] == f"checkpoints/step-{max(by_time):06}"
+    assert rest.losses() == {step: whole.losses()[step] for step in range(max(by_time) + 1, 13)}
+
+
 def test_one_rank_goes_on_as_two_with_a_spread_model(run: Run, alone: Any) -> None:
     run("one-to-two", 1, max_steps=5, **EVERY)
     rest = run("one-to-two", 2, max_steps=8, hyperparams={"strategy": "fsdp2"}, **EVERY)

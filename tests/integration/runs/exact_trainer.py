@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import time
 from typing import Any
 
 import attrs
@@ -16,6 +17,8 @@ from hostcore_hookspecs import StepResult
 PREEMPT_AT = 0
 #: The step in which there is no memory left; 0: none.
 DIE_AT = 0
+#: A step, and how many seconds it takes longer than others.
+REST = (0, 0.0)
 #: The weights of every run, when it ended.
 WEIGHTS: dict[str, dict[str, torch.Tensor]] = {}
 #: The rows of every step of a run, by step; of a step that was trained twice, the last.
@@ -56,6 +59,8 @@ class Trainer:
         error.backward()
         state["optimizer"].step()
         state["scheduler"].step()
+        if ctx.run_state.step + 1 == REST[0]:
+            time.sleep(REST[1])
         if ctx.run_state.step + 1 == DIE_AT:
             raise MemoryError
         if ctx.run_state.step + 1 == PREEMPT_AT:

@@ -185,6 +185,34 @@ def test_validate_shows_the_plan_and_starts_nothing(project: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("every", "cadence", "at_risk"),
+    [
+        (None, "every 10m and at the end", "the training of the last 10m"),
+        ("epoch", "every epoch and at the end", "the training of the last epoch"),
+        (4, "every 4 and at the end", "the last 4 steps"),
+        (0, "at the end", 'the whole training, as "checkpoint_every" is 0'),
+    ],
+)
+def test_validate_says_what_a_kill_would_cost(
+    project: Any, every: int | str | None, cadence: str, at_risk: str
+) -> None:
+    dataset = {"source": "mock", "num_rows": 100, "batch_size": 10}
+    keys = {} if every is None else {"checkpoint_every": every}
+    said = project.command("validate", project.job("risk.json", run_id="risk", dataset=dataset, **keys))
+    assert (said.code, said.err) == (0, "")
+    assert f", a checkpoint {cadence}\n" in said.out
+    assert f"  {at_risk}, if the run is killed\n" in said.out
+
+
+def test_the_end_of_a_run_that_failed_says_which_steps_no_checkpoint_holds(project: Any) -> None:
+    keys = {"dataset": {"source": "mock", "num_rows": 100, "batch_size": 10}, "hyperparams": {"how": "raise", "at": 8}}
+    with_one = project.command("run", project.job("with.json", run_id="with", checkpoint_every=3, **keys))
+    assert "1 of these steps, since the checkpoint of step 6\n" in with_one.out
+    without = project.command("run", project.job("without.json", run_id="without", **keys))
+    assert 'all steps; "checkpoint_every" says how often to write a checkpoint\n' in without.out
+
+
+@pytest.mark.parametrize(
     ("keys", "says", "count"),
     [
         ({}, "1 row of each epoch, which does not fill a step of 16: always the last of the data", 1),

@@ -151,3 +151,23 @@ def test_a_run_that_died_repeats_the_steps_behind_its_newest_checkpoint(
     assert {event.step: event.payload.metrics["error"] for event in metrics} == uninterrupted.errors
     assert trainer.AVERAGES["died"] == uninterrupted.average
     assert all(torch.equal(value, uninterrupted.weights[name]) for name, value in trainer.WEIGHTS["died"].items())
+
+
+@pytest.mark.parametrize(("every", "begins_at"), [("epoch", {12}), ("1s", set(range(6, 16)))])
+def test_a_run_that_died_goes_on_from_a_checkpoint_by_epoch_or_by_time(
+    trainer: ModuleType, uninterrupted: Trace, monkeypatch: pytest.MonkeyPatch, every: str, begins_at: set[int]
+) -> None:
+    """The trainer dies in step 16. In step 5 it takes longer than the time between two checkpoints."""
+    events: list[Any] = []
+    run_id = f"died-{every}"
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer, "DIE_AT", 16)
+        patch.setattr(trainer, "REST", (5, 1.1))
+        assert hostcore.run(job(run_id, checkpoint_every=every), on_event=events.append).status == "failed"
+    assert hostcore.run(job(run_id, checkpoint_every=every), on_event=events.append).step == STEPS
+    (resumed,) = [event for event in events if event.name == "run_resumed"]
+    assert int(resumed.payload.path.rpartition("-")[2]) in begins_at
+    metrics = [event for event in events if event.name == "metrics"]
+    assert {event.step: event.payload.metrics["error"] for event in metrics} == uninterrupted.errors
+    assert trainer.AVERAGES[run_id] == uninterrupted.average
+    assert all(torch.equal(value, uninterrupted.weights[name]) for name, value in trainer.WEIGHTS[run_id].items())

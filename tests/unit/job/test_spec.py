@@ -119,6 +119,7 @@ def test_plugins_see_the_job_with_everything_worked_out() -> None:
         max_steps=9,
         seed=3,
         labels={"a": "b"},
+        checkpoint_seconds=600.0,
     )
 
 

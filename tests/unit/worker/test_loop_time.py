@@ -37,11 +37,15 @@ class Unsaved:
 
     has_news = False
 
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.saved: list[int] = []
+
     def rehearse(self) -> None:
         pass
 
     def save(self, *, final: bool) -> None:
-        pass
+        self.saved.append(self._progress.state.step)
 
     def finish(self) -> None:
         pass
@@ -78,17 +82,31 @@ class SlowFeed(MockFeed):
 
 
 @pytest.fixture
-def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[dict]]:
-    """``lines(steps=10, step=1.0, wait=0.5)``: the events of a run whose steps and data take so many seconds."""
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[dict], Unsaved, list[int]]]:
+    """``trained(steps=10, step=1.0, wait=0.5)``: a run whose steps and data take so many seconds.
 
-    def run(*, steps: int, step: float, wait: float = 0.0, backoff: float = 0.0, metric_every: int = 0) -> list[dict]:
+    Returns its events, what it saved, and the steps to which a checkpoint was announced.
+    """
+
+    def run(
+        *,
+        steps: int,
+        step: float,
+        wait: float = 0.0,
+        backoff: float = 0.0,
+        metric_every: int = 0,
+        checkpoint_seconds: float = 0.0,
+    ) -> tuple[list[dict], Unsaved, list[int]]:
         clock, progress = Clock(), Progress()
+        saver, announced = Unsaved(progress), list[int]()
         control = StepControl(backoff_seconds=backoff) if backoff else None
         stop = StopSwitch()
         monkeypatch.setattr(stop, "sleep", lambda seconds: setattr(clock, "now", clock.now + seconds))
 
         def train_step(batch: Any, state: Any, ctx: Any) -> StepResult:
             clock.now += step
+            if ctx.checkpoint_due:
+                announced.append(ctx.run_state.step + 1)
             return StepResult(metrics={"loss": 1.0}, control=control)
 
         log = RankLog(tmp_path / "rank.jsonl")
@@ -100,7 +118,7 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
             feed=SlowFeed(mock_batches=[None] * 3, clock=clock, wait=wait),
             progress=progress,
             total_steps=steps,
-            saver=Unsaved(),
+            saver=saver,
             stop=stop,
             requests=Requests(
                 stop,
@@ -111,6 +129,8 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
                 author_of=str,
                 run_state=progress.state,
                 metric_every=metric_every,
+                checkpoint_seconds=checkpoint_seconds,
+                clock=clock,
             ),
             ranks=OneRank(),
             meeting=NoMeeting(),
@@ -118,9 +138,30 @@ def lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
             meter=Meter(clock),
         )
         train(training, nothing)
-        return [orjson.loads(line) for line in log.path.read_bytes().splitlines()]
+        return [orjson.loads(line) for line in log.path.read_bytes().splitlines()], saver, announced
 
     return run
+
+
+@pytest.fixture
+def lines(trained: Callable[..., tuple[list[dict], Unsaved, list[int]]]) -> Callable[..., list[dict]]:
+    """The events of such a run."""
+    return lambda **keys: trained(**keys)[0]
+
+
+@pytest.mark.parametrize(("metric_every", "saved"), [(1, [11, 22, 30]), (0, [15, 29, 30])])
+def test_a_checkpoint_by_time_is_announced_to_a_step_and_written_behind_it(
+    trained: Callable, metric_every: int, saved: list[int]
+) -> None:
+    """The clock is looked at where metrics are recorded, and at signs of life."""
+    _, saver, announced = trained(steps=30, step=1.0, metric_every=metric_every, checkpoint_seconds=10.0)
+    assert list(dict.fromkeys(saver.saved)) == saved
+    assert announced == saved[:-1]
+
+
+def test_without_a_time_only_the_last_step_is_saved(trained: Callable) -> None:
+    _, saver, announced = trained(steps=30, step=100.0, metric_every=1)
+    assert (set(saver.saved), announced) == ({30}, [])
 
 
 def test_waiting_for_data_is_told_apart_from_steps(lines: Callable) -> None:

@@ -232,3 +232,40 @@ def test_a_single_rank_meets_nobody() -> None:
     stop, meeting = convene(switch, OneRank(), where=str)
     assert stop is switch
     assert isinstance(meeting, NoMeeting)
+
+
+def test_a_checkpoint_by_time_is_due_on_all_ranks_at_the_same_beat_by_the_clock_of_the_first(
+    together: Together,
+) -> None:
+    def beats(rank: Any) -> list[int]:
+        now = [0.0]
+        switch, told = StopSwitch(), []
+        requests = Requests(
+            switch,
+            is_stopping=lambda: False,
+            asker=str,
+            ranks=rank,
+            emit=print,
+            author_of=str,
+            run_state=RunState(),
+            metric_every=0,
+            checkpoint_seconds=10.0,
+            clock=lambda: now[0],
+        )
+        stop = AgreedStop(switch, rank, clock=lambda: now[0])
+        stop.carry(requests)
+        for beat in range(40):
+            now[0] += 1.0 if rank.rank == 0 else 3.0  # what the clock of the second says does not count
+            requests.look_at_clock()
+            stop.beat()
+            if requests.pending:
+                assert requests.has_news
+                told.append(beat)
+                requests.restart_clock()
+                requests.take_best()
+                requests.take_restore()
+        return told
+
+    first, second = together(2, beats)
+    assert first == second
+    assert first == [9, 19, 29, 39]
