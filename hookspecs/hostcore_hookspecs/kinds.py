@@ -25,6 +25,11 @@ JOB_OPTIONS_GROUP: Final = "hostcore.job_options"
 #: The entry-point group of functions for Python: name -> a function, which ``hostcore.NAME`` is.
 FUNCTIONS_GROUP: Final = "hostcore.functions"
 
+#: The entry-point group of plugins that run code or programs which a job names in its settings: any name -> the value
+#: under which the same distribution registers the plugin. A service refuses their jobs, unless its operator allows it.
+#: It is read without an import, so that nothing of a plugin runs before it is allowed.
+RUNS_CODE_GROUP: Final = "hostcore.runs_code"
+
 #: The entry-point group of what the job service has beside jobs: name -> a class, as
 #: ``hostcore_service.sections.ServiceSection`` says.
 SERVICE_SECTIONS_GROUP: Final = "hostcore.service_sections"

@@ -22,6 +22,8 @@ class PluginRef:
     #: The distribution that registers it; None for an import path.
     dist: str | None = None
     version: str | None = None
+    #: It runs code or programs that a job names, as its distribution declares (``hostcore.runs_code``).
+    runs_code: bool = False
 
     @property
     def provenance(self) -> str:

@@ -82,7 +82,7 @@ def installed_as(name: str, found: "Discovered") -> list[PluginRef]:
 
     :raises HostcoreError: When there is none.
     """
-    from hostcore.plugins.discover import canonical
+    from hostcore.job.names import canonical
 
     if ":" in name:
         return [PluginRef(kind="trainer", name=name, value=name)]

@@ -86,9 +86,25 @@ RankDevices = Annotated[
 BUILTIN: Final = "hostcore-builtin-plugins/"
 
 
+def canonical(distribution: str) -> str:
+    """The name of a distribution as package indexes compare it: ``My_Package`` is ``my-package`` (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def canonical_plugin(name: str) -> str:
+    """Return the name of a plugin with the canonical name of its distribution, if it has one: ``My_Package/name``."""
+    distribution, slash, plain = name.rpartition("/")
+    return f"{canonical(distribution)}{slash}{plain}"
+
+
+def without_builtin(name: str) -> str:
+    """Return the name of a plugin without the distribution that ships with hostcore, however that is spelled."""
+    return canonical_plugin(name).removeprefix(BUILTIN)
+
+
 def is_builtin(name: str, builtin: str) -> bool:
     """Whether a plugin name is that of a plugin that ships with hostcore, qualified or not."""
-    return name in (builtin, BUILTIN + builtin)
+    return without_builtin(name) == builtin
 
 
 def make_run_id(trainer: str, *, now: Callable[[], datetime], token: Callable[[], str]) -> str:

@@ -164,11 +164,12 @@ class JobSpec:
     policies: tuple[ComponentUse, ...] = attrs.field(
         default=(), metadata={"help": "Who may refuse the job, besides the operator's policies."}
     )
-    import_paths: bool = attrs.field(
+    import_paths: bool | tuple[Text, ...] = attrs.field(
         default=True,
         metadata={
-            "help": "Whether import paths, of plugins or in their settings, may name code. A service that does not "
-            "allow them has `false` in its jobs."
+            "help": "Whether import paths, of plugins or in their settings, may name code, and plugins run programs "
+            "that the job names; or the plugins (`distribution/name`) that may. A service that does not allow it has "
+            "`false` in its jobs."
         },
     )
     launcher: ComponentUse = attrs.field(

@@ -1,7 +1,7 @@
 """From a selected plugin to a component: imported, checked, and constructed with its settings."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from hostcore.errors import all_errors
+from hostcore.job.names import canonical_plugin
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.implementations import implementations
 from hostcore.plugins.importing import check_object, guarded, import_plugin
@@ -50,24 +51,27 @@ class Component:
 
 
 def load_component(
-    selected: Selected, *, job_dir: Path, check_objects: bool = True, import_paths: bool = True
+    selected: Selected, *, job_dir: Path, check_objects: bool = True, import_paths: bool | Collection[str] = True
 ) -> Component:
     """Import a plugin and make a component of it.
 
     :param job_dir: The job file's folder: import paths are looked up there, relative paths in settings start there.
     :param check_objects: Whether to import the objects that its settings name.
-    :param import_paths: Whether it and its settings may name code by import path.
+    :param import_paths: The job's key: whether its plugins may run code that it names, or those that may.
     :raises PluginError: It cannot be imported or constructed; what it raised is the cause and in ``traceback``.
     :raises InvalidSettings: Raised by its constructor; the pointer is one of the job.
     :raises Errors: Several at once: its secrets, its settings, or everything that is wrong with its methods.
     """
     ref, kind = selected.ref, KINDS[selected.ref.kind]
-    if ref.dist is None and not import_paths:
-        raise _import_path_refused(ref.value, selected.named_at)
+    may_run_code = import_paths if isinstance(import_paths, bool) else qualified(ref) in import_paths
+    if ref.dist is None and not may_run_code:
+        raise _import_path_refused(f"{ref.value} is an import path", selected.named_at)
+    if ref.runs_code and not may_run_code:
+        raise _import_path_refused(f"{named(ref)} runs code or programs that a job names", selected.named_at)
     symbol = import_plugin(ref, job_dir=job_dir, pointer=selected.named_at)
     owner = component_class(symbol, ref, pointer=selected.named_at)
     capabilities = declared_capabilities(owner, ref, pointer=selected.named_at)
-    objects = _objects(ref, job_dir=job_dir, check_objects=check_objects, import_paths=import_paths)
+    objects = _objects(ref, job_dir=job_dir, check_objects=check_objects, import_paths=may_run_code)
     settings = _structured(owner, selected, job_dir=job_dir, check_object=objects)  # with its secrets
     instance = construct(owner, settings, selected) if symbol is owner else symbol
     return Component(
@@ -79,6 +83,11 @@ def load_component(
         use=selected.use,
         implementations=implementations(owner, ref, instance=instance, pointer=selected.named_at),
     )
+
+
+def qualified(ref: PluginRef) -> str:
+    """Return the name of a plugin with that of its distribution, both canonical: no other plugin of its kind has it."""
+    return canonical_plugin(f"{ref.dist}/{ref.name}") if ref.dist else ref.name
 
 
 def component_class(symbol: object, ref: PluginRef, *, pointer: str | None = None) -> type:
@@ -162,9 +171,9 @@ def _refuse_object(path: ImportPath[Any], form: Any) -> None:  # noqa: ARG001 - 
     )
 
 
-def _import_path_refused(path: str, pointer: str | None) -> HostcoreError:
+def _import_path_refused(found: str, pointer: str | None) -> HostcoreError:
     return HostcoreError(
-        f"{path} is an import path, and `import_paths` of the job is false",
+        f"{found}, and `import_paths` of the job does not allow it",
         code="job.import_paths",
         pointer=pointer,
         hint="a service decides this for its jobs: use a plugin that is installed, or ask its operator",
@@ -176,7 +185,7 @@ def _objects(ref: PluginRef, *, job_dir: Path, check_objects: bool, import_paths
     from hostcore.job.structure import unchecked
 
     def refuse(path: ImportPath[Any], _form: Any) -> None:
-        raise _import_path_refused(str(path), "")
+        raise _import_path_refused(f"{path} is an import path", "")
 
     if KINDS[ref.kind].room != "worker":
         return _refuse_object

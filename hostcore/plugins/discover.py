@@ -7,11 +7,12 @@ https://packaging.python.org/en/latest/specifications/entry-points/
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
 
+from hostcore.job.names import canonical
 from hostcore.plugins.extensions import Extension
 from hostcore.plugins.installed import Installed, installed
 from hostcore_hookspecs.kinds import (
@@ -21,6 +22,7 @@ from hostcore_hookspecs.kinds import (
     JOB_OPTIONS_GROUP,
     KINDS,
     RUN_CLIENTS_GROUP,
+    RUNS_CODE_GROUP,
     SERVICE_SECTIONS_GROUP,
 )
 from hostcore_hookspecs.plan import PluginRef
@@ -124,11 +126,6 @@ class Discovered:
         return {key: tuple(refs) for key, refs in same.items() if len(refs) > 1}
 
 
-def canonical(distribution: str) -> str:
-    """The name of a distribution as package indexes compare it: ``My_Package`` is ``my-package`` (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", distribution).lower()
-
-
 def discover(path: Sequence[str] | None = None) -> Discovered:
     """Find all installed plugins.
 
@@ -194,25 +191,39 @@ def _read_entry_points(
     if stem.startswith("~"):
         raise ValueError("the remains of an interrupted pip run; delete this folder")
     name, version = name_and_version(distribution)
+    registered = {import_path(value) for group, _, value in found if group in _KIND_BY_GROUP}
+    runs_code = {import_path(value) for group, _, value in found if group == RUNS_CODE_GROUP}
     for group, entry, value in found:
-        problem = _problem(group, entry, value)
+        problem = _problem(group, entry, value, registered)
         if problem:
             broken.append(_broken(distribution, name, ValueError(problem)))
         elif group in _EXTENSIONS:
             yield Extension(group=group, name=entry, value=value, dist=name, version=version)
-        else:
-            yield PluginRef(kind=_KIND_BY_GROUP[group], name=entry, value=value, dist=name, version=version)
+        elif group in _KIND_BY_GROUP:
+            yield PluginRef(
+                kind=_KIND_BY_GROUP[group],
+                name=entry,
+                value=value,
+                dist=name,
+                version=version,
+                runs_code=import_path(value) in runs_code,
+            )
 
 
-def _problem(group: str, entry: str, value: str) -> str | None:
-    """What is wrong with an entry point; None if it can be used."""
-    groups = (*_KIND_BY_GROUP, *_EXTENSIONS)
+def _problem(group: str, entry: str, value: str, registered: Collection[tuple[str, str] | None]) -> str | None:
+    """Return the fault of an entry point, or None.
+
+    :param registered: Module and symbol of each plugin of the distribution.
+    """
+    groups = (*_KIND_BY_GROUP, *_EXTENSIONS, RUNS_CODE_GROUP)
     if group not in groups:
         return f"hostcore has no entry-point group {group!r}; it has {', '.join(groups)}"
     if not _NAME.fullmatch(entry):
         return f"{entry!r} in {group} is not a valid name: a-z, 0-9, '.', '_', '-', starting with a-z or 0-9"
     if import_path(value) is None:
         return f"{entry} = {value!r} in {group} is not of the form module:symbol"
+    if group == RUNS_CODE_GROUP and import_path(value) not in registered:
+        return f"{entry} = {value!r} in {group} is no plugin of this distribution"
     return None
 
 

@@ -17,7 +17,8 @@ from typing import Any, Final
 import attrs
 import orjson
 
-from hostcore.plugins.discover import Discovered, canonical
+from hostcore.job.names import canonical
+from hostcore.plugins.discover import Discovered
 from hostcore_hookspecs.plan import PluginRef
 
 FILE_NAME: Final = "conformance.json"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from hostcore.plugins.discover import canonical
+from hostcore.job.names import canonical
 
 #: Extras of ``hostcore``, by kind of plugin, ``command``, ``function`` or ``option``, and name.
 EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(

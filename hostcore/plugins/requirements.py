@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Final
 
-from hostcore.plugins.discover import Discovered, canonical
+from hostcore.job.names import canonical
+from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import distribution_on
 from hostcore_hookspecs.api_version import API_VERSION

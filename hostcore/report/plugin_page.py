@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from hostcore.job.names import canonical
 from hostcore.plugins.describe import Description
-from hostcore.plugins.discover import Discovered, canonical
+from hostcore.plugins.discover import Discovered
 from hostcore.plugins.installed import distribution_on
 from hostcore.plugins.listing import ShippedReport, ShippedReports, conformance_document
 from hostcore.plugins.published import EXTRAS

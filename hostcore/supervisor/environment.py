@@ -16,9 +16,10 @@ from typing import Final
 
 import attrs
 
+from hostcore.job.names import canonical
 from hostcore.job.sections import EnvironmentSpec
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.discover import Discovered, canonical, discover, name_and_version
+from hostcore.plugins.discover import Discovered, discover, name_and_version
 from hostcore.plugins.extensions import load_extension
 from hostcore.plugins.installed import installed
 from hostcore.plugins.published import how_to_install

@@ -113,7 +113,10 @@ class HttpSettings:
     )
     plugins: tuple[Text, ...] = attrs.field(
         default=("*",),
-        metadata={"help": "Patterns of the plugins that jobs may name, as `name` or `distribution/name`."},
+        metadata={
+            "help": "Patterns of the plugins that jobs may name, as `name` or `distribution/name`. A plugin that is "
+            "written out as `distribution/name` may also run code that a job names: `hostcore-lightning/lightning`."
+        },
     )
     hosts: tuple[Text, ...] = attrs.field(
         default=(),
@@ -126,7 +129,7 @@ class HttpSettings:
         default=False,
         metadata={
             "help": "Whether jobs may bring code of their own choice: plugins by import path, objects in the settings "
-            "of plugins, and programs with the trainer `process`."
+            "of plugins, and plugins that run code or programs which a job names, such as `process` and `lightning`."
         },
     )
     chaos: bool = attrs.field(

@@ -1,6 +1,6 @@
 """The plan of a run: the job and the plugins it selected, before anything has been started or written."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -268,10 +268,12 @@ def _writes_the_file_of(use: DeliveryUse, other: DeliveryUse) -> bool:
     return same and path is not None and use.settings.get("path") == path
 
 
-def load_here(selected: Sequence[Selected], *, job_dir: Path, import_paths: bool = True) -> dict[str, list[Component]]:
+def load_here(
+    selected: Sequence[Selected], *, job_dir: Path, import_paths: bool | Collection[str] = True
+) -> dict[str, list[Component]]:
     """New components of the plugins that serve a run in this process, by kind and in the order of the job.
 
-    :param import_paths: Whether they may be named by import path.
+    :param import_paths: The job's key: which of them may run code that it names.
     :raises Errors: Everything that is wrong with any of them.
     """
     remember_secrets([one.settings for one in selected])  # they may be others than they were at the attempt before

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from hostcore_hookspecs import Denial, Job, Plan, PluginUse, PolicyContext, Principal
+from hostcore_hookspecs import Denial, Job, Plan, PolicyContext, Principal
 
 Patterns = tuple[str, ...] | None
 
@@ -20,7 +20,7 @@ _KEY: Final = re.compile(
     re.IGNORECASE,
 )
 #: Writes to the job's ``checkpoint_base_uri``, if it has no ``uri``.
-_MIRROR: Final = ("fsspec", "hostcore-builtin-plugins/fsspec")
+_MIRROR: Final = "hostcore-builtin-plugins/fsspec"
 
 
 class AllowList:
@@ -35,7 +35,11 @@ class AllowList:
         """Settings of ``allow-list``."""
 
         trainers: Patterns = attrs.field(
-            default=None, metadata={"help": f"Trainers, as `name` or `distribution/name`. {_PATTERNS}"}
+            default=None,
+            metadata={
+                "help": "Trainers, as `name` (of any distribution) or `distribution/name`; distributions may be "
+                f"spelled as package indexes take them. {_PATTERNS}"
+            },
         )
         images: Patterns = attrs.field(default=None, metadata={"help": f"Container images. {_PATTERNS}"})
         namespaces: Patterns = attrs.field(
@@ -91,9 +95,11 @@ class AllowList:
         """What is named, and the patterns that it matches none of."""
         chosen, job = self._settings, plan.job
         if chosen.trainers is not None:
-            for spellings in _trainers(plan):
-                if not _is_listed(spellings, chosen.trainers):
-                    yield f"trainer {spellings[-1]!r}", chosen.trainers
+            trainers = [_canonical(one) for one in chosen.trainers]
+            for name in _trainers(plan):
+                plain = name.rpartition("/")[2]
+                if not _is_listed((name, plain), trainers):
+                    yield f"trainer {plain!r}", chosen.trainers
         for what, value, patterns in (
             ("image", job.resources.image, chosen.images),
             ("namespace", job.resources.namespace, chosen.namespaces),
@@ -105,21 +111,30 @@ class AllowList:
                 if not _is_place_listed(place, chosen.data_uris):
                     yield f"place to read {place!r}", chosen.data_uris
         if chosen.checkpoint_uris is not None:
-            yield from _uploads_not_listed(job, chosen.checkpoint_uris)
+            yield from _uploads_not_listed(plan, chosen.checkpoint_uris)
 
 
-def _trainers(plan: Plan) -> list[tuple[str, ...]]:
-    """Each trainer in the spellings that a list may have; its own name alone is the last."""
-    found = [one for one in plan.plugins if one.kind == "trainer"]
-    if not found:
-        return [(plan.job.trainer,)] if plan.job.trainer else []
-    return [(f"{one.dist}/{one.name}", one.name) if one.dist else (one.name,) for one in found]
+def _canonical(name: str) -> str:
+    """Return the name of a plugin, or a pattern, with its distribution as package indexes compare it (PEP 503)."""
+    distribution, slash, plain = name.rpartition("/")
+    return f"{re.sub(r'[-_.]+', '-', distribution).lower()}{slash}{plain}"
 
 
-def _uploads_not_listed(job: Job, patterns: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+def _names(plan: Plan, kind: str, named: Sequence[str]) -> list[str]:
+    """Return the plugins of a kind that the job's names resolve to; the names, where another environment has them."""
+    found = [f"{one.dist}/{one.name}" if one.dist else one.name for one in plan.plugins if one.kind == kind]
+    return [_canonical(one) for one in found or named]
+
+
+def _trainers(plan: Plan) -> list[str]:
+    return _names(plan, "trainer", [plan.job.trainer] if plan.job.trainer else [])
+
+
+def _uploads_not_listed(plan: Plan, patterns: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    job = plan.job
     if job.checkpoint_base_uri and not _is_place_listed(job.checkpoint_base_uri, patterns):
         yield f"place for checkpoints {job.checkpoint_base_uri!r}", patterns
-    for uploader, place in upload_places(job):
+    for uploader, place in upload_places(job, _names(plan, "uploader", [one.name for one in job.uploaders])):
         if place is None and not _is_listed(("",), patterns):  # an unknown place is only covered by *
             yield f"uploader {uploader!r}, whose settings do not tell where it writes to,", patterns
         elif place is not None and not _is_place_listed(place, patterns):
@@ -152,19 +167,19 @@ def data_places(job: Job) -> Iterator[str]:
             yield place
 
 
-def upload_places(job: Job) -> Iterator[tuple[str, str | None]]:
-    """The uploaders of a job, with each place that they write to; None: the settings do not tell."""
-    for uploader in job.uploaders:
+def upload_places(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """The uploaders of a job, with each place that they write to; None: the settings do not tell.
+
+    :param names: What the job's names of uploaders resolve to.
+    """
+    for uploader, name in zip(job.uploaders, names, strict=True):
         places = list(_places(uploader.settings))
-        yield from ((uploader.name, place) for place in places or ([] if _is_mirror(uploader) else [None]))
+        is_mirror = name in (_MIRROR, "fsspec") and uploader.settings.get("uri") is None
+        yield from ((uploader.name, place) for place in places or ([] if is_mirror else [None]))
 
 
 def _input(value: Any) -> Any:
     return value if isinstance(value, Mapping) else {"ref": value}
-
-
-def _is_mirror(uploader: PluginUse) -> bool:
-    return uploader.name in _MIRROR and uploader.settings.get("uri") is None
 
 
 def _places(value: Any, *, is_place: bool = False) -> Iterator[str | None]:

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 from hostcore.job.data import needed, with_sections
 from hostcore.job.load import load_job
+from hostcore.job.names import canonical
 from hostcore.job.paths import with_absolute_paths
 from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.component import Component, component_class, load_component
-from hostcore.plugins.discover import canonical, discover
+from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError, one_line
 from hostcore.plugins.hooks import WORKER_KINDS, Hooks
 from hostcore.plugins.importing import import_plugin

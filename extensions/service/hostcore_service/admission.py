@@ -24,7 +24,7 @@ from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
-from hostcore_service.guard.from_others import require_allowed
+from hostcore_service.guard.from_others import code_plugins, require_allowed
 from hostcore_service.http.problems import RequestError
 from hostcore_service.launchers import launcher_use, operators_launcher, plain
 from hostcore_service.settings import Settings
@@ -83,11 +83,11 @@ class Admission:
         self.jobs.require_there()
         operator = self.settings.operator
         document = _with_run_id(document)
-        require_allowed(document, operator.http)
+        require_allowed(document, operator.http, self.discovered)
         run_dir = self.settings.runs / str(document["run_id"])
         document = {**document, "launcher": launcher_use(document.get("launcher"), operator)}
-        if not operator.http.import_paths:
-            document["import_paths"] = False  # which settings name objects, their plugins know, in the worker
+        if not operator.http.import_paths and document.get("import_paths") is not False:
+            document["import_paths"] = code_plugins(document, operator.http)
         plan = make_plan(document, runs=self.settings.runs, job_dir=run_dir, load=False, discovered=self.discovered)
         asked = policies_of(operator, plan) if plan.spec.policies else self.policies
         authorize(plan, principal, over_http=True, policies=asked)

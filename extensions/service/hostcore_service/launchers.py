@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import make_url
 
 from hostcore.errors import Errors
-from hostcore.job.names import BUILTIN
+from hostcore.job.names import canonical_plugin, without_builtin
 from hostcore.job.sections import ComponentUse
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.launching import Launcher, load_launcher
@@ -33,11 +33,11 @@ def launcher_use(asked: Any, operator: OperatorFile) -> dict[str, Any]:
         first = min(set(asked) - {"use"}, default="use")
         raise Errors([_not_allowed(f"/launcher/{first}", "the settings of launchers are the operator's")])
     if isinstance(name, str) and plain(name) == plain(default.use):
-        return {"use": default.use, **settings.get(plain(name), {}), **default.settings}
+        return {"use": canonical_plugin(default.use), **settings.get(plain(name), {}), **default.settings}
     if not isinstance(name, str) or plain(name) not in settings:
         known = ", ".join(dict.fromkeys([plain(default.use), *settings]))
         raise Errors([_not_allowed("/launcher", f"the launcher {name!r} is not one of this service's: {known}")])
-    return {"use": name, **settings[plain(name)]}
+    return {"use": canonical_plugin(name), **settings[plain(name)]}
 
 
 def operators_launcher(name: str | None, operator: OperatorFile, discovered: Discovered) -> Launcher:
@@ -76,7 +76,7 @@ def warn_of_shared_database(settings: Settings, discovered: Discovered) -> None:
 
 def plain(name: str) -> str:
     """The name of a launcher without the distribution, if that is one of the project's."""
-    return name.rpartition("/")[2] if how_to_install("launcher", name) else name.removeprefix(BUILTIN)
+    return name.rpartition("/")[2] if how_to_install("launcher", name) else without_builtin(name)
 
 
 def _not_allowed(pointer: str, message: str) -> NotAllowed:

@@ -94,6 +94,24 @@ def test_a_job_without_import_paths_imports_no_object(models: Any) -> None:
     assert not (models.path / "imported").exists()
 
 
+@pytest.mark.parametrize("allowed", [False, ["hostcore-builtin-plugins/fsspec"], []])
+def test_a_plugin_that_runs_programs_is_refused_by_a_job_without_import_paths(models: Any, allowed: Any) -> None:
+    """As in a container, whose plugins the service that sends the job has not seen."""
+    keys = {"hyperparams": {"command": ["touch", "imported"]}, "import_paths": allowed}
+    job = models.job("program.json", trainer="Hostcore_Builtin_Plugins/process", max_steps=1, run_id="program", **keys)
+    said = models.command("run", job, "--json")
+    assert said.code == 2
+    (error,) = said.json["errors"]
+    assert (error["code"], error["pointer"]) == ("job.import_paths", "/trainer")
+    assert not (models.path / "imported").exists()
+
+
+def test_import_paths_names_the_plugins_that_may_run_programs(models: Any) -> None:
+    keys = {"hyperparams": {"command": ["false"]}, "import_paths": ["hostcore-builtin-plugins/process"]}
+    said = models.command("validate", models.job("named.json", trainer="process", max_steps=1, **keys), "--json")
+    assert "job.import_paths" not in {one["code"] for one in said.json.get("errors", ())}
+
+
 def test_the_schema_says_what_the_path_must_name(models: Any) -> None:
     schema = models.command("schema", "generic_trainer:Generic").json
     (rule,) = schema["else"]["allOf"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 import pytest
 
 from hostcore_builtin_plugins.policies.allow_list import AllowList
@@ -39,6 +40,26 @@ def test_a_trainer_that_is_not_listed_is_denied(patterns: tuple[str, ...]) -> No
     denial = ask({"trainers": patterns})
     assert denial is not None
     assert "'good'" in denial.reason
+
+
+@pytest.mark.parametrize("pattern", ["Good_Trainers/good", "good.trainers/*", "GOOD-trainers/good"])
+@pytest.mark.parametrize("name", ["good", "Good_Trainers/good", "good.trainers/good"])
+def test_a_distribution_is_the_same_however_the_list_and_the_job_spell_it(pattern: str, name: str) -> None:
+    policy = AllowList(settings=AllowList.Settings(trainers=(pattern,)))
+    known = [attrs.evolve(TRAINER, dist="Good.Trainers")]
+    for plugins in (known, [] if "/" in name else known):  # without plugins: of an environment that is not built
+        plan = Plan(job=Job(trainer=name), plugins=plugins)
+        assert policy.authorize_job(plan, ADA, PolicyContext(plan=plan, over_http=True)) is None
+    plan = Plan(job=Job(trainer=name), plugins=[attrs.evolve(TRAINER, dist="evil-trainers")])
+    assert policy.authorize_job(plan, ADA, PolicyContext(plan=plan, over_http=True)) is not None
+
+
+def test_the_mirror_s_uploader_is_known_however_the_job_spells_it() -> None:
+    uploader = PluginUse(name="Hostcore_Builtin_Plugins/fsspec")
+    ref = PluginRef(kind="uploader", name="fsspec", value="f:F", dist="hostcore_builtin_plugins", version="1")
+    plan = Plan(job=Job(checkpoint_base_uri="s3://c/x", uploaders=[uploader]), plugins=[ref])
+    policy = AllowList(settings=AllowList.Settings(checkpoint_uris=("s3://c/*",)))
+    assert policy.authorize_job(plan, ADA, PolicyContext(plan=plan, over_http=True)) is None
 
 
 def test_without_lists_everything_passes() -> None:

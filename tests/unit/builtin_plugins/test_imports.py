@@ -48,6 +48,7 @@ def test_every_entry_point_leads_to_a_class() -> None:
         ("reporters", "job-index"),
         ("reporters", "jsonl"),
         ("trainers", "process"),
+        ("runs_code", "process"),
         ("uploaders", "fsspec"),
         ("uploaders", "http"),
         ("launchers", "local"),

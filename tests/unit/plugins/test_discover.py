@@ -23,6 +23,23 @@ def test_a_plugin_is_found_by_its_entry_point_and_not_imported(site_here):
     assert "bomb" not in sys.modules
 
 
+def test_what_runs_code_is_known_by_its_distribution_s_declaration_without_an_import(site):
+    declared = {"hostcore.runs_code": {"any-name": "m:T [gpu]"}}
+    site.install(
+        "my-dist", modules={"m.py": "1 / 0"}, entry_points={TRAINERS: {"a": "m:T", "b": "m:Other"}, **declared}
+    )
+    site.install("other-dist", modules={}, entry_points={TRAINERS: {"c": "m:T"}})
+    assert {ref.name: ref.runs_code for ref in discover([str(site.path)]).refs} == {"a": True, "b": False, "c": False}
+
+
+def test_a_declaration_of_what_is_no_plugin_of_the_distribution_is_broken(site):
+    site.install("my-dist", modules={}, entry_points={TRAINERS: {"a": "m:T"}, "hostcore.runs_code": {"a": "m:Typo"}})
+    found = discover([str(site.path)])
+    assert [ref.name for ref in found.refs] == ["a"]
+    (broken,) = found.broken
+    assert "a = 'm:Typo' in hostcore.runs_code is no plugin of this distribution" in broken.error
+
+
 @pytest.mark.parametrize("kind", [pathlib.Path, os.fsencode])
 def test_what_import_leaves_out_of_the_path_hides_nothing(site_here, monkeypatch, tmp_path, kind):
     site_here.install("my-dist", modules={}, entry_points={TRAINERS: {"mine": "m:T"}})

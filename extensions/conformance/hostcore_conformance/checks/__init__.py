@@ -11,7 +11,7 @@ _MODULES: Final = {
     "callback": ("leaving", "observing", "running", "state"),
     "data_source": ("paths", "readers", "schema", "shards", "training"),
     "launcher": ("ending", "launching", "logs", "planning"),
-    "plugin": ("loading", "methods", "settings", "secrets", "importing", "ending"),
+    "plugin": ("loading", "methods", "settings", "runs_code", "secrets", "importing", "ending"),
     "policy": (),
     "reporter": ("serving", "events_taken", "delivery", "outages"),
     "resolver": (),

@@ -1,17 +1,25 @@
-"""What a job that came over HTTP may say: what the operator's file does not allow is refused, with its place."""
+"""Rules for a job that came over HTTP: what the operator's file does not allow is refused, with its place.
+
+Rules for plugins hold for the plugin that a name resolves to (kind, canonical distribution, entry point), however the
+job spells it.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hostcore.errors import Errors
-from hostcore.job.names import BUILTIN
+from hostcore.job.names import canonical, canonical_plugin, without_builtin
 from hostcore.job.pointers import escaped
 from hostcore.job.secrets import KEY, is_reference
 from hostcore.job.wording import found as shown
-from hostcore.plugins.discover import canonical
+from hostcore.plugins.component import qualified
+from hostcore.plugins.discover import Discovered
+from hostcore.plugins.errors import PluginError, named
+from hostcore.plugins.resolve import resolve
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.plan import PluginRef
 from hostcore_service.guard.environment import wrong_variable
 from hostcore_service.guard.places import wrong_places
 from hostcore_service.guard.refusal import NotAllowed, matches
@@ -22,9 +30,14 @@ _PACKAGE: Final = re.compile(
 )
 #: uv takes paths and addresses for a Python, too.
 _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}")
-_LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
-#: The built-in trainer that starts what the job says.
-_ANY_PROGRAM: Final = "process"
+#: By kind, the keys that name plugins.
+_LISTS: Final = {
+    "callback": "callbacks",
+    "reporter": "reporters",
+    "uploader": "uploaders",
+    "resolver": "resolvers",
+    "policy": "policies",
+}
 #: The plugins that kill and interrupt runs, for drills.
 _FAULTS: Final = ("chaos", "hostcore-chaos/chaos")
 _DATASETS: Final = ("dataset", "validation", "test")
@@ -35,14 +48,15 @@ EXTRA_ARGS: Final = "hostcore/extra-args"
 _OWN: Final = (MODEL_ID, EXTRA_ARGS)
 
 
-def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
+def require_allowed(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered) -> None:
     """See that a job says only what jobs from others may.
 
     :param job: As it came, before anything of it was looked at; wrong types are for the converter to tell.
+    :param discovered: The plugins that are installed where the service runs.
     :raises Errors: Everything that is not allowed.
     """
     errors = [
-        *_plugins(job, http),
+        *_plugins(job, http, discovered),
         *_environment(job, http),
         *_resources(job, http),
         *_notes(job, http),
@@ -53,39 +67,76 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings) -> None:
         raise Errors(errors)
 
 
-def _plugins(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
+def code_plugins(job: Mapping[str, Any], http: HttpSettings) -> bool | list[str]:
+    """Return the key ``import_paths`` for a job: those of its plugins that may run code which it names.
+
+    Workers enforce it, also for plugins that are not installed where the service runs.
+    """
+    if http.import_paths:
+        return True
+    names = {name.rpartition("/")[2] for _, _, name in _named(job)}
+    return sorted(one for one in _may_run_code(http) if one.rpartition("/")[2] in names) or False
+
+
+def _may_run_code(http: HttpSettings) -> set[str]:
+    """Return the plugins that the operator has written out in full."""
+    return {canonical_plugin(one) for one in http.plugins if "/" in one and not set("*?[") & set(one)}
+
+
+def _plugins(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered) -> Iterator[HostcoreError]:
     if job.get("import_paths") and not http.import_paths:
         yield _refused("/import_paths", "over HTTP a job brings no code: import paths are not allowed here")
-    for pointer, name in _named(job):
+    for pointer, kind, name in _named(job):
         if ":" in name or name.endswith(".py"):
             if not http.import_paths:
                 yield _refused(pointer, f"{shown(name)} is an import path; over HTTP a job names registered plugins")
-        elif pointer == "/trainer" and name.removeprefix(BUILTIN) == _ANY_PROGRAM and not http.import_paths:
-            told = f"the trainer {shown(name)} runs a program of the job's choice; over HTTP a job brings no code"
-            yield _refused(pointer, told)
-        elif canonical(name) in _FAULTS and not http.chaos:
+            continue
+        ref = _resolved(kind, name, discovered)
+        if ref.runs_code and not http.import_paths and qualified(ref) not in _may_run_code(http):
+            told = f"{named(ref)} runs code or programs that a job names; over HTTP a job brings no code"
+            hint = f'ask the operator of this service; [http] plugins = ["*", "{qualified(ref)}"] allows this plugin'
+            yield NotAllowed(told, pointer=pointer, hint=hint)
+        elif qualified(ref) in _FAULTS and not http.chaos:
             yield _refused(pointer, f"the plugin {shown(name)} injects faults into a run, which is not allowed here")
-        elif not matches(name, http.plugins) and not matches(name.removeprefix(BUILTIN), http.plugins):
+        elif not _is_open(ref, http, discovered):
             yield _refused(pointer, f"the plugin {shown(name)} is not among those that the operator allows")
 
 
-def _named(job: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The names of plugins in a job, and where they stand."""
-    for key in ("trainer", "launcher"):
-        yield from _use(f"/{key}", job.get(key))
+def _resolved(kind: str, name: str, discovered: Discovered) -> PluginRef:
+    """Return the plugin behind a name; of a plugin that only the job's environment has, what the name says."""
+    try:
+        return resolve(name, kind, discovered)
+    except PluginError:  # unknown here, or a conflict: an error of the plan, unless another environment resolves it
+        distribution, _, plain = name.rpartition("/")
+        return PluginRef(kind=kind, name=plain, value=name, dist=canonical(distribution) or None)
+
+
+def _is_open(ref: PluginRef, http: HttpSettings, discovered: Discovered) -> bool:
+    """A pattern without a distribution is for the only plugin of a name, or the one that ships with hostcore."""
+    names = {qualified(ref), without_builtin(qualified(ref))}
+    if ref in discovered.refs and (ref.kind, ref.name) not in discovered.conflicts:
+        names.add(ref.name)
+    patterns = [canonical_plugin(one) for one in http.plugins]
+    return any(matches(one, patterns) for one in names)
+
+
+def _named(job: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield the place, the kind and the name of every plugin in a job."""
+    for kind in ("trainer", "launcher"):
+        yield from _use(f"/{kind}", kind, job.get(kind))
     for key in _DATASETS:
         if isinstance(dataset := job.get(key), Mapping):
-            yield from _use(f"/{key}/source", dataset.get("source"))
-    for key in _LISTS:
+            yield from _use(f"/{key}/source", "data_source", dataset.get("source"))
+    for kind, key in _LISTS.items():
         uses = job.get(key)
         for position, use in enumerate(uses if isinstance(uses, list) else [uses]):
-            yield from _use(f"/{key}/{position}", use)
+            yield from _use(f"/{key}/{position}", kind, use)
 
 
-def _use(pointer: str, use: Any) -> Iterator[tuple[str, str]]:
+def _use(pointer: str, kind: str, use: Any) -> Iterator[tuple[str, str, str]]:
     name = use.get("use") if isinstance(use, Mapping) else use
     if isinstance(name, str):
-        yield pointer, name
+        yield pointer, kind, name
 
 
 def _environment(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:

@@ -10,7 +10,7 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.forms import object_form
-from hostcore.job.names import BUILTIN, engine_name
+from hostcore.job.names import BUILTIN, engine_name, without_builtin
 from hostcore.job.pointers import at_or_below, escaped
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
@@ -203,7 +203,7 @@ class _Making:
         """Where the data is, in the words of the source that reads it."""
         dataset = self.document.setdefault("dataset", {})
         source = dataset.get("source", f"{BUILTIN}{_source_of(uri)}")
-        paths = _PATHS.get(source.removeprefix(BUILTIN), "paths") if isinstance(source, str) else "paths"
+        paths = _PATHS.get(without_builtin(source), "paths") if isinstance(source, str) else "paths"
         if "source" not in dataset:
             self.put("/dataset/source", source, "/dataset_uri")
         self.put(f"/dataset/{paths}", uri, "/dataset_uri")

@@ -11,7 +11,6 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from hostcore.errors import Errors, all_errors
-from hostcore.job.names import BUILTIN
 from hostcore.job.pointers import escaped
 from hostcore.job.schema import json_schema
 from hostcore.job.wording import did_you_mean, found, near
@@ -26,6 +25,7 @@ from hostcore_service.http.openapi import ALWAYS, CREATED, answer, problem_answe
 from hostcore_service.http.problems import problem
 from hostcore_service.http.problems import status_of as http_status
 from hostcore_service.jobs.router import IdempotencyKey
+from hostcore_service.launchers import plain
 from hostcore_service.services import Service, the_service
 from hostcore_service.store.job import StoredJob
 from hostcore_service.train.mapping import MappedJob, extra_arg_names, label, to_job
@@ -290,7 +290,7 @@ def is_object(job: StoredJob) -> bool:
 
 def noun_of(job: StoredJob) -> str:
     """What the job's engine calls it."""
-    return _NOUNS.get(job.launcher.removeprefix(BUILTIN), "Job")
+    return _NOUNS.get(plain(job.launcher), "Job")
 
 
 def _words(status: str, noun: str) -> str:

@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from hostcore.errors import all_errors
-from hostcore.plugins.discover import canonical, discover
+from hostcore.job.names import canonical
+from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.requirements import CONTRACT, contract_requirements
 from hostcore_conformance.check import check

@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 
 from hostcore.errors import Errors
+from hostcore.plugins.discover import discover
 from hostcore.supervisor.operator_file import HttpSettings
+from hostcore_hookspecs.kinds import KINDS
 from hostcore_service.guard.environment import RESERVED, wrong_variable
 from hostcore_service.guard.from_others import require_allowed
 from hostcore_service.train.mapping import MappedJob
+
+DISCOVERED = discover()
+
+
+def allow(job: dict[str, Any], http: HttpSettings) -> None:
+    require_allowed(job, http, DISCOVERED)
 
 
 def test_everything_is_refused_at_once_with_its_place() -> None:
@@ -28,7 +36,7 @@ def test_everything_is_refused_at_once_with_its_place() -> None:
     }
     http = HttpSettings(plugins=("throughput", "webhook"), env=("OK_*",), requirements=("ok",))
     with pytest.raises(Errors) as caught:
-        require_allowed(job, http)
+        allow(job, http)
     assert sorted(str(one.pointer) for one in caught.value.errors) == [
         *("/callbacks/1", "/environment/interpreter", "/environment/lock"),
         *("/environment/requirements/1", "/environment/requirements/2", "/reporters/0/token", "/reporters/0/url"),
@@ -42,7 +50,7 @@ def test_everything_is_refused_at_once_with_its_place() -> None:
 )
 def test_an_operator_may_open_packages_by_their_names(requirement: str) -> None:
     http = HttpSettings(requirements=("my-trainer", "team-*"))
-    require_allowed({"environment": {"requirements": [requirement], "python": "3.12"}}, http)
+    allow({"environment": {"requirements": [requirement], "python": "3.12"}}, http)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +69,7 @@ def test_an_operator_may_open_packages_by_their_names(requirement: str) -> None:
 def test_a_package_that_comes_from_elsewhere_is_refused(requirement: object) -> None:
     http = HttpSettings(requirements=("my-trainer",))
     with pytest.raises(Errors) as caught:
-        require_allowed({"environment": {"requirements": [requirement]}}, http)
+        allow({"environment": {"requirements": [requirement]}}, http)
     assert "/environment/requirements/0" in {one.pointer for one in caught.value.errors}
 
 
@@ -74,10 +82,10 @@ def test_a_package_that_comes_from_elsewhere_is_refused(requirement: object) -> 
 )
 def test_a_job_names_no_index_but_those_that_the_operator_opens(index: str) -> None:
     http = HttpSettings(requirements=("ok",), indexes=("https://index.example/simple", "file:///srv/index"))
-    require_allowed({"environment": {"requirements": ["ok"], "indexes": list(http.indexes)}}, http)
+    allow({"environment": {"requirements": ["ok"], "indexes": list(http.indexes)}}, http)
     for opened in (http, HttpSettings(requirements=("ok",))):
         with pytest.raises(Errors) as caught:
-            require_allowed({"environment": {"requirements": ["ok"], "indexes": [index]}}, opened)
+            allow({"environment": {"requirements": ["ok"], "indexes": [index]}}, opened)
         (error,) = caught.value.errors
         assert error.pointer == "/environment/indexes/0"
 
@@ -85,28 +93,91 @@ def test_a_job_names_no_index_but_those_that_the_operator_opens(index: str) -> N
 @pytest.mark.parametrize("python", ["/tmp/evil/python", "./python", "python", "cpython@/tmp/evil", "3.12\n", ""])
 def test_a_python_is_a_version(python: str) -> None:
     with pytest.raises(Errors) as caught:
-        require_allowed({"environment": {"requirements": ["ok"], "python": python}}, HttpSettings(requirements=("ok",)))
+        allow({"environment": {"requirements": ["ok"], "python": python}}, HttpSettings(requirements=("ok",)))
     (error,) = caught.value.errors
     assert error.pointer == "/environment/python"
 
 
 def test_an_operator_may_open_interpreters() -> None:
     job = {"environment": {"interpreter": "/srv/trainers/old/bin/python"}}
-    require_allowed(job, HttpSettings(interpreters=("/srv/trainers/*/bin/python",)))
+    allow(job, HttpSettings(interpreters=("/srv/trainers/*/bin/python",)))
     with pytest.raises(Errors):
-        require_allowed(job, HttpSettings(interpreters=("/srv/others/*",)))
+        allow(job, HttpSettings(interpreters=("/srv/others/*",)))
     astray = {"environment": {"interpreter": "/srv/trainers/../../tmp/evil/bin/python"}}
     with pytest.raises(Errors):
-        require_allowed(astray, HttpSettings(interpreters=("/srv/trainers/*/bin/python",)))
+        allow(astray, HttpSettings(interpreters=("/srv/trainers/*/bin/python",)))
 
 
-@pytest.mark.parametrize("trainer", ["process", "hostcore-builtin-plugins/process", {"use": "process"}])
-def test_a_program_of_the_job_s_choice_is_code_of_its_own(trainer: object) -> None:
+#: As resolution finds them: names of distributions are compared as package indexes do.
+CODE = [
+    *("process", "hostcore-builtin-plugins/process", "hostcore_builtin_plugins/process", {"use": "process"}),
+    *("HOSTCORE-BUILTIN-PLUGINS/process", "Hostcore_Builtin.Plugins/process", "hostcore--builtin__plugins/process"),
+    *("lightning", "Hostcore_Lightning/lightning", "hostcore.lightning/nemo"),
+]
+
+
+@pytest.mark.parametrize("trainer", CODE)
+@pytest.mark.parametrize("plugins", [("*",), ("process", "lightning", "nemo"), ("hostcore-*/*",), ("*/process", "*")])
+def test_a_plugin_that_runs_what_a_job_names_is_refused_however_it_is_spelled(
+    trainer: object, plugins: tuple[str, ...]
+) -> None:
     with pytest.raises(Errors) as caught:
-        require_allowed({"trainer": trainer}, HttpSettings())
+        allow({"trainer": trainer}, HttpSettings(plugins=plugins))
     (error,) = caught.value.errors
-    assert (error.pointer, "runs a program of the job's choice" in error.message) == ("/trainer", True)
-    require_allowed({"trainer": trainer}, HttpSettings(import_paths=True))
+    assert (error.pointer, "runs code or programs" in error.message) == ("/trainer", True)
+    allow({"trainer": trainer}, HttpSettings(import_paths=True))
+
+
+@pytest.mark.parametrize("plugin", ["hostcore-builtin-plugins/process", "Hostcore.Builtin_Plugins/process"])
+def test_an_operator_may_open_one_plugin_that_runs_what_a_job_names(plugin: str) -> None:
+    http = HttpSettings(plugins=("*", plugin))
+    for trainer in ("process", "hostcore_builtin_plugins/process"):
+        allow({"trainer": trainer}, http)
+    with pytest.raises(Errors):
+        allow({"trainer": "lightning"}, http)
+
+
+@pytest.mark.parametrize("name", ["parquet", "hostcore-builtin-plugins/parquet", "Hostcore_Builtin.Plugins/parquet"])
+@pytest.mark.parametrize("key", ["dataset", "validation", "test"])
+def test_a_plugin_is_open_or_closed_however_the_job_and_the_operator_spell_it(key: str, name: str) -> None:
+    job = {key: {"source": name}}
+    for patterns in (("parquet",), ("hostcore_builtin_plugins/*",), ("HOSTCORE.builtin-plugins/parquet",)):
+        allow(job, HttpSettings(plugins=patterns))
+    for patterns in ((), ("csv",), ("other/parquet",)):
+        with pytest.raises(Errors) as caught:
+            allow(job, HttpSettings(plugins=patterns))
+        assert [one.pointer for one in caught.value.errors] == [f"/{key}/source"]
+
+
+def test_a_name_that_two_distributions_have_is_open_with_its_distribution_alone(site_here: Any) -> None:
+    site_here.install("their-sources", modules={}, entry_points={"hostcore.data_sources": {"parquet": "theirs:Source"}})
+    discovered = discover()
+    with pytest.raises(Errors):
+        require_allowed(
+            {"dataset": {"source": "their-sources/parquet"}}, HttpSettings(plugins=("parquet",)), discovered
+        )
+    for name in ("Their_Sources/parquet", "their-sources/parquet"):
+        opened = HttpSettings(plugins=("parquet", "their_sources/parquet"))
+        require_allowed({"dataset": {"source": name}}, opened, discovered)
+    require_allowed(
+        {"dataset": {"source": "hostcore_builtin_plugins/parquet"}}, HttpSettings(plugins=("parquet",)), discovered
+    )
+
+
+@pytest.mark.parametrize("key", ["callbacks", "reporters", "uploaders", "resolvers", "policies", "launcher"])
+def test_a_plugin_of_any_kind_may_run_what_a_job_names(key: str, site_here: Any) -> None:
+    (group,) = {one.group for one in KINDS.values()} & {f"hostcore.{key}", f"hostcore.{key}s"}
+    site_here.install(
+        "my-shells",
+        modules={},
+        entry_points={group: {"shell": "my_shells:Shell"}, "hostcore.runs_code": {"shell": "my_shells:Shell"}},
+    )
+    job = {key: "shell" if key == "launcher" else [{"use": "My_Shells/shell"}]}
+    with pytest.raises(Errors) as caught:
+        require_allowed(job, HttpSettings(), discover())
+    (error,) = caught.value.errors
+    assert "runs code or programs" in error.message
+    require_allowed(job, HttpSettings(plugins=("my-shells/shell",)), discover())
 
 
 @pytest.mark.parametrize(
@@ -135,11 +206,11 @@ def test_a_program_of_the_job_s_choice_is_code_of_its_own(trainer: object) -> No
 )
 def test_no_operator_can_open_what_decides_how_runs_are_started(name: str) -> None:
     with pytest.raises(Errors):
-        require_allowed({"resources": {"env": {name: "x"}}}, HttpSettings(env=("*",)))
+        allow({"resources": {"env": {name: "x"}}}, HttpSettings(env=("*",)))
 
 
 def test_other_variables_are_the_operators_to_open() -> None:
-    require_allowed({"resources": {"env": {"EXPERIMENT_NAME": "a", "WANDB_MODE": "offline"}}}, HttpSettings(env=("*",)))
+    allow({"resources": {"env": {"EXPERIMENT_NAME": "a", "WANDB_MODE": "offline"}}}, HttpSettings(env=("*",)))
 
 
 def test_a_value_of_a_variable_is_bounded() -> None:
@@ -152,9 +223,9 @@ def test_a_value_of_a_variable_is_bounded() -> None:
 @pytest.mark.parametrize("key", ["labels", "annotations"])
 def test_the_keys_of_labels_and_annotations_are_the_operators_to_close(key: str) -> None:
     notes = {key: {"team/vision": "a", "sidecar.istio.io/inject": "b"}}
-    require_allowed(notes, HttpSettings())
+    allow(notes, HttpSettings())
     with pytest.raises(Errors) as caught:
-        require_allowed(notes, HttpSettings(**{key: ("team/*", "Sidecar*")}))
+        allow(notes, HttpSettings(**{key: ("team/*", "Sidecar*")}))
     assert [one.pointer for one in caught.value.errors] == [f"/{key}/sidecar.istio.io~1inject"]
 
 
@@ -162,7 +233,7 @@ def test_what_the_service_notes_itself_is_not_asked_about() -> None:
     job = {"trainer": "x", "hyperparams": {"model_id": "m"}, "annotations": {}}
     noted = MappedJob(document=job, name="x", origins={}).without_model_id().document
     assert noted["annotations"]
-    require_allowed(noted, HttpSettings(annotations=()))
+    allow(noted, HttpSettings(annotations=()))
 
 
 def test_the_reserved_names_are_written_as_they_are_compared() -> None:
@@ -171,11 +242,11 @@ def test_the_reserved_names_are_written_as_they_are_compared() -> None:
 
 def test_whether_import_paths_are_allowed_is_the_operator_s_to_say() -> None:
     with pytest.raises(Errors) as caught:
-        require_allowed({"import_paths": True}, HttpSettings())
+        allow({"import_paths": True}, HttpSettings())
     (error,) = caught.value.errors
     assert error.pointer == "/import_paths"
-    require_allowed({"import_paths": False}, HttpSettings())
-    require_allowed({"import_paths": True}, HttpSettings(import_paths=True))
+    allow({"import_paths": False}, HttpSettings())
+    allow({"import_paths": True}, HttpSettings(import_paths=True))
 
 
 @pytest.mark.parametrize("name", ["chaos", "hostcore-chaos/chaos", "Hostcore_Chaos/chaos"])
@@ -183,7 +254,7 @@ def test_whether_import_paths_are_allowed_is_the_operator_s_to_say() -> None:
 def test_faults_are_the_operator_s_to_allow(key: str, name: str) -> None:
     job = {key: [{"use": name, "faults": ["kill@step=1"]}]}
     with pytest.raises(Errors) as caught:
-        require_allowed(job, HttpSettings())
+        allow(job, HttpSettings())
     (error,) = caught.value.errors
     assert (error.pointer, "injects faults" in error.message) == (f"/{key}/0", True)
-    require_allowed(job, HttpSettings(chaos=True))
+    allow(job, HttpSettings(chaos=True))

@@ -1,5 +1,6 @@
 """Plugins that are wrong about their settings."""
 
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,6 +9,7 @@ import attrs
 from annotated_types import Gt
 
 from broken_plugins import sound
+from hostcore_hookspecs import ImportPath
 
 
 class Untellable(sound.Resolver):
@@ -134,3 +136,36 @@ class AppendingLater(sound.Reporter):
 class Undocumented(sound.Resolver):
     def __init__(self) -> None:
         pass
+
+
+class Importing:
+    """A callback that measures with a function of the job's, and does not declare it."""
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """What is measured."""
+
+        measures: tuple[ImportPath[type], ...] = ()
+
+    def __init__(self, settings: Settings) -> None:
+        self._measures = settings.measures
+
+
+class Starting(sound.Reporter):
+    """Starts a program of the job's, and does not declare it."""
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        """Whom it notifies."""
+
+        notify: tuple[str, ...] = ()
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._notify = settings.notify
+
+    def open(self, ctx: Any) -> None:
+        """Begin."""
+        super().open(ctx)
+        if self._notify:
+            subprocess.run(self._notify, check=False)
