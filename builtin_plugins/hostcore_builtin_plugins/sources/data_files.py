@@ -1,8 +1,10 @@
 """Finds the files that a data source's settings name: files, folders, globs and URIs."""
 
 import difflib
+import glob
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePosixPath
 from typing import Any
@@ -10,12 +12,20 @@ from typing import Any
 import attrs
 import fsspec
 
-from hostcore_builtin_plugins.sources.stores import DataFile, FileTree, LocalFileTree, RemoteFileTree, data_errors
+from hostcore_builtin_plugins.sources.stores import (
+    DataFile,
+    FileTree,
+    LocalFileTree,
+    RemoteFileTree,
+    data_errors,
+    is_hidden,
+)
 from hostcore_hookspecs import InvalidData
 
 #: Looking for a remote file is waiting.
 _SEARCH_THREADS = 16
 _MAGIC = re.compile(r"[*?[]")
+_EACH_ONCE = "a dataset has each file once: take it out of one of the entries"
 
 
 @attrs.frozen(kw_only=True)
@@ -37,24 +47,26 @@ def find_files(
 ) -> tuple[DataFile, ...]:
     """Find all files, in the order of the entries, sorted by path within a folder or a glob.
 
+    A file of this machine that a folder or a glob leads to by several names (links, hard links) is found once: by the
+    name without a link, else by the first.
+
     :param paths: Absolute paths of files and folders, globs, URIs for fsspec. A folder is searched at any depth, for
         files with one of the suffixes; names that begin with ``.`` or ``_`` are skipped.
     :param suffixes: Such as ``(".parquet",)``.
     :param storage_options: For the file systems of URIs.
     :param pointer: Where the job names the paths.
-    :raises InvalidData: If an entry names nothing, or a file is named twice.
+    :raises InvalidData: If an entry names nothing, or two entries name one file.
     """
     entries = {pointer: paths} if isinstance(paths, str) else {f"{pointer}/{i}": path for i, path in enumerate(paths)}
-    found: dict[str, DataFile] = {}
+    found: dict[Hashable, DataFile] = {}
     for where, text in entries.items():
         entry = _entry(text, where, storage_options)
         with data_errors(text, where):
             files = sorted(_search(entry, suffixes), key=lambda file: file.path)
         for file in files:
-            if file.name in found:
-                hint = "a dataset has each file once: take it out of one of the entries"
-                raise entry.error(f"{file.name} is named twice, the second time by {text}", hint, file.name)
-            found[file.name] = file
+            first = found.setdefault(file.identity or file.name, file)
+            if first is not file:
+                raise entry.error(_named_twice(first, file, f"the second time by {text}"), _EACH_ONCE, file.name)
     return tuple(found.values())
 
 
@@ -96,13 +108,40 @@ def find_below(file: DataFile, names: Sequence[str], *, pointer: str) -> tuple[D
         raise InvalidData(message, pointer=pointer, file=file.name, hint=_nearby(tree, path))
 
     with ThreadPoolExecutor(_SEARCH_THREADS, thread_name_prefix="find-files") as pool:
-        return tuple(pool.map(find, names))
+        files = tuple(pool.map(find, names))
+    found: dict[Hashable, DataFile] = {}
+    for one in files:
+        first = found.setdefault(one.identity or one.name, one)
+        if first is not one:
+            message = _named_twice(first, one, f"by {file.name}")
+            raise InvalidData(message, pointer=pointer, file=one.name, hint="a dataset has each file once")
+    return files
+
+
+def split_pattern(path: str, exists: Callable[[str], bool]) -> tuple[str, str]:
+    """Split a path into the part that is meant literally, and the pattern after it; empty if there is none.
+
+    What is there under its very name is no pattern, even if the name has brackets in it.
+
+    :param exists: Return whether there is a file or folder.
+    """
+    parts = path.split("/")
+    for i, part in enumerate(parts):
+        if _MAGIC.search(part) and not exists("/".join(parts[: i + 1])):
+            return "/".join(parts[:i]), "/".join(parts[i:])
+    return path, ""
+
+
+def _named_twice(first: DataFile, second: DataFile, by: str) -> str:
+    if first.name == second.name:
+        return f"{first.name} is named twice, {by}"
+    return f"{first.name} is named twice, {by}: {second.name} is the same file"
 
 
 def _entry(text: str, pointer: str, storage_options: Mapping[str, Any]) -> _Entry:
     if "\0" in text:
         raise InvalidData("a path with a null character in it", pointer=pointer)
-    if "://" not in text and "::" not in text:
+    if "://" not in text:  # ``::`` alone may be part of a name
         return _Entry(text=text, pointer=pointer, tree=LocalFileTree(), path=text)
     try:
         with data_errors(text, pointer):  # some connect at once
@@ -130,32 +169,47 @@ def _search(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
         yield tree.file(path)
     elif kind == "folder":
         yield from _search_folder(entry, suffixes)
-    elif _MAGIC.search(path):
-        yield from _search_glob(entry, suffixes)
     else:
-        raise entry.error(f"{entry.text} does not exist", _nearby(tree, path))
+        folder, pattern = split_pattern(path, lambda part: tree.kind(part) is not None)
+        if not pattern:
+            raise entry.error(f"{entry.text} does not exist", _nearby(tree, path))
+        yield from _search_glob(entry, folder, pattern, suffixes)
 
 
-def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterable[DataFile]:
     files = _visible(entry.tree, entry.path, suffixes)
     if not files:
         others = sorted(path.rpartition("/")[2] for path in entry.tree.walk(entry.path))[:3]
         hint = f"it has {', '.join(others)}; a glob takes files of any name" if others else "it is empty"
         raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
-    yield from map(entry.tree.file, files)
+    return _each_once(map(entry.tree.file, files), entry.path)
 
 
-def _search_glob(entry: _Entry, suffixes: tuple[str, ...]) -> Iterator[DataFile]:
+def _search_glob(entry: _Entry, folder: str, pattern: str, suffixes: tuple[str, ...]) -> Iterable[DataFile]:
     tree = entry.tree
-    fixed = _MAGIC.split(entry.path, maxsplit=1)[0].rpartition("/")[0]
-    takes_hidden = _has_hidden(entry.path, fixed)
-    matches = [path for path in tree.glob(entry.path) if takes_hidden or not _has_hidden(path, fixed)]
-    files = set()  # ``**`` matches a folder and what is in it
+    takes_hidden = _has_hidden(pattern, "")
+    matches = tree.glob(f"{glob.escape(folder)}/{pattern}")
+    files = set()  # a pattern may match a folder and what is in it
     for path in matches:
-        files.update(_visible(tree, path, suffixes) if tree.kind(path) == "folder" else [path])
+        if takes_hidden or not _has_hidden(path, folder):
+            files.update(_visible(tree, path, suffixes) if tree.kind(path) == "folder" else [path])
     if not files:
         raise entry.error(f"no file matches {entry.text}", _nearby(tree, entry.path))
-    yield from map(tree.file, files)
+    return _each_once(map(tree.file, files), folder)
+
+
+def _each_once(files: Iterable[DataFile], folder: str) -> Iterator[DataFile]:
+    """Choose one of the names that a file has below a folder."""
+    names: dict[Hashable, list[DataFile]] = {}
+    for file in files:
+        names.setdefault(file.identity or file.name, []).append(file)
+
+    def is_linked(file: DataFile) -> bool:
+        place = f"{os.path.realpath(folder or '/')}/{file.path.removeprefix(folder).lstrip('/')}"
+        return os.path.realpath(file.path) != place.replace("//", "/")
+
+    for same in names.values():
+        yield same[0] if len(same) == 1 else min(same, key=lambda file: (is_linked(file), file.path))
 
 
 def _visible(tree: FileTree, folder: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -163,8 +217,8 @@ def _visible(tree: FileTree, folder: str, suffixes: tuple[str, ...]) -> list[str
 
 
 def _has_hidden(path: str, folder: str) -> bool:
-    """Whether a name between the folder and the end of the path begins with ``.`` or ``_``."""
-    return any(part.startswith((".", "_")) for part in path.removeprefix(folder).split("/"))
+    """Return whether a name between the folder and the end of the path is hidden."""
+    return any(map(is_hidden, path.removeprefix(folder).split("/")))
 
 
 def _nearby(tree: FileTree, path: str) -> str:

@@ -118,6 +118,8 @@ class DataFile:
     filesystem: "AbstractFileSystem | None" = None
     #: What the version is made of, as far as the store says it.
     marks: Mapping[str, str] = attrs.field(factory=dict, eq=False)
+    #: Equal for all names of one file of this machine (links, hard links, paths with ``..``); empty for other files.
+    identity: tuple[int, ...] = attrs.field(default=(), eq=False)
 
     def open(self, *, memory_map: bool = False, read_ahead: bool = True) -> pa.NativeFile:
         """Open it for reading.
@@ -189,7 +191,7 @@ class FileTree(Protocol):
         """How messages name the path."""
 
     def walk(self, folder: str) -> Iterator[str]:
-        """All files below the folder."""
+        """All files below the folder, but for those in hidden folders of this machine."""
 
     def glob(self, pattern: str) -> Sequence[str]:
         """All files and folders that match."""
@@ -216,7 +218,9 @@ class LocalFileTree:
         found = Path(path).stat()
         if not stat.S_ISREG(found.st_mode):
             raise InvalidData(f"{path} is not a regular file", file=path)
-        return DataFile(name=path, path=path, size=found.st_size, version=_local_version(found))
+        # Some network file systems give several files one number: size and time tell them apart.
+        identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+        return DataFile(name=path, path=path, size=found.st_size, version=_local_version(found), identity=identity)
 
     def name(self, path: str) -> str:
         """See :class:`FileTree`."""
@@ -224,18 +228,26 @@ class LocalFileTree:
 
     def walk(self, folder: str) -> Iterator[str]:
         """See :class:`FileTree`."""
-        seen = set()  # linked folders are followed, once each
-        for current, folders, files in os.walk(folder, onerror=_raise, followlinks=True):
-            real = os.path.realpath(current)
-            if real in seen:
-                folders.clear()
-                continue
-            seen.add(real)
-            yield from (f"{current.rstrip('/')}/{file}" for file in files)
+        return (f"{current}/{name}" for current, names in _real_folders(folder) for name in names)
 
     def glob(self, pattern: str) -> Sequence[str]:
-        """See :class:`FileTree`."""
-        return glob.glob(pattern, recursive=True)  # noqa: PTH207 - Path.glob needs the fixed part apart
+        """See :class:`FileTree`.
+
+        ``**`` is not left to Python's glob: two links to a folder above them make 2^40 paths for it.
+        """
+        before, stars, after = f"{pattern}/".partition("/**/")
+        if not stars:
+            return glob.glob(pattern)  # noqa: PTH207 - Path.glob needs the fixed part apart
+        while after.startswith("**/"):
+            after = after.removeprefix("**/")
+        found: list[str] = []
+        for top in self.glob(before or "/"):
+            for folder, names in _real_folders(top) if self.kind(top) == "folder" else ():
+                if after.strip("/"):
+                    found += self.glob(f"{glob.escape(folder)}/{after.removesuffix('/')}")
+                else:
+                    found += (f"{folder}/{name}" for name in names if not name.startswith("."))
+        return found
 
     def neighbours(self, path: str) -> tuple[str, Sequence[str]]:
         """See :class:`FileTree`."""
@@ -301,6 +313,32 @@ class RemoteFileTree:
         if path not in self._infos:
             self._infos[path] = self._filesystem.info(path)
         return self._infos[path]
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether a search passes over a file or folder of this name."""
+    return name.startswith((".", "_"))
+
+
+def _real_folders(top: str) -> Iterator[tuple[str, Sequence[str]]]:
+    """List a folder and all below it, without hidden ones: their paths, and the names of the files in each.
+
+    Linked folders are followed. A folder with several paths has one here, the same on every machine: the path without
+    a link if there is one, else by the order of the links' names.
+    """
+    seen: set[str] = set()
+    waiting = [top]
+    while waiting:
+        links: list[str] = []
+        for start in waiting:
+            for current, folders, files in os.walk(start, onerror=_raise):
+                real, path = os.path.realpath(current), current.rstrip("/")
+                folders[:] = [name for name in folders if not is_hidden(name)] if real not in seen else []
+                if real not in seen:
+                    seen.add(real)
+                    links += (link for name in folders if Path(link := f"{path}/{name}").is_symlink())
+                    yield path, files
+        waiting = sorted(links)
 
 
 def _raise(error: OSError) -> None:

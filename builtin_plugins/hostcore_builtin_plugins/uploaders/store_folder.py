@@ -41,7 +41,11 @@ class StoreFolder(Store):
         self._put = way_to_put(filesystem)
 
     def _connect(self) -> "tuple[AbstractFileSystem, str]":
-        filesystem, path = fsspec.core.url_to_fs(self._uri, **self._options)
+        if "://" in self._uri:
+            filesystem, path = fsspec.core.url_to_fs(self._uri, **self._options)
+        else:  # ``::`` in the name of a folder would chain file systems
+            filesystem = LocalFileSystem(**self._options)
+            path = filesystem._strip_protocol(self._uri)
         _limit_retries(filesystem)
         return filesystem, str(path).rstrip("/")
 

@@ -5,6 +5,7 @@ That is a folder that ``save_to_disk`` wrote, or files that one of the library's
 before it, and nothing is copied.
 """
 
+import glob
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -66,6 +67,9 @@ class DatasetsSource:
         settings, pointer = self._settings, job_pointer(ctx)
         if not settings.path.exists():
             raise InvalidData(f"{settings.path} does not exist", pointer=f"{pointer}/path", file=str(settings.path))
+        if "::" in str(settings.path):
+            message, hint = f"datasets cannot read {settings.path}, for the :: in it", "rename the folder"
+            raise InvalidData(message, pointer=f"{pointer}/path", file=str(settings.path), hint=hint)
         datasets.disable_progress_bars()
         found = _built(settings, ctx, pointer) if settings.builder else _saved(settings, pointer)
         return IndexedDataset(
@@ -198,7 +202,8 @@ def _built(settings: "DatasetsSource.Settings", ctx: DataContext, pointer: str) 
             hint=f"its builders are {', '.join(sorted(_PACKAGED_DATASETS_MODULES))}; load a dataset of the Hub first, "
             "and save it with save_to_disk",
         )
-    where = {"data_dir": name} if settings.path.is_dir() else {"data_files": [name]}
+    literal = glob.escape(name)  # the library takes both for patterns
+    where = {"data_dir": literal} if settings.path.is_dir() else {"data_files": [literal]}
     try:
         builder = load_dataset_builder(
             settings.builder,

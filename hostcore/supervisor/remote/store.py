@@ -84,10 +84,12 @@ class Location:
         :raises StoreError: When there is no file system for it.
         """
         from fsspec.core import url_to_fs
+        from fsspec.implementations.local import LocalFileSystem
 
-        target = uri if is_uri(uri) else f"file://{uri}"
         try:
-            filesystem, path = url_to_fs(target, **(options or {}))
+            # A path of this machine is no URI, whatever its name has in it: ``::`` alone would chain file systems.
+            given = options or {}
+            filesystem, path = url_to_fs(uri, **given) if is_uri(uri) else (LocalFileSystem(**given), uri)
         except Exception as error:
             raise scheme_error(error, uri, pointer) from error
         return cls(filesystem=filesystem, path=path.rstrip("/"), uri=uri.rstrip("/"), pointer=pointer)

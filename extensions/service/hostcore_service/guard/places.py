@@ -64,7 +64,6 @@ _SURELY_HOST: Final = re.compile(
 )
 #: Files and folders that are looked at before a folder counts as too large to be sure of.
 _MOST_ENTRIES: Final = 100_000
-_MAGIC: Final = re.compile(r"[*?\[]")
 _HINT: Final = "name a URI of a store, or ask the operator: {roots} and hosts in [http] of HOSTCORE_CONFIG"
 
 
@@ -328,8 +327,9 @@ def _lies_in(real: str, roots: Sequence[str]) -> bool:
 
 def _fixed_part(path: str) -> str:
     """The folder that a glob is searched in; a path without a pattern as it is."""
-    found = _MAGIC.search(path)
-    return path if found is None else path[: found.start()].rpartition("/")[0] or "/"
+    from hostcore_builtin_plugins.sources.data_files import split_pattern  # which needs pyarrow
+
+    return split_pattern(path, os.path.lexists)[0] or "/"
 
 
 def _everything_in(folder: str) -> Iterator["os.DirEntry[str]"]:

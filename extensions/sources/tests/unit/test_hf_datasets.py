@@ -122,6 +122,20 @@ def test_a_dataset_without_rows_is_told(tmp_path: Path, open_source) -> None:
     assert "without that split" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize("path", ["exp[1]", "exp[1]/a.parquet"])
+def test_a_folder_with_brackets_is_no_pattern_for_a_builder(path: str, tmp_path: Path, open_source, read) -> None:
+    for folder, value in (("exp1", 1), ("exp[1]", 2)):
+        (tmp_path / folder).mkdir()
+        pq.write_table(pa.table({"id": [value]}), tmp_path / folder / "a.parquet")
+    assert read(open_source("datasets", path=tmp_path / path, builder="parquet")) == [2]
+
+
+def test_a_folder_with_colons_is_refused_before_the_library_takes_it_for_a_chain(tmp_path: Path, open_source) -> None:
+    (tmp_path / "zip::data").mkdir()
+    with pytest.raises(InvalidData, match=r"datasets cannot read .*zip::data, for the :: in it"):
+        open_source("datasets", path=tmp_path / "zip::data")
+
+
 def test_a_builder_reads_files_once(tmp_path: Path, open_source, read) -> None:
     pq.write_table(flights(0, 50), tmp_path / "flights.parquet")
     before = open_source("datasets", path=tmp_path / "flights.parquet", builder="parquet")

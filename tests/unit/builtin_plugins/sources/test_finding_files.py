@@ -78,11 +78,67 @@ def test_a_file_whose_name_looks_like_a_glob_is_a_file(tree: Path) -> None:
     assert find(tree / "x[1].parquet") == below(tree, "x[1].parquet")
 
 
-def test_linked_files_and_folders_are_followed_once(tree: Path) -> None:
+def test_linked_files_and_folders_are_found_once(tree: Path) -> None:
     (tree / "sub" / "again").symlink_to(tree)
     (tree / "elsewhere").mkdir()
     (tree / "elsewhere" / "h.parquet").symlink_to(tree / "a.parquet")
-    assert find(tree) == below(tree, "a.parquet", "b.parquet", "elsewhere/h.parquet", "sub/c.parquet")
+    (tree / "hard.parquet").hardlink_to(tree / "b.parquet")
+    for data in (tree, f"{tree}/**", f"{tree}/**/*.parquet"):
+        assert [name for name in find(data) if name.endswith(".parquet")] == below(
+            tree, "a.parquet", "b.parquet", "sub/c.parquet"
+        )
+
+
+def test_a_file_with_a_linked_and_a_real_path_has_the_real_one(tree: Path) -> None:
+    (tree / "all").symlink_to("sub")
+    assert find(tree) == below(tree, "a.parquet", "b.parquet", "sub/c.parquet")
+    assert find(f"{tree}/*/c.parquet") == below(tree, "sub/c.parquet")
+    assert find(f"{tree}/*/") == below(tree, "sub/c.parquet")
+    assert find(f"{tree}/al*/c.parquet") == below(tree, "all/c.parquet")
+
+
+@pytest.mark.parametrize("order", [("m", "k", "z"), ("z", "k", "m"), ("k", "z", "m")])
+def test_a_folder_that_only_links_lead_to_has_the_first_of_their_names(tmp_path: Path, order: tuple[str, ...]) -> None:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "a.parquet").write_bytes(b"x")
+    (tmp_path / "data").mkdir()
+    for name in order:  # a folder lists its entries in another order on every file system
+        (tmp_path / "data" / name).symlink_to(tmp_path / "store")
+    for data in (tmp_path / "data", f"{tmp_path}/data/**/*.parquet", f"{tmp_path}/data/*"):
+        assert find(data) == [f"{tmp_path}/data/k/a.parquet"]
+
+
+def test_a_visible_link_leads_to_a_hidden_folder(tree: Path) -> None:
+    (tree / "current").symlink_to(".hidden")
+    for data in (tree, f"{tree}/**/*.parquet"):
+        assert find(data) == below(tree, "a.parquet", "b.parquet", "current/d.parquet", "sub/c.parquet")
+
+
+def test_links_to_folders_above_them_are_not_followed_in_all_combinations(tree: Path) -> None:
+    for name in ("one", "two", "three"):
+        (tree / "sub" / name).symlink_to(tree)
+    assert find(f"{tree}/**/**/*.parquet") == below(tree, "a.parquet", "b.parquet", "sub/c.parquet")
+
+
+def test_the_folder_that_a_pattern_starts_in_is_no_pattern(tmp_path: Path) -> None:
+    for folder in ("exp1", "exp[1]", "a*", "ab"):
+        (tmp_path / folder / "data").mkdir(parents=True)
+        (tmp_path / folder / "data" / "a.parquet").write_bytes(b"x")
+    for folder in ("exp[1]", "a*"):
+        inside = tmp_path / folder
+        for data in ("data/*.parquet", "data", "**/*.parquet", "data/a.parquet", "d*"):
+            assert find(inside / data) == below(inside, "data/a.parquet")
+            assert find(f"file://{inside}/{data}") == below(inside, "data/a.parquet")
+        assert error_of(inside / "data" / "b.parquet").message == f"{inside}/data/b.parquet does not exist"
+        assert error_of(inside / "data" / "*.csv").message == f"no file matches {inside}/data/*.csv"
+    assert find(f"{tmp_path}/exp[12]/data") == below(tmp_path, "exp1/data/a.parquet")
+
+
+def test_a_name_with_colons_is_a_name(tree: Path) -> None:
+    (tree / "x::y").mkdir()
+    (tree / "x::y" / "zip::a.parquet").write_bytes(b"x")
+    for data in ("x::y", "x::y/zip::a.parquet", "x::?/*.parquet"):
+        assert find(tree / data) == below(tree, "x::y/zip::a.parquet")
 
 
 def test_hidden_folders_above_the_data_do_not_matter(tmp_path: Path) -> None:
@@ -96,6 +152,19 @@ def test_a_file_named_twice_is_refused(tree: Path) -> None:
     error = error_of(tree / "a.parquet", tree)
     assert error.message == f"{tree}/a.parquet is named twice, the second time by {tree}"
     assert error.pointer == "/dataset/parquet_paths/1"
+
+
+def test_a_second_name_of_a_file_is_refused_with_both(tree: Path) -> None:
+    (tree / "link.parquet").symlink_to("a.parquet")
+    (tree / "hard.parquet").hardlink_to(tree / "a.parquet")
+    (tree / "linked").symlink_to("sub")
+    for name in ("link.parquet", "hard.parquet", "sub/../a.parquet"):
+        error = error_of(tree / "a.parquet", f"{tree}/{name}")
+        assert error.message == (
+            f"{tree}/a.parquet is named twice, the second time by {tree}/{name}: {tree}/{name} is the same file"
+        )
+        assert error.pointer == "/dataset/parquet_paths/1"
+    assert f"{tree}/linked/c.parquet is the same file" in error_of(tree / "sub", tree / "linked").message
 
 
 def test_a_missing_path_is_refused_with_the_names_close_to_it(tree: Path) -> None:

@@ -170,6 +170,12 @@ def test_a_shard_that_is_not_there_is_told_with_its_neighbours(open_shards: Open
     assert "did you mean c.csv" in (raised.value.hint or "")
 
 
+def test_two_names_of_one_shard_are_refused(open_shards: Open, folder: Path) -> None:
+    (folder / "link.csv").symlink_to("c.csv")
+    with pytest.raises(InvalidData, match=r"c.csv is named twice, by .*index.json: .*link.csv is the same file"):
+        open_shards([record("c.csv", 2), record("link.csv", 2)])
+
+
 @pytest.mark.parametrize("path", ["none.json", "more", ""])
 def test_an_index_that_is_not_there_is_refused(open_shards: Open, folder: Path, path: str) -> None:
     with pytest.raises(InvalidData) as raised:

@@ -154,3 +154,9 @@ except TransientError:
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7
     assert files_in(store) == []
+
+
+def test_a_folder_with_colons_chains_no_file_systems(tmp_path: Path, opened: Any, artifact: Make) -> None:
+    receipt = opened(f"{tmp_path}/zip::runs").upload_artifact(artifact("a/b.bin", b"content"))
+    assert files_in(tmp_path / "zip::runs") == ["p/a/b.bin"]
+    assert receipt.uri == f"file://{tmp_path}/zip::runs/p/a/b.bin"

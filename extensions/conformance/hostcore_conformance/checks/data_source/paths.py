@@ -2,7 +2,6 @@
 
 import glob
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.job.paths import SOURCE_PATHS, is_uri
+from hostcore_builtin_plugins.sources.data_files import split_pattern
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.data_source.stage import (
     example_settings,
@@ -24,7 +24,6 @@ from hostcore_conformance.errors import ConformanceError, NotApplicable
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import HostcoreError
 
-_MAGIC: Final = re.compile(r"[*?[]")
 _NOT_THERE: Final = "not-there"
 #: What lies beside a file may belong to it, as the shards of an index do; more than this does not.
 _MOST_BESIDE: Final = 200
@@ -209,10 +208,10 @@ def _entry(text: str) -> _Entry:
     path = Path(text)
     if path.is_dir():
         return _Entry(path, "", _below(path))
-    if not path.is_file() and _MAGIC.search(text):
-        fixed = Path(_MAGIC.split(text, maxsplit=1)[0].rpartition("/")[0])
-        matches = [Path(one) for one in glob.glob(text, recursive=True)]  # noqa: PTH207 - absolute
-        return _Entry(fixed, text.removeprefix(f"{fixed}/"), tuple(one for one in matches if one.is_file()))
+    folder, pattern = split_pattern(text, os.path.lexists)
+    if pattern:
+        matches = (Path(folder, one) for one in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
+        return _Entry(Path(folder), pattern, tuple(one for one in matches if one.is_file()))
     beside = _below(path.parent)
     small = len(beside) <= _MOST_BESIDE and sum(one.stat().st_size for one in beside) <= _MOST_BYTES
     return _Entry(path.parent, path.name, beside if small else (path,))

@@ -221,6 +221,16 @@ def test_a_data_root_may_be_a_link_itself(tmp_path: Path) -> None:
     assert refused({"weights": str(tmp_path / "root" / "w")}, HttpSettings(data_roots=(tmp_path / "root",))) == []
 
 
+def test_a_data_root_with_brackets_is_no_pattern(tmp_path: Path) -> None:
+    (tmp_path / "data[1]" / "deep").mkdir(parents=True)
+    (tmp_path / "data1").mkdir()
+    http = HttpSettings(data_roots=(tmp_path / "data[1]",))
+    for path in ("data[1]", "data[1]/deep", "data[1]/*.parquet", "data[1]/*/x.parquet"):
+        assert refused({"dataset": {"parquet_paths": f"{tmp_path}/{path}"}}, http) == []
+    for path in ("data1", "data[12]/*", "data?/*"):
+        assert refused({"dataset": {"parquet_paths": f"{tmp_path}/{path}"}}, http) == ["/dataset/parquet_paths"]
+
+
 def test_a_word_of_a_megabyte_is_looked_through_once(http: HttpSettings) -> None:
     assert refused({"hyperparams": {"word": "a" * 2**20}}, http) == []
     assert refused({"hyperparams": {"word": "a" * 2**20 + "://x"}}, http) == ["/hyperparams/word"]
