@@ -1,4 +1,4 @@
-"""Signals: their names; and whether a KeyboardInterrupt came from one, and so from a person, or from a plugin's code.
+"""Signals: handlers, names; and whether a KeyboardInterrupt came from one, and so from a person, or from a plugin.
 
 Imports nothing heavy: the worker's entry installs its signal handlers before it imports anything else.
 """
@@ -6,6 +6,11 @@ Imports nothing heavy: the worker's entry installs its signal handlers before it
 import os
 import signal
 import threading
+from typing import Any, Final
+
+#: The host's handlers in place, by signal, each with the handler from before the host's first.
+_installed: Final[dict[int, tuple[Any, Any]]] = {}
+_forking: Final = threading.local()
 
 
 class Interruption(KeyboardInterrupt):
@@ -15,6 +20,43 @@ class Interruption(KeyboardInterrupt):
 def interrupt(*_: object) -> None:
     """A handler of signals, which tells them from what a plugin raises."""
     raise Interruption
+
+
+def handle(number: int, handler: Any) -> Any:
+    """Install a signal handler for this process alone: a forked child has the handler from before the host's first.
+
+    A plugin may fork, and multiprocessing, a DataLoader or the plugin itself ends the child with a signal.
+
+    :return: The handler that was replaced; installing it again takes this one away.
+    """
+    first = _installed[number][1] if number in _installed else signal.getsignal(number)
+    if handler == first:
+        _installed.pop(number, None)
+    else:
+        _installed[number] = (handler, first)
+    return signal.signal(number, handler)
+
+
+def _before_fork() -> None:
+    # A signal to a child that still has the host's handlers would be lost: it waits until they are gone.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, list(_installed))
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _in_child() -> None:
+    if _installed:
+        signal.set_wakeup_fd(-1)  # the parent reads what is written there
+    while _installed:
+        number, (handler, first) = _installed.popitem()
+        if signal.getsignal(number) == handler:  # else a plugin has set its own
+            signal.signal(number, first)
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
 def is_by_signal(error: BaseException) -> bool:

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Final, NoReturn
 
 from hostcore.cli.output import echo, print_json
-from hostcore.interruption import Interruption
+from hostcore.interruption import Interruption, handle
 from hostcore.runs.result import EXIT_CODES
 from hostcore.supervisor.interrupts import Interrupts
 
@@ -29,7 +29,7 @@ def stoppable_at_once(interrupts: Interrupts, *, as_json: bool, so_that: str = _
     noted = {number: signal.getsignal(number) for number in _SIGNALS}
     noted = {number: handler for number, handler in noted.items() if getattr(handler, "__self__", None) is interrupts}
     for number, handler in noted.items():
-        signal.signal(number, _then_interrupt(handler))
+        handle(number, _then_interrupt(handler))
     try:
         yield
     except KeyboardInterrupt:
@@ -37,7 +37,7 @@ def stoppable_at_once(interrupts: Interrupts, *, as_json: bool, so_that: str = _
             raise
     finally:
         for number, handler in noted.items():
-            signal.signal(number, handler)
+            handle(number, handler)
     asked = interrupts.first
     if asked is None:
         return
@@ -65,7 +65,7 @@ _handed_over: Final[list[signal.Signals]] = []
 def _ignore() -> None:
     # Python gives up its handlers a while before the process is gone, but leaves a signal that is ignored.
     for number in _handed_over:
-        signal.signal(number, signal.SIG_IGN)
+        handle(number, signal.SIG_IGN)
 
 
 def leave(interrupts: Interrupts, code: int) -> NoReturn:

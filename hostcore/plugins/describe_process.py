@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hostcore.errors import all_errors
-from hostcore.interruption import interrupt
+from hostcore.interruption import handle, interrupt
 from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.component import (
     component_class,
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 
 def main() -> None:
     """Answer the request, and end the process."""
-    signal.signal(signal.SIGINT, interrupt)  # what else raises KeyboardInterrupt is a plugin
+    handle(signal.SIGINT, interrupt)  # what else raises KeyboardInterrupt is a plugin
     request = json.loads(sys.stdin.readline())
     remember_secrets(request["plugins"])
     answer(lambda say: say(plugins=_described(request)))

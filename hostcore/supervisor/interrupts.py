@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import attrs
 
+from hostcore.interruption import handle
+
 _MEANING: Final = {
     signal.SIGINT: ("cancelled", "interrupted by the user", "user"),
     signal.SIGTERM: ("preempted", "received SIGTERM", "signal:SIGTERM"),
@@ -50,12 +52,12 @@ class Interrupts:
     def __enter__(self) -> "Interrupts":
         if threading.current_thread() is threading.main_thread():
             heard = [number for number in _MEANING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
-            self._before = {number: signal.signal(number, self._note) for number in heard}
+            self._before = {number: handle(number, self._note) for number in heard}
         return self
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            handle(number, handler)
 
     def hear(self, asked: Asked, *, hurried: bool, forced: bool) -> None:
         """Take in what was asked of another process that belongs to the run."""
@@ -71,7 +73,7 @@ class Interrupts:
         """
         heard = list(self._before)
         for number in heard:
-            signal.signal(number, handler)
+            handle(number, handler)
         self._before = {}
         return heard
 

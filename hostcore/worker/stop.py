@@ -14,17 +14,15 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from hostcore.interruption import Interruption
+from hostcore.interruption import Interruption, handle
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 #: In the pipe, in place of a signal's number: the reader has ended.
 _END: Final = 0
-#: What a forked child calls.
-_at_fork: Final[list[Callable[[], None]]] = []
 
 
 class StopRequest(NamedTuple):
@@ -82,23 +80,16 @@ def noted_by(stop: StopSwitch) -> Iterator[None]:
     os.set_blocking(writer, False)
     thread = threading.Thread(target=_read, args=(reader, notes), daemon=True, name="signals")
     thread.start()
-    handlers: dict[signal.Signals, Any] = {number: signal.signal(number, notes.handle) for number in _SIGNALS}
+    handlers: dict[signal.Signals, Any] = {number: handle(number, notes.handle) for number in _SIGNALS}
     # Without a warning: a full pipe holds thousands of signals, and more of them change nothing.
     earlier = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
-    def let_go() -> None:
-        signal.set_wakeup_fd(earlier)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-
-    # A forked child would write what it gets into the worker's pipe: ending a DataLoader's process would end the run.
-    _at_fork.append(let_go)
     try:
         yield
     finally:
-        let_go()
-        with suppress(ValueError):  # in a forked child
-            _at_fork.remove(let_go)
+        signal.set_wakeup_fd(earlier)
+        for number, handler in handlers.items():
+            handle(number, handler)
         if os.getpid() == process:  # not in a forked child, whose pipe it is not
             os.write(writer, bytes([_END]))  # not just closed: a forked child may hold it open
             thread.join()
@@ -110,14 +101,6 @@ def _read(reader: int, notes: "_Notes") -> None:
     while _END not in (received := os.read(reader, 64)):
         for number in received:
             notes.arrived(number)
-
-
-def _after_fork() -> None:
-    while _at_fork:
-        _at_fork.pop()()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Notes:

@@ -1,12 +1,15 @@
 """A KeyboardInterrupt of a signal is told from one that a plugin raises."""
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hostcore.interruption import Interruption, interrupt, is_by_signal, signal_name
+from hostcore.interruption import Interruption, handle, interrupt, is_by_signal, signal_name
 
 
 @pytest.fixture
@@ -41,3 +44,36 @@ def test_no_other_exception_is_by_a_signal(error: BaseException) -> None:
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
 def test_a_signal_has_its_name_or_its_number(number: int, name: str) -> None:
     assert signal_name(number) == name
+
+
+#: The child gets the signal before anything of the host's runs in it.
+AT_THE_FORK = """
+import os, signal
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
+from hostcore.supervisor.interrupts import Interrupts
+from hostcore.worker.stop import StopSwitch, noted_by
+stop = StopSwitch()
+with Interrupts() as interrupts, noted_by(stop):
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(code, stop.requested, interrupts.first, signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+
+
+def test_a_signal_in_the_moment_of_a_fork_is_the_childs() -> None:
+    said = subprocess.run([sys.executable, "-c", AT_THE_FORK], capture_output=True, text=True, check=True)
+    assert said.stdout == f"{-signal.SIGTERM} False None set()\n"
+
+
+def test_a_forked_child_keeps_the_handlers_that_a_plugin_has_set() -> None:
+    before = handle(signal.SIGUSR1, interrupt)
+    signal.signal(signal.SIGUSR1, lambda *_: os._exit(3))
+    try:
+        if (child := os.fork()) == 0:
+            signal.raise_signal(signal.SIGUSR1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    finally:
+        handle(signal.SIGUSR1, before)

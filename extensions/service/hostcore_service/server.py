@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from hostcore.interruption import handle
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
 from hostcore.scrubbing import scrub
 from hostcore_builtin_plugins.control_characters import visible
@@ -60,7 +61,7 @@ def serve(*, host: str, port: int, insecure_no_auth: bool, log_level: str) -> in
         )
         server = _Server(config)
         for number in (signal.SIGINT, signal.SIGTERM):  # uvicorn sends itself, in the end, those that it has caught
-            signal.signal(number, server.handle_exit)
+            handle(number, server.handle_exit)
         server.run(sockets=[listening])
     return 0 if server.started else 1
 

@@ -16,6 +16,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from hostcore.interruption import handle
+
 if TYPE_CHECKING:
     from hostcore.worker.feed.transform_call import Assignment
     from hostcore.worker.feed.transport import Line
@@ -31,7 +33,7 @@ def main() -> int:
     """Transform batches over the inherited socket FD."""
     for number in DEAF_TO:
         # A handler, not SIG_IGN: programs that a plugin starts would inherit that.
-        signal.signal(number, lambda *_: None)
+        handle(number, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, DEAF_TO)
     _die_with_the_worker()
 
