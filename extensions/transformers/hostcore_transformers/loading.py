@@ -1,7 +1,12 @@
-"""The model and the tokenizer that a job names, with one clear error for each of the usual mistakes."""
+"""The model and the tokenizer that a job names, with one clear error for each of the usual mistakes.
+
+Code of a model's folder or of the Hub never runs, and nobody is asked about it: neither that of ``auto_map``, nor
+kernels, nor what a quantization or an adapter loads.
+"""
 
 import importlib
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +19,17 @@ _CLASSES: Final = {
     "masked-lm": "AutoModelForMaskedLM",
     "sequence-classification": "AutoModelForSequenceClassification",
 }
+#: Files of this machine, and the code of transformers alone; None would ask on standard input.
+_CLOSED: Final = {"local_files_only": True, "trust_remote_code": False}
+#: Implementations that transformers has in itself, by the key of a configuration; others are kernels of a repository.
+_OWN: Final[dict[str, set[str | None]]] = {
+    "attn_implementation": {None, "eager", "sdpa", "flex_attention"},
+    "experts_implementation": {None, "eager", "batched_mm", "grouped_mm"},
+}
+#: Without the package flash-attn, transformers takes a kernel of a repository for it.
+_FLASH: Final = "flash_attention_2"
+#: Keys of a configuration that have other libraries or a repository's code loaded.
+_LOADING: Final = {"quantization_config", "kernel_config", "use_kernels", "custom_generate"}
 
 
 def model_folder(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Path | None:
@@ -49,9 +65,11 @@ def load_tokenizer(hyperparams: Hyperparams, handles: Mapping[str, Any]) -> Any:
         )
     _folder(folder, pointer, "tokenizer_config.json", "a tokenizer, as save_pretrained writes it")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_CLOSED)
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise InvalidSettings(pointer, f"the tokenizer in {folder} cannot be loaded: {_first_line(error)}") from error
+        raise InvalidSettings(
+            pointer, f"the tokenizer in {folder} cannot be loaded: {_first_line(error)}", hint=_hint(error)
+        ) from error
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.pad_token_id is None:
@@ -78,6 +96,7 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
     auto = getattr(transformers, _CLASSES[hyperparams.task])
     folder = model_folder(hyperparams, ctx.model_handles)
     pointer = "/config" if folder is None else "/model"
+    _refuse_code(hyperparams, folder)
     extra = {}
     if hyperparams.task == "sequence-classification":
         extra = {"num_labels": hyperparams.num_labels, "problem_type": "single_label_classification"}
@@ -87,11 +106,13 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
             ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
             given = {**ends, **hyperparams.config}
             config = transformers.AutoConfig.for_model(given.pop("model_type"), **given, **extra)
-            model = auto.from_config(config, **attention)
+            model = auto.from_config(config, trust_remote_code=False, **attention)
         else:
-            model = auto.from_pretrained(folder, local_files_only=True, dtype="float32", **extra, **attention)
+            model = auto.from_pretrained(folder, **_CLOSED, dtype="float32", **extra, **attention)
     except (OSError, ValueError, TypeError, KeyError, ImportError, RuntimeError) as error:
-        raise InvalidSettings(pointer, f"transformers cannot make this model: {_first_line(error)}") from error
+        raise InvalidSettings(
+            pointer, f"transformers cannot make this model: {_first_line(error)}", hint=_hint(error)
+        ) from error
     _check_vocabulary(model, tokenizer, pointer)
     _check_length(model, hyperparams.max_length)
     if hyperparams.lora is None:
@@ -101,6 +122,63 @@ def build_model(hyperparams: Hyperparams, tokenizer: Any, ctx: StepContext) -> A
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         model.config.use_cache = False
     return _with_adapters(model, hyperparams.lora, hyperparams.task) if hyperparams.lora else model
+
+
+def _refuse_code(hyperparams: Hyperparams, folder: Path | None) -> None:
+    """Refuse settings that have code loaded from elsewhere than the installed transformers."""
+    if hyperparams.attention == _FLASH and not _has_flash_attention():
+        message = "flash_attention_2 needs the package flash-attn and a GPU that it supports"
+        raise InvalidSettings("/attention", message, hint='install flash-attn, or use "sdpa"')
+    if folder is None:
+        for key in _keys_with_code(hyperparams.config):
+            raise InvalidSettings(f"/config/{key}", f"{_REFUSED}: {key}", hint=_REMEDY)
+        return
+    if (folder / "adapter_config.json").exists():
+        message = f"{folder} has an adapter beside the model (adapter_config.json)"
+        raise InvalidSettings("/model", message, hint="merge it into the weights first (peft: merge_and_unload)")
+    for file in ("config.json", "generation_config.json"):
+        for key in _keys_with_code(_document(folder / file)):
+            raise InvalidSettings("/model", f"{_REFUSED}: {key} in {folder / file}", hint=_REMEDY)
+
+
+_REFUSED: Final = "this trainer runs code of the installed transformers alone, and loads no kernels or quantizations"
+_REMEDY: Final = 'remove it; "attention" chooses how attention is computed'
+
+
+def _has_flash_attention() -> bool:
+    from transformers.utils.import_utils import is_flash_attn_2_available
+
+    return bool(is_flash_attn_2_available())
+
+
+def _document(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None  # transformers reports it
+
+
+def _keys_with_code(document: Any) -> Iterator[str]:
+    """Yield the keys, with ``/`` between levels, that :func:`_refuse_code` refuses."""
+    for key, value in document.items() if isinstance(document, Mapping) else ():
+        if own := _OWN.get(key.removesuffix("_internal").removeprefix("_")):
+            own = own | {_FLASH} if _has_flash_attention() else own
+            if not own.issuperset(_leaves(value)):
+                yield key
+        elif key in _LOADING:
+            if value not in (None, False):
+                yield key
+        else:
+            yield from (f"{key}/{below}" for below in _keys_with_code(value))
+
+
+def _leaves(value: Any) -> Iterator[str | None]:
+    """Yield an implementation, or those of the parts of a model."""
+    if isinstance(value, Mapping):
+        for below in value.values():
+            yield from _leaves(below)
+    else:
+        yield value if value is None else str(value)
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, pointer: str) -> None:
@@ -164,6 +242,13 @@ def _folder(folder: Path, pointer: str, file: str, what: str) -> Path:
             hint="download it first (hf download --local-dir), or name it in the job's inputs",
         )
     return folder
+
+
+def _hint(error: BaseException) -> str | None:
+    """Replace the advice of transformers to trust the code of a folder."""
+    if "trust_remote_code" not in str(error):
+        return None
+    return "code of a model's folder is never run: use an architecture of transformers, or write a trainer of your own"
 
 
 def _first_line(error: BaseException) -> str:

@@ -232,6 +232,7 @@ class TransformersTrainer:
                 max_new_tokens=hyperparams.max_new_tokens,
                 do_sample=drawn,
                 pad_token_id=tokenizer.pad_token_id,
+                trust_remote_code=False,
                 synced_gpus=hyperparams.strategy == "fsdp2" and ctx.world_size > 1,
                 **options,
             )

@@ -1,6 +1,11 @@
 """The usual mistakes: one clear error each, that says where, and no traceback."""
 
+import json
+import os
 import shutil
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -110,3 +115,46 @@ def test_a_model_of_another_shape_than_its_weights_is_refused(prepared: Any) -> 
     assert finished.code != 0
     assert "cannot make this model" in finished.output
     assert "/hyperparams/model" in finished.output
+
+
+CODE = """
+import pathlib
+pathlib.Path("it-ran").touch()
+"""
+
+
+@pytest.mark.parametrize("part", ["model", "configuration", "tokenizer"])
+@pytest.mark.parametrize("command", [("run", "--in-process"), ("run",)])
+def test_code_of_a_folder_is_neither_run_nor_asked_about(
+    workshop: Any, tmp_path: Path, part: str, command: tuple[str, ...]
+) -> None:
+    save_tokenizer(tmp_path / "evil", pad_token="<pad>", eos_token="</s>")
+    (tmp_path / "evil/evil.py").write_text(CODE)
+    of_model = {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}
+    config = {"model_type": "evil", "auto_map": of_model} if part == "configuration" else dict(LLAMA)
+    if part == "model":  # it has a configuration of transformers, and no model for the task
+        config = {"model_type": "vit", "auto_map": {"AutoModelForCausalLM": "evil.Model"}}
+    (tmp_path / "evil/config.json").write_text(json.dumps(config))
+    if part == "tokenizer":
+        document = {"tokenizer_class": "EvilTokenizer", "auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}}
+        (tmp_path / "evil/tokenizer_config.json").write_text(json.dumps(document))
+        (tmp_path / "evil/tokenizer.json").unlink()
+    tokenizer = "evil" if part == "tokenizer" else str(workshop.path / "tokenizer")
+    data = {"parquet_paths": [str(workshop.path / "train.parquet")], "batch_size": 4}
+    hyperparams = {"model": "evil", "tokenizer": tokenizer, "max_length": 32}
+    job = {"trainer": "transformers", "device": "cpu", "max_steps": 1, "hyperparams": hyperparams, "dataset": data}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    first, *options = command
+    ended = subprocess.run(
+        [sys.executable, "-m", "hostcore", first, "job.json", *options],
+        cwd=tmp_path,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HOSTCORE_RUNS_DIR": "runs"},
+        input="y\n" * 9,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not list(tmp_path.rglob("it-ran"))
+    assert ended.returncode in {1, 2}, ended.stderr
+    assert "[y/N]" not in ended.stdout + ended.stderr
+    assert "code of a model's folder is never run" in ended.stderr

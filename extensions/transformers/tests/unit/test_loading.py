@@ -1,5 +1,6 @@
 """Models and tokenizers that do not fit each other, or the job."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,44 @@ def test_the_longest_text_that_is_taken_can_be_computed(tokenizer_folder: Path) 
     model = built(tokenizer_folder, ROBERTA, task="masked-lm", max_length=126)
     ids = torch.full((1, 126), 5)
     assert model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits.shape == (1, 126, 320)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"attn_implementation": "owner/repo"},
+        {"_attn_implementation": "owner/repo@main:forward"},
+        {"attn_implementation": {"": "paged|owner/repo"}},
+        {"attn_implementation": "flash_attention_2"},  # a kernel of the Hub where the package is missing
+        {"experts_implementation": "sonicmoe"},
+        {"text_config": {"attn_implementation": "owner/repo"}},
+        {"quantization_config": {"quant_method": "eetq"}},
+        {"use_kernels": True},
+    ],
+)
+@pytest.mark.parametrize("where", ["config", "folder"])
+def test_a_configuration_that_loads_code_is_refused(
+    tokenizer_folder: Path, tmp_path: Path, settings: Any, where: str
+) -> None:
+    given: dict[str, Any] = {"config": {**LLAMA, **settings}}
+    if where == "folder":
+        (tmp_path / "config.json").write_text(json.dumps(given["config"]))
+        given = {"config": {}, "model": tmp_path}
+    with pytest.raises(InvalidSettings, match="code of the installed transformers alone") as refused:
+        built(tokenizer_folder, **given)
+    assert refused.value.pointer.startswith("/config/" if where == "config" else "/model")
+
+
+def test_attention_that_transformers_has_itself_is_taken(tokenizer_folder: Path) -> None:
+    model = built(tokenizer_folder, {**LLAMA, "attn_implementation": "eager", "quantization_config": None})
+    assert model.config._attn_implementation == "eager"
+
+
+def test_an_adapter_in_the_models_folder_is_refused(tokenizer_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    (tmp_path / "adapter_config.json").write_text('{"megatron_core": "any_module"}')
+    with pytest.raises(InvalidSettings, match="has an adapter beside the model"):
+        built(tokenizer_folder, {}, model=tmp_path)
 
 
 def test_a_classifier_pads_with_the_token_that_batches_are_padded_with(tokenizer_folder: Path) -> None:
