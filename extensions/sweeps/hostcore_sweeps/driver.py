@@ -14,8 +14,9 @@ A decision is recorded before it is carried out, and all that is carried out may
 records and runs of another, whenever that was killed, does what that would have done.
 """
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Literal
@@ -23,6 +24,7 @@ from typing import Final, Literal
 import attrs
 
 from hostcore.errors import all_errors
+from hostcore.job.wording import did_you_mean, near
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.runs.result import CANCELLED, EXIT_CODES, FAILED, INVALID, PREEMPTED, SUCCEEDED
 from hostcore.runs.statuses import ALIVE
@@ -57,6 +59,10 @@ _ASK_SECONDS: Final = 1.0
 #: A service that is away is asked again.
 _AWAY_SECONDS: Final = 2.0
 _MS_PER_HOUR: Final = 3_600_000
+#: Follows the objective in the reason of a trial.
+_NEVER_REPORTED: Final = "was never reported"
+#: What metrics that are meant to be the same may differ in: ``val_loss`` and ``val/loss``.
+_OTHERS: Final = re.compile(r"[^a-z0-9]")
 
 #: Is given what tells the status, which it need not ask.
 Show = Callable[[Callable[[], SweepStatus]], None]
@@ -106,6 +112,7 @@ class Driver:
         self._trials = [_trial(row) for row in self._table.status().trials]
         self._search = Search(sweep, parallel=self._limits.parallel)
         self._journal = Journal(folder.journal, sweep)
+        self._journal.update(self._trials)
         #: Trials whose run was started by this driver, or found alive.
         self._running: set[int] = set()
         #: When a run may be started again, or asked again to end, in seconds of the monotonic clock.
@@ -173,6 +180,7 @@ class Driver:
         states = {trial.number: self._runs.state(trial.number) for trial in self._open()}
         for trial in self._open():  # what was reported before an end is read after that was seen
             self._take_reports(trial)
+        self._check_objectives()
         self._decide()
         self._running |= {number for number, state in states.items() if state == "alive"}
         for trial in self._open():
@@ -354,7 +362,26 @@ class Driver:
         if any(metric in values for values in trial.reports.values()):
             return f"{metric} is not finite"
         there = ", ".join(sorted(self._runs.seen_metrics)) or "no metrics"
-        return f"{metric} was never reported; its run has reported {there}"
+        meant = self._what_is_meant(metric)
+        return f"{metric} {_NEVER_REPORTED}; its run has reported {there}{f': {meant}' if meant else ''}"
+
+    def _alike(self, metric: str) -> Sequence[str]:
+        """The metrics of the runs that differ from an objective in case and punctuation alone."""
+        seen = sorted(self._runs.seen_metrics)
+        return [name for name in seen if _OTHERS.sub("", name.lower()) == _OTHERS.sub("", metric.lower())]
+
+    def _what_is_meant(self, metric: str) -> str | None:
+        kind = metric.partition("/")[0]
+        of_its_kind = [name for name in sorted(self._runs.seen_metrics) if name.partition("/")[0] == kind]
+        return did_you_mean(self._alike(metric) or near(metric, of_its_kind))
+
+    def _check_objectives(self) -> None:
+        """Begin no further trial, and pause those that run, when an objective is a metric that no run will report."""
+        validated = self._runs.validation_metrics
+        for metric in (one.metric for one in self._sweep.spec.objectives if one.metric not in self._runs.seen_metrics):
+            if self._alike(metric) or (metric.startswith("val/") and validated):
+                hint = self._what_is_meant(metric) or f"a validation has {', '.join(sorted(validated))}"
+                self._obstacle = f'no run reports the objective "{metric}"; {hint}'
 
     def _start_more(self) -> None:
         """Sample and start trials, as many as may run now."""
@@ -391,12 +418,24 @@ class Driver:
     def _why_no_more(self) -> str | None:
         """The limit after which no trial begins; None while there is none."""
         failed = sum(trial.ended is not None and trial.ended.state == "failed" for trial in self._trials)
+        if (never := self._never_reported()) is not None:
+            return f"trial {never.number}: {never.reason}"
         if failed >= self._limits.failures:
             first = next(trial.ended for trial in self._trials if trial.ended and trial.ended.state == "failed")
             return f"{failed} trials have failed; trial {first.number}: {first.reason}"
         steps = self._steps_before(len(self._trials))
         if self._limits.steps is not None and steps >= self._limits.steps:
             return f"{steps:,} of {self._limits.steps:,} steps are done"
+        return None
+
+    def _never_reported(self) -> TrialEnded | None:
+        """The first trial that was complete but for an objective that no trial has ever reported."""
+        ends = [trial.ended for trial in self._trials if trial.ended is not None and trial.ended.state == "failed"]
+        reported = {name for trial in self._trials for values in trial.reports.values() for name in values}
+        for metric in (one.metric for one in self._sweep.spec.objectives if one.metric not in reported):
+            for ended in ends:
+                if (ended.reason or "").startswith(f"{metric} {_NEVER_REPORTED}"):
+                    return ended
         return None
 
     def _steps_before(self, number: int) -> int:

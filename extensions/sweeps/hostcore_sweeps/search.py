@@ -292,7 +292,7 @@ def _explored(space: Mapping[str, Parameter], values: Values, fresh: Values, rng
     """
     found: dict[str, Any] = {}
     for pointer, parameter in space.items():
-        if not parameter.is_active(found):
+        if not parameter.is_active(found, space):
             continue
         is_anew = rng.random() < _ANEW
         if pointer in values and not (is_anew and pointer in fresh):

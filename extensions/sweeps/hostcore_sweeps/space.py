@@ -7,13 +7,14 @@ come first.
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import attrs
-from annotated_types import Gt, MinLen
+from annotated_types import Gt, MaxLen, MinLen
 
-from hostcore.job.pointers import Problems, at_or_below
+from hostcore.job.pointers import Problems, at_or_below, escaped
 from hostcore.job.wording import did_you_mean, found, near, one_of
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 #: The values of a trial, by pointer; those whose condition does not hold are missing.
 Values = Mapping[str, Any]
 _KINDS = ("uniform", "log_uniform", "integer", "log_integer", "choice")
+#: Samplers square numbers, and count in floats: beyond these bounds they overflow, or never come to an end.
+_LARGEST: Final = 1e150
+_LARGEST_INTEGER: Final = 2**53
+_MOST_STEPS: Final = 10**9
+_MOST_CHOICES: Final = 10_000
+#: Choices that a hint lists.
+_SHOWN: Final = 6
 
 
 @attrs.frozen(kw_only=True)
@@ -42,7 +50,7 @@ class Parameter:
     log_integer: tuple[int, int] | None = attrs.field(
         default=None, metadata={"help": "An integer between two, whose logarithm is uniform."}
     )
-    choice: Annotated[tuple[Any, ...], MinLen(1)] | None = attrs.field(
+    choice: Annotated[tuple[Any, ...], MinLen(1), MaxLen(_MOST_CHOICES)] | None = attrs.field(
         default=None, metadata={"help": "One of these values, which may be any JSON."}
     )
     step: Annotated[float, Gt(0)] | None = attrs.field(
@@ -52,7 +60,7 @@ class Parameter:
         default=None,
         metadata={
             "help": "A condition: the parameter exists where the parameters at these pointers have these values (one, "
-            "or a list of them). Elsewhere the job stays as it is there."
+            "or a list of them; a list that is itself a choice is one). Elsewhere the job stays as it is there."
         },
     )
 
@@ -77,6 +85,11 @@ class Parameter:
             raise ValueError(f"{self.kind} begins with the lower bound, found {low} and {high}")
         if self.kind.startswith("log") and low <= 0:
             raise ValueError(f"the bounds of {self.kind} are above 0, found {low}")
+        largest = _LARGEST_INTEGER if "integer" in self.kind else _LARGEST
+        if max(abs(low), abs(high)) > largest:
+            raise ValueError(f"the bounds of {self.kind} are between -{largest:g} and {largest:g}")
+        if self.step is not None and (high - low) / self.step > _MOST_STEPS:
+            raise ValueError(f"step makes more than {_MOST_STEPS:,} values of it; without a step, any number is one")
 
     @property
     def kind(self) -> str:
@@ -150,7 +163,7 @@ class Parameter:
             return value
         return next(choice for choice in self.choice if self.to_optuna(choice) == value)
 
-    @property
+    @cached_property
     def _is_encoded(self) -> bool:
         if self.choice is None:
             return False
@@ -169,13 +182,25 @@ class Parameter:
             return trial.suggest_int(pointer, int(low), int(high), log=log, step=int(self.step or 1))
         return trial.suggest_float(pointer, low, high, log=log, step=self.step)
 
-    def is_active(self, values: Values) -> bool:
+    def may_be(self, value: Any) -> bool:
+        """Whether a trial may have exactly this value; no number of what is continuous."""
+        if self.choice is not None:
+            return any(_equal(one, value) for one in self.choice)
+        if self.count is None or isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return _equal(self.nearest(value), value)
+
+    def wanted(self, value: Any) -> Sequence[Any]:
+        """The values that a condition on this parameter names: one, or a list of them."""
+        return value if isinstance(value, list | tuple) and not self.may_be(value) else [value]
+
+    def is_active(self, values: Values, space: "Mapping[str, Parameter]") -> bool:
         """Whether its condition holds.
 
         :param values: Of the parameters before it.
         """
         return all(
-            pointer in values and _encoded(values[pointer]) in [_encoded(one) for one in _as_list(wanted)]
+            pointer in values and any(_equal(values[pointer], one) for one in space[pointer].wanted(wanted))
             for pointer, wanted in (self.when or {}).items()
         )
 
@@ -184,8 +209,12 @@ def _encoded(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON value; numbers as far as floats can tell."""
+    numbers = [value for value in (one, other) if isinstance(value, int | float) and not isinstance(value, bool)]
+    if len(numbers) == 2 and float in map(type, numbers):
+        return math.isclose(one, other, rel_tol=1e-12)
+    return _encoded(one) == _encoded(other)
 
 
 def ordered(space: Mapping[str, Parameter]) -> list[str]:
@@ -209,7 +238,48 @@ def ordered(space: Mapping[str, Parameter]) -> list[str]:
             message = f"the conditions of {one_of(rest)} name one another"
             raise HostcoreError(message, code="sweep.space", pointer="")
         order += ready
+    for pointer in order:
+        _check_condition(pointer, space, problems)
+    problems.check()
     return order
+
+
+def _check_condition(pointer: str, space: Mapping[str, Parameter], problems: Problems) -> None:
+    """See that a condition names values that the other parameters may have, and that it can hold as a whole."""
+    for other, wanted in (space[pointer].when or {}).items():
+        for one in space[other].wanted(wanted):
+            if not space[other].may_be(one):
+                message = f"{found(other)} is never {found(one)}, so this condition cannot hold"
+                error = HostcoreError(message, code="sweep.space", pointer=f"/when/{escaped(other)}")
+                error.hint = _what_it_may_be(space[other], one)
+                problems.add(error, pointer)
+    allowed: dict[str, list[Any]] = {}
+    for other, values in _all_wanted(pointer, space):
+        before = allowed.get(other, values)
+        allowed[other] = [one for one in values if any(_equal(one, known) for known in before)]
+    for other in [name for name, values in allowed.items() if not values]:
+        message = f"the conditions behind this one want {found(other)} to be two things at once"
+        problems.add(HostcoreError(message, code="sweep.space", pointer="/when"), pointer)
+
+
+def _all_wanted(pointer: str, space: Mapping[str, Parameter]) -> Iterator[tuple[str, list[Any]]]:
+    """What a condition wants, and what the parameters that it names want in turn, in order to exist."""
+    for other, wanted in (space[pointer].when or {}).items():
+        yield other, list(space[other].wanted(wanted))
+        yield from _all_wanted(other, space)
+
+
+def _what_it_may_be(parameter: Parameter, value: Any) -> str:
+    if parameter.choice is not None:
+        words = [one for one in parameter.choice if isinstance(one, str)]
+        return did_you_mean(near(value, words) if isinstance(value, str) else ()) or (
+            f"it is {one_of(parameter.choice[:_SHOWN])}{', …' if len(parameter.choice) > _SHOWN else ''}"
+        )
+    if parameter.count is None:
+        return "a condition names values that can be counted: give that parameter a step, or a choice"
+    low, high = parameter.range
+    steps = f" in steps of {parameter.step:g}" if parameter.step is not None else ""
+    return f"it is from {low:g} to {high:g}{steps}"
 
 
 def _check_pointer(pointer: str, space: Mapping[str, Parameter], problems: Problems) -> None:
@@ -233,7 +303,7 @@ def suggest(space: Mapping[str, Parameter], trial: "Trial") -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     for pointer, parameter in space.items():
-        if parameter.is_active(values):
+        if parameter.is_active(values, space):
             values[pointer] = parameter.suggested(trial, pointer)
     return values
 
@@ -249,7 +319,7 @@ def grid(space: Mapping[str, Parameter]) -> Iterator[dict[str, Any]]:
             yield values
             return
         pointer, *rest = pointers
-        if not space[pointer].is_active(values):
+        if not space[pointer].is_active(values, space):
             yield from below(tuple(rest), values)
             return
         for value in space[pointer].all_values():

@@ -31,6 +31,8 @@ Count = Annotated[int, Ge(1)]
 _DIGITS = 4
 #: Begins what errors call a value that the space has set, before its pointer follows.
 _SPACE = "--set "
+#: Combinations of a grid that are tried without a limit.
+_MOST_COMBINATIONS = 100_000
 
 
 @attrs.frozen(kw_only=True)
@@ -297,6 +299,7 @@ def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
     sweep_id = spec.sweep_id or _generated_id(spec, job)
     whole = attrs.evolve(spec, sweep_id=sweep_id, job=job)  # what its folder keeps
     made = Sweep(spec=whole, sweep_id=sweep_id, job=job, job_dir=job_dir, space=space)
+    _check_grid(made)
     try:
         example = {pointer: parameter.first for pointer, parameter in space.items() if not parameter.when}
         origins = _layered(layered, example).origins
@@ -306,6 +309,15 @@ def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
         _blame(error, file, "" if file else "/job")
         raise
     return made
+
+
+def _check_grid(sweep: Sweep) -> None:
+    """See that a grid without a limit comes to an end."""
+    if sweep.spec.sampler.use != "grid" or sweep.spec.limits.trials is not None:
+        return
+    if next(itertools.islice(grid(sweep.space), _MOST_COMBINATIONS, None), None) is not None:
+        hint = 'give "limits": {"trials": …}, fewer values, or another sampler'
+        raise _wrong(f"the grid has more than {_MOST_COMBINATIONS:,} combinations", "/space", hint)
 
 
 def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:

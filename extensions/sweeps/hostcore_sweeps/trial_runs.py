@@ -140,6 +140,8 @@ class TrialRuns:
         self._logs: dict[int, RunLog] = {}
         #: The metrics that runs have, whatever they are: for an objective that none of them reports.
         self.seen_metrics: set[str] = set()
+        #: Those of their validations.
+        self.validation_metrics: set[str] = set()
 
     def start(self, number: int) -> None:
         """Start the run of a trial, or have it go on."""
@@ -188,6 +190,8 @@ class TrialRuns:
                 continue
             if isinstance(event.payload, Metrics | Validation | Test):
                 self.seen_metrics.update(event.payload.metrics)
+                if isinstance(event.payload, Validation):
+                    self.validation_metrics.update(event.payload.metrics)
                 values = {name: value for name, value in event.payload.metrics.items() if name in self._metrics}
                 if values and event.step is not None:
                     yield Reported(step=event.step, values=values)

@@ -89,7 +89,8 @@ def number_of(value: float | None) -> float:
 class Journal:
     """The journal of a sweep.
 
-    :param path: Created if missing. What a writer that was killed has torn is dropped.
+    :param path: Created if missing. What a writer that was killed has torn is dropped. A file that Optuna cannot read
+        is removed, and follows from the records again.
     :raises SweepUnwritable: When it cannot be written.
     """
 
@@ -101,13 +102,23 @@ class Journal:
             _drop_torn_line(path)
             # Drivers alone write here, and this one holds the sweep: a lock that is there is of one that was killed.
             path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
-            self._study = optuna.create_study(
-                storage=JournalStorage(JournalFileBackend(str(path))),
-                study_name=sweep.sweep_id,
-                directions=directions(sweep),
-                load_if_exists=True,
-            )
-        self._count = len(self._study.get_trials(deepcopy=False))
+            try:
+                self._study, self._count = self._opened()
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001 - whatever Optuna raises about what somebody else has written there
+                path.unlink()
+                self._study, self._count = self._opened()
+
+    def _opened(self) -> tuple[optuna.Study, int]:
+        """The study, and how many trials it has."""
+        study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(self._path))),
+            study_name=self._sweep.sweep_id,
+            directions=directions(self._sweep),
+            load_if_exists=True,
+        )
+        return study, len(study.get_trials(deepcopy=False))
 
     def update(self, trials: Sequence[Trial]) -> None:
         """Add the trials that have ended, up to the first that has not.

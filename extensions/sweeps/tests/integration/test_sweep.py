@@ -142,3 +142,37 @@ def test_an_unknown_sweep_is_told_with_those_that_there_are(swept: Any) -> None:
     said = swept.hostcore("sweep", "status", "wlak")
     assert said.code == 2
     assert "there are walk" in said.err
+
+
+def test_a_journal_that_is_garbage_is_written_anew(swept: Any) -> None:
+    swept.sweep(pruner={"use": "asha", "min_steps": 4}, limits={"trials": 2, "parallel": 2})
+    file = swept.path / "sweeps" / "walk" / "optuna.journal"
+    for garbage in (
+        b'{"op_code": 4\n{}\nno journal at all\n',
+        b"\xff\xfe\x00\n" * 9,
+        b'{"op_code": 99, "worker_id": 1}\n',
+    ):
+        file.write_bytes(garbage)
+        said = swept.hostcore("sweep", "walk")
+        assert (said.code, "Traceback" in said.err) == (0, False), said.err
+        study = optuna.load_study(study_name="walk", storage=JournalStorage(JournalFileBackend(str(file))))
+        assert [trial.params for trial in study.trials] == [row["values"] for row in swept.status()["trials"]]
+
+
+@pytest.mark.parametrize(
+    ("metric", "code", "reason"),
+    [
+        ("train_loss", 2, 'no run reports the objective "train_loss"; did you mean "train/loss"?'),
+        ("accuracy", 1, "trial 0: accuracy was never reported; its run has reported distance, train/loss"),
+    ],
+)
+def test_an_objective_that_no_run_reports_costs_one_trial(place: Any, metric: str, code: int, reason: str) -> None:
+    place.sweep(objective={"metric": metric, "mode": "min"}, limits={"trials": 5})
+    said = place.hostcore("sweep", "sweep.json")
+    assert said.code == code, said.err
+    status = place.status()
+    assert status["reason"] == reason
+    assert len(status["trials"]) == 1
+    again = place.hostcore("sweep", "sweep.json")  # nor does it begin others when it is asked again
+    assert again.code in (1, 2)  # as the trial has been paused, or has ended before
+    assert len(place.status()["trials"]) == 1

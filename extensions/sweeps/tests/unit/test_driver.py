@@ -39,6 +39,7 @@ class SimulatedRuns:
     """
 
     seen_metrics = frozenset({"loss"})
+    validation_metrics = frozenset[str]()
 
     def __init__(
         self,

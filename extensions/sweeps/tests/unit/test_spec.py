@@ -10,6 +10,7 @@ import pytest
 
 from hostcore.errors import all_errors
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_sweeps.search import Search
 from hostcore_sweeps.space import Parameter, grid
 from hostcore_sweeps.spec import Sweep, load_sweep, sweep_schema
 
@@ -61,6 +62,10 @@ def test_rules_between_keys_are_told_together() -> None:
         ({"/seed": {"choice": [1, 1]}}, "/space/~1seed"),
         ({"/seed": {"choice": ["a"]}}, "/space/~1seed"),
         ({"/datasett/batch_size": {"integer": [1, 2]}}, "/space/~1datasett~1batch_size"),
+        ({"/hyperparams/lr": {"uniform": [-1e308, 1e308]}}, "/space/~1hyperparams~1lr"),
+        ({"/hyperparams/lr": {"uniform": [0, 1], "step": 1e-300}}, "/space/~1hyperparams~1lr"),
+        ({"/hyperparams/n": {"integer": [0, 2**62]}}, "/space/~1hyperparams~1n"),
+        ({"/hyperparams/n": {"choice": list(range(10**5))}}, "/space/~1hyperparams~1n/choice"),
     ],
 )
 def test_a_wrong_space_is_told_at_the_parameter(space: dict[str, Any], pointer: str) -> None:
@@ -178,3 +183,75 @@ def test_the_schema_takes_what_is_taken_and_refuses_what_is_not() -> None:
     jsonschema.validate({**SWEEP, "pruner": {"use": "asha", "min_steps": 3}, "sampler": "grid"}, schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**SWEEP, "limits": {"trials": 0}}, schema)
+
+
+WIDTH = {"/hyperparams/width": {"integer": [1, 9], "step": 4}}
+OPTIMIZER = {"/hyperparams/optimizer": {"choice": ["sgd", "adam"]}}
+LAYERS = {"/hyperparams/layers": {"choice": [[8], [16, 16]]}}
+RATE = {"/hyperparams/rate": {"uniform": [0.1, 0.7], "step": 0.1}}
+
+
+def with_condition(space: dict[str, Any], wanted: Any) -> dict[str, Any]:
+    """The space, and a momentum that exists where its one parameter has a value."""
+    return {**space, "/hyperparams/momentum": {"uniform": [0.5, 0.99], "when": dict.fromkeys(space, wanted)}}
+
+
+@pytest.mark.parametrize(
+    ("space", "wanted", "hint"),
+    [
+        (OPTIMIZER, "SGD", 'did you mean "sgd"?'),
+        (OPTIMIZER, ["adam", "SGD"], 'did you mean "sgd"?'),
+        (OPTIMIZER, 3, 'it is "sgd" or "adam"'),
+        (WIDTH, 7, "it is from 1 to 9 in steps of 4"),
+        (WIDTH, True, "it is from 1 to 9 in steps of 4"),
+        (LAYERS, [8, 8], "it is a list of 1 or a list of 2"),
+        ({"/hyperparams/lr": {"uniform": [0, 1]}}, 0.5, "give that parameter a step, or a choice"),
+    ],
+)
+def test_a_condition_that_can_never_hold_is_an_error_with_what_there_is(
+    space: dict[str, Any], wanted: Any, hint: str
+) -> None:
+    with pytest.raises(HostcoreError) as raised:
+        sweep_of(space=with_condition(space, wanted))
+    for error in all_errors(raised.value):
+        (name,) = space
+        assert error.pointer == f"/space/~1hyperparams~1momentum/when/{name.replace('/', '~1')}"
+        assert hint in (error.hint or "")
+
+
+def test_conditions_that_contradict_one_another_are_an_error() -> None:
+    nested = {"/hyperparams/beta": {"uniform": [0, 1], "step": 0.5, "when": {"/hyperparams/optimizer": "adam"}}}
+    both = {"/hyperparams/optimizer": "sgd", "/hyperparams/beta": 0.5}
+    told = errors_of(space={**OPTIMIZER, **nested, "/hyperparams/momentum": {"uniform": [0, 1], "when": both}})
+    assert list(told) == ["/space/~1hyperparams~1momentum/when"]
+
+
+@pytest.mark.parametrize(
+    ("space", "wanted", "holds"),
+    [
+        (WIDTH, 5.0, 1),  # as JSON of other programs has it
+        (LAYERS, [16, 16], 1),  # a list that is a choice
+        (LAYERS, [[8], [16, 16]], 2),
+        (RATE, 0.3, 1),  # which is 0.1 + 2 * 0.1
+    ],
+)
+def test_a_condition_holds_for_the_values_that_it_names(space: dict[str, Any], wanted: Any, holds: int) -> None:
+    momentum = "/hyperparams/momentum"
+    asked = with_condition(space, wanted)
+    asked[momentum] = {"choice": [0.5], "when": asked[momentum]["when"]}
+    sweep = sweep_of(space=asked, sampler="grid", limits={})
+    assert sum(momentum in values for values in grid(sweep.space)) == holds
+
+
+def test_a_grid_that_comes_to_no_end_is_an_error_unless_trials_are_limited() -> None:
+    space = {f"/hyperparams/n{number}": {"integer": [1, 1000]} for number in range(6)}
+    assert list(errors_of(space=space, sampler="grid", limits={})) == ["/space"]
+    assert sweep_of(space=space, sampler="grid", limits={"trials": 7}).most_trials == 7
+
+
+def test_thousands_of_choices_are_sampled() -> None:
+    names = [f"file-{number}" for number in range(10_000)]
+    sweep = sweep_of(space={"/hyperparams/file": {"choice": [*names[1:], 0]}}, sampler="random")
+    trial = Search(sweep, parallel=1).sample(0, [])
+    assert trial is not None
+    assert trial.values["/hyperparams/file"] in [*names, 0]
