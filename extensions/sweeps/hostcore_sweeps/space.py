@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -141,13 +142,21 @@ class Parameter:
         number = min(low + index * (self.step or 1), high)  # 6 * 0.1 is above 0.6
         return int(number) if "integer" in self.kind else number
 
+    @property
+    def _highest(self) -> float:
+        """The upper bound, or the last step below it: Optuna warns of any other."""
+        low, high = self.range
+        if self.step is None or self.count is None:
+            return high
+        return float(Decimal(str(low)) + (self.count - 1) * Decimal(str(self.step)))
+
     def distribution(self) -> "BaseDistribution":
         """The parameter as Optuna calls it."""
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
         if self.choice is not None:
             return CategoricalDistribution([self.to_optuna(value) for value in self.choice])
-        low, high = self.range
+        low, high = self.range[0], self._highest
         log = self.kind.startswith("log")
         if "integer" in self.kind:
             return IntDistribution(int(low), int(high), log=log, step=int(self.step or 1))
@@ -176,7 +185,7 @@ class Parameter:
         if self.choice is not None:
             options = [self.to_optuna(value) for value in self.choice]
             return self.of_optuna(trial.suggest_categorical(pointer, options))
-        low, high = self.range
+        low, high = self.range[0], self._highest
         log = self.kind.startswith("log")
         if "integer" in self.kind:
             return trial.suggest_int(pointer, int(low), int(high), log=log, step=int(self.step or 1))

@@ -255,3 +255,20 @@ def test_thousands_of_choices_are_sampled() -> None:
     trial = Search(sweep, parallel=1).sample(0, [])
     assert trial is not None
     assert trial.values["/hyperparams/file"] in [*names, 0]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "values"),
+    [
+        ({"integer": [1, 10], "step": 4}, {1, 5, 9}),
+        ({"uniform": [0.0, 0.35], "step": 0.1}, {0.0, 0.1, 0.2, 0.3}),
+    ],
+)
+def test_a_step_that_does_not_come_to_the_upper_bound_is_sampled_without_a_warning(
+    parameter: dict[str, Any], values: set[float]
+) -> None:
+    search = Search(sweep_of(space={"/hyperparams/x": parameter}, sampler="random"), parallel=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trials = [search.sample(number, []) for number in range(20)]
+    assert {round(trial.values["/hyperparams/x"], 9) for trial in trials if trial is not None} == values
