@@ -92,20 +92,27 @@ def check_story(
         elif (event.bytes, event.final) != (record.size, record.final):
             was = f"{event.bytes:,} bytes{', final' if event.final else ''}"
             problems.append(f"the checkpoint of step {record.step:,} is not what event {event.seq} says: {was}")
-    kept = set() if running else _must_be_there(log, keep=keep, newest_attempt=newest_attempt)
+    kept = set() if running else _must_be_there(log, examined.steps, keep=keep, newest_attempt=newest_attempt)
     problems += [
         f"the checkpoint of step {step:,} was saved (event {saved[step].seq}) and is not there any more"
         for step in sorted(kept - set(examined.steps))
     ]
     pruned = len(set(saved) - set(examined.steps))
-    told = f"{len(saved):,} saved" + (f", {pruned:,} of them removed since, as the job says" if pruned else "")
-    yield judged("log.checkpoints", problems, otherwise=told if saved else "none were saved")
+    unmerged = len({found.record.step for found in examined.whole} - set(saved))
+    told = f"{len(saved):,} saved" if saved else "none were saved"
+    told += f", {pruned:,} of them removed since, as the job says" if pruned else ""
+    told += f"; {unmerged:,} more are there, whose events are not merged yet" if unmerged else ""
+    yield judged("log.checkpoints", problems, otherwise=told)
     yield _check_resumes(log)
 
 
-def _must_be_there(log: LogRecord, *, keep: int, newest_attempt: int) -> set[int]:
-    """The steps whose checkpoints must still be there: the newest, the final ones, and those that the job keeps."""
-    steps = sorted({event.step for event in log.saved})
+def _must_be_there(log: LogRecord, there: Collection[int], *, keep: int, newest_attempt: int) -> set[int]:
+    """The steps whose checkpoints must still be there: the newest, the final ones, and those that the job keeps.
+
+    :param there: The steps that have one. A worker that outlived its supervisor saved some that the log does not have
+        yet, and removed older ones for them.
+    """
+    steps = sorted({event.step for event in log.saved} | set(there))
     of_newest = {event.step for event in log.saved if event.attempt == newest_attempt}
     final = {event.step for event in log.saved if event.final}
     return set(steps[-1:]) | (set(steps[-keep:] if keep else []) & of_newest) | final

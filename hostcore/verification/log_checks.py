@@ -1,31 +1,41 @@
 """Checks of the event log: that it tells everything, once and in order."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from hostcore.checkpoints.find import Found
 from hostcore.events.reader import GrowingLog, name_of
 from hostcore.runs.conditions import known_causes
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.documents import CorruptDocument, UnreadableDocument, read_document
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
 from hostcore.verification.checks import MOST_NAMED, Check, Status, judged
 from hostcore.verification.log_record import LogRecord
 from hostcore_hookspecs.events import ENDS
 
+_RANK_LOGS: Final = "rank-*.attempt-*.jsonl"
 _RETRAINED: Final = "log.retrained"
 #: What cannot be known of a run whose attempts trained no step twice.
 UNSEEN: Final = "whether a resume is exact was not seen"
 
 
 def check_log(
-    directory: RunDirectory, record: LogRecord, result: RunResult | None, *, newest_attempt: int, running: bool
+    directory: RunDirectory,
+    record: LogRecord,
+    result: RunResult | None,
+    *,
+    checkpoints: Sequence[Found],
+    newest_attempt: int,
+    running: bool,
 ) -> Iterator[Check]:
     """Check what the event log says against itself, the ranks' logs and the result.
 
     :param record: What the log was found to say.
     :param result: Read before the log, which tells an end before there is a result of it.
+    :param checkpoints: Those that verify.
     :param newest_attempt: The highest attempt claimed when the log was read.
     :param running: Whether the newest attempt runs now: then it needs no end yet.
     """
@@ -37,6 +47,9 @@ def check_log(
     yield _check_steps(record, path)
     yield _check_ends(record, newest_attempt, running=running)
     yield from _check_result(directory, record, result, newest_attempt, running=running)
+    if not running:
+        yield _check_beginnings(directory, record, checkpoints, path)
+        yield from _check_readers(directory, record)
     yield from _check_sources(directory, record, newest_attempt, running=running)
 
 
@@ -83,6 +96,36 @@ def check_retrained(directory: RunDirectory, log: LogRecord, record: RunRecord) 
         yield Check(id=_RETRAINED, status="skipped", message=f"{UNSEEN}: no step was measured by two attempts")
 
 
+def _check_beginnings(directory: RunDirectory, record: LogRecord, checkpoints: Sequence[Found], path: str) -> Check:
+    """The log has the beginning of each attempt that has trained: it is on the disk before its workers may go."""
+    proofs = {found.record.attempt: f"the checkpoint of step {found.record.step:,}" for found in checkpoints}
+    for log in sorted(directory.logs.glob(_RANK_LOGS)):
+        source = _source_of(log)
+        if source and any(name_of(line) == "run_started" for line in GrowingLog(log).read()):
+            proofs.setdefault(source[1], log.name)
+    problems = [
+        f"attempt {attempt} has trained, as {proof} shows, and its beginning is not in the log: events were lost"
+        for attempt, proof in sorted(proofs.items())
+        if attempt not in record.submitted
+    ]
+    told = f"the beginnings of all {len(proofs):,} attempts that have trained" if proofs else "no attempt has trained"
+    return judged("log.begins", problems, otherwise=told, path=path)
+
+
+def _check_readers(directory: RunDirectory, record: LogRecord) -> Iterator[Check]:
+    """No reporter has received an event that is not in the log."""
+    for cursor in sorted(directory.cursors.glob("*.json")):
+        try:
+            received = int(read_document(cursor)["seq"])
+        except (CorruptDocument, UnreadableDocument, FileNotFoundError, KeyError, TypeError, ValueError):
+            continue  # it is written anew
+        if received > record.last_seq:
+            lost = (
+                f"the reporter {cursor.stem} has received event {received:,}, and the log ends at {record.last_seq:,}"
+            )
+            yield Check(id="log.received", status="failed", message=lost, path=str(cursor.relative_to(directory.path)))
+
+
 def _check_result(
     directory: RunDirectory, record: LogRecord, result: RunResult | None, newest: int, *, running: bool
 ) -> Iterator[Check]:
@@ -107,7 +150,7 @@ def _check_result(
 
 def _check_sources(directory: RunDirectory, record: LogRecord, newest: int, *, running: bool) -> Iterator[Check]:
     """Every event that a rank wrote is in the log, once."""
-    for path in sorted(directory.logs.glob("rank-*.attempt-*.jsonl")):
+    for path in sorted(directory.logs.glob(_RANK_LOGS)):
         source = _source_of(path)
         if source is None:
             continue
@@ -124,7 +167,7 @@ def _check_sources(directory: RunDirectory, record: LogRecord, newest: int, *, r
             yield Check(
                 id="log.merged",
                 status="ok" if runs else "warning",
-                message=f"{len(missing):,} events are not in the event log yet: they wait {waits}",
+                message=f"{len(missing):,} events are not merged into the event log yet: they wait {waits}",
                 path=where,
             )
             continue

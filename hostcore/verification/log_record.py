@@ -63,6 +63,8 @@ class LogRecord:
     #: What came after an attempt's end; in words.
     after_end: list[str] = attrs.field(factory=list)
     ends: list[End] = attrs.field(factory=list)
+    #: The attempts that were submitted.
+    submitted: set[int] = attrs.field(factory=set)
     #: Finished steps when each attempt began to train.
     started: dict[int, int] = attrs.field(factory=dict)
     saved: list[Saved] = attrs.field(factory=list)
@@ -73,7 +75,8 @@ class LogRecord:
     sources: "dict[tuple[int, int], array[int]]" = attrs.field(factory=dict)
     #: What attempts measured again after a resume.
     retrained: Retrained = attrs.field(factory=Retrained)
-    _last_seq: int = 0
+    #: The number of the last event.
+    last_seq: int = 0
     #: The first end of each attempt that has one.
     _ended: dict[int, End] = attrs.field(factory=dict)
     _last_step: dict[tuple[int, str], int] = attrs.field(factory=dict)
@@ -96,9 +99,9 @@ class LogRecord:
         :raises KeyError, TypeError, ValueError: When it is none.
         """
         seq, attempt, name, step = event["seq"], event["attempt"], event["event"], event["step"]
-        if seq != self._last_seq + 1:
-            self.broken.append(f"after event {self._last_seq} comes event {seq}")
-        self._last_seq = seq
+        if seq != self.last_seq + 1:
+            self.broken.append(f"after event {self.last_seq} comes event {seq}")
+        self.last_seq = seq
         self.count += 1
         if event["src"]:
             rank, of_attempt, offset = event["src"]
@@ -119,6 +122,8 @@ class LogRecord:
             self.saved.append(saved)
         elif name == "run_resumed":
             self.resumed.append(Resumed(attempt=attempt, step=step, path=event["path"]))
+        elif name == "run_submitted":
+            self.submitted.add(attempt)
         elif name == "run_started":
             self.started[attempt] = step or 0
 

@@ -85,7 +85,8 @@ def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check
         problems = ["there is none"] if should_be else []
         yield judged("log.sequence", problems, otherwise="nothing has happened yet", path="logs/events.jsonl")
         return
-    yield from check_log(directory, log, result, newest_attempt=summary.attempt, running=running)
+    attempt, whole = summary.attempt, examined.whole
+    yield from check_log(directory, log, result, checkpoints=whole, newest_attempt=attempt, running=running)
     record = RunRecord.read(directory.record)
     yield from check_retrained(directory, log, record)
     keep = record.job.get("keep_checkpoints", 1)

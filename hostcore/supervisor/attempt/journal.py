@@ -183,7 +183,8 @@ class Journal:
         assert self._log is not None
         self._may_write()  # this process may have been stopped for long, also in the middle of a merge
         lines = self._log.extend(entries)
-        if any(isinstance(entry.payload, events.CheckpointSaved) for entry in entries):
+        # Where a checkpoint is, the log must have the beginning of its attempt, also after a power failure.
+        if any(isinstance(entry.payload, events.CheckpointSaved | events.RunSubmitted) for entry in entries):
             self._log.sync()
         if self._readers is not None:
             self._readers.hear(lines)

@@ -85,13 +85,15 @@ class TestVerify:
     def test_is_a_table_with_a_verdict_for_people(self, look: Callable, runs: Path, copy: Path) -> None:
         said = look("verify", "longer")
         assert said.code == 0
-        assert said.out.splitlines()[-1] == "nothing lost, skipped or repeated  longer"
+        assert (
+            said.out.splitlines()[-1]
+            == "nothing lost, skipped or repeated; whether a resume is exact was not seen  longer"
+        )
         (copy / "checkpoints" / "step-000020" / "state.json").write_text("{}")
         said = look("verify", copy.name)
         assert said.code == 1
-        assert any(
-            line.startswith("FAILED  checkpoint.content  checkpoints/step-000020") for line in said.out.splitlines()
-        )
+        damaged = ["FAILED", "checkpoint.content", "checkpoints/step-000020/state.json"]
+        assert damaged in [line.split()[:3] for line in said.out.splitlines()]
         assert said.out.splitlines()[-1].endswith(f"checks FAILED  {copy.name}")
 
     def test_of_an_unknown_run_exits_2(self, look: Callable, runs: Path) -> None:
@@ -188,6 +190,18 @@ class TestVerify:
         assert "line 1 is no event" in failed(look("verify", str(copy), "--json"))["log.sequence"]
         (copy / "logs" / "events.jsonl").unlink()
         assert failed(look("verify", str(copy), "--json")) == {"log.sequence": "there is none"}
+
+    def test_finds_a_log_that_ends_before_what_a_reporter_has_received(self, look: Callable, copy: Path) -> None:
+        count = len((copy / "logs" / "events.jsonl").read_bytes().splitlines())
+        (copy / "cursors").mkdir(exist_ok=True)
+        cursor = copy / "cursors" / "mine.json"
+        cursor.write_bytes(orjson.dumps({"seq": count, "offset": 1}))
+        assert failed(look("verify", str(copy), "--json")) == {}
+        cursor.write_bytes(orjson.dumps({"seq": count + 1, "offset": 1}))
+        message = f"the reporter mine has received event {count + 1}, and the log ends at {count}"
+        assert failed(look("verify", str(copy), "--json")) == {"log.received": message}
+        cursor.write_text("[]")
+        assert failed(look("verify", str(copy), "--json")) == {}
 
     def test_finds_nothing_wrong_in_a_run_that_has_not_begun_to_write(self, look: Callable, copy: Path) -> None:
         for name in ("logs", "checkpoints"):
@@ -312,6 +326,24 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_whole_and_goes_on(project
     assert "killed is lost: its supervisor" in followed.err
     assert followed.out.encode() == (project.run("killed").path / "logs" / "events.jsonl").read_bytes()
     assert project.command("list", "--json", "--status", "lost").json["runs"][0]["run_id"] == "killed"
+
+    until(lambda: not Path("/proc", str(project.run("killed").worker_pid)).exists(), "the end of the worker")
+    copied = project.copy("killed", "unmerged")
+    log = copied.path / "logs" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    first_saved = next(at for at, line in enumerate(lines) if b'"checkpoint_saved"' in line)
+    log.write_bytes(b"".join(lines[: first_saved + 1]))  # the worker went on after the last merge, and pruned that one
+    unmerged = project.command("verify", "unmerged", "--json")
+    assert failed(unmerged) == {}
+    (saved,) = [check["message"] for check in unmerged.json["checks"] if check["id"] == "log.checkpoints"]
+    assert saved.startswith("1 saved, 1 of them removed since")
+    assert saved.endswith("more are there, whose events are not merged yet")
+    log.write_bytes(b"")
+    emptied = failed(project.command("verify", "unmerged", "--json"))
+    assert list(emptied) == ["log.begins"]
+    assert "its beginning is not in the log: events were lost" in emptied["log.begins"]
+    shutil.rmtree(copied.path / "checkpoints")
+    assert "as rank-0.attempt-1.jsonl shows" in failed(project.command("verify", "unmerged", "--json"))["log.begins"]
 
     second = project.start("resume", "killed")
     until(lambda: '"run_started"' in project.run("killed").rank_log(attempt=2), "the first step of the next attempt")
