@@ -13,6 +13,7 @@ from hostcore.cli.output import tell_aside
 from hostcore.errors import all_errors
 from hostcore.job.load import load_job
 from hostcore.job.spec import JobSpec
+from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.find import find_run
 from hostcore.runs.record import RunRecord
@@ -89,7 +90,9 @@ def plan_of_run(run: str, options: JobOptions, *, runs: Path, **where: Any) -> R
         hint = "the run of a job file is gone on with by `hostcore run JOB`; `hostcore list` shows the runs there are"
         raise UnknownRun(f"{run!r} is neither a run nor a checkpoint's commit record", file=run, hint=hint)
     directory = find_run(run, runs)
-    keys = {"run_id": directory.run_id, "resume_from_checkpoint": "auto"}
+    recorded = RunRecord.read(directory.record).job.get("resume_from_checkpoint")
+    must_be_there = recorded is True and newest_attempt(directory.attempts) == 0  # as submitted, by its mirror
+    keys = {"run_id": directory.run_id, "resume_from_checkpoint": must_be_there or "auto"}
     plan = _of_record(directory, keys, options, runs=directory.path.parent, **where)
     if plan.directory.path != directory.path:
         raise RunConflict(

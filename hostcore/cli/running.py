@@ -208,7 +208,7 @@ def _submitted(plan: RunPlan, interrupts: Interrupts, early: EarlyWorker, *, as_
 
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
         authorize_here(plan)
-        plan, finished = bring_here(plan, tell_aside)
+        plan, finished = bring_here(plan, tell_aside, submits=True)
         checked = {} if finished or plan.is_built_elsewhere else check_job(plan, early=early)
         if finished is None and is_builtin(plan.spec.launcher.use, "local"):
             hold_devices(plan.spec).close()  # the supervisor takes them; told here that it could not, while it can be

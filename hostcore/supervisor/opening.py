@@ -37,6 +37,10 @@ class RunConflict(HostcoreError):
     code = "run.conflict"
 
 
+class MirrorConflict(RunConflict):
+    """The mirror holds another job's run, or a later attempt, or not the run that is to be resumed."""
+
+
 @attrs.frozen(kw_only=True)
 class Opening:
     """A claimed attempt."""
@@ -76,12 +80,15 @@ class Opening:
             write_document(self.directory.record, self.record_before)
 
 
-def examine_run(plan: RunPlan, *, launched: bool = False, tell: Callable[[str], object] = _quiet) -> RunResult | None:
+def examine_run(
+    plan: RunPlan, *, launched: bool = False, elsewhere: bool = False, tell: Callable[[str], object] = _quiet
+) -> RunResult | None:
     """See whether a run may be opened, without opening it.
 
     It may take half a minute where a supervisor of another machine or container has left a lease.
 
     :param launched: See :func:`open_run`.
+    :param elsewhere: Whether the process that will run it adopts it from its mirror, or may do so.
     :param tell: Gets a line before such a wait.
     :return: The result of the run, if it is finished already.
     :raises RunConflict: When the run_id belongs to another job, the run is running or about to, or what should be
@@ -90,14 +97,15 @@ def examine_run(plan: RunPlan, *, launched: bool = False, tell: Callable[[str], 
     :raises RunUnwritable: When the run directory cannot be made, as far as can be told without trying.
     """
     with file_errors(plan.directory):
-        return _examine(plan, launched=launched, tell=tell)
+        must_be_here = plan.spec.resume_from_checkpoint is True and not elsewhere
+        return _examine(plan, launched=launched, must_be_here=must_be_here, tell=tell)
 
 
-def _examine(plan: RunPlan, *, launched: bool, tell: Callable[[str], object]) -> RunResult | None:
-    directory, resume = plan.directory, plan.spec.resume_from_checkpoint
+def _examine(plan: RunPlan, *, launched: bool, must_be_here: bool, tell: Callable[[str], object]) -> RunResult | None:
+    directory = plan.directory
     _refuse_dangling(directory)
     if not directory.path.exists() or is_orphaned(directory):
-        if resume is True:
+        if must_be_here:
             raise RunConflict(
                 f"there is no run {directory.run_id!r} to resume",
                 pointer="/resume_from_checkpoint",
@@ -110,11 +118,11 @@ def _examine(plan: RunPlan, *, launched: bool, tell: Callable[[str], object]) ->
     recorded = _refuse_foreign(plan, directory)
     _refuse_running(directory, launched=launched, tell=tell)
     result = _end_of(directory)
-    if result and result.status == "succeeded" and not _asks_for_more(plan.spec, recorded):
+    if result and result.status == "succeeded" and not asks_for_more(plan.spec, recorded):
         return result
     if result and launched and _was_cancelled_before_it_began(directory, result):
         return result
-    if resume is True and not committed(plan.checkpoints_dir):
+    if must_be_here and not committed(plan.checkpoints_dir):
         raise RunConflict(
             f"the run {directory.run_id!r} has no checkpoint to resume from",
             pointer="/resume_from_checkpoint",
@@ -250,8 +258,8 @@ def require_same_job(plan: RunPlan, record: RunRecord, *, file: str, where: str 
     # Before the first attempt of a submitted run, the number of ranks that its engine will start is unknown.
     recorded = record.spec(world_size=record.world_size or plan.spec.world_size)
     if different := job_differences(recorded, plan.spec):
-        place = f", {where}" if where else ""
-        raise RunConflict(
+        place, conflict = (f", {where}", MirrorConflict) if where else ("", RunConflict)
+        raise conflict(
             f"the run_id {plan.spec.run_id!r} belongs to another job{place}: {in_words(different)}",
             pointer="/run_id",
             file=file,
@@ -324,7 +332,7 @@ def _was_cancelled_before_it_began(directory: RunDirectory, result: RunResult) -
     return launch is not None and result.status == "cancelled" and result.attempt >= launch.attempt
 
 
-def _asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
+def asks_for_more(asked: JobSpec, recorded: JobSpec) -> bool:
     """Whether a job asks for more steps or epochs than the run was made for."""
 
     def limits(spec: JobSpec) -> tuple[float, float]:

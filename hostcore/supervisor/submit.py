@@ -5,8 +5,8 @@
     config/run.json ▸ config/launch.json ▸ launch() ▸ config/launch.json with the handle
                                             └▶ hostcore resume <run directory>: claims the attempt, like any other
 
-Where the launched process does not see this directory, it runs the job anew, from its mirror if there is something; the
-directory here then only says what was submitted, and what the launcher and the mirror tell.
+The launched process adopts the run from its mirror, if the run lies there alone. Where it does not see this directory,
+the directory here only says what was submitted, and what the launcher and the mirror tell.
 """
 
 import secrets
@@ -30,6 +30,7 @@ from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.documents import write_record
 from hostcore.supervisor.opening import examine_run, make_directory
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.adopting import newest_attempt_to_adopt
 from hostcore.supervisor.writable import file_errors
 from hostcore_hookspecs.errors import TransientError
 from hostcore_hookspecs.launcher import LaunchContext, LaunchHandle, LaunchPlan
@@ -88,8 +89,10 @@ def submit(
     if launcher is None and cut_short is not None and cut_short.handle is not None:
         # The submitting process died before it could say so.
         return Submission(directory=directory, attempt=cut_short.attempt, handle=cut_short.handle)
+    mirrored: int | None = 0
     if cut_short is None:
-        finished = examine_run(plan, tell=tell)
+        mirrored = newest_attempt_to_adopt(plan, tell)
+        finished = examine_run(plan, elsewhere=mirrored != 0, tell=tell)
         if finished is not None:
             return finished
         remove_orphaned(directory)
@@ -97,7 +100,7 @@ def submit(
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(
-            attempt=newest_attempt(directory.attempts) + 1,
+            attempt=max(newest_attempt(directory.attempts), mirrored or 0) + 1,
             submitted_ms=now_ms(),
             launch_id=launch_id or f"{directory.run_id}.{secrets.token_hex(8)}",
             sees_run_dir=launcher.sees_run_dir,
@@ -115,7 +118,9 @@ def submit(
             if not (launch_id and isinstance(error, TransientError)):
                 before.restore()
             raise
-        attrs.evolve(launch, handle=handle).write(directory.launch)
+        # Read again: what was launched may have adopted the run, and begins a later attempt.
+        launch = attrs.evolve(Launch.read(directory.launch) or launch, handle=handle)
+        launch.write(directory.launch)
     return Submission(directory=directory, attempt=launch.attempt, handle=handle)
 
 

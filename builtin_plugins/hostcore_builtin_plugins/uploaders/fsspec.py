@@ -1,6 +1,6 @@
 """The uploader ``fsspec``: copies the run to any store that fsspec has a file system for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -28,6 +28,9 @@ _EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("gs", "gcs"), ("gcsfs", "gcs")),
     **dict.fromkeys(("abfs", "abfss", "az"), ("adlfs", "azure")),
 }
+
+#: What makes other files count: whether the run at the place is still this one is asked before each.
+_SEALS: Final = frozenset({"config", "commit", "result"})
 
 
 class FsspecUploader:
@@ -62,13 +65,13 @@ class FsspecUploader:
         if self._settings.uri is not None:
             check_uri(self._settings.uri)
         self._place: StoreFolder | None = None
-        self._prefix = ""
-        self._is_canceled: Callable[[], bool] = bool
+        self._ctx: UploadContext
 
     def open(self, ctx: UploadContext) -> None:
         """Load the store's client, and remove what a dead process has left half-written.
 
-        :raises FatalError: There is nowhere to upload to, or the client is not installed or refuses its options.
+        :raises FatalError: There is nowhere to upload to, or the client is not installed or refuses its options; or
+            another run lies there.
         :raises TransientError: The store cannot be reached.
         """
         uri = self._settings.uri if self._settings.uri is not None else ctx.base_uri
@@ -84,24 +87,51 @@ class FsspecUploader:
         with upload_errors(uri):
             place = StoreFolder(uri, _plain(self._settings.storage_options), self._settings.timeout_seconds)
             place.remove_leftovers(ctx.prefix)
-        self._place, self._prefix, self._is_canceled = place, ctx.prefix, ctx.is_canceled
+            require_own_run(place, ctx)
+        self._place, self._ctx = place, ctx
 
     def upload_artifact(self, artifact: Artifact) -> UploadReceipt:
         """Write the artifact, unless it is there, and read it back.
 
         :raises TransientError: The store, or the way to it, fails; or the run is ending.
-        :raises FatalError: The store refuses.
+        :raises FatalError: The store refuses; or another run lies there.
         """
         place = self._place
         if place is None:
             raise FatalError("fsspec is not open")
-        content = Content.of(artifact, self._is_canceled)
-        path = f"{self._prefix}/{artifact.relative_path}" if self._prefix else artifact.relative_path
+        content = Content.of(artifact, self._ctx.is_canceled)
+        path = f"{self._ctx.prefix}/{artifact.relative_path}" if self._ctx.prefix else artifact.relative_path
+        if artifact.kind in _SEALS:
+            with upload_errors(place.uri(path)):
+                require_own_run(place, self._ctx)
         return copy(place, content, path, verify=self._settings.verify)
 
     def close(self) -> None:
         """Let go of the client; its connections close when the last upload that may hang has ended."""
         self._place = None
+
+
+def require_own_run(place: "StoreFolder", ctx: UploadContext) -> None:
+    """See that no other run lies where this one is to be copied, and no later attempt of it that was begun elsewhere.
+
+    A run is known by the claims of its attempts: each has the process that made it.
+
+    :raises FatalError: Another run lies there. Nothing is written.
+    """
+    path = f"{ctx.prefix}/" if ctx.prefix else ""
+    own = {claim.stem: claim for claim in Path(ctx.run_dir, "attempts").glob("*.json")}
+    if not own or "run.json" not in place.names(f"{path}config"):
+        return
+    theirs = [int(stem) for name in place.names(f"{path}attempts") if (stem := Path(name).stem).isdecimal()]
+    newest = max((number for number in theirs if number > ctx.attempt or str(number) in own), default=0)
+    if newest == 0:
+        return
+    claim = place.read(f"{path}attempts/{newest}.json")
+    if newest > ctx.attempt or claim not in (None, own[str(newest)].read_bytes()):
+        raise FatalError(
+            f"another run lies at {place.uri(ctx.prefix)}: its attempt {newest} was begun elsewhere",
+            hint="nothing of it is overwritten; choose another run_id, or go on from it where this run is not",
+        )
 
 
 def check_uri(uri: str) -> None:

@@ -5,7 +5,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import fsspec
 from fsspec.asyn import AsyncFileSystem
@@ -13,10 +13,13 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from hostcore_builtin_plugins.uploaders.copying import PIECE_BYTES, Content, Store
+from hostcore_builtin_plugins.uploaders.failures import is_denied
 from hostcore_builtin_plugins.uploaders.puts import put_by_rename, put_on_disk, remove_left_files, way_to_put
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
+
+T = TypeVar("T")
 
 #: Tries of s3fs: every failure reaches the host, which checks what is there, and decides when to retry.
 _S3_TRIES: Final = 1
@@ -99,10 +102,34 @@ class StoreFolder(Store):
         """See :class:`Store`."""
         self._put(self._filesystem, content, self._at(path))
 
+    def names(self, path: str) -> list[str]:
+        """The names right below a folder, asked anew; none if it is not there, or may not be listed."""
+        filesystem, there = self._filesystem, self._at(path)
+        filesystem.invalidate_cache(there)
+        found = _if_readable(lambda: filesystem.ls(there, detail=False)) or []
+        return [str(one).rstrip("/").rpartition("/")[2] for one in found]
+
+    def read(self, path: str) -> bytes | None:
+        """The content of a small object; None if it is not there, or may not be read."""
+        content = _if_readable(lambda: self._filesystem.cat_file(self._at(path)))
+        return None if content is None else bytes(content)
+
     def remove_leftovers(self, path: str) -> None:
         """Remove what dead processes have left below a folder of the place."""
         if self._put in (put_on_disk, put_by_rename):
             remove_left_files(self._filesystem, self._at(path))
+
+
+def _if_readable(ask: Callable[[], T]) -> T | None:
+    """The answer; None if there is nothing, or who may write may not look."""
+    try:
+        return ask()
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        if is_denied(error):
+            return None
+        raise
 
 
 def _limit_retries(filesystem: "AbstractFileSystem") -> None:

@@ -81,7 +81,7 @@ def resume_command(
         from hostcore.cli.running import fail_if_awaited, run_and_leave
         from hostcore.runs.find import find_run
         from hostcore.scrubbing import when_known
-        from hostcore.supervisor.opening import RunConflict
+        from hostcore.supervisor.opening import MirrorConflict, RunConflict
         from hostcore.supervisor.ranks.engine import Engine
 
         begins = bool(checkpoint) or names_checkpoint(named)
@@ -114,7 +114,7 @@ def resume_command(
                 as_json=as_json,
             )
         except HostcoreError as error:
-            if launched and not isinstance(error, RunConflict):
+            if launched and (isinstance(error, MirrorConflict) or not isinstance(error, RunConflict)):
                 fail_if_awaited(find_run(named, runs), error)
             raise
 

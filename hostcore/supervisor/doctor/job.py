@@ -12,6 +12,7 @@ from hostcore.supervisor.doctor.finding import Finding, size
 from hostcore.supervisor.doctor.system import WORKER_BYTES, available_memory
 from hostcore.supervisor.opening import examine_run
 from hostcore.supervisor.plan import RunPlan
+from hostcore.supervisor.remote.adopting import find_in_mirror
 from hostcore_hookspecs.errors import HostcoreError
 
 #: Errors of a job that another machine, or this one in another state, would not have.
@@ -87,7 +88,8 @@ def _validated(
     plan: RunPlan, timeout_seconds: float, check: Check
 ) -> tuple[Sequence[HostcoreError], Mapping[str, Any]]:
     try:
-        examine_run(plan)
+        if not find_in_mirror(plan):
+            examine_run(plan)
         return (), check(plan, timeout_seconds=timeout_seconds)
     except HostcoreError as error:
         return all_errors(error), {}

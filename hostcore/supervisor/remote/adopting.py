@@ -4,6 +4,8 @@
 
     the mirror has config/run.json ─▶ the same job? ─▶ attempts, event log, result, newest checkpoint that verifies
                                                         ─▶ runs/.adopting-…/<run_id>/ ─▶ runs/<run_id>/, by a rename
+
+Every process that runs a job adopts. Who submits asks the mirror first, as far as it can, and fetches nothing.
 """
 
 import errno
@@ -13,15 +15,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from hostcore.checkpoints.durable import fsync_folder, move, write_file
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
-from hostcore.runs.attempts import newest_attempt, read_claim
+from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import lives
+from hostcore.runs.launch import Launch
 from hostcore.runs.orphaned import is_orphaned, remove_orphaned
+from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult
-from hostcore.supervisor.opening import RunConflict, require_same_job
+from hostcore.runs.statuses import ALIVE
+from hostcore.runs.summary import summarize
+from hostcore.supervisor.opening import MirrorConflict, asks_for_more, require_same_job
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.remote.checkpoints import bring_newest
 from hostcore.supervisor.remote.mirror import LOCK, Mirror, mirror_of
@@ -35,22 +43,25 @@ _RESUME: Final = "/resume_from_checkpoint"
 _START_ANEW: Final = '"resume_from_checkpoint": false begins a new run without looking there'
 
 
-def adopt_from_mirror(plan: RunPlan, tell: Tell) -> None:
+def adopt_from_mirror(plan: RunPlan, tell: Tell, *, launched: bool = False) -> None:
     """Bring a run here that lies in the job's ``checkpoint_base_uri``, and not on this machine.
 
-    To be called before a run is examined or opened. Nothing is looked for where no earlier run can exist: without
-    a mirror, or with a generated run id.
+    To be called by the process that runs it, before the run is examined or opened. Nothing is looked for where no
+    earlier run can exist: without a mirror, or with a generated run id.
 
     :param tell: Gets a line about what people should know.
+    :param launched: See :func:`hostcore.supervisor.opening.open_run`.
     :raises RunConflict: When the run was gone on with elsewhere, belongs to another job, or should be new.
     :raises StoreError: When the mirror cannot be read, so that it is unknown whether the run is there.
     :raises RunUnwritable: When there is no place for it here.
     """
-    if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id:
+    if not _may_be_mirrored(plan):
         return
-    is_here = _is_here(plan)
+    is_here = _is_here(plan.directory, launched=launched)
     try:
-        _look(plan, is_here=is_here, tell=tell)
+        if (mirror := _mirror_to_adopt(plan, is_here=is_here)) is not None:
+            with file_errors(plan.directory):
+                _adopt(plan, mirror, tell, launched=launched)
     except StoreError as error:
         if not error.is_outage:
             raise
@@ -60,47 +71,83 @@ def adopt_from_mirror(plan: RunPlan, tell: Tell) -> None:
         tell(f"it is unknown whether the run {plan.spec.run_id!r} is in its mirror, and {what}: {error.message}")
 
 
+def newest_attempt_to_adopt(plan: RunPlan, tell: Tell) -> int | None:
+    """Refuse a submission that the launched process would refuse. Nothing is fetched: that process adopts the run.
+
+    :param tell: Gets a line about what people should know.
+    :return: The newest attempt of the run in the mirror; 0 if there is nothing to adopt; None if the mirror cannot be
+        read from here: the launched process may have the credentials, and decides.
+    :raises RunConflict: See :func:`adopt_from_mirror`.
+    """
+    if not _may_be_mirrored(plan):
+        return 0
+    try:
+        mirror = _mirror_to_adopt(plan, is_here=_is_here(plan.directory))
+        return 0 if mirror is None else max(mirror.attempts(), default=0)
+    except StoreError as error:
+        tell(f"it is left to the launched process whether the run {plan.spec.run_id!r} is in its mirror: {error}")
+        return None
+
+
 def find_in_mirror(plan: RunPlan) -> str:
     """Where the run's mirror is, if the run is there and not on this machine; empty otherwise. Fetches nothing.
 
+    :raises RunConflict: See :func:`adopt_from_mirror`.
     :raises StoreError: When the mirror cannot be read.
     """
-    if plan.spec.checkpoint_base_uri is None or plan.spec.generated_run_id or _is_here(plan):
+    if not _may_be_mirrored(plan) or _is_here(plan.directory):
         return ""
-    mirror = mirror_of(plan.spec)
-    return mirror.uri if mirror is not None and mirror.record() is not None else ""
+    mirror = _mirror_to_adopt(plan, is_here=False)
+    return "" if mirror is None else mirror.uri
 
 
-def _is_here(plan: RunPlan) -> bool:
-    return plan.directory.path.exists() and not is_orphaned(plan.directory)
+def _may_be_mirrored(plan: RunPlan) -> bool:
+    return plan.spec.checkpoint_base_uri is not None and not plan.spec.generated_run_id
 
 
-def _look(plan: RunPlan, *, is_here: bool, tell: Tell) -> None:
+def _is_here(directory: RunDirectory, *, launched: bool = False) -> bool:
+    """Whether the directory is where the run is kept, or a living launch has it.
+
+    A submission that has not begun, and one that was begun where the directory is not seen, are only notes of a run.
+    """
+    if not directory.path.exists() or is_orphaned(directory):
+        return False
+    launch, begun = Launch.read(directory.launch), newest_attempt(directory.attempts) > 0
+    if not directory.record.exists() or (begun and (launch is None or launch.sees_run_dir)):
+        return True
+    return launch is not None and not launched and summarize(directory).status in ALIVE
+
+
+def _mirror_to_adopt(plan: RunPlan, *, is_here: bool) -> Mirror | None:
+    """The mirror of a run that is there alone; None if there is nothing to adopt.
+
+    :raises RunConflict: When the run must not go on here, or not as it is asked for.
+    :raises StoreError: When the mirror cannot be read.
+    """
     mirror = mirror_of(plan.spec)
     assert mirror is not None
     record = mirror.record()
     if record is None:
         if plan.spec.resume_from_checkpoint is True and not is_here:
-            raise RunConflict(
+            raise MirrorConflict(
                 f"there is no run {plan.spec.run_id!r} to resume, neither here nor in its mirror",
                 pointer=_RESUME,
                 file=mirror.uri,
                 hint='"auto" starts a new run where there is none',
             )
-        return
+        return None
     if is_here:
         _refuse_overtaken(plan, mirror)
-    elif _is_to_be_new(plan):
-        raise RunConflict(
+        return None
+    if _is_to_be_new(plan):
+        raise MirrorConflict(
             f"the run {plan.spec.run_id!r} exists already, in its mirror",
             pointer="/run_id",
             file=mirror.uri,
             hint="choose another run_id, or leave it out to have one made",
         )
-    else:
-        require_same_job(plan, record, file=f"{mirror.uri}/config/run.json", where="in the mirror")
-        with file_errors(plan.directory):
-            _adopt(plan, mirror, tell)
+    require_same_job(plan, record, file=f"{mirror.uri}/config/run.json", where="in the mirror")
+    return mirror
 
 
 def _is_to_be_new(plan: RunPlan) -> bool:
@@ -127,7 +174,7 @@ def _refuse_overtaken(plan: RunPlan, mirror: Mirror) -> None:
     # Of the same number, one that was begun elsewhere is another one.
     if there == here and mirror.place.below(f"attempts/{here}.json").read() in (None, claim.read_bytes()):
         return
-    raise RunConflict(
+    raise MirrorConflict(
         f"the run {plan.spec.run_id!r} was gone on with elsewhere: its mirror is at attempt {there}, and what is here "
         f"{'is another one of that number' if there == here else f'ends with attempt {here}'}",
         pointer="/run_id",
@@ -136,7 +183,7 @@ def _refuse_overtaken(plan: RunPlan, mirror: Mirror) -> None:
     )
 
 
-def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell) -> None:
+def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell, *, launched: bool) -> None:
     """Bring the run here under a hidden name, and give it its own when it is whole."""
     place = plan.directory.path.resolve()  # which may be a link to a folder on another disk
     runs = place.parent
@@ -146,12 +193,33 @@ def _adopt(plan: RunPlan, mirror: Mirror, tell: Tell) -> None:
     try:
         runs.mkdir(parents=True, exist_ok=True)
         temporary = outer / plan.spec.run_id
-        is_elsewhere = plan.checkpoints_dir != plan.directory.checkpoints
-        fetch_run(mirror, temporary, plan.checkpoints_dir if is_elsewhere else None, tell)
         remove_orphaned(plan.directory)
-        _move_into_place(temporary, place)
+        is_noted = plan.directory.record.exists()
+        is_elsewhere = is_noted or plan.checkpoints_dir != plan.directory.checkpoints
+        fetch_run(mirror, temporary, plan.checkpoints_dir if is_elsewhere else None, tell)
+        if is_noted:
+            _add_to_note(RunDirectory(temporary), plan.directory, launched=launched)
+        else:
+            _move_into_place(temporary, place)
     finally:
         shutil.rmtree(outer, ignore_errors=True)
+
+
+def _add_to_note(arrived: RunDirectory, directory: RunDirectory, *, launched: bool) -> None:
+    """Give a directory that holds only the note of a launch what has arrived. The newest claim makes it the run's."""
+    own, theirs = RunRecord.read(directory.record), RunRecord.read(arrived.record)
+    launch, result = Launch.read(directory.launch), RunResult.read(arrived.result)
+    attrs.evolve(theirs, job=own.job, job_dir=own.job_dir).write(directory.record)
+    for name in (LOCK, "logs/events.jsonl", "result.json"):
+        if (arrived.path / name).exists():
+            move(arrived.path / name, directory.path / name)
+    newest = newest_attempt(arrived.attempts)
+    is_over = result is not None and result.status == "succeeded" and not asks_for_more(own.spec(), theirs.spec())
+    if launch is not None:
+        attempt = newest + 1 if launched and not is_over else newest
+        attrs.evolve(launch, attempt=attempt, sees_run_dir=True).write(directory.launch)
+    for number in reversed(claimed_attempts(arrived.attempts)):
+        move(arrived.attempts / f"{number}.json", directory.attempts / f"{number}.json")
 
 
 def _move_into_place(temporary: Path, path: Path) -> None:

@@ -20,18 +20,22 @@ from hostcore.supervisor.remote.mirror import require_places
 Tell = Callable[[str], object]
 
 
-def bring_here(plan: RunPlan, tell: Tell, *, launched: bool = False) -> tuple[RunPlan, RunResult | None]:
+def bring_here(
+    plan: RunPlan, tell: Tell, *, launched: bool = False, submits: bool = False
+) -> tuple[RunPlan, RunResult | None]:
     """Bring what a run needs to this machine. To be called before the run is opened.
 
     :param tell: Gets a line about what people should know.
     :param launched: See :func:`hostcore.supervisor.opening.open_run`.
+    :param submits: Whether another process runs it, and adopts it from its mirror.
     :return: The plan, which knows where everything is; and the result of the run, if it is finished already.
     :raises HostcoreError: When the run may not be opened, or something cannot be brought here. No attempt was begun.
     """
     require_places(plan.spec)
-    adopt_from_mirror(plan, tell)
+    if not submits:
+        adopt_from_mirror(plan, tell, launched=launched)
     plan = attrs.evolve(plan, fetched_parent=fetch_parent(plan, tell))
-    finished = examine_run(plan, launched=launched, tell=tell)
+    finished = examine_run(plan, launched=launched, elsewhere=submits, tell=tell)
     if finished is not None:
         return plan, finished  # its inputs are not needed
     return attrs.evolve(plan, inputs=fetch_inputs(plan.spec, plan.resolvers, tell)), None

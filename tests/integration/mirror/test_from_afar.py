@@ -98,3 +98,17 @@ def test_cancel_asks_the_launcher_of_a_run_that_cannot_hear(away: Callable[..., 
 
     assert (done["status"], done["requested"], done["attempt"]) == ("cancelled", True, 1)
     assert away("status", "a")["status"] == "cancelled"
+
+
+def test_a_run_that_ended_far_away_goes_on_here_from_its_mirror(away: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    away("run", _job(tmp_path))
+    here = tmp_path / "runs" / "a"
+    assert not list((here / "checkpoints").iterdir())
+
+    done = away("resume", "a", "--set", "launcher=local", "--set", "max_steps=5")
+
+    assert (done["status"], done["attempt"], done["step"]) == ("succeeded", 2, 5)
+    events = [json.loads(line) for line in (here / "logs" / "events.jsonl").read_bytes().splitlines()]
+    assert [one["step"] for one in events if one["event"] == "run_resumed"] == [3]
+    assert away("status", "a")["attempt"] == 2

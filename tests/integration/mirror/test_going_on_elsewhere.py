@@ -158,3 +158,71 @@ def test_a_finished_run_that_is_started_again_copies_what_was_left(make_machine:
     assert sorted(path.relative_to(base) for path in base.rglob("*") if path.is_file()) == copies
     quiet = here.hostcore("run", job)
     assert "uploaded" not in quiet.out + quiet.err
+
+
+def test_a_submitted_run_is_adopted_by_the_supervisor_that_runs_it(
+    make_machine: Any, base: Path, still: Mapping[int, float]
+) -> None:
+    here = make_machine("detached")
+    job = here.job(**JOB, checkpoint_base_uri=str(base), resume_from_checkpoint=True)
+    submitted = here.hostcore("run", job, "--detach", "--json")
+    assert submitted.code == 0, submitted.err
+    assert here.hostcore("logs", "a", "--follow", "--json").code == 0
+    ended = here.hostcore("status", "a", "--json").json
+    assert (ended["status"], ended["attempt"], ended["step"]) == ("succeeded", 2, 12), ended
+    assert here.metric("a") == still
+    again = here.hostcore("run", job, "--detach", "--json")
+    assert (again.code, again.json["attempt"]) == (0, 2), again.err
+
+
+def test_another_job_of_the_run_id_is_refused_before_it_is_submitted(make_machine: Any, base: Path) -> None:
+    here = make_machine("another")
+    before = {path: path.read_bytes() for path in base.rglob("*") if path.is_file()}
+    done = here.hostcore("run", here.job(**{**JOB, "seed": 7}, checkpoint_base_uri=str(base)), "--detach", "--json")
+    assert done.code == 2, done.out
+    assert "belongs to another job, in the mirror" in done.json["errors"][0]["message"]
+    assert not (here.path / "runs" / "a").exists()
+    assert {path: path.read_bytes() for path in base.rglob("*") if path.is_file()} == before
+
+
+def test_a_submission_that_was_killed_before_it_launched_anything_adopts_as_well(
+    make_machine: Any, base: Path, still: Mapping[int, float]
+) -> None:
+    here = make_machine("noted")
+    job = here.job(**JOB, checkpoint_base_uri=str(base))
+    shutil.copytree(base / PREFIX / "config", here.run("a") / "config")
+    for name in ("attempts", "logs", "checkpoints", "samples"):
+        (here.run("a") / name).mkdir()
+    done = here.hostcore("run", job, "--json")
+    assert (done.code, done.json["attempt"], done.json["step"]) == (0, 2, 12), done.err
+    assert here.metric("a") == still
+
+
+RIVAL = """
+
+MIRROR = pathlib.Path(MIRROR)
+Own = Trainer
+
+class Trainer(Own):
+    def train_step(self, prepared_batch, state, ctx):
+        if ctx.run_state.step == 3:  # another machine has begun a job of the same run_id in the same moment
+            claim = MIRROR / "attempts" / "1.json"
+            while not (MIRROR / "config" / "run.json").exists():
+                time.sleep(0.02)
+            claim.write_text("{}")
+            (MIRROR / "result.json").write_text("theirs")
+        return super().train_step(prepared_batch, state, ctx)
+"""
+
+
+def test_of_two_jobs_that_begin_at_once_one_keeps_the_mirror(make_machine: Any, tmp_path: Path) -> None:
+    here, mirror = make_machine("rival"), tmp_path / "mirror" / PREFIX
+    trainer = here.path / "exact_trainer.py"
+    rival = RIVAL.replace("Path(MIRROR)", f"Path({str(mirror)!r})")
+    trainer.write_text(f"{trainer.read_text()}\nimport pathlib, time\n{rival}")
+    done = here.hostcore("run", here.job(**JOB, checkpoint_base_uri=str(tmp_path / "mirror")), "--json")
+    assert done.code == 0, done.err
+    assert (mirror / "result.json").read_text() == "theirs"
+    assert not list((mirror / "checkpoints").glob("*.json"))
+    failed = [one["message"] for one in here.events("a") if one["event"] == "upload_failed"]
+    assert any("another run lies at" in message for message in failed)

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -139,6 +140,15 @@ class TestANewRun:
         assert len({context.launch_id for context in launcher.contexts}) == 1
         assert waited == [1.0, 4.0]
         assert told[1:] == ["no answer; trying again in 1 s", "no answer; trying again in 4 s"]
+
+    def test_whose_mirror_cannot_be_read_from_here_is_left_to_the_launched_process(
+        self, plan: Callable, given: Callable, tmp_path: Path
+    ) -> None:
+        launcher, told = given(), list[str]()
+        (tmp_path / "no-folder").touch()
+        _submit(plan(checkpoint_base_uri=str(tmp_path / "no-folder"), resume_from_checkpoint=True), told)
+        assert len(launcher.contexts) == 1
+        assert "left to the launched process" in told[0]
 
     def test_whose_supervisor_cannot_be_started_leaves_nothing(self, plan: Callable, given: Callable) -> None:
         given(FatalError("no such namespace"))

@@ -15,6 +15,7 @@ from hostcore.job.pointers import escaped
 from hostcore.job.schema import json_schema
 from hostcore.job.wording import did_you_mean, found, near
 from hostcore.runs.summary import UnknownRun
+from hostcore.supervisor.opening import RunConflict
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 from hostcore_service.admission import Origin
@@ -217,7 +218,8 @@ def _not_created(job: StoredJob, request: TrainingJobRequest, mapped: MappedJob,
         key = "job_name" if request.job_name is not None else "run_id"
         taken = HostcoreError(error.message, code="job.exists", pointer=f"/{key}", hint=f"choose another {key}")
         return problem(HTTPStatus.BAD_REQUEST, [taken])
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, mapped.as_said(error))
+    is_conflict = error.code == RunConflict.code  # with what its mirror has: nothing is wrong with the engine
+    return problem(HTTPStatus.BAD_REQUEST if is_conflict else HTTPStatus.INTERNAL_SERVER_ERROR, mapped.as_said(error))
 
 
 def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) -> MappedJob:

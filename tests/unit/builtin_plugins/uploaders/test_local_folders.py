@@ -160,3 +160,52 @@ def test_a_folder_with_colons_chains_no_file_systems(tmp_path: Path, opened: Any
     receipt = opened(f"{tmp_path}/zip::runs").upload_artifact(artifact("a/b.bin", b"content"))
     assert files_in(tmp_path / "zip::runs") == ["p/a/b.bin"]
     assert receipt.uri == f"file://{tmp_path}/zip::runs/p/a/b.bin"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run directory with the claim of its second attempt."""
+    (tmp_path / "run-1" / "attempts").mkdir(parents=True)
+    (tmp_path / "run-1" / "attempts" / "2.json").write_bytes(b"ours")
+    return tmp_path / "run-1"
+
+
+def _mirror(store: Path, **claims: bytes) -> None:
+    """A run at the store, with these claims: ``_1=b"..."``."""
+    for name, content in {"config/run": b"{}", **{f"attempts/{key[1:]}": one for key, one in claims.items()}}.items():
+        path = store / "p" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("claims", [{"_2": b"theirs"}, {"_3": b"theirs"}, {"_2": b"ours", "_3": b"theirs"}])
+def test_nothing_is_written_where_another_run_lies(
+    store: Path, run_dir: Path, context: Any, claims: dict[str, bytes]
+) -> None:
+    _mirror(store, **claims)
+    uploader = FsspecUploader(settings=FsspecUploader.Settings(uri=str(store)))
+    with pytest.raises(FatalError, match="another run lies at"):
+        uploader.open(context(run_dir=str(run_dir), attempt=2, prefix="p"))
+
+
+@pytest.mark.parametrize("claims", [{}, {"_1": b"before"}, {"_1": b"before", "_2": b"ours"}])
+def test_earlier_attempts_of_the_same_run_are_added_to(
+    store: Path, run_dir: Path, context: Any, artifact: Make, claims: dict[str, bytes]
+) -> None:
+    _mirror(store, **claims)
+    uploader = FsspecUploader(settings=FsspecUploader.Settings(uri=str(store)))
+    uploader.open(context(run_dir=str(run_dir), attempt=2, prefix="p"))
+    uploader.upload_artifact(artifact("result.json", b"{}", kind="result"))
+    assert "p/result.json" in files_in(store)
+
+
+@pytest.mark.parametrize(("kind", "path"), [("commit", "checkpoints/step-000001.json"), ("result", "result.json")])
+def test_what_another_run_has_come_to_meanwhile_is_not_overwritten(
+    store: Path, run_dir: Path, context: Any, artifact: Make, kind: str, path: str
+) -> None:
+    uploader = FsspecUploader(settings=FsspecUploader.Settings(uri=str(store)))
+    uploader.open(context(run_dir=str(run_dir), attempt=2, prefix="p"))
+    _mirror(store, _2=b"theirs")
+    with pytest.raises(FatalError, match="another run lies at"):
+        uploader.upload_artifact(artifact(path, b"ours", kind=kind))
+    assert files_in(store) == ["p/attempts/2.json", "p/config/run.json"]
