@@ -17,6 +17,7 @@ from hostcore.runs.summary import list_runs, summarize
 from hostcore.supervisor.opening import Opening, RunConflict, open_run
 from hostcore.supervisor.remote.adopting import adopt_from_mirror, find_in_mirror
 from hostcore.supervisor.remote.store import StoreError
+from hostcore_builtin_plugins.processes import place_name
 
 
 @pytest.fixture
