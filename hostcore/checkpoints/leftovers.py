@@ -1,10 +1,15 @@
 """What a crash in the middle of a commit or a prune leaves, and how it is undone."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Final
 
 from hostcore.checkpoints import durable
 from hostcore.checkpoints.names import Claim, claims
+
+#: Errors about a file that something holds; the others are the file system's own.
+_HELD: Final = frozenset({errno.EPERM, errno.EACCES, errno.EBUSY, errno.ENOTEMPTY})
 
 
 def settle(claim: Claim) -> None:
@@ -30,12 +35,17 @@ def settle(claim: Claim) -> None:
         durable.remove_file(claim.hidden_record(purpose))
 
 
+def _older(claim: Claim) -> tuple[Path, Path]:
+    """Where an older version of the step waits that a commit was about to replace."""
+    return claim.hidden_folder("old"), claim.hidden_record("old")
+
+
 def _put_back(hidden: Path, visible: Path) -> None:
     if os.path.lexists(hidden) and not os.path.lexists(visible):
         durable.move(hidden, visible)
 
 
-def remove_uncommitted(directory: Path, attempt: int) -> list[int]:
+def remove_uncommitted(directory: Path, attempt: int, *, unremoved: list[OSError] | None = None) -> list[int]:
     """Undo what earlier attempts left half-done. For the holder of the newest attempt, before it looks for checkpoints.
 
     An older version of a step that was about to be replaced comes back; everything else that was never committed goes.
@@ -43,12 +53,20 @@ def remove_uncommitted(directory: Path, attempt: int) -> list[int]:
 
     :param directory: The run's ``checkpoints`` folder; may be missing.
     :param attempt: The attempt that asks. What itself and later ones have left is not touched.
+    :param unremoved: Gets the errors about what is held (an immutable or busy file, ``.nfs…``) and is in no one's way:
+        it is no checkpoint, and the next call tries it again. None: they are raised, as all others are.
     :return: The steps concerned.
-    :raises OSError: When something cannot be removed.
+    :raises OSError: When something cannot be removed or put back.
     """
     if not directory.is_dir():
         return []
     earlier = [claim for claim in claims(directory.absolute()) if claim.attempt < attempt]
     for claim in earlier:
-        settle(claim)
+        try:
+            settle(claim)
+        except OSError as error:
+            replaced = not os.path.lexists(claim.record) and any(map(os.path.lexists, _older(claim)))
+            if unremoved is None or replaced or error.errno not in _HELD:
+                raise
+            unremoved.append(error)
     return sorted({claim.step for claim in earlier})

@@ -22,7 +22,7 @@ def prune(
     :param protect: Steps to keep besides them: the best and the final one.
     :param records: Those of all checkpoints, oldest first, for callers that have just looked; else they are read.
     :return: The steps that were removed, oldest first.
-    :raises OSError: When a checkpoint cannot be removed; it does not count as one any more.
+    :raises OSError: When a checkpoint cannot be removed, after all others were; it does not count as one any more.
     """
     if keep < 0:
         raise ValueError(f"keep must not be negative: {keep}")
@@ -32,8 +32,14 @@ def prune(
         return []
     verified = _newest_verified(directory, records, above=unwanted[0].step)
     removable = [record for record in unwanted if verified is not None and record.step < verified]
+    failures: list[OSError] = []
     for record in removable:
-        _remove(Claim(directory.absolute(), record.step, record.attempt))
+        try:
+            _remove(Claim(directory.absolute(), record.step, record.attempt))
+        except OSError as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
     return [record.step for record in removable]
 
 

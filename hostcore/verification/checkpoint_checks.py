@@ -114,7 +114,7 @@ def _must_be_there(log: LogRecord, there: Collection[int], *, keep: int, newest_
     """
     steps = sorted({event.step for event in log.saved} | set(there))
     of_newest = {event.step for event in log.saved if event.attempt == newest_attempt}
-    final = {event.step for event in log.saved if event.final}
+    final = {step for step, event in {one.step: one for one in log.saved}.items() if event.final}  # as saved last
     return set(steps[-1:]) | (set(steps[-keep:] if keep else []) & of_newest) | final
 
 

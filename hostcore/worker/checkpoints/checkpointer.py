@@ -23,6 +23,7 @@ from hostcore.checkpoints.commit import Draft
 from hostcore.checkpoints.encoding import TRAINER_FOLDER
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import CommittedRecords, committed, verify
+from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
 from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
@@ -96,6 +97,8 @@ class Checkpointer:
     #: Looked at after each save.
     _records: CommittedRecords = attrs.field(init=False)
     _in_flight: _InFlight | None = None
+    #: The errors of old checkpoints that could not be removed.
+    _unremoved: set[str] = attrs.field(factory=set)
     _abandoned: bool = False
     #: What kept the event of a checkpoint from being written.
     _log_error: OSError | None = None
@@ -128,7 +131,7 @@ class Checkpointer:
         :raises DistributedError: When that is so on another rank.
         """
         run_state = self.source.progress.state
-        if run_state.step == 0 or self._begun == (run_state.step, final):
+        if run_state.step == 0 or self._begun in ((run_state.step, final), (run_state.step, True)):
             return
         self.finish()
         begun: list[Draft] = []
@@ -258,14 +261,21 @@ class Checkpointer:
 
     def _prune(self, newest: CommitRecord) -> None:
         try:
+            if self._unremoved:  # again: a file may have been open, or busy
+                remove_uncommitted(self.folder, self.attempt + 1, unremoved=[])
             records = self._records.look()
             final = {record.step for record in records if record.final}
             best = {one.step for one in self.source.progress.best.values()}
             prune(self.folder, keep=self.keep, protect={newest.step, *final, *best}, records=records)
         except OSError as error:
-            reason = f"an old checkpoint could not be removed: {error}"
-            warning = events.Warning(code="checkpoint.not_removed", message=reason)
-            self.emit(warning, step=newest.step, epoch=newest.epoch)
+            self._warn_of_unremoved(error, step=newest.step, epoch=newest.epoch)
+
+    def _warn_of_unremoved(self, error: OSError, *, step: int | None = None, epoch: int | None = None) -> None:
+        """Warn of a checkpoint that could not be removed: once of each, although each later save tries it again."""
+        if str(error) not in self._unremoved:
+            self._unremoved.add(str(error))
+            message = f"an old checkpoint could not be removed, and is tried again later: {error}"
+            self.emit(events.Warning(code="checkpoint.not_removed", message=message), step=step, epoch=epoch)
 
     def _refuse_if_superseded(self) -> None:
         if self._abandoned:
@@ -284,6 +294,8 @@ class Checkpointer:
         for skip in search.skipped:
             path = f"{self.folder.name}/{skip.path.name}"
             self.emit(events.CheckpointSkipped(path=path, reason=skip.reason))
+        for error in search.unremoved:
+            self._warn_of_unremoved(error)
         folder = restore(self.source, search, emit=self.emit)
         if folder is None:
             return None
@@ -292,9 +304,8 @@ class Checkpointer:
         restore_randomness = random_states(self.source, folder, emit=self.emit)
         own = on_first(self.source.ranks, lambda: folder.parent == self.folder)
         step = self.source.progress.state.step
-        if own and any(one.step == step and one.final for one in existing):
-            # It was killed before it could say that it was done: what it has committed, and uploaded, stays as it is.
-            self._begun = (step, True)
+        if own:  # without a step of this attempt, what is committed, and uploaded, stays as it is
+            self._begun = (step, any(one.step == step and one.final for one in existing))
         self.emit(events.RunResumed(path=f"{self.folder.name}/{folder.name}" if own else str(folder)))
         return restore_randomness
 

@@ -36,6 +36,8 @@ class Search:
     point: ResumePoint | None
     #: The run's own checkpoints that do not verify, newest first.
     skipped: Sequence[Skipped] = ()
+    #: What kept leftovers of earlier attempts from being removed.
+    unremoved: Sequence[OSError] = ()
 
 
 def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank: int = 0) -> Search:
@@ -51,8 +53,9 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
     is_of_a_supervisor = Path(contract.attempts_dir).is_dir()
     if folder.parent != Path(contract.run_dir) or not is_of_a_supervisor:
         _refuse_foreign(folder, run_id)
+    unremoved: list[OSError] = []
     with writing("what an earlier attempt left half-done", folder):
-        remove_uncommitted(folder, contract.attempt)
+        remove_uncommitted(folder, contract.attempt, unremoved=unremoved)
     search = newest(folder)
     found = search.found
     if found is None and contract.start_from:
@@ -66,11 +69,11 @@ def find_resume_point(contract: WorkerContract, run_id: str, feed: Feed, *, rank
                 file=str(folder),
                 hint='"auto" starts it again from the beginning',
             )
-        return Search(point=None, skipped=search.skipped)
+        return Search(point=None, skipped=search.skipped, unremoved=unremoved)
     host = _state(found.folder, "host")
     assert isinstance(host, Mapping)
     check_identity(host["data"], feed, checkpoint=str(found.folder))
-    return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped)
+    return Search(point=ResumePoint(found=found, host=host), skipped=search.skipped, unremoved=unremoved)
 
 
 def find_named(path: Path) -> Search:

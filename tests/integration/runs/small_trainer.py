@@ -4,6 +4,7 @@ import ctypes
 import os
 import random
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -329,3 +330,18 @@ class CountingOnce(Counting):
 
     def _die(self) -> None:
         raise ValueError("only once")
+
+
+class StopsAtLoad(Trainer):
+    """Is stopped while it loads a checkpoint, if there is a file ``stop-at-load``."""
+
+    def configure(self, ctx: Any) -> dict[str, torch.Tensor]:
+        self._ctx = ctx
+        return super().configure(ctx)
+
+    def load_state_dict(self, state: Any, payload: Any) -> None:
+        super().load_state_dict(state, payload)
+        if Path("stop-at-load").exists():
+            signal.raise_signal(signal.SIGINT)
+            while not self._ctx.is_canceled():
+                time.sleep(0.01)

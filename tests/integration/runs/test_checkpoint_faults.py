@@ -11,10 +11,12 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import hostcore
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import committed
+from hostcore.cli import cli
 from hostcore.errors import Errors
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.supervise import RunTakenOver
@@ -244,6 +246,74 @@ class TestKeeping:
             *("checkpoints/step-000002", "checkpoints/step-000004")
         ]
         assert steps() == [2, 4]
+
+    def test_one_with_a_file_that_something_holds_is_a_warning_until_it_can_be_removed(
+        self, start: Callable, steps: Callable, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An immutable file, or one that is open on NFS: not to be had by every user of every file system."""
+
+        class Held:
+            def __getattr__(self, name: str) -> Any:
+                return self._unlink if name == "unlink" else getattr(os, name)
+
+            def _unlink(self, path: Path) -> None:
+                if "step-000002/" in str(path):
+                    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+                os.unlink(path)  # noqa: PTH108
+
+        job = {"checkpoint_every": 2, "keep_checkpoints": 1}
+        with monkeypatch.context() as patch:
+            patch.setattr("hostcore.checkpoints.durable.os", Held())
+            for most in (6, 8):  # the second attempt goes on
+                outcome = start(max_steps=most, **job)
+                assert outcome.result.status == "succeeded"
+                assert [warning.code for warning in outcome.of("warning")] == ["checkpoint.not_removed"]
+        assert steps() == [6, 8]
+        assert (folder / "step-000002").exists()
+        outcome = start(max_steps=10, **job)
+        assert (outcome.result.status, outcome.of("warning"), steps()) == ("succeeded", [], [6, 8, 10])
+        assert not any("step-000002" in path.name for path in folder.iterdir())
+
+
+class TestAnAttemptThatTrainsNoStep:
+    """It is stopped while it loads what it goes on from."""
+
+    @pytest.fixture
+    def stopped(self, start: Callable) -> Callable[..., Outcome]:
+        def stop(**keys: Any) -> Outcome:
+            Path("stop-at-load").touch()
+            try:
+                return start(trainer="small_trainer:StopsAtLoad", **keys)
+            finally:
+                Path("stop-at-load").unlink()
+
+        return stop
+
+    def test_writes_no_checkpoint_and_the_final_one_stays_final_and_kept(
+        self, start: Callable, stopped: Callable, steps: Callable, folder: Path
+    ) -> None:
+        job = {"trainer": "small_trainer:StopsAtLoad", "keep_checkpoints": 1, "checkpoint_every": 5}
+        start(max_steps=10, **job)
+        before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
+        outcome = stopped(**{key: job[key] for key in job if key != "trainer"}, max_steps=40)
+        assert (outcome.result.status, outcome.result.step) == ("cancelled", 10)
+        assert outcome.of("checkpoint_saved") == []
+        assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+        start(max_steps=40, **job)
+        assert steps() == [10, 40]
+        assert CliRunner().invoke(cli, ["verify", str(folder.parent)]).exit_code == 0
+
+
+def test_a_final_checkpoint_that_was_trained_again_and_pruned_is_no_loss(
+    start: Callable, steps: Callable, folder: Path
+) -> None:
+    """It was damaged; what replaced it on the way to more steps was not the last of the run."""
+    job = {"keep_checkpoints": 2, "checkpoint_every": 5}
+    start(max_steps=10, **job)
+    flip(folder / "step-000010" / "state.json")
+    start(max_steps=20, **{**job, "keep_checkpoints": 1})
+    assert steps() == [20]
+    assert CliRunner().invoke(cli, ["verify", str(folder.parent)]).exit_code == 0
 
 
 class TestWriting:

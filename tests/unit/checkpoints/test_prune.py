@@ -1,8 +1,12 @@
 """Old checkpoints go; what somebody wants, what is not ours, and the last good one stay."""
 
+import errno
+import os
+
 import pytest
 
 from hostcore.checkpoints.find import committed, newest
+from hostcore.checkpoints.leftovers import remove_uncommitted
 from hostcore.checkpoints.prune import prune
 
 
@@ -85,3 +89,36 @@ def test_nothing_is_pruned_where_nothing_is(folder):
 def test_a_negative_number_to_keep_is_refused(folder):
     with pytest.raises(ValueError, match="negative"):
         prune(folder.path, keep=-1, protect=())
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EBUSY, errno.ENOTEMPTY])
+def test_what_is_held_costs_no_other_checkpoint_its_removal_and_no_later_attempt_its_start(folder, disk, code):
+    """A file in the folder of step 100 is immutable, or open on a network file system."""
+    for step in (100, 200, 300):
+        folder.commit(step)
+
+    def held(_, name, path, *rest):
+        return "fails" if name == "unlink" and "step-000100/" in str(path) else None
+
+    with disk(held, code), pytest.raises(OSError, match=os.strerror(code)):
+        prune(folder.path, keep=1, protect=())
+    assert steps(folder) == [300]
+    unremoved = []
+    with disk(held, code):
+        remove_uncommitted(folder.path, 2, unremoved=unremoved)
+    assert [error.errno for error in unremoved] == [code]
+    assert newest(folder.path).found.record.step == 300
+    assert remove_uncommitted(folder.path, 2, unremoved=unremoved) == [100], "it is tried again"
+    assert folder.names() == ["step-000300", "step-000300.json"]
+
+
+def test_a_file_system_that_refuses_is_an_error_of_the_next_attempt(folder, disk):
+    for step in (100, 200):
+        folder.commit(step)
+    with disk(lambda _, name, *rest: "fails" if name == "unlink" else None, errno.EROFS), pytest.raises(OSError):
+        prune(folder.path, keep=1, protect=())
+    with (
+        disk(lambda _, name, *rest: "fails" if name == "unlink" else None, errno.EROFS),
+        pytest.raises(OSError, match=os.strerror(errno.EROFS)),
+    ):
+        remove_uncommitted(folder.path, 2, unremoved=[])
