@@ -115,8 +115,12 @@ def check_data(spec: "JobSpec") -> None:
     errors = []
     if not spec.has_data:
         if not spec.max_steps:
-            hint = 'give "max_steps", or data: "dataset" or "mock_batches"'
-            errors.append(conflict("/max_steps", 'a job without data needs "max_steps"', hint))
+            hint = (
+                'give the data, "dataset": {"parquet_paths": ["train.parquet"]}; a trainer that makes its own batches '
+                'needs "max_steps"'
+            )
+            message = 'the job names no "dataset", and its trainer brings none: a job without data needs "max_steps"'
+            errors.append(conflict("/max_steps", message, hint))
         if spec.epochs is not None:
             message = '"epochs" is given, but there is no data to go through'
             errors.append(conflict("/epochs", message, 'use "max_steps"'))

@@ -4,10 +4,12 @@ The rule is that of JSON merge patch (RFC 7396): objects are merged, everything 
 is merged into what it includes, and of several that it includes each into those before.
 """
 
+import ast
 import difflib
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -212,9 +214,21 @@ def folder_of(path: Path) -> Path:
 
 
 def _python(path: Path) -> HostcoreError:
-    trainer = as_import_path(path.name)
-    hint = f'give a job file, which may name a trainer in it: "trainer": "{trainer}"'
+    trainer = as_import_path(path.name) + _trainer_in(path)
+    hint = (
+        f'write a job file beside it that names its trainer: {{"trainer": "{trainer}", "dataset": '
+        '{"parquet_paths": ["train.parquet"]}}; `hostcore run job.json` trains then'
+    )
     return HostcoreError("this is Python, not a job", code="job.unreadable", hint=hint)
+
+
+def _trainer_in(path: Path) -> str:
+    """The class of a Python file that has a ``train_step``; empty if none has. The file is read, not run."""
+    with suppress(OSError, SyntaxError, ValueError, RecursionError):
+        for node in ast.parse(path.read_bytes()).body:
+            if isinstance(node, ast.ClassDef) and "train_step" in [getattr(one, "name", "") for one in node.body]:
+                return node.name
+    return ""
 
 
 def _job_files(folder: Path) -> list[Path]:

@@ -1,5 +1,6 @@
 """A job file, or a mapping, into a :class:`JobSpec`: profile, ``--set``, types, rules, and what is not there yet."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,12 +11,13 @@ from typing import Any
 import attrs
 
 from hostcore.errors import Errors, all_errors
+from hostcore.job.data import SECTIONS
 from hostcore.job.document import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
 from hostcore.job.layers import Layered, mark
 from hostcore.job.names import make_run_id
-from hostcore.job.paths import SOURCE_PATHS, with_absolute_paths
+from hostcore.job.paths import SOURCE_PATHS, as_dataset, with_absolute_paths
 from hostcore.job.pointers import Problems, at_or_below, tokens
 from hostcore.job.rules import check_global_batch
 from hostcore.job.secrets import with_absolute_files, wrong_references
@@ -49,6 +51,7 @@ def load_job(
     world_size: int | None = None,
     now: Callable[[], datetime] = _utc_now,
     token: Callable[[], str] = _random_token,
+    also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]] = lambda _: (),
 ) -> JobSpec:
     """Load a job.
 
@@ -63,6 +66,7 @@ def load_job(
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :param now: The clock, for a generated run id.
     :param token: Four random hexadecimal digits, for a generated run id.
+    :param also: What else is wrong with a document that is no job.
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
     """
     file = None if isinstance(source, Mapping) else Path(source)
@@ -74,11 +78,12 @@ def load_job(
         if profile is not None:
             job = job.with_profile(profile)
         job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
-        spec = attrs.evolve(_spec(job.document), job_dir=folder, origins=job.origins, world_size=world_size)
+        spec = attrs.evolve(_spec(job.document, also), job_dir=folder, origins=job.origins, world_size=world_size)
         if spec.has_data:
             check_global_batch(spec)
     except HostcoreError as error:
         point_to_sections(all_errors(error))
+        point_to_values(all_errors(error), job.document)
         mark(all_errors(error), job.origins)
         for single in all_errors(error):
             single.file = single.file or (str(file) if file else None)
@@ -115,14 +120,15 @@ def _with_absolute_places(job: Layered, base_dir: Path) -> Layered:
     return attrs.evolve(job, document=with_absolute_files(with_absolute_paths(job.document, base_dir), base_dir))
 
 
-def _spec(document: Mapping[str, Any]) -> JobSpec:
+def _spec(document: Mapping[str, Any], also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]]) -> JobSpec:
     problems = Problems()
     spec = None
     wrong = [*_includes(document), *wrong_references(document)]
     try:
         spec = structure(JobSpec, document)
     except Errors as error:
-        problems.extend(_apart_from(wrong, error.errors))
+        told = [*_apart_from(wrong, error.errors)]
+        problems.extend([*told, *_apart_from([*told, *wrong], also(document))])
     problems.extend(wrong)
     problems.check()
     assert spec is not None
@@ -155,6 +161,21 @@ def point_to_sections(errors: Iterable[HostcoreError]) -> None:
         path = tokens(error.pointer or "")
         if error.code == "key.unknown" and len(path) == 1:
             error.hint = _hint(path[0]) or error.hint
+
+
+def point_to_values(errors: Iterable[HostcoreError], document: Mapping[str, Any]) -> None:
+    """Say how the job writes what other libraries write otherwise: a file for the data, ``16-mixed``."""
+    for error in errors:
+        path = tokens(error.pointer or "")
+        value = document.get(path[0]) if len(path) == 1 else None
+        if not isinstance(value, str) or error.hint:
+            continue
+        if path[0] in SECTIONS:
+            error.hint = f'write "{path[0]}": {json.dumps(as_dataset(value), ensure_ascii=False)}'
+        elif path[0] == "precision":
+            folded = value.casefold()
+            meant = "bf16" if folded.startswith(("bf", "bfloat")) else "fp16" if "16" in folded else "fp32"
+            error.hint = did_you_mean([meant]) if "16" in folded or "32" in folded else None
 
 
 def _hint(name: str) -> str | None:

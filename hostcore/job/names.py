@@ -13,9 +13,10 @@ _DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 def _import_path(text: str) -> str | None:
-    """``train.py`` and ``train.MyTrainer`` as import paths."""
-    if text.endswith(".py"):
-        return as_import_path(text)
+    """``train.py``, ``train.py:MyTrainer`` and ``train.MyTrainer`` as import paths."""
+    file, _, symbol = text.partition(":")
+    if file.endswith(".py"):
+        return as_import_path(file) + symbol
     module, dot, symbol = text.rpartition(".")
     return f"{module}:{symbol}" if dot and symbol[:1].isupper() else None
 
@@ -39,6 +40,12 @@ def _period(text: str) -> str:
 def seconds_of(period: str) -> float:
     """A period such as ``10m`` in seconds."""
     return int(period[:-1]) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}[period[-1]]
+
+
+def _devices(text: str) -> str:
+    """``2`` as so many devices, ``gpu:1`` as one."""
+    number = text.strip().lstrip("0")
+    return f"auto:{number}" if number.isdecimal() else _cuda(text)
 
 
 PluginName = Annotated[
@@ -78,7 +85,7 @@ RankDevices = Annotated[
     Pattern(
         r"auto(:[1-9][0-9]{0,3})?|cpu|mps|cuda(:(0|[1-9][0-9]{0,3}))?",
         'devices: "auto", "auto:N", "cpu", "mps", "cuda" or "cuda:N"',
-        _cuda,
+        _devices,
     ),
 ]
 

@@ -1,6 +1,7 @@
 """Paths in a job: where a relative one starts, and the keys that are paths, made absolute."""
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,24 @@ from typing import Any
 _DATASETS = ("dataset", "validation", "test")
 #: Keys of data sources that are a path or a list of paths.
 SOURCE_PATHS = ("parquet_paths", "paths", "index")
+#: The source that reads a file, by the end of its name; Parquet if none of them is.
+_SOURCES = (
+    (re.compile(r"\.(jsonl|ndjson|json)(\.\w{2,4})?$"), "json"),
+    (re.compile(r"\.csv(\.\w{2,4})?$"), "csv"),
+    (re.compile(r"\.(arrows?|feather|ipc)$"), "arrow"),
+)
+
+
+def source_of(uri: str) -> str:
+    """The data source that reads a file."""
+    path = uri.partition("?")[0].lower()
+    return next((source for pattern, source in _SOURCES if pattern.search(path)), "parquet")
+
+
+def as_dataset(path: str) -> dict[str, object]:
+    """The section of a job that reads a file."""
+    source = source_of(path)
+    return {"parquet_paths": [path]} if source == "parquet" else {"source": source, "paths": [path]}
 
 
 def is_uri(path: str) -> bool:

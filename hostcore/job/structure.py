@@ -331,8 +331,15 @@ def _rewrite(form: Any, value: Any) -> str | None:
         if any((array := array_of(arm)) and "string" in json_types(array.items[0]) for arm in _plain_arms(form)):
             return f"write [{found(value)}]"
     if isinstance(value, bool | int | float) and str in _plain_arms(form):
-        return f'write "{found(value)}", with quotes'
+        return f'write "{_as_text(form, found(value))}", with quotes'
     return None
+
+
+def _as_text(form: Any, text: str) -> str:
+    """A number as text that the patterns of an annotation accept, if one of them guesses which is meant."""
+    bounds = [bound for arm in (arms(form) if is_union(form) else [form]) for bound in bare(arm)[1]]
+    guesses = [bound.suggestion(text) for bound in bounds if isinstance(bound, Pattern) and not bound.accepts(text)]
+    return next(filter(None, guesses), text)
 
 
 def _plain_arms(form: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.interruption import is_by_signal
+from hostcore.job.names import as_import_path
 from hostcore.job.objects import asked_of
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
@@ -192,6 +193,8 @@ def _no_module(missing: str, wanted: _Wanted, *, job_dir: Path) -> PluginError:
         folder = job_dir.resolve()
         message = f"{wanted.name}: there is no module {missing!r}, neither installed nor in {folder}"
         hint = f"Put {missing.partition('.')[0]}.py beside the job file, or install the package that has it."
+        if missing.endswith(".py"):
+            hint = f"did you mean {as_import_path(missing)}{wanted.name.partition(':')[2]}?"
     else:
         message = f"{wanted.name}: its module {missing!r} does not exist"
         hint = f"The installation is incomplete: pip install --force-reinstall {wanted.dist}"

@@ -78,6 +78,16 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
     return matches[0]
 
 
+def unknown_trainer(document: Mapping[str, Any], discovered: Discovered) -> Iterator[PluginError]:
+    """What is wrong with the name of the trainer in a document that is no job for other reasons."""
+    name = document.get("trainer")
+    if isinstance(name, str) and ":" not in name and "environment" not in document:
+        try:
+            resolve(name, "trainer", discovered, pointer="/trainer")
+        except PluginError as error:
+            yield error
+
+
 def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tuple[Selected, ...]:
     """Everything a job names, in the order trainer, data sources, callbacks, reporters, …, launcher.
 

@@ -18,7 +18,7 @@ from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.provenance import Provenance, provenance
-from hostcore.plugins.resolve import Selected, select
+from hostcore.plugins.resolve import Selected, select, unknown_trainer
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
@@ -136,6 +136,7 @@ def make_plan(
         profile=profile,
         job_dir=job_dir,
         world_size=world_size,
+        also=lambda document: unknown_trainer(document, discovered or discover()),
     )
     look(spec)
     try:

@@ -219,15 +219,18 @@ def live(parts: Assembly, work: Callable[[Any], T]) -> T:
     if job.deterministic != torch.are_deterministic_algorithms_enabled():  # setting it imports torch._dynamo: 1.8 s
         torch.use_deterministic_algorithms(job.deterministic)
     teardown: Callable[..., Any] = nothing
+    configured: Any = ...
     try:
         parts.of_trainer("setup")(parts.ctx)
-        state = parts.of_trainer("configure")(parts.ctx)
+        state = configured = parts.of_trainer("configure")(parts.ctx)
         randomness.part_ways(job.seed, parts.ranks.rank)
         teardown = partial(parts.of_trainer("teardown") or nothing, state, parts.ctx)
         done = work(state)
         last, teardown = teardown, nothing
         last()
     except BaseException as error:
+        if configured is None and "NoneType" in one_line(error):
+            vars(error).setdefault("hint", "configure returned None; the other methods get what it returns as `state`")
         guarded(parts, "on_exception", parts.hook("on_exception"), error, parts.progress.state, parts.ctx)
         guarded(parts, "teardown", teardown)
         raise

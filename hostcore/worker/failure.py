@@ -20,6 +20,12 @@ INVALID_BEFORE_FIRST_STEP = (InvalidData, InvalidSettings)
 #: How gloo says that the other side of a connection is gone, or does not answer.
 _BROKEN_OFF: Final = re.compile(r"gloo/.*(connection|timed out|closed|reset)", re.IGNORECASE | re.DOTALL)
 
+#: How torch says that doubles meet floats, and what to do about it.
+_TWO_TYPES: Final = re.compile(r"(dtype|scalar type).*\b(Double\b.*\bFloat|Float\b.*\bDouble)\b")
+_OF_TYPES: Final = (
+    "float64 columns are double tensors, and weights are float32: convert the batch in prepare_batch, `tensor.float()`"
+)
+
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -86,7 +92,9 @@ def has_lost_touch(error: BaseException) -> bool:
 def _hint(error: BaseException) -> str | None:
     """What to do about it; a callback may have set it on any exception."""
     hint = getattr(error, "hint", None)
-    return hint if isinstance(hint, str) else None
+    if isinstance(hint, str):
+        return hint
+    return _OF_TYPES if isinstance(error, RuntimeError) and _TWO_TYPES.search(_message(error)) else None
 
 
 def _message(error: BaseException) -> str:

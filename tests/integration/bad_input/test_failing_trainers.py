@@ -80,3 +80,23 @@ def test_a_trainer_that_returns_no_result_is_told_what_to_return(workplace: Any)
     assert "Traceback" not in answer.err
     assert "train_step returned dict at step 1, which has no `metrics`" in answer.err
     assert "return hostcore_hookspecs.StepResult(metrics=" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "hint"),
+    [
+        ('return {"step": 0}', "pass", "configure returned None; the other methods get what it returns as `state`"),
+        (
+            'divided(state["step"])',
+            "__import__('torch').nn.Linear(1, 1)(__import__('torch').ones(1, dtype=__import__('torch').float64))",
+            "float64 columns are double tensors, and weights are float32: convert the batch in prepare_batch",
+        ),
+    ],
+)
+def test_a_frequent_slip_of_a_first_trainer_has_a_hint(workplace: Any, before: str, after: str, hint: str) -> None:
+    assert before in TRAINER
+    workplace.write(TRAINER.replace(before, after), "mine.py")
+    workplace.write(JOB)
+    answer = workplace.hostcore("run", "job.json")
+    assert answer.code == 1
+    assert f"    hint: {hint}" in answer.err

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 import pytest
 
-GOOD: dict[str, Any] = {"trainer": "some-trainer", "max_steps": 1}
+GOOD: dict[str, Any] = {"trainer": "mine:Trainer", "max_steps": 1}
 
 
 @attrs.frozen(kw_only=True)

@@ -110,3 +110,20 @@ def test_a_malformed_entry_points_file_of_somebody_else_disturbs_nobody(site: An
     assert "tide_table" in listed.out
     assert "garbage is broken: entry_points.txt, line 1" in listed.err
     assert "Traceback" not in listed.err
+
+
+def test_an_unknown_key_does_not_hide_an_unknown_trainer(workplace: Any) -> None:
+    workplace.write({"trainer": "tide_tabel", "mock_batches": [1], "max_stesp": 3})
+    for command in ("run", "validate"):
+        errors = workplace.hostcore(command, "job.json", "--json").errors
+        assert [(error["code"], error["pointer"]) for error in errors] == [
+            ("key.unknown", "/max_stesp"),
+            ("plugin.unknown", "/trainer"),
+        ]
+
+
+def test_a_trainer_named_by_its_file_is_answered_with_its_import_path(workplace: Any) -> None:
+    workplace.write(TRAINER, "line.py")
+    workplace.write({"trainer": "line.py:Trainer", "mock_batches": [1]})
+    (error,) = workplace.hostcore("run", "job.json", "--json").errors
+    assert error["hint"] == "did you mean line:Trainer?"

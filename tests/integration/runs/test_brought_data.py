@@ -221,7 +221,11 @@ def test_a_trainer_that_fails_to_bring_its_data_is_an_error_of_its_own(brings: A
 @pytest.mark.parametrize(
     ("keys", "pointer", "words"),
     [
-        ({"epochs": None}, "/max_steps", 'a job without data needs "max_steps"'),
+        (
+            {"epochs": None},
+            "/max_steps",
+            'the job names no "dataset", and its trainer brings none: a job without data needs "max_steps"',
+        ),
         ({"max_steps": 3}, "/epochs", "there is no data to go through"),
         ({"max_steps": 3, "epochs": None, "validate_every": 2}, "/validate_every", 'no "validation" data'),
     ],

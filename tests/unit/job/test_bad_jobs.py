@@ -221,13 +221,21 @@ def test_a_folder_in_place_of_a_job_file_names_those_in_it(tmp_path: Path, monke
     assert errors_of(Path())[0].hint == "in it: a.json, b.yaml, c0.json, c1.json, c2.json, and 1 more"
 
 
-@pytest.mark.parametrize("content", ["", "class CircleTrainer: pass"])
-def test_a_python_file_is_no_job_and_gets_the_trainer_it_may_hold(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "trainer"),
+    [
+        ("", "circle_trainer:"),
+        ("class CircleTrainer: pass", "circle_trainer:"),
+        ("class (", "circle_trainer:"),
+        ("class A: pass\nclass Mine:\n    def train_step(self): ...\n", "circle_trainer:Mine"),
+    ],
+)
+def test_a_python_file_is_no_job_and_gets_the_trainer_it_may_hold(tmp_path: Path, content: str, trainer: str) -> None:
     path = tmp_path / "circle_trainer.py"
     path.write_text(content)
     (error,) = errors_of(path)
     assert (error.code, error.message) == ("job.unreadable", "this is Python, not a job")
-    assert '"trainer": "circle_trainer:"' in str(error.hint)
+    assert f'{{"trainer": "{trainer}", "dataset": ' in str(error.hint)
 
 
 def test_a_python_file_with_a_name_that_is_too_long_is_one_clear_error() -> None:
@@ -281,6 +289,25 @@ def test_a_file_without_permission_says_so(tmp_path: Path) -> None:
     path.write_text("{}")
     path.chmod(0)
     assert "permission denied" in errors_of(path)[0].message
+
+
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"trainer": "./line.py:Line"}, 'did you mean "line:Line"?'),
+        ({"devices": ["2"]}, 'did you mean "auto:2"?'),
+        ({"devices": 2}, 'write "auto:2", with quotes'),
+        ({"precision": "16-mixed"}, 'did you mean "fp16"?'),
+        ({"precision": "bf16-mixed"}, 'did you mean "bf16"?'),
+        ({"precision": "32-true"}, 'did you mean "fp32"?'),
+        ({"dataset": "p.csv"}, 'write "dataset": {"source": "csv", "paths": ["p.csv"]}'),
+        ({"dataset": "s3://b/*.jsonl.gz"}, 'write "dataset": {"source": "json", "paths": ["s3://b/*.jsonl.gz"]}'),
+        ({"validation": "val.parquet"}, 'write "validation": {"parquet_paths": ["val.parquet"]}'),
+    ],
+)
+def test_what_other_libraries_write_has_a_hint_how_a_job_writes_it(changes: dict[str, Any], hint: str) -> None:
+    (error,) = errors_of({**GOOD, **changes})
+    assert error.hint == hint
 
 
 @pytest.mark.parametrize("name", ["a" * 5000, "a\0b"])

@@ -11,6 +11,7 @@ import attrs
 from hostcore.errors import Errors, all_errors
 from hostcore.job.forms import object_form
 from hostcore.job.names import BUILTIN, engine_name, without_builtin
+from hostcore.job.paths import source_of
 from hostcore.job.pointers import at_or_below, escaped
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
@@ -55,12 +56,6 @@ _UNSAYABLE: Final = re.compile(
     rf'"({"|".join(sorted(RESERVED.keys() - {field.name for field in attrs.fields(TrainingJobRequest)}))})"'
 )
 _OPERATORS: Final = "it is the operator's; POST /v1/jobs takes a whole job"
-#: The source that reads a file, by the end of its name; Parquet if none of them is.
-_SOURCES: Final = (
-    (re.compile(r"\.(jsonl|ndjson|json)(\.\w{2,4})?$"), "json"),
-    (re.compile(r"\.csv(\.\w{2,4})?$"), "csv"),
-    (re.compile(r"\.(arrows?|feather|ipc)$"), "arrow"),
-)
 #: What a source calls its files, if not ``paths``.
 _PATHS: Final = {"parquet": "parquet_paths", "shards": "index"}
 _MOST_CHARACTERS: Final = 63
@@ -202,7 +197,7 @@ class _Making:
     def put_dataset(self, uri: str) -> None:
         """Where the data is, in the words of the source that reads it."""
         dataset = self.document.setdefault("dataset", {})
-        source = dataset.get("source", f"{BUILTIN}{_source_of(uri)}")
+        source = dataset.get("source", f"{BUILTIN}{source_of(uri)}")
         paths = _PATHS.get(without_builtin(source), "paths") if isinstance(source, str) else "paths"
         if "source" not in dataset:
             self.put("/dataset/source", source, "/dataset_uri")
@@ -227,11 +222,6 @@ class _Making:
             return
         for key, item in value.items():
             self.put(f"/dataset/{escaped(key)}", item, f"{origin}/{escaped(key)}")
-
-
-def _source_of(uri: str) -> str:
-    path = uri.partition("?")[0].lower()
-    return next((source for pattern, source in _SOURCES if pattern.search(path)), "parquet")
 
 
 def _not_allowed(name: str, pointer: str) -> NotAllowed:
