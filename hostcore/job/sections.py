@@ -11,6 +11,7 @@ from hostcore.job.bounds import Pattern
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN, PluginName
+from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
 Text = Annotated[str, MinLen(1)]
@@ -155,7 +156,14 @@ class EnvironmentSpec:
     @requirements.validator
     def _no_options(self, _attribute: "attrs.Attribute[Sequence[str]]", requirements: Sequence[str]) -> None:
         for index, requirement in enumerate(requirements):
-            if requirement.lstrip().startswith("-") or "\n" in requirement:
+            if visible(requirement, one_line=True) != requirement or requirement.rstrip().endswith("\\"):
+                raise HostcoreError(
+                    f"{requirement!r} is no requirement in one line: it has a control character or a line separator",
+                    code="value.invalid",
+                    pointer=f"/requirements/{index}",
+                    hint="give each requirement as an element of its own",
+                )
+            if requirement.lstrip().startswith("-"):
                 raise HostcoreError(
                     f"{requirement!r} is an option, and no requirement",
                     code="value.invalid",

@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from hostcore.job.sections import EnvironmentSpec
 from hostcore.report.wording import lasting
 from hostcore.supervisor.environment import OWN, BuiltEnvironment, EnvironmentBuilder
@@ -106,7 +108,7 @@ def _resolve(uv: Uv, requirements: Sequence[str], wheels: Sequence[Path], python
     """
     wanted = lock.with_name("requirements.in")
     own = [f"{name} @ {wheel.as_uri()}" for name, wheel in zip(OWN, wheels, strict=bool(wheels))]
-    wanted.write_text("\n".join([*requirements, *own, ""]))
+    wanted.write_text("\n".join([*map(_line, requirements), *own, ""]))
     left_out = [argument for name in OWN for argument in ("--no-emit-package", name)]
     uv(
         *("pip", "compile", "--format", "pylock.toml", "--no-header", "--python", python, *left_out),
@@ -115,6 +117,14 @@ def _resolve(uv: Uv, requirements: Sequence[str], wheels: Sequence[Path], python
         doing="resolving the requirements",
     )
     return _with_absolute_paths(lock.read_text(), lock.parent)
+
+
+def _line(requirement: str) -> str:
+    """Return a requirement as a line for uv: as it was parsed, or a path or an address as it is."""
+    try:
+        return str(Requirement(requirement))
+    except InvalidRequirement:
+        return requirement
 
 
 def _make(uv: Uv, python: str, target: Path) -> None:

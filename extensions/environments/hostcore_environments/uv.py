@@ -4,6 +4,7 @@ Its output as it was recorded with uv 0.13: steps as ``Resolved 41 packages in 0
 an error as ``error: …``, indented ``cause: …``, and ``hint: …``.
 """
 
+import ctypes
 import os
 import re
 import selectors
@@ -38,6 +39,9 @@ _UNMET: Final = re.compile(r"The package `(?P<who>[^`]+)` requires `(?P<what>[^`
 #: While uv is silent for so long, it is told what it does.
 QUIET_SECONDS: Final = 3.0
 _MOST_WORDS: Final = 1_000
+#: Looked up before there is a child, which shares the locks of all threads.
+_PRCTL: Final = getattr(ctypes.CDLL(None), "prctl", None)
+_PR_SET_PDEATHSIG: Final = 1
 
 
 class EnvironmentFailed(HostcoreError):
@@ -92,6 +96,7 @@ class Uv:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,  # noqa: PLW1509 - a single system call
             )
         except OSError as error:
             raise EnvironmentFailed(
@@ -144,6 +149,12 @@ def _under_way(said: Sequence[str]) -> str:
         elif word == "Prepared":
             begun.clear()
     return ", ".join(begun.values())
+
+
+def _end_with_parent() -> None:
+    """Have the kernel kill this process once its parent has ended, however that was; Linux alone can."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @contextmanager

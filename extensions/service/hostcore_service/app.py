@@ -13,6 +13,7 @@ from hostcore import __version__
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.guard.server_paths import hide_places
 from hostcore_service.http import connections, problems
+from hostcore_service.http.methods import HeadAsGet
 from hostcore_service.http.openapi import answer, describe
 from hostcore_service.http.openapi import problems as openapi_problems
 from hostcore_service.http.rate import Limited, RateLimit
@@ -65,6 +66,7 @@ def make_app(settings: Settings, opened: Service | None = None, *, most: int = c
     app.state.trainers = Trainers()
     app.state.streams = Streams(most=most // 2)
     app.state.checks = Checks()
+    app.add_middleware(HeadAsGet)
     app.add_middleware(connections.AtOnce, connections=most)
     app.add_middleware(Limited, limit=RateLimit(settings.operator.http.requests_per_minute))
     app.add_exception_handler(HostcoreError, problems.on_hostcore_error)
@@ -73,13 +75,11 @@ def make_app(settings: Settings, opened: Service | None = None, *, most: int = c
     app.add_exception_handler(SQLAlchemyError, problems.on_database_error)
     app.add_exception_handler(Exception, problems.on_defect)
 
-    @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", tags=["service"], summary="Whether the service lives", responses={200: _ALIVE})
     async def healthz() -> dict[str, str]:
         """Needs no token: for load balancers and probes."""
         return {"status": "ok"}
 
-    @app.head("/readyz", include_in_schema=False)
     @app.get(
         "/readyz",
         tags=["service"],

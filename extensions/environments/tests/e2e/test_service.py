@@ -78,10 +78,18 @@ def service(workplace: Any) -> Iterator[str]:
         process.terminate()
 
 
-def post(service: str, run_id: str, requirement: str, *, trainer: str = JOB["trainer"], **environment: Any) -> Any:
+def post(
+    service: str,
+    run_id: str,
+    requirement: str,
+    *,
+    trainer: str = JOB["trainer"],
+    path: str = "/v1/jobs",
+    **environment: Any,
+) -> Any:
     job = {**JOB, "trainer": trainer, "run_id": run_id, "environment": {"requirements": [requirement], **environment}}
     headers = {"X-TRAINER-TOKEN": TOKEN, "Content-Type": "application/json"}
-    return urllib3.request("POST", f"{service}/v1/jobs", body=json.dumps(job), headers=headers)
+    return urllib3.request("POST", f"{service}{path}", body=json.dumps(job), headers=headers)
 
 
 def test_the_operator_says_which_packages(workplace: Any, service: str) -> None:
@@ -97,6 +105,18 @@ def test_the_operator_says_which_packages(workplace: Any, service: str) -> None:
     assert refused.status >= 400
     assert "is not of the packages that the operator allows" in refused.data.decode()
     assert not workplace.run_directory("refused").exists()
+
+
+def test_a_job_that_is_checked_builds_nothing(workplace: Any, service: str) -> None:
+    for keys in ({}, {"python": "3.12"}):
+        checked = post(service, "checked", "of-its-own>=1", path="/v1/jobs:validate", **keys)
+        assert checked.status == 200, checked.data
+        plan = json.loads(checked.data)["plan"]
+        assert plan["checked"] is None
+        assert "environment" in plan["unchecked"][0]
+    assert post(service, "checked", "another", path="/v1/jobs:validate").status >= 400
+    assert not Path(workplace.environment["HOSTCORE_ENVIRONMENTS_DIR"]).exists()
+    assert not workplace.run_directory("checked").exists()
 
 
 def test_the_operator_says_which_indexes(workplace: Any, service: str) -> None:

@@ -4,6 +4,8 @@ import fcntl
 import os
 import re
 import resource
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,7 @@ from pathlib import Path
 import attrs
 import pytest
 from package_index import Index
+from waiting import wait_until
 
 from hostcore_builtin_plugins.processes import children
 from hostcore_environments import uv as uv_module
@@ -146,6 +149,26 @@ def test_it_ends_where_what_it_does_is_not_needed_any_more(
         attrs.evolve(uv, tell=tell)("pip", "compile", "--output-file", uv.folder / "out", wanted)
     assert not silent_index.is_set()
     assert children(os.getpid()) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux alone ends children with their parent")
+def test_it_ends_with_a_process_that_is_killed(uv: Uv, silent_index: threading.Event) -> None:
+    (uv.folder / "requirements.in").write_text("left-pad")
+    program = (
+        "import sys; from pathlib import Path; from hostcore_environments.uv import Uv; place = Path(sys.argv[1]);"
+        "Uv(place, place / 'log', print)('pip', 'compile', '--output-file', place / 'out', place / 'requirements.in')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, uv.folder], stdout=subprocess.DEVNULL) as parent:
+        (child,) = wait_until(lambda: children(parent.pid), "uv")
+        parent.kill()
+    wait_until(lambda: not _runs(child), "the end of uv")
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_it_ends_where_its_words_cannot_be_kept(uv: Uv, silent_index: threading.Event) -> None:

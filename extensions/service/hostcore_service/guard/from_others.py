@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from hostcore.errors import Errors
 from hostcore.job.names import canonical, canonical_plugin, without_builtin
 from hostcore.job.pointers import escaped
@@ -24,9 +26,14 @@ from hostcore_service.guard.environment import wrong_variable
 from hostcore_service.guard.places import wrong_places
 from hostcore_service.guard.refusal import NotAllowed, matches
 
-#: A package by its name, with extras and versions: no URL, no path, no option (the first line of PEP 508's grammar).
-_PACKAGE: Final = re.compile(
-    r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[[A-Za-z0-9._, -]*\])?\s*(?:[<>=!~][^@;/\n]*)?"
+#: Control characters, but tab and line ends; a line separator begins a line, too.
+_CONTROL: Final = re.compile(r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_CONTROL_IN_LINE: Final = re.compile(r"[\0-\x1f\x7f-\x9f\u2028\u2029]")
+#: Text for people and for plugins, which may have several lines: in no file and no command of the host's.
+_LINES: Final = re.compile(
+    r"/((hyperparams|mock_batches|annotations|resources/env)/.*|samples/[0-9]+/(prompt|negative_prompt|instruction|task)"
+    r"|(dataset|validation|test)/(?!paths|parquet_paths|index|source|columns).*"
+    r"|(callbacks|reporters|uploaders|resolvers|policies)/[0-9]+/(?!use$|uri$).*)"
 )
 #: uv takes paths and addresses for a Python, too.
 _VERSION: Final = re.compile(r"[0-9]+(\.[0-9]+){0,2}")
@@ -63,6 +70,8 @@ def require_allowed(job: Mapping[str, Any], http: HttpSettings, discovered: Disc
         *_secrets(job, "", http),
         *wrong_places(job, http),
     ]
+    known = {one.pointer for one in errors}
+    errors += [one for one in _controls(job, "") if one.pointer not in known]
     if errors:
         raise Errors(errors)
 
@@ -155,14 +164,24 @@ def _environment(job: Mapping[str, Any], http: HttpSettings) -> Iterator[Hostcor
         yield _refused("/environment/python", f"{shown(python)} is no version of Python, such as 3.12")
     requirements = environment.get("requirements")
     for position, requirement in enumerate(requirements if isinstance(requirements, list) else ()):
-        name = _PACKAGE.fullmatch(requirement) if isinstance(requirement, str) else None
-        if name is None or not matches(canonical(name[1]), http.requirements):
+        name = _package(requirement) if isinstance(requirement, str) else None
+        if name is None or not matches(canonical(name), http.requirements):
             told = f"the requirement {shown(requirement)} is not of the packages that the operator allows"
             yield _refused(f"/environment/requirements/{position}", told)
     indexes = environment.get("indexes")
     for position, index in enumerate(indexes if isinstance(indexes, list) else ()):
         if isinstance(index, str) and index not in http.indexes:  # no patterns: a * would stand for a host, too
             yield _refused(f"/environment/indexes/{position}", "the index is not one that the operator allows")
+
+
+def _package(requirement: str) -> str | None:
+    """Return the name of the package of a requirement with extras and versions; None for all others."""
+    if not (requirement.isascii() and requirement.isprintable()) or set(requirement) & set("@;/"):
+        return None  # a URL, a path, a marker, or more than a line
+    try:
+        return Requirement(requirement).name
+    except InvalidRequirement:
+        return None
 
 
 def _resources(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError]:
@@ -188,6 +207,22 @@ def _notes(job: Mapping[str, Any], http: HttpSettings) -> Iterator[HostcoreError
             if not matches(name, getattr(http, key)) and not (key == "annotations" and name in _OWN):
                 pointer = f"/{key}/{escaped(name)}"
                 yield _refused(pointer, f"the {what} {shown(name)} is not among those that the operator allows")
+
+
+def _controls(value: Any, pointer: str) -> Iterator[HostcoreError]:
+    """Yield an error for every text and every key with a control character, or with lines where a line is meant."""
+    if isinstance(value, str):
+        if (_CONTROL if _LINES.fullmatch(pointer) else _CONTROL_IN_LINE).search(value):
+            yield NotAllowed("it has a control character or a line separator", pointer=pointer)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            below = f"{pointer}/{escaped(key)}"
+            if _CONTROL_IN_LINE.search(key):
+                yield NotAllowed("the key has a control character or a line separator", pointer=below)
+            yield from _controls(item, below)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            yield from _controls(item, f"{pointer}/{position}")
 
 
 def _secrets(value: Any, pointer: str, http: HttpSettings) -> Iterator[HostcoreError]:

@@ -32,6 +32,14 @@ async def read_body(request: Request) -> bytes:
             code="request.media_type",
             hint="send it as Content-Type: application/json",
         )
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("", "identity"):
+        raise RequestError(
+            f"the body is encoded as {encoding!r}",
+            code="request.media_type",
+            hint="send it as it is, without Content-Encoding",
+            headers={"Accept-Encoding": "identity"},
+        )
     chunks: list[bytes] = []
     size = 0
     async for chunk in request.stream():
@@ -53,7 +61,7 @@ def parse_object(data: bytes) -> dict[str, Any]:
     :raises HostcoreError: When it is not strict JSON, or no object, or nested too deep.
     """
     try:
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RequestError(f"the body is not UTF-8 text: byte {error.start}", code="job.encoding") from None
     value = parse_json(text)

@@ -15,6 +15,7 @@ from hostcore.job.pointers import escaped
 from hostcore.scrubbing import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.guard.server_paths import without_places
+from hostcore_service.http.methods import allowed
 from hostcore_service.http.wording import in_words
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -121,11 +122,14 @@ async def on_validation_error(_request: Request, error: Exception) -> JSONRespon
     return problem(HTTPStatus.BAD_REQUEST, errors)
 
 
-async def on_http_error(_request: Request, error: Exception) -> JSONResponse:
+async def on_http_error(request: Request, error: Exception) -> JSONResponse:
     """No such route, or not with this method."""
     assert isinstance(error, HTTPException)
     code = "request.not_found" if error.status_code == HTTPStatus.NOT_FOUND else "request.refused"
-    return problem(error.status_code, [RequestError(str(error.detail), code=code)], error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:  # of one route; others of the path take other methods
+        headers["Allow"] = ", ".join(sorted(allowed(request.scope)))
+    return problem(error.status_code, [RequestError(str(error.detail), code=code)], headers)
 
 
 async def on_database_error(_request: Request, _error: Exception) -> JSONResponse:

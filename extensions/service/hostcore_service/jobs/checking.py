@@ -68,6 +68,9 @@ async def check(plan: RunPlan, request: Request) -> Checked:
 
     :raises HostcoreError: Everything that is wrong with it; or when too many are checked already.
     """
+    environment = plan.spec.environment
+    if environment is not None and environment.interpreter is None:  # nothing is built before the job runs
+        return Checked(unchecked=["the job's environment, which is built when it runs, its plugins, and its data"])
     checks: Checks = request.app.state.checks
     if checks.turns.statistics().tasks_waiting >= _WAITING:
         raise RequestError(

@@ -64,6 +64,15 @@ def test_an_operator_may_open_packages_by_their_names(requirement: str) -> None:
             "-r my-trainer",
         ),
         *("my-trainer\nevil", "my-trainer==1; os_name=='x'\nevil", "my-trainer-evil", "", 7, None),
+        *(f"my-trainer>=1{line_end}evil" for line_end in "\r\f\v\x1c\x1d\x1e\x85\u2028\u2029"),
+        *("my-trainer\r", "my-trainer>=\n1", "my-trainer \\", "my-trainer # evil", "my-trainer --hash=sha256:0"),
+        *(
+            "my-trainer --index-url=https:\\\\evil",
+            "m\uff59-trainer",
+            "my-trainer[\r]",
+            "${EVIL}",
+            "my-trainer>=1 evil",
+        ),
     ],
 )
 def test_a_package_that_comes_from_elsewhere_is_refused(requirement: object) -> None:
@@ -71,6 +80,51 @@ def test_a_package_that_comes_from_elsewhere_is_refused(requirement: object) -> 
     with pytest.raises(Errors) as caught:
         allow({"environment": {"requirements": [requirement]}}, http)
     assert "/environment/requirements/0" in {one.pointer for one in caught.value.errors}
+
+
+CONTROLS = "\0\x01\x07\x0b\x0c\x1b\x1c\x7f\x80\x85\x9f"
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+@pytest.mark.parametrize(
+    "pointer",
+    ["/hyperparams/a/0", "/annotations/a", "/owner", "/labels/a", "/dataset/sql", "/callbacks/0/a", "/resources/env/A"],
+)
+def test_no_text_of_a_job_has_a_control_character(pointer: str, control: str) -> None:
+    job = job_with(pointer, f"a{control}b")
+    with pytest.raises(Errors) as caught:
+        allow(job, HttpSettings(env=("*",)))
+    assert [one.pointer for one in caught.value.errors] == [pointer]
+
+
+@pytest.mark.parametrize("line_end", "\n\r\t\u2028\u2029")
+@pytest.mark.parametrize(
+    "pointer",
+    ["/owner", "/labels/a", "/resources/namespace", "/dataset/columns/0", "/release_ref", "/run_id", "/tags/0"],
+)
+def test_what_comes_into_files_and_commands_is_one_line(pointer: str, line_end: str) -> None:
+    with pytest.raises(Errors) as caught:
+        allow(job_with(pointer, f"a{line_end}b"), HttpSettings())
+    assert pointer in {one.pointer for one in caught.value.errors}
+
+
+@pytest.mark.parametrize("pointer", ["/hyperparams/template", "/samples/0/prompt", "/annotations/a", "/dataset/sql"])
+def test_text_for_people_and_plugins_may_have_lines(pointer: str) -> None:
+    allow(job_with(pointer, "first\n\tsecond\r\nthird"), HttpSettings())
+
+
+def test_a_key_has_no_control_character() -> None:
+    with pytest.raises(Errors):
+        allow({"hyperparams": {"a\nb": 1}}, HttpSettings())
+
+
+def job_with(pointer: str, text: str) -> dict[str, Any]:
+    """A job with a text in a place."""
+    value: Any = text
+    for part in reversed(pointer[1:].split("/")):
+        value = [value] if part == "0" else {part: value}
+    job: dict[str, Any] = value
+    return job
 
 
 @pytest.mark.parametrize(

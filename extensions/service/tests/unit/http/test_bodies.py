@@ -1,5 +1,6 @@
 """What a body may be: strict JSON, of bounded size and depth."""
 
+import gzip
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ def codes(answer: Any) -> list[tuple[str, str | None]]:
 NOT_STRICT: list[tuple[bytes, Any]] = [
     (b"", [("job.syntax", None)]),
     (b"  \n", [("job.syntax", None)]),
-    (b"\xef\xbb\xbf{}", [("job.syntax", None)]),
+    (b"\xef\xbb\xbf[]", [("job.not_object", "")]),
+    (b"\xef\xbb\xbf\xef\xbb\xbf{}", [("job.syntax", None)]),
     (b'{"trainer": "\xff"}', [("job.encoding", None)]),
     (b'{"trainer": "tiny"', [("job.syntax", None)]),
     (b'{"trainer": "tiny"} {}', [("job.syntax", None)]),
@@ -123,3 +125,22 @@ def test_texts_that_are_too_long_to_find_a_job_by_are_refused(client: Client, ti
     answer = client().post("/v1/jobs", json=tiny(owner="x" * 257, labels={"k" * 257: "v", "k" * 256: "v" * 5000}))
 
     assert codes(answer) == [("value.range", "/owner"), ("value.range", f"/labels/{'k' * 257}")]
+
+
+def test_a_body_with_a_byte_order_mark_is_read_as_a_file_with_one(client: Client) -> None:
+    body = b'\xef\xbb\xbf{"trainer": "tiny", "max_steps": 3, "terminal": false}'
+    assert client().post("/v1/jobs", content=body, headers=JSON).status_code == 201
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "GZIP", "identity, gzip", "x-unknown"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:validate", "/train", "/v1/jobs/a:cancel"])
+def test_an_encoded_body_is_refused_as_such(client: Client, path: str, encoding: str) -> None:
+    content = gzip.compress(b'{"trainer": "tiny"}')
+    answer = client().post(path, content=content, headers={**JSON, "Content-Encoding": encoding})
+    assert (answer.status_code, codes(answer)) == (415, [("request.media_type", None)])
+    assert answer.headers["accept-encoding"] == "identity"
+
+
+def test_identity_is_no_encoding(client: Client) -> None:
+    body = b'{"trainer": "tiny", "max_steps": 3}'
+    assert client().post("/v1/jobs", content=body, headers={**JSON, "Content-Encoding": "identity"}).status_code == 201
