@@ -12,6 +12,8 @@ A class may declare ``LIVE_ONLY = True``: it shows what happens now, and is told
 left untold.
 """
 
+from collections.abc import Callable
+
 import attrs
 
 from hostcore_hookspecs.events import Event
@@ -19,6 +21,10 @@ from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.markers import hookspec
 
 REQUIRED = ("report_event",)
+
+
+def _no_log(message: str) -> None:
+    """A context that was made by hand has no log."""
 
 
 @attrs.frozen(kw_only=True)
@@ -33,6 +39,9 @@ class ReporterContext:
     #: The ``seq`` of the last event before this attempt; 0 for a new run. Events up to it may still come, if they
     #: were not told before.
     last_seq: int = 0
+    #: Writes a warning into the log of the run: the name of a value that has to be left out, for instance. Once for
+    #: each finding; safe from any thread.
+    warn: Callable[[str], None] = attrs.field(default=_no_log, eq=False, repr=False)
 
 
 @hookspec(firstresult=True)

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from hostcore_hookspecs import Job
+from hostcore_trackers.names import distinct
 
 #: What describes the run, and does not tell how it was trained.
 _NOT_PARAMETERS = frozenset({"run_id", "owner", "labels", "annotations"})
@@ -20,7 +21,13 @@ def parameters_of(job: Job) -> dict[str, Parameter]:
     Lists are JSON; a reference to a secret stays a reference; what is null is left out.
     """
     fields = {field.name: getattr(job, field.name) for field in attrs.fields(Job) if field.name not in _NOT_PARAMETERS}
-    return dict(_flat(fields, ""))
+    parameters: dict[str, Parameter] = {}
+    for path, value in _flat(fields, ()):
+        name = ".".join(path)
+        if name in parameters:  # of {"a.b": 1} and {"a": {"b": 2}}
+            name = distinct(json.dumps(path), name)
+        parameters[name] = value
+    return parameters
 
 
 def config_of(job: Job) -> dict[str, Any]:
@@ -30,15 +37,15 @@ def config_of(job: Job) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value not in (None, {}, [])}
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Parameter]]:
+def _flat(values: Mapping[str, Any], before: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Parameter]]:
     for key, value in values.items():
-        name = f"{prefix}{key}"
+        path = (*before, str(key))
         if isinstance(value, Mapping) and value and "$secret" not in value:
-            yield from _flat(value, f"{name}.")
+            yield from _flat(value, path)
         elif isinstance(value, str | int | float | bool):
-            yield name, value
+            yield path, value
         elif value is not None and value != {}:
-            yield name, json.dumps(value, default=_plain, ensure_ascii=False)
+            yield path, json.dumps(value, default=_plain, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:

@@ -67,6 +67,7 @@ class MlflowReporter:
         self._ctx: ReporterContext | None = None
         self._api: MlflowApi | None = None
         self._run: MlflowRun | None = None
+        self._refused: set[str] = set()
 
     def open(self, ctx: ReporterContext) -> None:
         """Import MLflow; the first event is what the server hears first."""
@@ -74,6 +75,7 @@ class MlflowReporter:
 
         settings = self._settings
         self._ctx, self._run = ctx, None
+        self._refused.clear()
         self._api = MlflowApi(
             settings.tracking_uri,
             token=settings.token.value if settings.token else None,
@@ -122,9 +124,16 @@ class MlflowReporter:
                 submitted_ms=submitted_ms(ctx.run_dir, event),
                 job=ctx.job,
             )
+            run.on_refused = self._warn_once
             run.log_parameters(ctx.job)
             self._run = run
         return self._run
+
+    def _warn_once(self, name: str, reason: str) -> None:
+        assert self._ctx is not None
+        if name not in self._refused:
+            self._refused.add(name)
+            self._ctx.warn(f"{name!r} is not in MLflow: {reason}")
 
 
 def _check(settings: MlflowReporter.Settings) -> None:

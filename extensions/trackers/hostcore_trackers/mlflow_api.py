@@ -17,10 +17,15 @@ if TYPE_CHECKING:
 
 _TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _UNKNOWN = "RESOURCE_DOES_NOT_EXIST"
+_INVALID = "INVALID_PARAMETER_VALUE"
 
 
 class NotThere(FatalError):
     """The server does not know what was asked for."""
+
+
+class Refused(FatalError):
+    """A value of the request is not one that the server takes."""
 
 
 class MlflowApi:
@@ -64,6 +69,7 @@ class MlflowApi:
         """Change something.
 
         :raises NotThere: The server does not know what is to be changed.
+        :raises Refused: A value in it is not one that the server takes.
         :raises TransientError: Another try may succeed.
         :raises FatalError: It will not.
         """
@@ -107,6 +113,8 @@ class MlflowApi:
             raise FatalError(said, hint="check token, or username and password, in the reporter's settings")
         if code == _UNKNOWN:
             raise NotThere(said)
+        if code == _INVALID:
+            raise Refused(said)
         raise FatalError(said, hint="check tracking_uri in the reporter's settings")
 
 

@@ -1,14 +1,14 @@
 """The MLflow run that stands for a run of hostcore: found again in every attempt, by its tags."""
 
 import math
-import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hostcore_hookspecs import FatalError, Job
 from hostcore_trackers.job_parameters import parameters_of
-from hostcore_trackers.mlflow_api import MlflowApi, NotThere
+from hostcore_trackers.mlflow_api import MlflowApi, NotThere, Refused
+from hostcore_trackers.names import as_path, distinct
 
 #: Limits of the server: characters, and items of one request.
 _NAME_CHARACTERS: Final = 250
@@ -23,9 +23,6 @@ SUBMITTED_TAG: Final = "hostcore.submitted_ms"
 #: The reporter ``mlflow`` and the uploader ``mlflow-artifacts`` of one run may look for it at the same time.
 _CREATING: Final = threading.Lock()
 
-#: What a name may consist of.
-_NOT_IN_NAMES: Final = re.compile(r"[^\w\-. :/]", re.ASCII)
-
 
 class MlflowRun:
     """One run on the server. All calls may be repeated: what the server has, it keeps once.
@@ -36,6 +33,8 @@ class MlflowRun:
     def __init__(self, api: MlflowApi, id: str) -> None:
         self._api = api
         self.id = id
+        #: Called with the name of a value that the server refuses, and the reason; the other values are logged.
+        self.on_refused: Callable[[str, str], object] = lambda *_: None
 
     @classmethod
     def find_or_create(
@@ -85,32 +84,41 @@ class MlflowRun:
         params = [
             {"key": key, "value": _cut(value, _PARAM_CHARACTERS)}
             for name, value in parameters_of(job).items()
-            if (key := safe_name(name)) not in known
+            if (key := _name(name)) not in known
         ]
         for first in range(0, len(params), _PARAMS_PER_REQUEST):
-            self._log(params=params[first : first + _PARAMS_PER_REQUEST])
+            self._log("params", params[first : first + _PARAMS_PER_REQUEST])
 
     def log_metrics(self, metrics: Mapping[str, float], *, step: int, time_ms: int) -> None:
         """Log values of one step; what comes again with the same time is there once."""
         points = [
             # Strict JSON has no NaN; in that of protocol buffers, which the server reads, it is a string.
-            {"key": safe_name(name), "value": "NaN" if math.isnan(value) else value, "timestamp": time_ms, "step": step}
+            {"key": _name(name), "value": "NaN" if math.isnan(value) else value, "timestamp": time_ms, "step": step}
             for name, value in metrics.items()
         ]
         for first in range(0, len(points), _METRICS_PER_REQUEST):
-            self._log(metrics=points[first : first + _METRICS_PER_REQUEST])
+            self._log("metrics", points[first : first + _METRICS_PER_REQUEST])
 
     def set_tags(self, tags: Mapping[str, str]) -> None:
         """Set tags, over what they were."""
-        self._log(tags=[_tag(key, value) for key, value in tags.items()])
+        self._log("tags", [_tag(key, value) for key, value in tags.items()])
 
     def set_status(self, status: str, *, ended_ms: int | None) -> None:
         """Set the status: ``RUNNING``, ``FINISHED``, ``FAILED`` or ``KILLED``."""
         ended = {} if ended_ms is None else {"end_time": ended_ms}
         self._api.post("runs/update", {"run_id": self.id, "status": status, **ended})
 
-    def _log(self, **items: Sequence[Mapping[str, Any]]) -> None:
-        self._api.post("runs/log-batch", {"run_id": self.id, **items})
+    def _log(self, kind: str, items: Sequence[Mapping[str, Any]]) -> None:
+        try:
+            self._api.post("runs/log-batch", {"run_id": self.id, kind: items})
+        except Refused as error:
+            self._api.post("runs/log-batch", {"run_id": self.id})  # is it the run that the server refuses?
+            if len(items) == 1:
+                self.on_refused(items[0]["key"], error.message)
+                return
+            middle = len(items) // 2
+            self._log(kind, items[:middle])
+            self._log(kind, items[middle:])
 
 
 def experiment_id(api: MlflowApi, name: str, *, create: bool) -> str:
@@ -134,9 +142,8 @@ def experiment_id(api: MlflowApi, name: str, *, create: bool) -> str:
     return str(found["experiment_id"])
 
 
-def safe_name(name: str) -> str:
-    """A metric's or parameter's name as MLflow takes it: what it does not take becomes ``_``."""
-    return _NOT_IN_NAMES.sub("_", name)[:_NAME_CHARACTERS]
+def _name(name: str) -> str:
+    return distinct(name, as_path(name), characters=_NAME_CHARACTERS)
 
 
 def _cut(value: object, characters: int) -> str:
@@ -145,4 +152,4 @@ def _cut(value: object, characters: int) -> str:
 
 
 def _tag(key: str, value: str) -> dict[str, str]:
-    return {"key": safe_name(key), "value": _cut(value, _TAG_CHARACTERS)}
+    return {"key": _name(key), "value": _cut(value, _TAG_CHARACTERS)}

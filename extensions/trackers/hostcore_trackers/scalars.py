@@ -6,8 +6,10 @@ from typing import Final
 
 from hostcore_hookspecs import Event
 from hostcore_hookspecs.events import Metrics, Test, Validation
+from hostcore_trackers.names import distinct
 
 #: What the host itself measured, by the names that it has beside the trainer's metrics.
+_OWN: Final = "host/"
 _HOST: Final = ("samples_per_second", "step_seconds", "data_wait_seconds")
 
 
@@ -19,12 +21,16 @@ def scalars_of(event: Event) -> dict[str, float]:
     payload = event.payload
     if not isinstance(payload, Metrics | Validation | Test):
         return {}
-    scalars = _with_nan(payload.metrics)
+    scalars = _named(payload.metrics)
     if isinstance(payload, Metrics):
-        measured = {f"host/{name}": getattr(payload, name) for name in _HOST}
+        measured = {f"{_OWN}{name}": getattr(payload, name) for name in _HOST}
         scalars.update({name: value for name, value in measured.items() if value is not None})
     return scalars
 
 
-def _with_nan(metrics: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: math.nan if value is None else value for name, value in metrics.items()}
+def _named(metrics: Mapping[str, float | None]) -> dict[str, float]:
+    named = {}
+    for name, value in metrics.items():
+        wanted = f"trainer/{name}" if name.startswith(_OWN) else name
+        named[distinct(name, wanted)] = math.nan if value is None else value
+    return named

@@ -22,6 +22,7 @@ from hostcore_hookspecs.events import (
     Validation,
 )
 from hostcore_trackers.event_json import dump, event_json
+from hostcore_trackers.names import distinct
 from hostcore_trackers.scalars import scalars_of
 
 #: What Kubeflow's definition of a TrainJob allows.
@@ -110,7 +111,12 @@ class KubeflowFormat:
             "totalEpochs": self._epochs,
         }
         values = {name: str(count) for name, count in counts.items() if count is not None}
-        values.update((name[:_KUBEFLOW_TEXT], repr(value)) for name, value in self._metrics.items() if name)
+        named = {
+            distinct(name, name, characters=_KUBEFLOW_TEXT, reserved=counts): repr(value)
+            for name, value in self._metrics.items()
+            if name
+        }
+        values.update(named)
         return [{"name": name, "value": value} for name, value in list(values.items())[:_KUBEFLOW_METRICS]]
 
 

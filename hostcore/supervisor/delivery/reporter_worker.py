@@ -67,7 +67,7 @@ class ReporterWorker:
         #: Whether it must not be called any more.
         self.has_given_up = False
         self._log = log
-        self._ctx = ctx
+        self._ctx = attrs.evolve(ctx, warn=self._warn)
         self._file = file
         self._begin = begin
         self._tell = tell
@@ -122,6 +122,9 @@ class ReporterWorker:
         end = time.monotonic() + seconds
         while not self.is_over and not self._hangs and (left := end - time.monotonic()) > 0:
             self._over.wait(min(left, _LOOK_SECONDS))
+
+    def _warn(self, message: str) -> None:
+        self._tell(events.Warning(code="reporter.value", message=f"{self.subscription.label}: {message}"))
 
     @property
     def is_over(self) -> bool:

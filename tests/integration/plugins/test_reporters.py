@@ -18,6 +18,7 @@ REPORTERS = """
         class Settings:
             path: Path
             fail_at: str = ""
+            warning: str = ""
 
         def __init__(self, *, settings):
             self.settings = settings
@@ -28,6 +29,8 @@ REPORTERS = """
 
         def open(self, ctx):
             self.write(["open", ctx.run_id, ctx.attempt, ctx.job.trainer, ctx.last_seq])
+            if self.settings.warning:
+                ctx.warn(self.settings.warning)
 
         def report_event(self, event):
             if event.name == self.settings.fail_at:
@@ -95,3 +98,13 @@ def test_a_reporter_that_gives_up_is_left_out_and_others_go_on(environment: Any,
     assert failure["message"] == "FatalError: the tracker is gone; it gets no more events in this attempt"
     opened, told, closed = written(environment.folder / "failing")
     assert (opened[0], told["event"], closed) == ("open", "run_submitted", ["close"])
+
+
+def test_a_reporter_warns_in_the_log_of_the_run(environment: Any, halving: Any, scribe: None) -> None:
+    use = {"use": "scribe", "path": "notes", "warning": "a value is left out"}
+    answer = environment.run(**{**halving, "reporters": [use]})
+    assert answer.returncode == 0, answer.stderr
+    warnings = [event for event in environment.events("try") if event["event"] == "warning"]
+    (message,) = [one["message"] for one in warnings if one["code"] == "reporter.value"]
+    assert "scribe" in message
+    assert message.endswith("a value is left out")

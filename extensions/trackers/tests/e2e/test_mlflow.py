@@ -140,10 +140,31 @@ def test_a_job_beyond_the_limits_of_the_server_is_cut(course: MakeCourse, mlflow
     (found,) = runs(mlflow_server, "limits")
     assert found.data.params["hyperparams.p249"] == "249"
     assert len(found.data.params["hyperparams.long"]) == 6000
-    assert found.data.params["hyperparams.odd _name_"] == "2"
+    (odd,) = [name for name in found.data.params if name.startswith("hyperparams.odd _name_-")]
+    assert found.data.params[odd] == "2"
     assert found.data.metrics["m1499"] == 1
-    assert found.data.metrics["p_1 ___"] == 2
-    assert found.data.metrics["n" * 250] == 3
+    assert [value for name, value in found.data.metrics.items() if name.startswith("p_1 ___-")] == [2]
+    assert [value for name, value in found.data.metrics.items() if name.startswith("n" * 200)] == [3]
+
+
+def test_metrics_and_parameters_whose_names_mlflow_refuses_are_curves_of_their_own(
+    course: MakeCourse, mlflow_server: str
+) -> None:
+    names = ["acc/C", "acc/C+", "acc/C#", "准确", "召回", "rappel/été", "acc/", "a//b", "acc/..", "/acc", ""]
+    run = course(job=Job(trainer="flights", hyperparams={"weights": {"C": 1.0, "C+": 2.0, "C#": 3.0}}))
+    metrics = {name: float(number) for number, name in enumerate(names)}
+    for step in (1, 2):  # two attempts
+        told = [*begin(run), run.tell(Metrics(metrics=metrics), step=step), run.tell(RunPreempted(), step=step)]
+        run.report(reporter_of(mlflow_server, "names"), told)
+        run.attempt += 1
+    (found,) = runs(mlflow_server, "names")
+    curves = {name: value for name, value in found.data.metrics.items() if not name.startswith("host/")}
+    assert sorted(curves.values()) == sorted(metrics.values())
+    assert curves["准确"] == 3
+    for name, value in curves.items():
+        assert history(mlflow_server, found, name) == [(1, value), (2, value)]
+    weights = [value for name, value in found.data.params.items() if name.startswith("hyperparams.weights.")]
+    assert sorted(weights) == ["1.0", "2.0", "3.0"]
 
 
 def test_an_experiment_that_is_not_there_is_fatal_where_it_must_not_be_made(

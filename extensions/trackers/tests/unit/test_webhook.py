@@ -502,6 +502,17 @@ def test_metrics_keep_the_limits_of_a_trainjob(
     assert {"name": "bad", "value": "nan"} in sent
 
 
+def test_metrics_that_a_trainjob_would_give_one_name_are_all_there(
+    course: MakeCourse, receiver: Receiver, trainjob: Path, opened: Any
+) -> None:
+    run = course()
+    metrics: dict[str, float | None] = {"n" * 64 + "a": 1.0, "n" * 64 + "b": 2.0, "currentStep": 3.0}
+    opened(run, format="kubeflow").report_event(run.tell(Metrics(metrics=metrics), step=7))
+    sent = receiver.requests[0].json["trainerStatus"]["metrics"]
+    assert {item["value"] for item in sent} >= {"7", "1.0", "2.0", "3.0"}
+    assert {"name": "currentStep", "value": "7"} in sent
+
+
 def test_outside_of_a_trainjob_kubeflow_is_given_up(
     course: MakeCourse, opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
