@@ -1,7 +1,12 @@
 """Where everything of a run lies."""
 
+import functools
 import os
 import shutil
+import stat
+import tempfile
+import warnings
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -18,10 +23,38 @@ def runs_dir() -> Path:
 
 
 def cache_dir() -> Path:
-    """The folder for downloads: ``HOSTCORE_CACHE_DIR``, or ``hostcore`` in the user's cache (XDG); absolute."""
+    """The folder for downloads: ``HOSTCORE_CACHE_DIR``, or ``hostcore`` in the user's cache; absolute."""
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
-    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(chosen or f"{user}/hostcore").expanduser().absolute()
+    return Path(os.path.expanduser(chosen)).absolute() if chosen else user_cache() / "hostcore"  # noqa: PTH111
+
+
+def user_cache() -> Path:
+    """The user's folder for caches: ``XDG_CACHE_HOME``, or ``~/.cache``; absolute.
+
+    A temporary folder, with a warning, for a user without a home, as containers run with any uid.
+    """
+    # Unlike Path's, these leave a ~ alone where there is no home.
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(os.path.expanduser(chosen)).absolute()  # noqa: PTH111
+    folder = Path(os.path.expanduser("~/.cache"))  # noqa: PTH111
+    if folder.is_absolute():
+        nearest = next(place for place in (folder, *folder.parents) if place.exists())
+        if nearest == folder or os.access(nearest, os.W_OK):
+            return folder
+    return _temporary_cache()
+
+
+@functools.cache
+def _temporary_cache() -> Path:
+    folder = Path(tempfile.gettempdir(), f"hostcore-cache-{os.getuid()}")
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        folder = Path(tempfile.mkdtemp(prefix="hostcore-cache-"))  # others may have put anything into the first
+    message = f"the user {os.getuid()} has no home: the cache is {folder}, unless {CACHE_DIR_VARIABLE} names a folder"
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
+    return folder
 
 
 @attrs.frozen

@@ -4,6 +4,7 @@ Trainer and callbacks are loaded first, since the trainer is asked for data and 
 are loaded once it is known which.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
@@ -246,3 +247,12 @@ class Sources:
             error.pointer = error.pointer or f"/{key}"
             error.plugin = error.plugin or source.ref.provenance
             raise
+        except UnicodeEncodeError as error:
+            encoding = sys.getfilesystemencoding()
+            if encoding == "utf-8":
+                raise  # not about the name of a file
+            raise InvalidData(
+                f"the name {error.object!r} cannot be a file's here: names of files are {encoding} in this process",
+                pointer=f"/{key}",
+                hint="set a UTF-8 locale, such as LC_ALL=C.UTF-8, or PYTHONUTF8=1",
+            ) from error

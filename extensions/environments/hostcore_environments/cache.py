@@ -25,6 +25,7 @@ from typing import IO, Any, Final
 
 import attrs
 
+from hostcore.runs.directory import user_cache
 from hostcore.runs.documents import read_document, write_document
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -76,11 +77,10 @@ class CachedEnvironment:
 
 
 def cache_folder() -> Path:
-    """``HOSTCORE_ENVIRONMENTS_DIR``; else ``hostcore/environments`` in the user's cache (XDG_CACHE_HOME)."""
+    """``HOSTCORE_ENVIRONMENTS_DIR``; else ``hostcore/environments`` in the user's cache."""
     if named := os.environ.get(FOLDER_VARIABLE):
         return Path(named).absolute()
-    caches = os.environ.get("XDG_CACHE_HOME")
-    return (Path(caches) if caches else Path.home() / ".cache") / "hostcore" / "environments"
+    return user_cache() / "hostcore" / "environments"
 
 
 class EnvironmentCache:

@@ -88,7 +88,7 @@ def _settings(job_dir: Path) -> list[str]:
     told = {name: value for name, value in sorted(os.environ.items()) if name.startswith("UV_")}
     files = [job_dir / one for name in _FILES for one in told.get(name, "").split()]
     files += [folder / name for folder in (job_dir, *job_dir.parents) for name in _SETTINGS]
-    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - there may be no home
     files += [Path(place, "uv", "uv.toml") for place in (home, "/etc")]
     return [f"{name}={value}" for name, value in told.items()] + [
         f"{file} {file.read_text(errors='replace')}" for file in files if file.is_file()

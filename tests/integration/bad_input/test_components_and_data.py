@@ -264,3 +264,30 @@ def test_verbose_adds_the_traceback_of_the_plugin_alone(workplace: Any) -> None:
     assert "mine.py" in traceback
     assert HOST not in traceback
     assert workplace.tree() == {}
+
+
+@pytest.mark.parametrize("paths", ["数据/a.parquet", "data"])
+def test_names_that_the_locale_cannot_encode_are_an_error_of_the_data(paths: str, workplace: Any) -> None:
+    workplace.write(trainer(), "mine.py")
+    for name in ("数据/a.parquet", "data/数据.parquet"):
+        (workplace.folder / name).parent.mkdir()
+        pq.write_table(table(), workplace.folder / name)
+    workplace.write({"trainer": "mine:Trainer", "run_id": "new", "dataset": {"parquet_paths": paths, "batch_size": 8}})
+    ascii_only = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    answer = workplace.hostcore("run", "job.json", "--json", through=["env"], environment=ascii_only)
+    assert "names of files are ascii in this process" in answer.error["message"]
+    assert answer.error["pointer"] == "/dataset"
+    assert "PYTHONUTF8=1" in answer.error["hint"]
+    assert workplace.tree() == {}
+
+
+def test_a_job_reads_the_data_of_its_own_folder_whatever_that_is_called(workplace: Any) -> None:
+    workplace.write(trainer(), "mine.py")
+    for folder, rows in (("exp1", 64), ("exp[1]", 32)):
+        (workplace.folder / folder).mkdir()
+        pq.write_table(table().slice(0, rows), workplace.folder / folder / "a.parquet")
+        workplace.write({"dataset": {"parquet_paths": "*.parquet", "batch_size": 8}}, f"{folder}/data.json")
+    workplace.write({"include": "data.json", "trainer": "mine:Trainer"}, "exp[1]/job.json")
+    (workplace.folder / "exp[1]" / "mine.py").write_text(trainer())
+    answer = workplace.hostcore("validate", "exp[1]/job.json", "--json")
+    assert '"num_rows": 32' in answer.out

@@ -262,7 +262,7 @@ def token_for(given: Secret | None) -> str | None:
 
 def _from_file() -> str:
     named = os.environ.get(_TOKEN_PATH)
-    path = Path(named).expanduser() if named else Path.home() / _DEFAULT_PATH
+    path = Path(os.path.expanduser(named or f"~/{_DEFAULT_PATH}"))  # noqa: PTH111 - there may be no home
     try:
         return path.read_text().strip()
     except FileNotFoundError:
