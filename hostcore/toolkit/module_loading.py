@@ -28,8 +28,8 @@ from hostcore.toolkit.state_file import read_state, read_tensors
 
 #: What ``DistributedDataParallel`` puts in front of every name, and other hosts have stored.
 _WRAPPED: Final = "module."
-#: The first torch whose ``weights_only`` is safe with files of others (CVE-2025-32434).
-_SAFE_TORCH: Final = "2.6"
+#: The first torch whose ``weights_only`` is safe with files of others (CVE-2025-32434, GHSA-63cw-57p8-fm3p).
+_SAFE_TORCH: Final = "2.10"
 _MOST_NAMED: Final = 5
 
 
@@ -250,13 +250,21 @@ def _of_another_host(state: Mapping[str, Any], optimizer: torch.optim.Optimizer 
     return {"optimizer": state} if stored == present else {}
 
 
-def _unpickled(path: Path) -> dict[str, Any]:
+def require_safe_unpickling(path: Path) -> None:
+    """Refuse a file that ``torch.load(weights_only=True)`` of this version of torch cannot read safely.
+
+    :raises ModuleCheckpointError: With the version to install.
+    """
     if torch.__version__ < _SAFE_TORCH:
         raise ModuleCheckpointError(
             f"{path.name} is pickled, which torch {torch.__version__} cannot read safely",
             file=str(path),
             hint=f"install torch {_SAFE_TORCH} or later, or convert the file to safetensors",
         )
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    require_safe_unpickling(path)
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, EOFError, ValueError, UnpicklingError) as error:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.types as kinds
 
 from hostcore_builtin_plugins.sources.layouts import plain_type
 from hostcore_builtin_plugins.sources.stores import DataFile
@@ -38,6 +39,25 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, f
     return pa.schema([pa.field(name, plain_type(schema.field(name).type)) for name in chosen])
 
 
+def with_typed_nulls(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
+    """Give columns that have nothing but nulls in some files the type that they have in others, also inside lists."""
+    known: dict[str, pa.DataType] = {}
+    for field in (field for schema in schemas for field in schema):
+        known[field.name] = _with_values(known.get(field.name, pa.null()), plain_type(field.type))
+    return [
+        pa.schema([field.with_type(_with_values(field.type, known[field.name])) for field in schema], schema.metadata)
+        for schema in schemas
+    ]
+
+
+def _with_values(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if kinds.is_null(one):
+        return other
+    if kinds.is_list(one) and kinds.is_list(other):
+        return pa.list_(_with_values(one.value_type, other.value_type))
+    return one
+
+
 def require_same_columns(
     first: DataFile, chosen: pa.Schema, schema: pa.Schema, file: DataFile, *, exact: bool, hint: str
 ) -> None:
@@ -55,6 +75,8 @@ def require_same_columns(
             difference = f"column {field.name!r} is in {first.name} and {often} in {file.name}"
         elif (other := plain_type(schema.field(field.name).type)) != field.type:
             difference = f"column {field.name!r} is {field.type} in {first.name} and {other} in {file.name}"
+            if kinds.is_null(other) or kinds.is_null(field.type):
+                hint = f"{field.name!r} has nothing but nulls where it is null: set dataset.allow_nulls, {hint}"
         if difference:
             break
     extra = [name for name in schema.names if name not in chosen.names] if exact and not difference else []

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from hostcore_builtin_plugins.sources.columns import choose_columns, require_same_columns
+from hostcore_builtin_plugins.sources.columns import choose_columns, require_same_columns, with_typed_nulls
 from hostcore_builtin_plugins.sources.layouts import plain_batches
 from hostcore_builtin_plugins.sources.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, Shard
@@ -45,6 +45,11 @@ class FileIndex:
 
     schema: pa.Schema
     parts: Sequence[FilePart]
+
+    @property
+    def num_rows(self) -> int:
+        """Of all parts."""
+        return sum(part.num_rows for part in self.parts)
 
 
 @attrs.frozen(kw_only=True)
@@ -117,17 +122,21 @@ class FileDataset:
         self._places: dict[str, ShardLocation] = {}
         shards = []
         first: tuple[DataFile, pa.Schema] | None = None
-        for file, found in _indexes(files, format_of).items():
-            parts = [(i, part) for i, part in enumerate(found.parts) if part.num_rows]
-            if not parts:
-                continue  # a file without rows is as good as not there; tools give its columns any type
+        # A file without rows is as good as not there; tools give its columns any type.
+        found = {file: index for file, index in _indexes(files, format_of).items() if index.num_rows}
+        schemas = [index.schema for index in found.values()]
+        for (file, index), schema in zip(
+            found.items(), with_typed_nulls(schemas) if allow_nulls else schemas, strict=True
+        ):
             if first is None:
-                first = file, choose_columns(found.schema, columns, pointer=f"{pointer}/columns", file=file.name)
+                first = file, choose_columns(schema, columns, pointer=f"{pointer}/columns", file=file.name)
             hint = format_of(file).difference_hint
-            require_same_columns(*first, found.schema, file, exact=not columns, hint=hint)
-            for i, part in parts:
+            require_same_columns(*first, schema, file, exact=not columns, hint=hint)
+            for i, part in enumerate(index.parts):
+                if not part.num_rows:
+                    continue
                 shard = Shard(id=f"{file.name}#{i}", num_rows=part.num_rows, version=file.version)
-                self._places[shard.id] = ShardLocation(file=file, index=i, part=part, columns=found.schema)
+                self._places[shard.id] = ShardLocation(file=file, index=i, part=part, columns=schema)
                 shards.append(shard)
         if first is None:
             named = files[0].name if len(files) == 1 else f"the dataset of {len(files)} files, {files[0].name} first,"

@@ -78,6 +78,8 @@ def plain_array(array: pa.Array, kind: pa.DataType) -> pa.Array:
     found = array.type
     if found == kind:
         return array
+    if kinds.is_null(found):  # nothing but nulls in this file
+        return pa.nulls(len(array), kind)
     if isinstance(found, pa.BaseExtensionType):
         return plain_array(array.storage, kind)
     if kinds.is_run_end_encoded(found):

@@ -20,6 +20,7 @@ from lightning.pytorch.trainer.call import (
     _call_lightning_module_hook,
 )
 
+from hostcore.toolkit.module_loading import require_safe_unpickling
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.fit import Fit
 from hostcore_lightning.metric_states import (
@@ -98,7 +99,9 @@ def load_weights(module: LightningModule, path: str) -> None:
     """Load the weights of a Lightning checkpoint, or of a ``state_dict`` that ``torch.save`` wrote.
 
     :raises InvalidData: The file is neither, or the weights are not of this module.
+    :raises ModuleCheckpointError: This version of torch cannot read it safely.
     """
+    require_safe_unpickling(Path(path))
     try:
         with torch.serialization.safe_globals([argparse.Namespace]):  # a common hyperparameter, which runs no code
             content = torch.load(path, map_location="cpu", weights_only=True)

@@ -396,8 +396,8 @@ class TestOtherHosts:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         torch.save({}, tmp_path / "lora.pt")
-        monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.5.1"))
-        with pytest.raises(ModuleCheckpointError, match=r"torch 2\.5\.1 cannot read safely"):
+        monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
+        with pytest.raises(ModuleCheckpointError, match=r"torch 2\.9\.1 cannot read safely"):
             load_trainable_module_checkpoint(Adapted(), None, tmp_path)
 
 

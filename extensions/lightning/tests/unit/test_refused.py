@@ -13,7 +13,7 @@ import torch
 from lit_jobs import section
 from user_modules import Classifier, Data
 
-from hostcore_hookspecs import ImportPath, InvalidData, Job, RunState, StepContext
+from hostcore_hookspecs import HostcoreError, ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.configuring import configured
 from hostcore_lightning.fit import Fit
 from hostcore_lightning.indices import Indices
@@ -164,6 +164,15 @@ def test_weights_beside_other_objects_are_not_loaded(written_by_lightning: Calla
     with pytest.raises(InvalidData, match="the file holds objects beside tensors") as caught:
         weights(written_by_lightning(given=Data()))
     assert "weights_only=False" in (caught.value.hint or "")
+
+
+def test_weights_are_not_unpickled_by_a_torch_that_cannot_do_that_safely(
+    written_by_lightning: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written_by_lightning()
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.9.1"))
+    with pytest.raises(HostcoreError, match=r"torch 2\.9\.1 cannot read safely"):
+        weights(path)
 
 
 @pytest.mark.parametrize("content", ["no weights at all", "", "{}"])

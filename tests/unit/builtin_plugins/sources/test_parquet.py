@@ -138,6 +138,23 @@ def test_nulls_are_let_through_when_the_job_says_so(write_parquet: Callable[...,
     assert not open_parquet(path).allow_nulls
 
 
+@pytest.mark.parametrize("first", ["nulls", "values"])
+def test_a_column_of_nulls_alone_has_the_type_of_the_other_files(tmp_path: Path, first: str) -> None:
+    nulls = pa.table({"y": pa.nulls(2), "z": [[], [None]], "n": [0, 1]})
+    values = pa.table({"y": [0.5], "z": [["a"]], "n": [2]})
+    for name, table in (("a", nulls), ("b", values)) if first == "nulls" else (("a", values), ("b", nulls)):
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    dataset = open_parquet(tmp_path, allow_nulls=True)
+    assert dataset.schema.types == [pa.float64(), pa.list_(pa.string()), pa.int64()]
+    batches = [batch for shard in dataset.shards() for batch in dataset.read_shard(shard, None, 0)]
+    rows = sorted(pa.Table.from_batches(batches).to_pylist(), key=lambda row: row["n"])
+    assert rows == [*nulls.to_pylist(), *values.to_pylist()]
+    with pytest.raises(InvalidData, match=r"column 'y' is (null|double) in .* and (null|double) in ") as raised:
+        open_parquet(tmp_path)
+    assert raised.value.hint is not None
+    assert raised.value.hint.startswith("'y' has nothing but nulls where it is null: set dataset.allow_nulls, ")
+
+
 def test_the_version_of_a_shard_changes_with_the_file(write_parquet: Callable[..., Path]) -> None:
     before = open_parquet(write_parquet("a.parquet")).shards()[0].version
     os.utime(write_parquet("a.parquet"), ns=(1, 1))
