@@ -172,7 +172,7 @@ def fetch_checkpoint(uri: str, options: Mapping[str, Any], tell: Tell, *, pointe
             file=uri,
             hint="name its commit record, such as s3://bucket/…/checkpoints/step-000200.json",
         )
-    folder = Location.of(parent, options, pointer=pointer)
+    folder = Location.of(parent, options, pointer=pointer, trusted=False)
     try:
         content, _ = read_record(folder, step)
         kept = cache_dir() / "checkpoints" / hashlib.sha256(content).hexdigest()

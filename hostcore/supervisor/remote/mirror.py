@@ -57,7 +57,7 @@ def mirror_of(spec: JobSpec) -> "Mirror | None":
     """
     if spec.checkpoint_base_uri is None:
         return None
-    base = Location.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE)
+    base = Location.of(spec.checkpoint_base_uri, storage_options(spec), pointer=BASE, trusted=False)
     return Mirror(base.below(prefix_of(spec.run_id, spec.trainer)))
 
 
@@ -70,7 +70,7 @@ def options_for(uri: str, spec: JobSpec) -> Mapping[str, Any]:
 
 @attrs.frozen
 class Mirror:
-    """``<base>/<run_id>/framework=<trainer>``: laid out like a run directory."""
+    """``<base>/<run_id>/framework=<trainer>``: laid out like a run directory. It holds regular files, or nothing."""
 
     place: Location
 

@@ -77,10 +77,13 @@ class Location:
     answer_seconds: float = ANSWER_SECONDS
 
     @classmethod
-    def of(cls, uri: str, options: Mapping[str, Any] | None = None, *, pointer: str | None = None) -> "Location":
+    def of(
+        cls, uri: str, options: Mapping[str, Any] | None = None, *, pointer: str | None = None, trusted: bool = True
+    ) -> "Location":
         """The place that a URI, or an absolute path, names.
 
         :param options: For the file system: fsspec's ``storage_options``.
+        :param trusted: Whether links below a folder of this machine are followed, and pipes are read.
         :raises StoreError: When there is no file system for it.
         """
         from fsspec.core import url_to_fs
@@ -90,9 +93,14 @@ class Location:
             # A path of this machine is no URI, whatever its name has in it: ``::`` alone would chain file systems.
             given = options or {}
             filesystem, path = url_to_fs(uri, **given) if is_uri(uri) else (LocalFileSystem(**given), uri)
+            path = path.rstrip("/")
+            if isinstance(filesystem, LocalFileSystem) and not trusted:
+                from hostcore.supervisor.remote.regular_files import RegularFiles
+
+                filesystem = RegularFiles(path, **given)
         except Exception as error:
             raise scheme_error(error, uri, pointer) from error
-        return cls(filesystem=filesystem, path=path.rstrip("/"), uri=uri.rstrip("/"), pointer=pointer)
+        return cls(filesystem=filesystem, path=path, uri=uri.rstrip("/"), pointer=pointer)
 
     def below(self, name: str) -> "Location":
         """A place below this one.

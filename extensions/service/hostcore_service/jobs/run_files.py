@@ -1,7 +1,6 @@
 """The files of a run that others may have, where its directory is seen from here."""
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final, Protocol
@@ -12,6 +11,7 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import load_record
 from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
+from hostcore.events.regular_file import open_below
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.run_status import checkpoints_in
 from hostcore_hookspecs.errors import HostcoreError
@@ -175,24 +175,7 @@ def _opened(folder: Path, below: str, path: str) -> Content:
     :raises NoSuchFile: When there is none.
     """
     try:
-        descriptor = _descriptor(folder, PurePosixPath(below).parts)
+        with open_below(folder, PurePosixPath(below).parts) as file:
+            return from_descriptor(os.dup(file.fileno()), path.rpartition("/")[2])
     except (OSError, ValueError) as error:  # also a name that no file system can have
         raise no_such(path) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise no_such(path)
-    return from_descriptor(descriptor, path.rpartition("/")[2])
-
-
-def _descriptor(folder: Path, parts: Sequence[str]) -> int:
-    """A file that is opened part by part: a folder that is replaced by a link meanwhile is not followed."""
-    at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
-            os.close(at)
-            at = inner
-        # Without waiting: it may be a pipe that no process writes to.
-        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
-    finally:
-        os.close(at)
