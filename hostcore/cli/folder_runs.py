@@ -107,7 +107,11 @@ class FolderRuns(RunClient):
             spec=plan.spec,
             directory=str(plan.directory.path),
             outcome=_outcome(plan, finished, mirrored),
-            checked={**checked, "deprecated": [*checked["deprecated"], *plan.deprecated]},
+            checked={
+                **checked,
+                "deprecated": [*checked["deprecated"], *plan.deprecated],
+                "other_code": [*checked.get("other_code", ()), *plan.other_code],
+            },
             serving=[(one.kind.label, one.ref.provenance) for one in here],
             launch=None if is_builtin(plan.spec.launcher.use, "local") else dry_run(plan),
         )
@@ -126,6 +130,14 @@ def _warnings(found: "Discovered") -> list[str]:
         f"{distribution} does not say which version of hostcore-hookspecs it was made for; it should require one"
         for distribution in undeclared(found)
     ]
+    owners: dict[str, set[str | None]] = {}
+    for ref in found.refs:
+        owners.setdefault(ref.value.partition(":")[0].partition(".")[0], set()).add(ref.dist)
+    for ref in found.refs:
+        if len(owners[ref.value.partition(":")[0].partition(".")[0]]) > 1:
+            from hostcore.plugins.provenance import other_code  # hashes files, which a list does not wait for
+
+            warnings += filter(None, [other_code(ref, path=found.path_of(ref))])
     return warnings
 
 

@@ -86,6 +86,9 @@ devices_option = click.option(
     metavar="LIST",
     help="The devices, comma separated, a rank on each: cuda:0,cuda:1. Or auto:2, for two that are free.",
 )
+same_plugins_option = click.option(
+    "--same-plugins", is_flag=True, help="Refuse to go on with a plugin of another version or content than before."
+)
 quiet_option = click.option("-q", "--quiet", is_flag=True, help='Show no progress: `"terminal": false` in the job.')
 _in_process = click.option("--in-process", is_flag=True, help="Train in this process, for a debugger.")
 _detach = click.option("--detach", is_flag=True, help="Have the job's launcher run it, apart from this terminal.")

@@ -15,7 +15,7 @@ from hostcore_builtin_plugins.progress import format_devices
 PRINTED: Final = frozenset(
     {
         *("devices", "plugins", "num_rows", "num_shards", "data", "feed_bytes", "steps_per_epoch", "total_steps"),
-        *("warnings", "deprecated"),
+        *("warnings", "deprecated", "other_code"),
     }
 )
 
@@ -32,7 +32,7 @@ def print_validation(found: Validation) -> None:
         _print_valid(spec.run_id, [*head, *found.others, *found.serving])
     else:
         _print_valid(spec.run_id, [*head, *_facts(spec, found.checked, found.serving)])
-        for warning in (*found.checked["warnings"], *found.checked["deprecated"]):
+        for warning in (*found.checked["warnings"], *found.checked["deprecated"], *found.checked.get("other_code", ())):
             warn(warning)
     if found.launch is not None:
         echo(f"\n{style('launch', bold=True)}  {found.launch.summary}\n\n{found.launch.document.rstrip()}")

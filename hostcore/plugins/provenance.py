@@ -1,5 +1,6 @@
 """What exactly ran: distribution, version and hash of a plugin, for the run's record. Imports no plugin."""
 
+import base64
 import hashlib
 import importlib.util
 import json
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import attrs
 
+from hostcore.plugins.errors import named
 from hostcore.plugins.installed import distribution_on
 from hostcore_hookspecs.plan import PluginRef
 
@@ -35,7 +37,7 @@ def provenance(ref: PluginRef, *, job_dir: Path | None = None, path: Sequence[st
     :param path: The folders that it is installed in, if that is another environment.
     """
     record = _record(ref.dist, path) if ref.dist is not None else None
-    if record is not None:
+    if record is not None and other_code(ref, path=path) is None:
         sha256: str | None = hashlib.sha256(record).hexdigest()
     else:
         package = ref.value.partition(":")[0].partition(".")[0]
@@ -43,6 +45,52 @@ def provenance(ref: PluginRef, *, job_dir: Path | None = None, path: Sequence[st
     return Provenance(
         kind=ref.kind, name=ref.name, value=ref.value, distribution=ref.dist, version=ref.version, sha256=sha256
     )
+
+
+def other_code(ref: PluginRef, *, path: Sequence[str] | None = None) -> str | None:
+    """That the module of a plugin is not the file that its distribution installed, in a sentence; None if it is.
+
+    pip installs two distributions with a module of one name over each other. None as well where there is no RECORD.
+
+    :param path: The folders that it is installed in, if that is another environment.
+    """
+    if ref.dist is None or _record(ref.dist, path) is None:
+        return None
+    file = _module_file(ref.value.partition(":")[0], path)
+    try:
+        if file is None or _installed(distribution_on(path, ref.dist), file):
+            return None
+    except (metadata.PackageNotFoundError, OSError):
+        return None
+    others = metadata.distributions() if path is None else metadata.distributions(path=list(path))
+    owners = [f"{one.metadata['Name']} {one.version}" for one in others if _installed(one, file)]
+    whose = f"it is that of {owners[0]}" if owners else "it was changed since, or hides that one"
+    remedy = "uninstall one of the two" if owners else f"reinstall {ref.dist}"
+    return f"{named(ref)}: {file} is not the file that {ref.dist} has installed: {whose}; {remedy}"
+
+
+def _installed(distribution: metadata.Distribution, file: Path) -> bool:
+    """Whether a distribution has installed a file as it is."""
+    for one in distribution.files or ():
+        if one.name == file.name and Path(str(one.locate())).resolve() == file:
+            if one.hash is None or one.hash.mode != "sha256":
+                return True
+            digest = base64.urlsafe_b64encode(hashlib.sha256(file.read_bytes()).digest())
+            return digest.rstrip(b"=").decode() == one.hash.value
+    return False
+
+
+def _module_file(module: str, path: Sequence[str] | None) -> Path | None:
+    """The source of a module, found without importing anything; None if it has none, or cannot be found so."""
+    package, *rest = module.split(".")
+    spec = _spec(package, None, path)
+    if spec is None or spec.origin is None:
+        return None
+    place = Path(spec.origin)
+    if rest:
+        inner = Path(spec.origin).parent.joinpath(*rest)
+        place = next((one for one in (inner / "__init__.py", inner.with_suffix(".py")) if one.is_file()), place)
+    return place.resolve() if place.is_file() else None
 
 
 def _record(distribution: str, path: Sequence[str] | None) -> bytes | None:

@@ -135,12 +135,18 @@ def with_use(before: Sequence[Used], used: Used) -> list[Used]:
 
 
 def changed_plugins(used: Sequence[Used], before: int, attempt: int) -> list[str]:
-    """The plugins that an attempt uses in another version or with another content than an earlier one, in words.
+    """The plugins of the worker that an attempt has in another version or with another content, in words.
 
     :param used: What the attempts used, oldest first.
     """
+    from hostcore_hookspecs.kinds import KINDS  # `hostcore list` does without
+
     old, new = ({(one.kind, one.name): one for one in _in_force(used, at)} for at in (before, attempt))
-    return [_changed(old[key], one) for key, one in new.items() if key in old and _is_other(old[key], one)]
+    return [
+        _changed(old[key], one)
+        for key, one in new.items()
+        if KINDS[one.kind].room == "worker" and key in old and _is_other(old[key], one)
+    ]
 
 
 def _in_force(used: Sequence[Used], attempt: int) -> Sequence[UsedPlugin]:

@@ -17,8 +17,8 @@ from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.discover import Discovered, discover
-from hostcore.plugins.provenance import Provenance, provenance
-from hostcore.plugins.resolve import Selected, select, unknown_trainer
+from hostcore.plugins.provenance import Provenance, other_code, provenance
+from hostcore.plugins.resolve import Selected, in_room, select, unknown_trainer
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
@@ -68,6 +68,8 @@ class RunPlan:
     devices: HeldDevices = attrs.field(factory=HeldDevices, eq=False)
     #: Whether the workers write down every call of a hook.
     trace_hooks: bool = False
+    #: Whether an attempt with other plugins than the one before is refused.
+    same_plugins: bool = False
     #: Whether the loss curve is drawn at the end.
     plots: bool = True
     #: How often the run is started again, should it fail.
@@ -83,6 +85,12 @@ class RunPlan:
     def deprecated(self) -> Sequence[str]:
         """The deprecated names that the plugins of this process use, one sentence each; the worker tells of its own."""
         return deprecation_warnings([*self.reporters, *self.uploaders, *self.resolvers])
+
+    @property
+    def other_code(self) -> Sequence[str]:
+        """The plugins of this process whose code is not what their distribution installed; see ``other_code``."""
+        here = in_room(self.selected, "supervisor")
+        return [message for one in here if (message := other_code(one.ref)) is not None]
 
     def provenance_of(self, one: Selected) -> Provenance:
         """Where a plugin comes from, as far as this process can tell."""

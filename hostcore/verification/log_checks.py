@@ -27,7 +27,7 @@ def check_log(
     record: LogRecord,
     result: RunResult | None,
     *,
-    checkpoints: Sequence[Found],
+    checkpoints: Sequence[Found] = (),
     newest_attempt: int,
     running: bool,
 ) -> Iterator[Check]:

@@ -26,7 +26,7 @@ from hostcore.plugins.component import Component
 from hostcore.plugins.deprecations import deprecation_warnings
 from hostcore.plugins.errors import as_content, named
 from hostcore.plugins.hooks import Hooks
-from hostcore.plugins.provenance import provenance
+from hostcore.plugins.provenance import other_code, provenance
 from hostcore.plugins.resolve import Selected
 from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import WorkerContract
@@ -112,6 +112,7 @@ class Prepared:
             "feed_bytes": self.feed.memory_bytes,
             "warnings": [*self.feed.warnings(), *map(described, self.job_warnings)],
             "job_warnings": [one.as_dict() for one in self.job_warnings],
+            "other_code": [one for component in self.components if (one := other_code(component.ref)) is not None],
             "deprecated": list(deprecation_warnings(self.components)),
             "num_shards": len(self.dataset.shards()) if self.dataset else 0,
             "plugins": [attrs.asdict(provenance(component.ref)) for component in self.components],

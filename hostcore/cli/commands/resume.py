@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import attrs
 import click
 
 from hostcore.cli import completion
@@ -14,6 +15,7 @@ from hostcore.cli.job_options import (
     devices_option,
     quiet_option,
     runs_dir_option,
+    same_plugins_option,
     set_option,
     where_options,
 )
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 @quiet_option
 @runs_dir_option
 @event_options
+@same_plugins_option
 @click.option(
     "--launched", is_flag=True, hidden=True, help="What a launcher starts: the supervisor of a submitted run."
 )
@@ -52,6 +55,7 @@ def resume_command(
     checkpoint: str | None,
     in_process: bool,
     detach: bool,
+    same_plugins: bool,
     launched: bool,
     runs: Path,
     events: EventOptions,
@@ -71,6 +75,8 @@ def resume_command(
     named = run or checkpoint
     if not named:
         raise click.UsageError("Missing argument 'RUN|CKPT.json'; --checkpoint CKPT.json gives a checkpoint as well.")
+    if same_plugins and (detach or server):
+        raise click.UsageError(f"--same-plugins and {'--detach' if detach else '--server'} exclude each other")
     service = None if launched else server  # what was launched runs here, whatever its environment says
     from hostcore.supervisor.workers.early import EarlyWorker
 
@@ -100,7 +106,7 @@ def resume_command(
             }
             if begins:
                 return plan_from_checkpoint(Path(named), options, runs=runs, **where)
-            return plan_of_run(named, options, runs=runs, **where)
+            return attrs.evolve(plan_of_run(named, options, runs=runs, **where), same_plugins=same_plugins)
 
         try:
             run_and_leave(

@@ -14,6 +14,7 @@ from hostcore.cli.job_options import (
     job_options,
     quiet_option,
     runs_dir_option,
+    same_plugins_option,
     where_options,
 )
 from hostcore.cli.output import json_option, reports_errors, verbose_option
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @runs_dir_option
 @event_options
 @click.option("--trace-hooks", is_flag=True, help="Write down every call of a hook, in the run's logs.")
+@same_plugins_option
 @server_option
 @json_option
 @verbose_option
@@ -41,6 +43,7 @@ def run_command(
     in_process: bool,
     detach: bool,
     trace_hooks: bool,
+    same_plugins: bool,
     runs: Path,
     events: EventOptions,
     server: str | None,
@@ -54,8 +57,9 @@ def run_command(
     policy refused it, 75 when it was preempted and 130 when it was cancelled; both can be resumed. With --detach it
     exits 0 as soon as the run is on its way.
     """
-    if trace_hooks and (detach or server):
-        raise click.UsageError(f"--trace-hooks and {'--detach' if detach else '--server'} exclude each other")
+    if (trace_hooks or same_plugins) and (detach or server):
+        here = "--trace-hooks" if trace_hooks else "--same-plugins"
+        raise click.UsageError(f"{here} and {'--detach' if detach else '--server'} exclude each other")
     if server:
         from hostcore.cli.submitted import run_at_service
 
@@ -72,7 +76,7 @@ def run_command(
         def plan(world_size: int | None) -> "RunPlan":
             where = {"world_size": world_size, "runs": runs, "extra_reporters": events.reporters}
             made = plan_of(job, options, submits=not in_process, look=early.look, **where)
-            return attrs.evolve(made, trace_hooks=trace_hooks)
+            return attrs.evolve(made, trace_hooks=trace_hooks, same_plugins=same_plugins)
 
         run_and_leave(
             plan, runs=runs, early=early, in_process=in_process, detach=detach, events=events, as_json=as_json

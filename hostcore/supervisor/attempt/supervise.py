@@ -29,6 +29,7 @@ from hostcore.runs.control import read_cancel
 from hostcore.runs.documents import construct
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import INEXACT_RESUME, UNREPAIRABLE, Left, RunResult
+from hostcore.runs.used import changed_plugins, recorded_use
 from hostcore.supervisor.attempt.documents import result_of, write_contracts, write_record
 from hostcore.supervisor.attempt.ending import End
 from hostcore.supervisor.attempt.journal import Journal, Listener
@@ -40,7 +41,7 @@ from hostcore.supervisor.attempt.stopping import LEAVE_SECONDS, Limits, Stopping
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.doctor.quick import quick_warnings
 from hostcore.supervisor.interrupts import Interrupts
-from hostcore.supervisor.opening import Opening, require_same_data
+from hostcore.supervisor.opening import Opening, RunConflict, require_same_data
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.plot import plot_loss
 from hostcore.supervisor.workers.session import TICK_SECONDS, Member, WorkerSession
@@ -258,6 +259,11 @@ class _Attempt:
             self._refuse(0, errors)
             return
         self._write_record(summary)
+        changed = self._changed_plugins()
+        if changed and self._plan.same_plugins:
+            hint = "install what the run was begun with, or leave --same-plugins out"
+            self._refuse(0, Errors([RunConflict(f"--same-plugins: {changed}", pointer="/run_id", hint=hint)]))
+            return
         job = self._journal.job = job_view(spec)
         self._journal.open()
         submitted = events.RunSubmitted(
@@ -279,8 +285,19 @@ class _Attempt:
             self._journal.note(doubt)
         for message in (*summary["deprecated"], *self._plan.deprecated):
             self._journal.note(events.Warning(code="plugin.deprecated", message=message))
+        for message in dict.fromkeys((*summary.get("other_code", ()), *self._plan.other_code)):
+            self._journal.note(events.Warning(code="plugin.other_code", message=message))
+        if changed:
+            self._journal.note(events.Warning(code="resume.plugins", message=changed))
         self.submitted = True
         self.workers.send("go", {})
+
+    def _changed_plugins(self) -> str:
+        """The plugins that this attempt has otherwise than the one before; empty if there are none."""
+        file, attempt = self._directory.record, self._opening.attempt
+        changed = changed_plugins(recorded_use(RunRecord.read(file), file), attempt - 1, attempt)
+        what = "; ".join(changed)
+        return f"attempt {attempt} goes on with other plugins than attempt {attempt - 1}: {what}" if changed else ""
 
     def _with_brought(self, by_rank: Sequence[Mapping[str, Any]]) -> JobSpec:
         """The job with the data that its trainer brings.

@@ -139,7 +139,7 @@ class TestTheEventsOfARank:
     def test_of_a_lost_attempt_wait_for_the_next(self, run, written: list[int]) -> None:
         check = self.merge(run, written[0], end=False)
         assert check.status == "warning"
-        assert check.message.startswith("2 events are not in the event log yet")
+        assert check.message.startswith("2 events are not merged into the event log yet")
 
 
 def test_a_gap_in_the_numbers_is_named(run) -> None:
