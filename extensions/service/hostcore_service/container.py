@@ -203,6 +203,9 @@ def plan_from(
     trainer = described.job.document["trainer"]
     takes = trainers.takes_model_id(trainer, job_dir=Path.cwd())
     job = described.job if takes else described.job.without_model_id()
+    if "config_path" in job.document["hyperparams"]:
+        names = trainers.hyperparams(trainer, job_dir=Path.cwd())
+        job = job if names is None or "config_path" in names else job.without_config_path()
     document = dict(job.document)
     gpus = _count(environment, "GPUS_PER_NODE")
     if world_size is None and gpus > 1 and not {"device", "devices"} & document.keys():

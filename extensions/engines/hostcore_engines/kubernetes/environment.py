@@ -24,6 +24,7 @@ _ADMISSION: Final = "HOSTCORE_RANKS_SECRET"
 #: Annotations that keep what a request of the original API has said, where a job has no place for it.
 _MODEL_ID: Final = "hostcore/model-id"
 _EXTRA_ARGS: Final = "hostcore/extra-args"
+_CONFIG_PATH: Final = "hostcore/config-path"
 #: What sources call their files.
 _PATHS: Final = ("parquet_paths", "paths", "index")
 
@@ -110,7 +111,7 @@ def _original(ctx: LaunchContext) -> dict[str, Value]:
         **_places(job),
         "DATASET_URI": _dataset_uri(job.dataset),
         "TRAINING_EXTRA_ARGS_JSON": job.annotations.get(_EXTRA_ARGS) or orjson.dumps(_extra_args(job)).decode(),
-        "CONFIG_PATH": job.hyperparams.get("config_path"),
+        "CONFIG_PATH": job.hyperparams.get("config_path", job.annotations.get(_CONFIG_PATH)),
         "RESUME_FROM_CHECKPOINT": 1 if ctx.document.get("resume_from_checkpoint") is True else None,
     }
     return {name: str(value) for name, value in told.items() if value is not None}

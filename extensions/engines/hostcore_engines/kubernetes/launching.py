@@ -105,7 +105,7 @@ class KubernetesLauncher(ABC):
                 namespace, document = made["metadata"]["namespace"], _document_name(name)
                 cluster.patch_config_map(namespace, document, _owned_by(made))
         metadata = made["metadata"]
-        ctx.log(f"{self.kind.name} {metadata['namespace']}/{name} runs it; `kubectl describe` it to see more")
+        ctx.log(f"{self.kind.name} {metadata['namespace']}/{name} created")
         return LaunchHandle(
             launcher=self.plugin,
             id=name,

@@ -73,6 +73,16 @@ def test_a_job_of_the_other_route_ends_with_the_words_of_the_cluster(
     assert "the webhook is down" in client.get("/v1/jobs/demo_1").json()["detail"]
 
 
+def test_a_job_whose_object_was_deleted_in_the_cluster_is_not_found(client: TestClient, kubernetes: Any) -> None:
+    assert client.post("/train", json=REQUEST).status_code == 201
+    assert "kubectl" not in client.get(f"/train/{NAME}").json()["detail"]
+    kubernetes.forget("pytorchjobs", NAME)
+    kubernetes.wait(lambda: client.get(f"/train/{NAME}").status_code == 404)
+    problem = client.get(f"/train/{NAME}").json()
+    assert (problem["errors"][0]["code"], "is gone" in problem["detail"]) == ("run.unknown", True)
+    assert client.get("/v1/jobs/demo_1").json()["status"] == "lost"
+
+
 @pytest.mark.parametrize(("more", "pointer"), [({}, "/run_id"), ({"job_name": NAME}, "/job_name")])
 def test_an_object_of_others_that_has_the_name_is_a_bad_request(
     client: TestClient, kubernetes: Any, more: dict[str, str], pointer: str

@@ -57,7 +57,10 @@ def look(job: StoredJob, settings: Settings, discovered: Discovered) -> StoredJo
         grows = _size(plan.directory.events) > before
         if over and not is_all_here and (grows or job.failures < _MOST_LOOKS):  # an ended job is not looked at again
             detail = f"{status.message or status.status}; what its mirror has of it is being brought"
-            return attrs.evolve(job, failures=0 if grows else job.failures + 1, detail=detail)
+            if grows:
+                return attrs.evolve(job, failures=0, detail=detail)
+            ended = _put_together(job, status, settings, sees_run_dir=False)  # whether or not the mirror is readable
+            return attrs.evolve(job, status=ended.status, failures=job.failures + 1, detail=detail)
     return _put_together(job, status, settings, sees_run_dir=launcher.sees_run_dir)
 
 

@@ -52,7 +52,8 @@ _NOTES: Final = {"labels": "label", "annotations": "annotation"}
 #: The service's own annotations: what ``POST /train`` notes of a request, for containers made for the original API.
 MODEL_ID: Final = "hostcore/model-id"
 EXTRA_ARGS: Final = "hostcore/extra-args"
-_OWN: Final = (MODEL_ID, EXTRA_ARGS)
+CONFIG_PATH: Final = "hostcore/config-path"
+_OWN: Final = (MODEL_ID, EXTRA_ARGS, CONFIG_PATH)
 
 
 def require_allowed(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered) -> None:

@@ -27,7 +27,8 @@ from hostcore_service.guard.uris import Unreadable, find_uris, host_of
 _TEXT: Final = tuple(
     re.compile(one)
     for one in (
-        r"/(labels|annotations|owner|release_ref|run_id|mock_batches)(/.*)?",
+        r"/(labels|owner|release_ref|run_id|mock_batches)(/.*)?",
+        r"/annotations/(?!hostcore~1config-path$).*",
         r"/samples/[0-9]+/(prompt|negative_prompt|instruction|task)",
         r"/(dataset|validation|test)/columns/[0-9]+",
         r"/resources/(image|namespace)",

@@ -16,7 +16,7 @@ from hostcore.job.pointers import at_or_below, escaped
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
 from hostcore_hookspecs.errors import HostcoreError
-from hostcore_service.guard.from_others import EXTRA_ARGS, MODEL_ID
+from hostcore_service.guard.from_others import CONFIG_PATH, EXTRA_ARGS, MODEL_ID
 from hostcore_service.guard.refusal import NotAllowed, matches
 from hostcore_service.train.request import TrainingJobRequest
 
@@ -91,10 +91,21 @@ class MappedJob:
 
     def without_model_id(self) -> "MappedJob":
         """For a trainer that takes no such hyperparameter: it is recorded as an annotation."""
+        return self._annotated("model_id", MODEL_ID)
+
+    def without_config_path(self) -> "MappedJob":
+        """For a trainer that takes no such hyperparameter: an annotation, of which containers make ``CONFIG_PATH``."""
+        if "config_path" not in self.document["hyperparams"]:
+            return self
+        note = f"the trainer {self.document['trainer']!r} has no hyperparameter config_path: CONFIG_PATH alone has it"
+        return attrs.evolve(self._annotated("config_path", CONFIG_PATH), notes=[*self.notes, note])
+
+    def _annotated(self, key: str, annotation: str) -> "MappedJob":
+        """With a hyperparameter as an annotation."""
         hyperparams = dict(self.document["hyperparams"])
-        annotations = {**self.document["annotations"], MODEL_ID: hyperparams.pop("model_id")}
+        annotations = {**self.document["annotations"], annotation: hyperparams.pop(key)}
         document = {**self.document, "hyperparams": hyperparams, "annotations": annotations}
-        origins = {**self.origins, f"/annotations/{escaped(MODEL_ID)}": "/model_id"}
+        origins = {**self.origins, f"/annotations/{escaped(annotation)}": f"/{key}"}
         return attrs.evolve(self, document=document, origins=origins)
 
     def _origin(self, pointer: str | None) -> str | None:

@@ -49,7 +49,11 @@ class TrainingJobRequest:
         metadata={"help": "Memory of each replica in GiB, requested and limited.", "default": "the engine's"},
     )
     config_path: Text | None = attrs.field(
-        default=None, metadata={"help": "For the trainer, as its hyperparameter `config_path`."}
+        default=None,
+        metadata={
+            "help": "For the trainer, as its hyperparameter `config_path`; for one without it, `CONFIG_PATH` in "
+            "containers."
+        },
     )
     resume_from_checkpoint: bool = attrs.field(
         default=False,

@@ -135,12 +135,13 @@ async def submit(
     if job is None:
         try:
             request, mapped = await run_in_threadpool(_read, body, service)
-            notes = mapped.notes
         except HostcoreError as error:
             return problem(HTTPStatus.BAD_REQUEST, all_errors(error))
         try:
             await _ask_its_trainer(mapped, service, trainers, asker)
-            recorded = await run_in_threadpool(_record, mapped, service, trainers, origin)
+            mapped = await run_in_threadpool(_for_its_trainer, mapped, service, trainers)
+            notes = mapped.notes
+            recorded = await run_in_threadpool(service.admission.submit, mapped.document, origin, name=mapped.name)
             job, is_new = recorded
         except HostcoreError as error:
             if error.code == "job.exists":
@@ -167,8 +168,11 @@ async def submit(
     responses={200: answer("How it goes.", _RUNNING), **problems(404)},
 )
 def get_status(job_name: str, service: The) -> TrainingJobStatus:
-    """How a job goes, whichever route it was submitted by."""
-    return status_of(_named(job_name, service))
+    """How a job goes, whichever route it was submitted by. 404 when the cluster has its object no more."""
+    job = _named(job_name, service)
+    if job.status == "lost" and is_object(job):
+        raise UnknownRun(job.detail, hint=f"GET /v1/jobs/{job.run_id} has what is known of its run")
+    return status_of(job)
 
 
 def _named(name: str, service: Service) -> StoredJob:
@@ -194,11 +198,6 @@ async def _ask_its_trainer(mapped: MappedJob, service: Service, trainers: Traine
     if ":" not in name and not trainers.known(name):
         await run_in_threadpool(service.admission.plan, mapped.document, asker)
         await trainers.asked(name, job_dir=service.settings.runs)
-
-
-def _record(mapped: MappedJob, service: Service, trainers: Trainers, origin: Origin) -> tuple[StoredJob, bool]:
-    """The job, and whether it is new."""
-    return service.admission.submit(_for_its_trainer(mapped, service, trainers).document, origin, name=mapped.name)
 
 
 async def _created(job: StoredJob, service: Service) -> StoredJob:
@@ -229,6 +228,7 @@ def _for_its_trainer(mapped: MappedJob, service: Service, trainers: Trainers) ->
     if names is None:
         return mapped
     mapped = mapped if "model_id" in names else mapped.without_model_id()
+    mapped = mapped if "config_path" in names else mapped.without_config_path()
     unknown = [key for key in mapped.document["hyperparams"] if key not in names]
     if unknown:
         raise Errors([_unknown(key, names, mapped.document["trainer"]) for key in unknown])

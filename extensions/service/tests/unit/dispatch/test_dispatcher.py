@@ -413,6 +413,7 @@ def test_a_far_job_has_ended_when_its_mirror_was_brought_or_could_not_be_for_lon
     while job.phase != "ended":
         job = look(job, settings, installed)
         looks += 1
+        assert job.status == "succeeded", "its engine knows, whether or not the mirror can be read"
     assert (looks, job.status, job.exit_code) == (6, "succeeded", 0)
 
 

@@ -199,6 +199,31 @@ def test_a_trainer_without_model_id_gets_none(connect: Connect) -> None:
     assert job_of(client)["annotations"] == {"a": "b", **told}
 
 
+def test_a_config_path_is_taken_for_every_trainer(connect: Connect) -> None:
+    body = {**REQUEST, "config_path": "s3://bucket/config.yaml"}
+    reads = connect(schema={"properties": {"config_path": {}, "model_id": {}}, "additionalProperties": False})
+    assert reads.post("/train", json=body).status_code == 201
+    assert job_of(reads)["hyperparams"]["config_path"] == "s3://bucket/config.yaml"
+
+
+def test_a_trainer_without_config_path_gets_none_and_the_answer_says_so(connect: Connect) -> None:
+    client = connect(schema={"properties": {"model_id": {}}, "additionalProperties": False})
+    answer = client.post("/train", json={**REQUEST, "config_path": "s3://bucket/config.yaml"})
+    assert answer.status_code == 201, answer.text
+    assert "has no hyperparameter config_path" in answer.json()["detail"]
+    job = job_of(client)
+    assert "config_path" not in job["hyperparams"]
+    assert job["annotations"]["hostcore/config-path"] == "s3://bucket/config.yaml"
+
+
+def test_a_config_path_is_a_place_whether_or_not_the_trainer_takes_it(connect: Connect) -> None:
+    client = connect(schema={"properties": {"model_id": {}}, "additionalProperties": False})
+    client.post("/train", json={**REQUEST, "run_id": "known"})  # what its trainer takes is known from now on
+    answer = client.post("/train", json={**REQUEST, "config_path": "/etc/passwd"})
+    assert answer.status_code == 400, answer.text
+    assert [one["pointer"] for one in answer.json()["errors"]] == ["/config_path"]
+
+
 def test_the_job_keeps_the_extra_args_as_they_were_said(connect: Connect) -> None:
     client = connect(http={"env": ["EXPERIMENT_*"]})
     client.post("/train", json={**EXAMPLE, "framework": "tiny"})
