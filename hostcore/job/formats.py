@@ -32,6 +32,17 @@ _TOML_HINTS: Final = {
     "Invalid value": "strings take double quotes; true and false are written so",
     "Cannot overwrite a value": "the key is given more than once: keep one of them",
 }
+_TOML_PART: Final = r"""(?>[\w-]+|"[^"\n]*"|'[^'\n]*')"""
+#: A key of more parts than a job has levels, for which tomllib takes time by the square.
+_TOML_DEEP: Final = re.compile(
+    rf"(?:^|[\[{{,])[^\S\n]*{_TOML_PART}(?>[^\S\n]*\.[^\S\n]*{_TOML_PART}){{{MAX_DEPTH}}}", re.MULTILINE
+)
+#: The numbers of YAML 1.2 (10.3.2); ruamel takes those of YAML 1.1 for numbers as well: 1_000, 0b11, 2024_01_05.
+_YAML_NUMBERS: Final = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_YAML_NUMBER: Final = re.compile(
+    r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+|[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
 _TOML_PLACE: Final = re.compile(r"(.*) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 
 
@@ -86,6 +97,8 @@ def parse_toml(text: str) -> Any:
     """
     import tomllib
 
+    if _TOML_DEEP.search(text):
+        raise _too_deep()
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -136,6 +149,7 @@ def _plain_composer() -> "type[Composer]":
     """Refuses what JSON does not have, before it can grow: aliases ("billion laughs"), anchors, tags, depth."""
     from ruamel.yaml.composer import Composer
     from ruamel.yaml.events import AliasEvent, CollectionStartEvent, ScalarEvent
+    from ruamel.yaml.nodes import ScalarNode
 
     class PlainComposer(Composer):
         depth = 0
@@ -152,6 +166,12 @@ def _plain_composer() -> "type[Composer]":
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
+            is_number = isinstance(node, ScalarNode) and node.tag in (
+                "tag:yaml.org,2002:int",
+                "tag:yaml.org,2002:float",
+            )
+            if is_number and not _YAML_NUMBER.fullmatch(node.value):
+                node.tag = "tag:yaml.org,2002:str"
             return node
 
     return PlainComposer

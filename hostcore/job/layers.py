@@ -11,7 +11,7 @@ import attrs
 from hostcore.errors import Errors, all_errors
 from hostcore.job.formats import parse_json
 from hostcore.job.forms import json_types, object_form
-from hostcore.job.json_values import checked
+from hostcore.job.json_values import MAX_DEPTH, checked
 from hostcore.job.pointers import at_or_below, dotted, escaped, moved, tokens
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import did_you_mean, found, near
@@ -24,6 +24,8 @@ Origins = Mapping[str, str]
 _REPLACES = {"device": "devices", "devices": "device"}
 #: What begins like JSON is not taken for a string; and how it looks when it is JSON.
 _LOOKS = {"[": '["…", …]', "{": '{"…": …}', '"': '"…"'}
+#: Of a key that is too deep.
+_SHOWN_LETTERS = 40
 
 
 @attrs.frozen
@@ -76,9 +78,13 @@ class Layered:
         :raises HostcoreError: ``job.override``; its ``file`` is the name.
         """
         key, equals, text = override.partition("=")
-        name = name or f"--set {key}"
         path = tokens(key) if key.startswith("/") else key.split(".")
+        is_deep = len(path) > MAX_DEPTH
+        name = name or f"--set {key[:_SHOWN_LETTERS]}…" if is_deep else name or f"--set {key}"
         try:
+            if is_deep:
+                message = f"the key has {len(path):,} levels; a job is nested at most {MAX_DEPTH} levels deep"
+                raise HostcoreError(message, code="job.too_deep")
             if not equals or not all(path):
                 raise HostcoreError(
                     f"--set takes key=value, found {found(override)}",

@@ -306,4 +306,11 @@ def _near(parameter: Parameter, value: Any, rng: random.Random) -> Any:
     if parameter.choice is not None:
         at = [parameter.to_optuna(choice) for choice in parameter.choice].index(parameter.to_optuna(value))
         return parameter.choice[min(max(at + rng.choice((-1, 1)), 0), len(parameter.choice) - 1)]
-    return parameter.nearest(value * rng.choice(_FACTORS))
+    factor = rng.choice(_FACTORS)
+    if (moved := parameter.nearest(value * factor)) != value:
+        return moved
+    # A small integer, a long step and 0 are next to themselves: one step, or else the same share of the range.
+    low, high = parameter.range
+    step = parameter.step or (1 if "integer" in parameter.kind else (factor - 1) * (high - low))
+    forth, back = (parameter.nearest(value + math.copysign(step, way)) for way in (factor - 1, 1 - factor))
+    return forth if forth != value else back

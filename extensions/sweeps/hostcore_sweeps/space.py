@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import attrs
 from annotated_types import Gt, MaxLen, MinLen
 
+from hostcore.job.json_values import MAX_DEPTH
 from hostcore.job.pointers import Problems, at_or_below, escaped
 from hostcore.job.wording import did_you_mean, found, near, one_of
 from hostcore_hookspecs.errors import HostcoreError
@@ -296,6 +297,9 @@ def _check_pointer(pointer: str, space: Mapping[str, Parameter], problems: Probl
     if not pointer.startswith("/") or "=" in pointer or pointer.endswith("/"):
         what = f"{found(pointer)} is no JSON pointer into a job"
         hint = 'for example "/hyperparams/learning_rate"'
+    elif pointer.count("/") > MAX_DEPTH:
+        what = f"the pointer has {pointer.count('/'):,} levels; a job is nested at most {MAX_DEPTH} levels deep"
+        pointer = f"{pointer[:40]}…"
     elif pointer in ("/run_id", "/resume_from_checkpoint") or at_or_below(pointer, "/labels"):
         what = f"{found(pointer)} is for the sweep to set"
     elif above := [other for other in space if other != pointer and at_or_below(pointer, other)]:

@@ -93,10 +93,21 @@ FILES: list[tuple[str, str, bytes, str, str | None, str]] = [
     ("toml_nan", "job.toml", b"[hyperparams]\nlr = nan\n", "job.value", "/hyperparams/lr", "NaN"),
     ("toml_digits", "job.toml", b"seed = " + b"9" * 5000, "job.syntax", None, "not valid TOML"),
     ("toml_deep", "job.toml", b"a = " + b"[" * 10_000, "job.too_deep", None, "deep"),
+    ("toml_dots", "job.toml", b"a" + b".a" * 100_000 + b" = 1", "job.too_deep", None, "deep"),
+    ("toml_table_dots", "job.toml", b"[[a" + b" . 'b.c'" * 20_000 + b"]]", "job.too_deep", None, "deep"),
+    ("toml_inline_dots", "job.toml", b"a = {b = 1, c" + b".a" * 100_000 + b" = 1}", "job.too_deep", None, "deep"),
     ("toml_huge", "job.toml", b"#" * (2 * 1024**2), "job.too_large", None, "at most 256 KB"),
     ("toml_named_json", "job.json", b"# mine\n[dataset]\n", "job.syntax", None, "line 1"),
     ("yaml_huge", "job.yaml", b"#" * (2 * 1024**2), "job.too_large", None, "at most 256 KB"),
 ]
+
+
+@pytest.mark.parametrize("key", ["hyperparams" + ".a" * 100_000, "/hyperparams" + "/a" * 100_000])
+def test_an_override_of_a_hundred_thousand_levels_is_one_short_error(key: str) -> None:
+    (error,) = errors_of({"trainer": "a:B", "max_steps": 1}, overrides=[f"{key}=1"])
+    assert error.code == "job.too_deep"
+    assert error.message == "the key has 100,001 levels; a job is nested at most 64 levels deep"
+    assert error.file == f"--set {key[:40]}…"
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,30 @@ def test_yaml_is_version_1_2_where_no_is_a_word_and_1e4_a_number(tmp_path: Path)
     assert spec.hyperparams == {"lr": 1e-4, "on": True, "size": 8, "nothing": None}
 
 
+@pytest.mark.parametrize("word", ["1_000", "0b11", "2024_01_05", "1_0.5", "-0x1f", "190:20:30", "_1", "1e", "0_"])
+def test_what_only_yaml_1_1_takes_for_a_number_is_a_word(tmp_path: Path, word: str) -> None:
+    spec = load_job(write(tmp_path / "job.yaml", f"trainer: a\nmax_steps: 1\nlabels: {{day: {word}}}\n"))
+    assert spec.labels == {"day": word}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("017", 17),
+        ("0o17", 15),
+        ("0x1F", 31),
+        ("+1", 1),
+        ("-1.5e-3", -0.0015),
+        (".5", 0.5),
+        ("5.", 5.0),
+        ("1e3", 1000.0),
+    ],
+)
+def test_the_numbers_of_yaml_1_2_are_numbers(tmp_path: Path, text: str, number: float) -> None:
+    spec = load_job(write(tmp_path / "job.yaml", f"trainer: a\nmax_steps: 1\nhyperparams: {{x: {text}}}\n"))
+    assert (spec.hyperparams["x"], type(spec.hyperparams["x"])) == (number, type(number))
+
+
 @pytest.mark.parametrize("name", ["job.yaml", "job.yml", "JOB.YAML"])
 def test_the_same_job_in_yaml_and_json_is_equal(tmp_path: Path, name: str) -> None:
     job = {

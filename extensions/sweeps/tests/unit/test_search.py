@@ -159,3 +159,13 @@ def test_a_population_goes_on_and_its_worst_members_copy_its_best() -> None:
             assert parents[first + member] == (best if own == worst else own)
             values, theirs = found[first + member][0][0], found[parents[first + member]][0][0]
             assert (values == theirs) == (own != worst), "explored without a copy, or copied without exploring"
+
+
+@pytest.mark.parametrize("parameter", [{"integer": [0, 2]}, {"uniform": [-2, 2], "step": 1}, {"log_integer": [1, 3]}])
+def test_a_population_explores_small_integers_and_long_steps(parameter: dict[str, Any]) -> None:
+    found = Simulation(sweep_of(space={"/hyperparams/x": parameter}, **PBT), order=1).run()
+    copies = [
+        (found[parent][0][0], values) for n, ((values, parent), _) in enumerate(found) if parent not in (None, n - 4)
+    ]
+    assert len(copies) >= 3
+    assert sum(theirs != own for theirs, own in copies) > len(copies) / 2

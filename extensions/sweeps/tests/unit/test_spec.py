@@ -272,3 +272,12 @@ def test_a_step_that_does_not_come_to_the_upper_bound_is_sampled_without_a_warni
         warnings.simplefilter("error")
         trials = [search.sample(number, []) for number in range(20)]
     assert {round(trial.values["/hyperparams/x"], 9) for trial in trials if trial is not None} == values
+
+
+def test_a_pointer_of_a_hundred_thousand_levels_is_one_short_error() -> None:
+    space = {"/hyperparams" + "/a" * 100_000: {"uniform": [0, 1]}}
+    with pytest.raises(HostcoreError) as raised:
+        sweep_of(space=space)
+    (error,) = all_errors(raised.value)
+    assert error.message == "the pointer has 100,001 levels; a job is nested at most 64 levels deep"
+    assert len(error.pointer or "") < 100
