@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from hostcore.job.names import canonical
+from hostcore_builtin_plugins.extras import install_command
 
 #: Extras of ``hostcore``, by kind of plugin, ``command``, ``function`` or ``option``, and name.
 EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
@@ -86,7 +87,7 @@ def how_to_install(kind: str, name: str) -> str | None:
     owner = distribution and canonical(current_distribution(distribution, kind, plain))
     if extra is None or owner not in ("", _MOVED_TO.get(kind)):
         return None
-    return f"pip install 'hostcore[{extra}]'"
+    return install_command(extra)
 
 
 def current_distribution(distribution: str, kind: str, name: str) -> str:

@@ -192,9 +192,7 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
         bring = f"`pip install --upgrade {distribution}` if a newer version has it"
     else:
         message = f"no {label} is called {name!r}"
-        bring = (
-            f"search the package index (pypi.org) for 'hostcore {plain}' and `pip install` the package that brings it"
-        )
+        bring = f"install the package that registers it under {KINDS[kind].group!r}: its author says which one that is"
     if command := how_to_install(kind, name):
         message, bring, near = f"the {label} {plain!r} is not installed", f"`{command}` brings it", []
     if near:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 import pyarrow as pa
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import Capabilities, DataContext, StepContext, StepResult
 from hostcore_lightning import settings
 from hostcore_lightning.indices import INDEX, MARK
@@ -26,7 +27,7 @@ class LightningTrainer:
 
     def __init__(self) -> None:
         if find_spec("lightning") is None:
-            raise CannotRun("/module", "lightning is not installed", hint="pip install 'hostcore[lightning]'")
+            raise CannotRun("/module", "lightning is not installed", hint=install_command("lightning"))
         self._loaders: Loaders | None = None
         self._is_prepared = False
 

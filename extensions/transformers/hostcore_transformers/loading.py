@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import InvalidSettings, StepContext
 from hostcore_transformers.hyperparams import Hyperparams, Lora
 
@@ -217,7 +218,7 @@ def _with_adapters(model: Any, lora: Lora, task: str) -> Any:
     try:
         peft: Any = importlib.import_module("peft")
     except ImportError as error:
-        hint = "pip install 'hostcore-transformers[lora]'"
+        hint = install_command("transformers")
         raise InvalidSettings("/lora", "adapters need peft, which is not installed", hint=hint) from error
     kinds = {"causal-lm": "CAUSAL_LM", "sequence-classification": "SEQ_CLS"}
     config = peft.LoraConfig(

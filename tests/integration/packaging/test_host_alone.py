@@ -16,6 +16,7 @@ from checkout import EXTENSION_NAMES
 import hostcore
 import hostcore_builtin_plugins
 import hostcore_hookspecs
+from hostcore_builtin_plugins.extras import install_command
 
 Ran = subprocess.CompletedProcess[str]
 
@@ -82,9 +83,9 @@ def test_lists_its_own_commands(alone: Callable[..., Ran]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["serve"], "pip install 'hostcore[service]'"),
-        (["check", "x"], "pip install 'hostcore[conformance]'"),
-        (["list", "--server", "http://localhost:1"], "pip install 'hostcore[service]'"),
+        (["serve"], install_command("service")),
+        (["check", "x"], install_command("conformance")),
+        (["list", "--server", "http://localhost:1"], install_command("service")),
     ],
     ids=["serve", "check", "server"],
 )
@@ -112,7 +113,7 @@ def test_says_what_installs_a_plugin_that_a_job_names(
     (tmp_path / "job.json").write_text(json.dumps({**JOB, **key}))
     said = alone("validate", "job.json")
     assert said.returncode == 2
-    assert f"`pip install 'hostcore[{extra}]'` brings it" in said.stderr
+    assert f"`{install_command(extra)}` brings it" in said.stderr
 
 
 def test_runs_a_job(alone: Callable[..., Ran], tmp_path: Path) -> None:

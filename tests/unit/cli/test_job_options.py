@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from hostcore_builtin_plugins.extras import install_command
+
 
 @pytest.fixture(autouse=True)
 def _job(tmp_path: Path) -> None:
@@ -218,4 +220,4 @@ def test_an_option_that_is_not_installed_says_what_installs_it(
     monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: Discovered(refs=()))
     said = hostcore("validate", "job.json", "--chaos", "kill@step=1")
     assert said.code == 2
-    assert "No such option '--chaos'. `pip install 'hostcore[chaos]'` brings it." in said.err
+    assert f"No such option '--chaos'. `{install_command('chaos')}` brings it." in said.err

@@ -1,11 +1,13 @@
 """Functions that other distributions add to the package ``hostcore``."""
 
+import re
 from typing import Any
 
 import pytest
 
 import hostcore
 from hostcore.plugins.extensions import BrokenExtension
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.kinds import FUNCTIONS_GROUP
 
 
@@ -47,7 +49,7 @@ def test_a_function_of_the_project_that_is_not_installed_says_what_brings_it(mon
     from hostcore.plugins.discover import Discovered
 
     monkeypatch.setattr(discover, "discover", lambda: Discovered(refs=()))
-    with pytest.raises(AttributeError, match=r"`pip install 'hostcore\[sweeps\]'` brings it"):
+    with pytest.raises(AttributeError, match=re.escape(f"`{install_command('sweeps')}` brings it")):
         _ = hostcore.sweep
 
 

@@ -1,13 +1,18 @@
 """Plugins that the project publishes beside the host: how they are installed, and the names that records have."""
 
 import importlib.metadata
+import shlex
+from pathlib import Path
+from typing import Any
 
 import pytest
+from checkout import ROOT
 
 from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.published import EXTRAS, current_distribution, how_to_install, recorded_distribution
 from hostcore.plugins.resolve import resolve
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.kinds import (
     COMMANDS_GROUP,
     ENVIRONMENTS_GROUP,
@@ -65,7 +70,7 @@ def test_a_plugin_that_came_after_the_move_has_no_former_name(name: str) -> None
     assert how_to_install("reporter", former) is None
     for distribution in ("hostcore-trackers", "my-plugins"):
         assert recorded_distribution(distribution, "reporter", name) == distribution
-    assert how_to_install("reporter", f"hostcore-trackers/{name}") == f"pip install 'hostcore[{name}]'"
+    assert how_to_install("reporter", f"hostcore-trackers/{name}") == install_command(name)
 
 
 @pytest.mark.parametrize("distribution", ["hostcore-builtin-plugins", "my-plugins"])
@@ -76,5 +81,34 @@ def test_a_plugin_that_stayed_keeps_its_distribution(distribution: str) -> None:
 
 def test_a_plugin_of_another_distribution_is_not_ours_to_install() -> None:
     assert how_to_install("reporter", "my-plugins/mlflow") is None
-    assert how_to_install("reporter", "hostcore-builtin-plugins/mlflow") == "pip install 'hostcore[mlflow]'"
-    assert how_to_install("reporter", "mlflow") == "pip install 'hostcore[mlflow]'"
+    assert how_to_install("reporter", "hostcore-builtin-plugins/mlflow") == install_command("mlflow")
+    assert how_to_install("reporter", "mlflow") == install_command("mlflow")
+
+
+@pytest.mark.parametrize(
+    ("extra", "folders"),
+    [
+        ("mlflow", ["extensions/trackers[mlflow]"]),
+        ("conformance", ["extensions/chaos", "extensions/conformance"]),
+        ("s3", ["builtin_plugins[s3]"]),
+        ("slurm", ["extensions/engines"]),
+    ],
+)
+def test_from_a_clone_its_folders_are_what_is_installed(extra: str, folders: list[str]) -> None:
+    command, action, *named = shlex.split(install_command(extra))
+    assert (command, action) == ("pip", "install")
+    assert named == [str(ROOT / folder) for folder in folders]
+    assert all(Path(folder.partition("[")[0], "pyproject.toml").is_file() for folder in named)
+
+
+def test_a_hostcore_that_came_as_a_package_is_extended_by_its_extras(site_here: Any) -> None:
+    site_here.install("hostcore", modules={}, entry_points={})
+    assert install_command("mlflow") == "pip install 'hostcore[mlflow]'"
+
+
+def test_an_unknown_plugin_leads_to_no_name_that_anybody_could_take() -> None:
+    with pytest.raises(PluginError) as caught:
+        resolve("resnet-trainer", "trainer", discover())
+    assert "pypi" not in (caught.value.hint or "")
+    assert "hostcore resnet" not in (caught.value.hint or "")
+    assert "hostcore.trainers" in (caught.value.hint or "")

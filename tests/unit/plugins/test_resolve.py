@@ -65,7 +65,7 @@ def test_an_unknown_name_gets_the_nearest_and_how_to_find_what_brings_it(found, 
     assert error.code == "plugin.unknown"
     assert "did you mean 'late_flights'?" in error.message
     assert "`hostcore plugins` shows" in error.hint
-    assert "pip install" in error.hint
+    assert "install the package that registers it under 'hostcore.trainers'" in error.hint
     assert "broken_dist" in error.hint
 
 

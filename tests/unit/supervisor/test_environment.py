@@ -11,6 +11,7 @@ from hostcore.plugins.discover import Discovered
 from hostcore.plugins.extensions import Extension
 from hostcore.supervisor import environment as environment_module
 from hostcore.supervisor.environment import BuiltEnvironment, EnvironmentBuilder, UnusableEnvironment, job_python
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.kinds import ENVIRONMENTS_GROUP
 
 
@@ -24,7 +25,7 @@ def asked_of(*extensions: Extension) -> UnusableEnvironment:
 
 
 def test_without_an_extension_it_is_said_what_to_install() -> None:
-    assert "pip install 'hostcore[environments]'" in (asked_of().hint or "")
+    assert install_command("environments") in (asked_of().hint or "")
 
 
 def test_an_extension_that_builds_nothing_is_named() -> None:

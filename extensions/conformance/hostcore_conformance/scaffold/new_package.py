@@ -11,10 +11,17 @@ from uuid import uuid4
 import attrs
 
 from hostcore import __version__
+from hostcore_builtin_plugins.extras import clone_of_hostcore, install_command
 from hostcore_conformance.scaffold.naming import Names, spelling
 from hostcore_hookspecs.api_version import API_VERSION
 from hostcore_hookspecs.errors import HostcoreError
 
+#: In the CI of a package whose author has hostcore from a clone.
+_CI_CLONE: Final = """\
+      # hostcore came from a clone. Set HOSTCORE_REPOSITORY, a variable of this repository, to the address of one.
+      - run: git clone --depth 1 "${{ vars.HOSTCORE_REPOSITORY }}" ../hostcore
+      - run: cd ../hostcore && python -m pip install ./hookspecs ./builtin_plugins . ./extensions/{chaos,conformance}
+"""
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".tmpl"
 #: Not files of the package, but values of placeholders in shared ones.
@@ -80,10 +87,19 @@ def _values(names: Names, licence: Licence) -> dict[str, str]:
         "contract": f"hostcore-hookspecs{contract_range(API_VERSION)}",
         "hostcore": f"hostcore[conformance]>={__version__}",
         "toolkit": f"hostcore{toolkit_range(__version__)}",
+        **_installation(),
         "year": str(licence.year),
         "author": licence.author or PLACEHOLDER,
         "author_note": "" if licence.author else unknown,
     }
+
+
+def _installation() -> dict[str, str]:
+    """Sentences about hostcore itself, which a package index does not have where it came from a clone."""
+    if clone_of_hostcore() is None:
+        return {"with_hostcore": "", "ci_hostcore": ""}
+    command = install_command("conformance")
+    return {"with_hostcore": f" and hostcore of a clone (`{command}`)", "ci_hostcore": _CI_CLONE}
 
 
 def _files(folder: Path) -> Iterator[Path]:

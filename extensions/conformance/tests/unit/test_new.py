@@ -18,6 +18,7 @@ from checkout import ROOT
 from click.testing import CliRunner
 
 from hostcore.plugins.discover import discover
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_conformance.cli.new import new_command
 from hostcore_conformance.scaffold import new_package
 from hostcore_conformance.scaffold.naming import InvalidName, choose_names, kind_named
@@ -180,6 +181,21 @@ def test_every_kind_has_a_plugin_tests_with_the_kit_ci_readme_and_licence(kind: 
     }
     assert project["project"]["dependencies"][0] == f"hostcore-hookspecs{contract_range(API_VERSION)}"
     assert set(project["tool"]["hostcore"]["conformance"]) == {"mine"}
+
+
+def test_from_a_clone_readme_and_ci_install_hostcore_from_one() -> None:
+    files = render(choose_names(KINDS["trainer"], "mine"), Licence(year=2026, author="Ada"))
+    assert install_command("conformance") in files["README.md"]
+    steps = files[".github/workflows/ci.yml"]
+    assert 'git clone --depth 1 "${{ vars.HOSTCORE_REPOSITORY }}" ../hostcore' in steps
+    assert steps.index("git clone") < steps.index("pip install -e '.[test]'")
+
+
+def test_from_a_package_readme_and_ci_install_it_by_name(site_here: Any) -> None:
+    site_here.install("hostcore", modules={}, entry_points={})
+    files = render(choose_names(KINDS["trainer"], "mine"), Licence(year=2026, author="Ada"))
+    assert "clone" not in files["README.md"]
+    assert "clone" not in files[".github/workflows/ci.yml"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

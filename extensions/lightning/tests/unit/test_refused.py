@@ -13,6 +13,7 @@ import torch
 from lit_jobs import section
 from user_modules import Classifier, Data
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import HostcoreError, ImportPath, InvalidData, Job, RunState, StepContext
 from hostcore_lightning.configuring import configured
 from hostcore_lightning.fit import Fit
@@ -203,7 +204,7 @@ def test_lightning_that_is_missing_is_said_with_the_command(monkeypatch: pytest.
     monkeypatch.setattr("hostcore_lightning.trainer.find_spec", lambda _: None)
     with pytest.raises(CannotRun, match="lightning is not installed") as caught:
         LightningTrainer()
-    assert caught.value.hint == "pip install 'hostcore[lightning]'"
+    assert caught.value.hint == install_command("lightning")
 
 
 def test_the_trainer_is_named_without_importing_lightning() -> None:

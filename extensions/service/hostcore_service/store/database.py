@@ -17,6 +17,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
 
 from hostcore.scrubbing import remember
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.store.tables import JOBS
 
@@ -54,7 +55,7 @@ def open_database(url: str) -> Engine:
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
         raise DatabaseError(
             f"the database cannot be used: {error}",
-            hint="sqlite:////absolute/path, or postgresql+psycopg://… with pip install 'hostcore[postgres]'",
+            hint=f"sqlite:////absolute/path, or postgresql+psycopg://… with {install_command('postgres')}",
         ) from error
     try:
         _make_folder(parsed)
