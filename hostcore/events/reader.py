@@ -35,7 +35,7 @@ def seq_of(line: bytes) -> int | None:
 
 
 #: What opening a log says where there is none.
-_NO_LOG: Final = (FileNotFoundError, IsADirectoryError)
+_NO_LOG: Final = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class GrowingLog:

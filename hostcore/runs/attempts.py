@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import attrs
 import orjson
 
 from hostcore.events.folder_sync import sync_folder
+from hostcore.events.reader import newest_lines
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document
 from hostcore.runs.lease import Lease, ProcessIdentity
@@ -20,6 +22,8 @@ _LONGEST: Final = 9
 #: A lease of another machine or container that has not changed for this long is over.
 EXPIRE_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.5
+#: Of the end of an event log, to find its newest attempt in.
+_TAIL_BYTES: Final = 1 << 20
 
 #: By run directory: the newest lease that this process has seen of a holder elsewhere, when it saw it first
 #: (monotonic), and whether it replaced another.
@@ -32,9 +36,27 @@ def claimed_attempts(folder: Path) -> list[int]:
     return sorted(int(number) for number in numbers if len(number) <= _LONGEST)
 
 
-def newest_attempt(folder: Path) -> int:
+def newest_claim(folder: Path) -> int:
     """The highest attempt claimed; 0 if there is none."""
     return max(claimed_attempts(folder), default=0)
+
+
+def newest_attempt(folder: Path) -> int:
+    """The highest attempt that was begun; 0 if there is none. One whose claim was removed has its log of rank 0."""
+    newest, directory = newest_claim(folder), RunDirectory(folder.parent)
+    while directory.rank_events(newest + 1, 0).exists():
+        newest += 1
+    return newest
+
+
+def next_attempt(directory: RunDirectory) -> int:
+    """The number of an attempt that is to begin: above every one that was claimed, or that the event log names."""
+    logged = 0
+    for line in reversed(newest_lines(directory.events, most=_TAIL_BYTES)):
+        with suppress(ValueError, KeyError, TypeError):  # the last line may be torn
+            logged = int(orjson.loads(line)["attempt"])
+            break
+    return max(newest_attempt(directory.attempts), logged) + 1
 
 
 def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, started_ms: int) -> None:
@@ -42,6 +64,7 @@ def claim_attempt(folder: Path, attempt: int, *, process: ProcessIdentity, start
 
     :raises FileExistsError: When another process was faster.
     """
+    folder.mkdir(exist_ok=True)
     descriptor = os.open(folder / f"{attempt}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         claim = {"attempt": attempt, "process": attrs.asdict(process), "started_ms": started_ms}

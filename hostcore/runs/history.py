@@ -153,12 +153,12 @@ class History:
         return [*self._nonfinite.warnings(), *self._inexact.warnings()]
 
     def attempts(self, *, running: bool) -> list[AttemptHistory]:
-        """All attempts, oldest first: those that were claimed, with what the log says of them.
+        """All attempts, oldest first: those that were claimed or that the log names, with what it says of them.
 
         :param running: Whether the newest one runs now.
         """
-        claimed = claimed_attempts(self._attempts)[-_MOST_ATTEMPTS:]
-        return [self._account(number, runs=running and number == claimed[-1]) for number in claimed]
+        begun = sorted({*claimed_attempts(self._attempts), *self._told})[-_MOST_ATTEMPTS:]
+        return [self._account(number, runs=running and number == begun[-1]) for number in begun]
 
     def _account(self, number: int, *, runs: bool) -> AttemptHistory:
         told = [*self._told.get(number, []), *(event for event in self._newest_progress() if event.attempt == number)]

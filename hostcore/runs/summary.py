@@ -128,7 +128,7 @@ def summarize(directory: RunDirectory, *, told: "LaunchStatus | None" = None) ->
     # The lease is removed after the result was written: read the other way round, an end could be missed.
     lease, held = Lease.read(directory.lease), is_held(directory)
     result = RunResult.read(directory.result)
-    attempt = newest_attempt(directory.attempts)
+    attempt = max(newest_attempt(directory.attempts), result.attempt if result else 0)
     newest = read_claim(directory.attempts, attempt)
     of_newest = result if result and result.attempt == attempt else None
     is_without_lease = not of_newest and (lease is None or lease.attempt < attempt)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostcore.job.names import is_builtin
-from hostcore.runs.attempts import await_proof, newest_attempt
+from hostcore.runs.attempts import await_proof, newest_attempt, next_attempt
 from hostcore.runs.control import read_cancel, request_cancel
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch, awaited_launch
@@ -72,7 +72,7 @@ def cancel(
     asked: int | None = None
     while True:
         # Before the run is looked at: of two that find it abandoned, only one can claim this number.
-        attempt = newest_attempt(directory.attempts) + 1
+        attempt = next_attempt(directory)
         summary = summarize(directory)
         if summary.status not in (*ALIVE, "lost"):
             return _ended(RunResult.read(directory.result), summary, requested=asked is not None)

@@ -13,7 +13,7 @@ from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
 from hostcore.job.differences import in_words, job_differences
 from hostcore.job.spec import JobSpec
-from hostcore.runs.attempts import EXPIRE_SECONDS, await_proof, claim_attempt, newest_attempt, proven_held
+from hostcore.runs.attempts import EXPIRE_SECONDS, await_proof, claim_attempt, newest_attempt, next_attempt, proven_held
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, remove_torn, write_document
 from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
@@ -145,7 +145,7 @@ def open_run(plan: RunPlan, *, launched: bool = False, tell: Callable[[str], obj
     directory = plan.directory
     # Before the lease is read: of two that find no live supervisor, only one can claim this number.
     with file_errors(directory):
-        attempt = newest_attempt(directory.attempts) + 1
+        attempt = next_attempt(directory)
     finished = examine_run(plan, launched=launched, tell=tell)
     if finished is not None:
         return finished
@@ -322,7 +322,7 @@ def _refuse_running(directory: RunDirectory, *, launched: bool, tell: Callable[[
 def _end_of(directory: RunDirectory) -> RunResult | None:
     """How the run ended, if nothing has begun since, and nothing is to begin."""
     result = RunResult.read(directory.result)
-    ended = result is not None and result.attempt == newest_attempt(directory.attempts)
+    ended = result is not None and result.attempt >= newest_attempt(directory.attempts)
     return result if ended and awaited_launch(directory) is None else None
 
 

@@ -21,7 +21,7 @@ from hostcore.events.writer import now_ms
 from hostcore.job.names import engine_name, is_builtin
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.launching import Launcher, launcher_of
-from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.attempts import next_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, write_document
 from hostcore.runs.launch import Launch
@@ -100,7 +100,7 @@ def submit(
     with file_errors(directory):
         before = _Before.of(directory)
         launch = cut_short or Launch(
-            attempt=max(newest_attempt(directory.attempts), mirrored or 0) + 1,
+            attempt=max(next_attempt(directory), (mirrored or 0) + 1),
             submitted_ms=now_ms(),
             launch_id=launch_id or f"{directory.run_id}.{secrets.token_hex(8)}",
             sees_run_dir=launcher.sees_run_dir,
@@ -146,7 +146,7 @@ def dry_run(plan: RunPlan) -> LaunchPlan:
     :raises HostcoreError: When it would refuse.
     """
     launcher = launcher_of(plan.spec, plan.discovered)
-    attempt = newest_attempt(plan.directory.attempts) + 1
+    attempt = next_attempt(plan.directory)
     launch = Launch(attempt=attempt, submitted_ms=now_ms(), sees_run_dir=launcher.sees_run_dir)
     return launcher.plan(launch_context(plan, launch, name=engine_name(plan.spec.run_id), tell=lambda _: None))
 

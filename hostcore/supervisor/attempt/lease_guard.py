@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hostcore.events.writer import now_ms
-from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.attempts import newest_claim
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.lease import RENEW_SECONDS, Lease, ProcessIdentity
 from hostcore_hookspecs.errors import HostcoreError
@@ -86,7 +86,7 @@ class LeaseGuard:
         :raises RunTakenOver: When one has.
         :raises RunDirectoryGone: When it is not.
         """
-        newest = newest_attempt(self._directory.attempts)
+        newest = newest_claim(self._directory.attempts)
         if newest > self._attempt:
             raise RunTakenOver(
                 f"attempt {newest} of run {self._directory.run_id!r} has taken it over from attempt "

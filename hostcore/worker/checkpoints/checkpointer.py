@@ -29,7 +29,7 @@ from hostcore.checkpoints.record import CommitRecord, CommittedFile
 from hostcore.checkpoints.sharded import shards_folder
 from hostcore.checkpoints.state import read_state
 from hostcore.plugins.component import Component
-from hostcore.runs.attempts import newest_attempt
+from hostcore.runs.attempts import newest_claim
 from hostcore.worker import randomness
 from hostcore.worker.checkpoints.capture import Capture, Captured, CaptureSource
 from hostcore.worker.checkpoints.resuming import Search, random_states, restore
@@ -280,11 +280,9 @@ class Checkpointer:
     def _refuse_if_superseded(self) -> None:
         if self._abandoned:
             raise Superseded("the run is over")
-        newest_claim = newest_attempt(self.attempts)
-        if newest_claim > self.attempt:
-            raise Superseded(
-                f"attempt {newest_claim} of this run has started; attempt {self.attempt} may not write any more"
-            )
+        newest = newest_claim(self.attempts)
+        if newest > self.attempt:
+            raise Superseded(f"attempt {newest} of this run has started; attempt {self.attempt} may not write any more")
 
     def restore(self, search: Search) -> Callable[[], None] | None:
         """Load what was found to go on from: what the first rank has found.

@@ -161,3 +161,34 @@ def test_run_and_resume_start_their_worker_before_they_know_what_it_is_for(own_p
     assert project.command("run", job).code == 0
     assert project.command("resume", "a", "--set", "max_steps=2").code == 0
     assert [project.run().output(attempt) for attempt in (1, 2)] == ["started for -\n"] * 2
+
+
+class TestARunWhoseBookkeepingWasDamaged:
+    """By a power cut, a broken disk, or a hand: the log still says what has happened."""
+
+    @pytest.fixture
+    def damaged(self, finished: Any, project: Any, request: pytest.FixtureRequest) -> Any:
+        return project.copy("finished", f"damaged-{abs(hash(request.node.name))}")
+
+    @pytest.mark.parametrize("lost", [["attempts/1.json"], ["attempts"], ["attempts", "logs/rank-0.attempt-1.jsonl"]])
+    def test_goes_on_as_the_next_attempt_without_its_claims(self, damaged: Any, project: Any, lost: list[str]) -> None:
+        for name in lost:
+            path = damaged.path / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        shown = project.command("status", damaged.path, "--json").json
+        assert (shown["status"], shown["attempt"], len(shown["attempts"])) == ("succeeded", 1, 1)
+        said = project.command("resume", damaged.path, "--set", "max_steps=6", "--json")
+        assert (said.code, said.json["attempt"], said.json["step"]) == (0, 2, 6), said.err
+        assert project.command("verify", damaged.path).code == 0
+
+    @pytest.mark.parametrize("content", [b"", b'{"process": {"ho', b"\x00" * 300, b'{"process": 1}', b"[]"])
+    def test_is_shown_verified_and_resumed_with_a_lease_that_says_nothing(
+        self, damaged: Any, project: Any, content: bytes
+    ) -> None:
+        (damaged.path / "lease.json").write_bytes(content)
+        assert project.command("status", damaged.path, "--json").json["status"] == "succeeded"
+        listed = project.command("list", "--json").json
+        assert damaged.path.name in [run["run_id"] for run in listed["runs"]]
+        assert project.command("verify", damaged.path).code == 0
+        said = project.command("resume", damaged.path, "--set", "max_steps=6", "--json")
+        assert (said.code, said.json["attempt"], said.json["step"]) == (0, 2, 6), said.err
