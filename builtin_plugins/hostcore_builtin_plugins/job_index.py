@@ -36,6 +36,7 @@ class JobIndexReporter:
         config_path: Path | None = attrs.field(
             default=None,
             metadata={
+                "reads": True,
                 "help": "The job file, as the lines name it.",
                 "default": "`config/run.json` in the run directory",
             },

@@ -30,6 +30,7 @@ class JsonlReporter:
         config_path: Path | None = attrs.field(
             default=None,
             metadata={
+                "reads": True,
                 "help": "Format `trn`: the job file, as `job_submitted` names it.",
                 "default": "`config/run.json` in the run directory",
             },

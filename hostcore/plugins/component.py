@@ -1,7 +1,8 @@
 """From a selected plugin to a component: imported, checked, and constructed with its settings."""
 
 import inspect
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from hostcore.errors import all_errors
+from hostcore.errors import Errors, all_errors
 from hostcore.job.names import canonical_plugin
+from hostcore.job.pointers import escaped
 from hostcore.plugins.errors import PluginError, named
 from hostcore.plugins.implementations import implementations
 from hostcore.plugins.importing import check_object, guarded, import_plugin
@@ -25,6 +27,10 @@ from hostcore_hookspecs.step import Capabilities
 if TYPE_CHECKING:
     from hostcore.job.structure import CheckObject
 
+#: Folders of the run directory that are the host's, whatever a plugin is called.
+_HOST_FOLDERS = frozenset(
+    {"attempts", "checkpoints", "config", "control", "cursors", "logs", "plots", "samples", "spool"}
+)
 PRECISIONS = ("fp32", "bf16", "fp16")
 
 
@@ -51,11 +57,17 @@ class Component:
 
 
 def load_component(
-    selected: Selected, *, job_dir: Path, check_objects: bool = True, import_paths: bool | Collection[str] = True
+    selected: Selected,
+    *,
+    job_dir: Path,
+    run_dir: Path | None = None,
+    check_objects: bool = True,
+    import_paths: bool | Collection[str] = True,
 ) -> Component:
     """Import a plugin and make a component of it.
 
     :param job_dir: The job file's folder: import paths are looked up there, relative paths in settings start there.
+    :param run_dir: The run directory, whose files no setting may name; None: of no run.
     :param check_objects: Whether to import the objects that its settings name.
     :param import_paths: The job's key: whether its plugins may run code that it names, or those that may.
     :raises PluginError: It cannot be imported or constructed; what it raised is the cause and in ``traceback``.
@@ -73,6 +85,8 @@ def load_component(
     capabilities = declared_capabilities(owner, ref, pointer=selected.named_at)
     objects = _objects(ref, job_dir=job_dir, check_objects=check_objects, import_paths=may_run_code)
     settings = _structured(owner, selected, job_dir=job_dir, check_object=objects)  # with its secrets
+    if run_dir is not None:
+        _refuse_run_files(settings, selected, run_dir)
     instance = construct(owner, settings, selected) if symbol is owner else symbol
     return Component(
         ref=ref,
@@ -224,6 +238,51 @@ def _structured(owner: type, selected: Selected, *, job_dir: Path, check_object:
             plugin=selected.ref.provenance,
         )
     return without_marks(settings)
+
+
+def _refuse_run_files(settings: Any, selected: Selected, run_dir: Path) -> None:
+    """Refuse settings that name a place in the run directory, other than below the folder with the plugin's name.
+
+    :raises Errors: ``plugin.run_files``, with the pointer of each.
+    """
+    name = selected.ref.value.rpartition(":")[2] if selected.ref.dist is None else selected.ref.name.rpartition("/")[2]
+    run = Path(os.path.realpath(run_dir))
+    own = run / (f"plugin-{name}" if name in _HOST_FOLDERS else name)
+    errors = []
+    for pointer, path in _written(settings, selected.pointer):
+        real = Path(os.path.realpath(path))
+        if real.is_relative_to(run) and not real.is_relative_to(own):
+            errors.append(
+                PluginError(
+                    f"{named(selected.ref)} may not use the run directory: {path}",
+                    code="plugin.run_files",
+                    pointer=pointer,
+                    hint=f"its files are the run's own; name a place outside of it, or below {own}",
+                    plugin=selected.ref.provenance,
+                )
+            )
+    if errors:
+        raise Errors(errors)
+
+
+def _written(value: Any, pointer: str) -> Iterator[tuple[str, Path]]:
+    """The places that settings name, with their pointers, but for those of fields that are only read (``reads``)."""
+    if isinstance(value, Path):
+        yield pointer, value
+    elif isinstance(value, str):
+        place = value.removeprefix("file://").removeprefix("local://")
+        if place.startswith("/") and "\0" not in place:
+            yield pointer, Path(place)
+    elif attrs.has(type(value)):
+        for field in attrs.fields(type(value)):
+            if not field.metadata.get("reads"):
+                yield from _written(getattr(value, field.name), f"{pointer}/{field.name}")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _written(item, f"{pointer}/{escaped(str(key))}")
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            yield from _written(item, f"{pointer}/{position}")
 
 
 def construct(owner: type, settings: Any, selected: Selected) -> Any:

@@ -188,7 +188,9 @@ def _planned(
     )
     keep_secrets(spec, spec.job_dir, runs)
     spec, selected = _without_unwanted(spec, select(spec, environment.discovered, room=room))
-    here = load_here(selected if load else (), job_dir=spec.job_dir, import_paths=spec.import_paths)
+    here = load_here(
+        selected if load else (), job_dir=spec.job_dir, run_dir=directory.path, import_paths=spec.import_paths
+    )
     _check_that_something_is_copied(here["uploader"])
     return RunPlan(
         spec=spec,
@@ -278,14 +280,19 @@ def _writes_the_file_of(use: DeliveryUse, other: DeliveryUse) -> bool:
 
 
 def load_here(
-    selected: Sequence[Selected], *, job_dir: Path, import_paths: bool | Collection[str] = True
+    selected: Sequence[Selected],
+    *,
+    job_dir: Path,
+    run_dir: Path | None = None,
+    import_paths: bool | Collection[str] = True,
 ) -> dict[str, list[Component]]:
     """New components of the plugins that serve a run in this process, by kind and in the order of the job.
 
+    :param run_dir: The run directory, whose files no setting may name.
     :param import_paths: The job's key: which of them may run code that it names.
     :raises Errors: Everything that is wrong with any of them.
     """
     remember_secrets([one.settings for one in selected])  # they may be others than they were at the attempt before
     serving = [one for one in selected if one.ref.kind in SERVING]
-    loaded = for_each(serving, partial(load_component, job_dir=job_dir, import_paths=import_paths))
+    loaded = for_each(serving, partial(load_component, job_dir=job_dir, run_dir=run_dir, import_paths=import_paths))
     return {kind: [one for one in loaded if one.ref.kind == kind] for kind in SERVING}

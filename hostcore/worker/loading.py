@@ -7,6 +7,7 @@ are loaded once it is known which.
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hostcore.errors import Errors, all_errors
@@ -121,7 +122,13 @@ class Loading:
     def _load(self, is_due: Callable[[str], bool]) -> None:
         for one in self.selected:
             if is_due(one.ref.kind):
-                load = partial(load_component, one, job_dir=self.spec.job_dir, import_paths=self.spec.import_paths)
+                load = partial(
+                    load_component,
+                    one,
+                    job_dir=self.spec.job_dir,
+                    run_dir=Path(self._run_dir) if self._run_dir else None,
+                    import_paths=self.spec.import_paths,
+                )
                 component = self.found.check(load)
                 if component is not None:
                     self._loaded[one.use] = self.trace.of(component) if self.trace is not None else component

@@ -104,7 +104,7 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
         chosen = chosen.with_override(override)
     ref = _resolved(use.use, "reporter", discovered, at)
     try:
-        component = _loaded(ref, chosen.document, at, spec.job_dir if own else Path.cwd())
+        component = _loaded(ref, chosen.document, at, spec.job_dir if own else Path.cwd(), directory)
     except HostcoreError as error:
         mark(all_errors(error), {f"{at}{place}": origin for place, origin in chosen.origins.items()})
         for one in all_errors(error):
@@ -145,7 +145,7 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
     try:
         spec = RunRecord.read(directory.record).spec(with_data=True)
         base_uri = spec.checkpoint_base_uri
-        own = _uploaders(mirroring(spec.uploaders, base_uri), spec.job_dir, base_uri=base_uri)
+        own = _uploaders(mirroring(spec.uploaders, base_uri), spec.job_dir, directory, base_uri=base_uri)
     except HostcoreError as error:
         if to is None:
             for one in all_errors(error):
@@ -155,7 +155,7 @@ def choose_uploaders(directory: RunDirectory, names: Sequence[str] = (), *, to: 
         spec, own = RunRecord.read(directory.record).spec(with_data=True), []
     if to is not None:
         base_uri = to
-        destinations = _uploaders([DeliveryUse(use=FSSPEC)], spec.job_dir, base_uri=to)
+        destinations = _uploaders([DeliveryUse(use=FSSPEC)], spec.job_dir, directory, base_uri=to)
     else:
         destinations = _wanted(directory, own, names)
     served = {one.key for one in destinations}
@@ -179,12 +179,14 @@ def _wanted(directory: RunDirectory, own: Sequence[Destination], names: Sequence
     return [one for one in own if not names or one.name in wanted.values()]
 
 
-def _uploaders(uses: Sequence[DeliveryUse], job_dir: Path, *, base_uri: str | None) -> list[Destination]:
+def _uploaders(
+    uses: Sequence[DeliveryUse], job_dir: Path, directory: RunDirectory, *, base_uri: str | None
+) -> list[Destination]:
     discovered = discover()
 
     def loaded(position: int) -> Component:
         use, at = uses[position], f"/uploaders/{position}"
-        return _loaded(_resolved(use.use, "uploader", discovered, at), use.settings, at, job_dir)
+        return _loaded(_resolved(use.use, "uploader", discovered, at), use.settings, at, job_dir, directory)
 
     return destinations_of(for_each(range(len(uses)), loaded), uses, base_uri=base_uri)
 
@@ -195,9 +197,9 @@ def _resolved(name: str, kind: str, discovered: Discovered, at: str) -> PluginRe
     return ref
 
 
-def _loaded(ref: PluginRef, settings: Mapping[str, Any], at: str, job_dir: Path) -> Component:
+def _loaded(ref: PluginRef, settings: Mapping[str, Any], at: str, job_dir: Path, directory: RunDirectory) -> Component:
     selected = Selected(ref=ref, settings=settings, pointer=at, use=f"{ref.kind}:{ref.name}", named_at=at)
-    return load_component(selected, job_dir=job_dir)
+    return load_component(selected, job_dir=job_dir, run_dir=directory.path)
 
 
 # -- events ------------------------------------------------------------------------------------------------------------

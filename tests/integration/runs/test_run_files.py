@@ -1,0 +1,94 @@
+"""The files of a run are its own: no plugin's setting may name one of them."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTES = """
+from pathlib import Path
+import attrs
+from hostcore_hookspecs import hookimpl
+
+class Notes:
+    '''A callback that writes into a file.'''
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        to: list[Path]
+
+    def __init__(self, *, settings):
+        self._settings = settings
+
+    @hookimpl
+    def on_train_end(self, run_state, ctx):
+        for path in self._settings.to:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("noted")
+"""
+
+
+@pytest.fixture
+def place(own_project: Callable[..., Any]) -> Any:
+    project = own_project()
+    (project.path / "notes.py").write_text(NOTES)
+    (project.path / "link").symlink_to("runs")
+    return project
+
+
+def refused(place: Any, *arguments: str | Path) -> dict[str, Any]:
+    said = place.command(*arguments, "--json")
+    assert said.code == 2, said.err
+    (error,) = said.json["errors"]
+    return error
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(f"runs/a/{name}" for name in ("logs/events.jsonl", "result.json", "lease.json", "mine.jsonl", "jsonl-2/x")),
+        *("runs/b/../a/result.json", "link/a/attempts/1.json", "./runs/a/jsonl/../result.json"),
+    ],
+)
+def test_a_reporter_may_write_into_none(place: Any, path: str) -> None:
+    job = place.job(max_steps=3, reporters=[{"use": "jsonl", "path": path}])
+    error = refused(place, "run", job)
+    assert (error["code"], error["pointer"]) == ("plugin.run_files", "/reporters/0/path")
+    assert "may not use the run directory" in error["message"]
+    assert error["hint"].endswith(f"or below {os.path.realpath(place.path)}/runs/a/jsonl")
+    assert refused(place, "validate", job)["code"] == "plugin.run_files"
+    assert not (place.path / "runs").exists(), "nothing was begun"
+
+
+def test_nor_may_an_uploader_or_the_command_line(place: Any) -> None:
+    uploaders = [{"use": "fsspec", "uri": f"file://{place.path}/runs/a/checkpoints"}]
+    error = refused(place, "run", place.job(max_steps=3, uploaders=uploaders))
+    assert (error["code"], error["pointer"]) == ("plugin.run_files", "/uploaders/0/uri")
+    error = refused(place, "run", place.job(max_steps=3), "--event-log", "runs/a/result.json")
+    assert error["code"] == "plugin.run_files"
+
+
+def test_nor_may_a_callback_of_a_trainers_own(place: Any) -> None:
+    callbacks = [{"use": "notes:Notes", "to": ["elsewhere/note", "runs/a/result.json"]}]
+    error = refused(place, "run", place.job(max_steps=3, callbacks=callbacks))
+    assert (error["code"], error["pointer"]) == ("plugin.run_files", "/callbacks/0/to/1")
+
+
+def test_nor_may_what_is_told_of_a_run_that_is_over(place: Any) -> None:
+    assert place.command("run", place.job(max_steps=3)).code == 0
+    before = place.run().tree()
+    said = place.command("replay", "a", "--reporter", "jsonl", "--set", "path=runs/a/logs/events.jsonl", "--json")
+    assert said.code == 2, said.err
+    assert said.json["errors"][0]["code"] == "plugin.run_files"
+    assert place.run().tree() == before
+
+
+def test_the_folder_with_its_name_is_a_plugins_own_and_so_is_all_else(place: Any) -> None:
+    callbacks = [{"use": "notes:Notes", "to": ["runs/a/Notes/deep/note", "runs/a-2/note", "elsewhere/note"]}]
+    reporters = [{"use": "jsonl", "path": "runs/a/jsonl/events.jsonl", "config_path": "runs/a/config/run.json"}]
+    said = place.command("run", place.job(max_steps=3, callbacks=callbacks, reporters=reporters))
+    assert said.code == 0, said.err
+    for path in ("runs/a/Notes/deep/note", "runs/a-2/note", "elsewhere/note", "runs/a/jsonl/events.jsonl"):
+        assert (place.path / path).stat().st_size
+    assert place.command("verify", "a").code == 0
