@@ -25,6 +25,8 @@ SMOOTHING: Final = 0.8
 #: The moving average is drawn with so many points.
 _SMOOTHED_POINTS: Final = 200
 _MOST_MARKS: Final = 100
+#: The width of a character, at the most.
+_CHARACTER: Final = 7
 _MOST_CROSSES: Final = 200
 
 
@@ -181,8 +183,21 @@ def draw(curves: Sequence[DrawnCurve], marks: Marks, *, large: bool) -> Picture:
             for tick in columns
             if tick == int(tick)
         ],
-        attempts=[Label(text=f"attempt {attempt}", x=frame.across(step), y=str(_TOP)) for attempt, step in begun],
+        attempts=list(_attempt_labels(frame, begun)),
     )
+
+
+def _attempt_labels(frame: _Frame, begun: Sequence[tuple[int, int]]) -> Iterator[Label]:
+    """Yield the labels of the lines where attempts began, without those that would cover the one before."""
+    free_from = 0.0
+    for attempt, step in sorted(begun, key=lambda one: one[1]):
+        text, at = f"attempt {attempt}", float(frame.across(step))
+        width = _CHARACTER * (len(text) + 1)
+        ends_there = at + width > frame.right
+        left = at - width if ends_there else at
+        if left >= free_from:
+            free_from = left + width
+            yield Label(text=text, x=frame.across(step), y=str(_TOP), anchor="end" if ends_there else "start")
 
 
 def is_rough(curve: Curve) -> bool:

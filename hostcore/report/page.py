@@ -200,13 +200,13 @@ def _events(recording: Recording, kinds: Sequence[str]) -> _Events:
 
 
 def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkpoint]:
-    """The checkpoints that are there, and the newest of those that were saved."""
+    """The checkpoints that are there, and the newest of those that were saved; the newest first."""
     kept = {one.record.step: one for one in run_status.checkpoints}
     steps = sorted({*recording.saved, *kept})
     wanted = {*kept, *steps[-_MOST_CHECKPOINTS:]}
     best = run_status.result.best if run_status.result else None
     rows = []
-    for step in steps:
+    for step in reversed(steps):
         if step in wanted:
             saved = _saved(recording.saved.get(step), kept.get(step))
             is_best = best is not None and best["step"] == step

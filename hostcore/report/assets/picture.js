@@ -6,7 +6,7 @@
 // what all plots of a page show: { from, to, last, log, smoothing, dotted_up_to, checkpoints, best, attempts }.
 const { Picture } = (() => {
   const { number, whole, firstFrom, roundNumbers, powers, label, smooth } = scales;
-  const LEFT = 58, RIGHT = 12, TOP = 12, BOTTOM = 26;
+  const LEFT = 58, RIGHT = 12, TOP = 12, BOTTOM = 26, CHARACTER = 7;
 
   const make = (name, attributes, text) => {
     const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -68,10 +68,16 @@ const { Picture } = (() => {
     parts.push(make("path", { class: "checkpoint", d: triangles }));
     const best = within(view.best).map((step) => `M${frame.across(step)},${bottom - 11}l4.5,5.5l-4.5,5.5l-4.5,-5.5z`);
     if (best.length) parts.push(make("path", { class: "best", d: best.join("") }));
-    for (const [attempt, step] of view.attempts) {
+    let freeFrom = 0;  // a label that would cover the one before is left out
+    for (const [attempt, step] of [...view.attempts].sort((one, other) => one[1] - other[1])) {
       if (!isWithin(view, step)) continue;
-      parts.push(make("path", { class: "attempt", d: `M${frame.across(step)},${TOP}V${bottom}` }));
-      parts.push(make("text", { x: frame.across(step), y: TOP, dx: 4, dy: "0.6em" }, `attempt ${attempt}`));
+      const at = Number(frame.across(step)), text = `attempt ${attempt}`, width = CHARACTER * (text.length + 1);
+      parts.push(make("path", { class: "attempt", d: `M${at},${TOP}V${bottom}` }));
+      const endsThere = at + width > frame.width - RIGHT, left = endsThere ? at - width : at;
+      if (left < freeFrom) continue;
+      freeFrom = left + width;
+      const side = endsThere ? { dx: -4, "text-anchor": "end" } : { dx: 4 };
+      parts.push(make("text", { x: at, y: TOP, dy: "0.6em", ...side }, text));
     }
     return parts;
   };

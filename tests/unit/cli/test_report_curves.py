@@ -1,5 +1,6 @@
 """Curves of any length in bounded memory, and the axes they are drawn on."""
 
+import itertools
 import math
 import random
 from collections.abc import Iterable
@@ -7,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from hostcore.report.curve import MOST_POINTS, Curve
-from hostcore.report.drawing import Scale, label
+from hostcore.report.drawing import Marks, Scale, draw, label
 
 
 def curve_of(points: Iterable[tuple[int, float | None]], **limits: int) -> Curve:
@@ -120,3 +121,18 @@ class TestAnAxis:
         self, ticks: list[float], labels: list[str]
     ) -> None:
         assert [label(tick, ticks) for tick in ticks] == labels
+
+
+class TestLabelsOfAttempts:
+    @pytest.mark.parametrize("steps", [[10, 11, 12, 13], [0, 500, 990, 1000], [500, 10, 500]])
+    def test_lie_beside_one_another_within_the_plot(self, steps: list[int]) -> None:
+        marks = Marks(last_step=1000, checkpoints=[], attempts=list(enumerate(steps, start=2)))
+        picture = draw([], marks, large=False)
+        assert picture.attempts
+        ends = []
+        for one in picture.attempts:
+            width = 6.5 * len(one.text)  # 12 px of a system's font
+            left = float(one.x) - (width if one.anchor == "end" else 0)
+            ends.append((left, left + width))
+        assert all(end <= picture.width for _, end in ends)
+        assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(ends))

@@ -276,6 +276,8 @@ class TestTables:
         assert page.row("10", "1", "5 MB", "1")[5:] == ["removed", ""]
         assert page.row("20", "1", "2 B", "1")[5:] == ["kept", "best val/loss (0.25)"]
         assert page.row("30", "1", "2 B", "1")[5:] == ["kept", "final"]
+        shown = [row[0] for row in page.rows if row[1:2] == ["1"] and row[0] in ("10", "20", "30")]
+        assert shown == ["30", "20", "10"]  # the newest first
 
     def test_of_events_are_bounded_and_say_how_many_are_left_out(self, run: Callable, tell: Callable) -> None:
         directory = run("a")

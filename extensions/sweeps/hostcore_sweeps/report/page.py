@@ -159,8 +159,8 @@ def counts_in_words(status: SweepStatus) -> str:
 
 
 def objective_in_words(status: SweepStatus) -> str:
-    """``least val/loss``, by the last value of a trial unless by its best."""
-    words = {"min": "least", "max": "most"}
+    """``minimize val/loss``, by the last value of a trial unless by its best."""
+    words = {"min": "minimize", "max": "maximize"}
     of_each = {"last": "", "best": ", the best of each trial"}
     return "; ".join(f"{words[one.mode]} {one.metric}{of_each[one.value]}" for one in status.objectives)
 

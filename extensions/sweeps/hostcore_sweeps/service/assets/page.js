@@ -10,7 +10,7 @@ import { NOTHING, count, duration, figure, plural, timeAgo } from "../words.js";
 
 const REFRESHED_EVERY_SECONDS = 5;
 const MOST_JOBS = 500;
-const LIST = [["Sweep"], ["Status", "bare"], ["Progress", "bare"], ["Best", ""], ["Searched", ""], ["Begun", "number"]];
+const LIST = [["Sweep"], ["Status", "bare"], ["Progress", "bare"], ["Best", ""], ["Objective", ""], ["Begun", "number"]];
 const ELSEWHERE = [["Sweep"], ["Jobs", "number"], ["Statuses", ""]];
 // The signs of states: those of jobs that they are most like.
 const LIKE = {
@@ -58,7 +58,7 @@ const bestOf = (sweep) => {
   return `${figure(objective[sweep.objectives[0].metric])} by trial ${number}`;
 };
 
-const searched = (sweep) => sweep.objectives.map(({ metric, mode }) => `${mode === "min" ? "least" : "most"} ${metric}`)
+const objectiveOf = (sweep) => sweep.objectives.map(({ metric, mode }) => `${mode === "min" ? "minimize" : "maximize"} ${metric}`)
   .join("; ");
 
 // Refreshed while it is looked at; `show` is given what `ask(signal)` has found.
@@ -121,7 +121,7 @@ class SweepsPage extends RefreshedPage {
   show({ sweeps, unreadable, elsewhere }) {
     const rows = sweeps.map((one) => [
       make("a", { href: `#/sweeps/${encodeURIComponent(one.sweep_id)}` }, one.sweep_id),
-      sweepBadge(one), progressOf(one), bestOf(one), searched(one), timeAgo(one.started_ms),
+      sweepBadge(one), progressOf(one), bestOf(one), objectiveOf(one), timeAgo(one.started_ms),
     ]);
     const table = makeTable("Sweeps, those begun last first", LIST, rows, { class: "jobs blocks" });
     this.room.replaceChildren(
@@ -228,7 +228,7 @@ class SweepPage extends RefreshedPage {
 
   facts(sweep) {
     const facts = [
-      ["Searched", searched(sweep)], ["Best", bestOf(sweep)], ["Time of drivers", duration(sweep.driven_ms / 1000)],
+      ["Objective", objectiveOf(sweep)], ["Best", bestOf(sweep)], ["Time of drivers", duration(sweep.driven_ms / 1000)],
       ["Begun", timeAgo(sweep.started_ms)], ["Why it ended", sweep.reason],
     ];
     return facts.filter(([, value]) => value).map(([name, value]) => make("div", {}, make("dt", {}, name),
