@@ -1,20 +1,25 @@
 """Checks of a run's checkpoints: every byte that was committed, and what the log says of them."""
 
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
+import orjson
 
+from hostcore.checkpoints import tree
 from hostcore.checkpoints.errors import CheckpointError
 from hostcore.checkpoints.find import Found, load_record, steps_in, verify
 from hostcore.checkpoints.names import claims, record_name
 from hostcore.verification.checks import MOST_NAMED, Check, judged
-from hostcore.verification.log_record import LogRecord
+from hostcore.verification.log_record import LogRecord, Saved
 from hostcore_builtin_plugins.progress import format_bytes
 
 #: The code of the error about a folder without a record.
 _UNCOMMITTED: Final = "checkpoint.uncommitted"
+#: What is raised for a host state that is none.
+MALFORMED: Final = (OSError, LookupError, TypeError, ValueError, AttributeError)
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +79,14 @@ def below(root: Path, path: Path) -> str:
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
+def host_state(folder: Path) -> Mapping[str, Any]:
+    """The host's part of a checkpoint. Tensors that callbacks may have put there stay unread: torch is not needed."""
+    host = tree.decode(orjson.loads((folder / "host.json").read_bytes()), lambda leaf: leaf)
+    if not isinstance(host, Mapping):
+        raise TypeError("host.json holds no host state")
+    return host
+
+
 def check_story(
     examined: Examined, log: LogRecord, *, keep: int, newest_attempt: int, running: bool
 ) -> Iterator[Check]:
@@ -103,7 +116,28 @@ def check_story(
     told += f", {pruned:,} of them removed since, as the job says" if pruned else ""
     told += f"; {unmerged:,} more are there, whose events are not merged yet" if unmerged else ""
     yield judged("log.checkpoints", problems, otherwise=told)
+    yield _check_metrics(examined.whole, saved)
     yield _check_resumes(log)
+
+
+def _check_metrics(checkpoints: Sequence[Found], saved: Mapping[int, Saved]) -> Check:
+    """The metrics that a checkpoint holds are those that the log says."""
+    problems, compared = [], 0
+    for found in checkpoints:
+        step, known = found.record.step, saved[found.record.step].metrics if found.record.step in saved else {}
+        try:
+            held = host_state(found.folder)["progress"]["metrics"].items() if known else ()
+            pairs = [(name, value if math.isfinite(value) else None) for name, value in held if name in known]
+        except MALFORMED:
+            continue  # pruned since it was verified, or reported by the check of its place in the data
+        compared += len(pairs)
+        problems += [
+            f"the checkpoint of step {step:,} has {name} {value}, and the log {known[name]}"
+            for name, value in pairs
+            if value != known[name]
+        ]
+    told = f"{compared:,} values, as the log says" if compared else "no checkpoint has metrics that the log knows of"
+    return judged("checkpoint.metrics", problems, otherwise=told)
 
 
 def _must_be_there(log: LogRecord, there: Collection[int], *, keep: int, newest_attempt: int) -> set[int]:

@@ -1,9 +1,10 @@
 """What an event log says, gathered for checking it: every line is read, and nothing is taken for granted."""
 
 from array import array
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import orjson
@@ -12,6 +13,11 @@ from hostcore.events.kinds import MEASURED
 from hostcore.events.reader import GrowingLog
 from hostcore.runs.retrained import Retrained
 from hostcore_hookspecs.events import ENDS
+
+#: So many recordings of a metric are kept: a checkpoint is written while the training goes on.
+_POINTS: Final = 64
+#: The newest checkpoints of which the log's metrics are kept.
+_MOST_MEASURED: Final = 1000
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +29,8 @@ class Saved:
     step: int
     bytes: int
     final: bool
+    #: The newest value of each metric at that step, as far as the newest events before this one say.
+    metrics: Mapping[str, float | None] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)
@@ -80,6 +88,8 @@ class LogRecord:
     #: The first end of each attempt that has one.
     _ended: dict[int, End] = attrs.field(factory=dict)
     _last_step: dict[tuple[int, str], int] = attrs.field(factory=dict)
+    #: By metric, the newest recordings of the history that the run stands in: step and value.
+    _values: dict[str, deque[tuple[int, float | None]]] = attrs.field(factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "LogRecord":
@@ -116,23 +126,38 @@ class LogRecord:
         if name in Retrained.NAMES:
             self.retrained.note(event)
         if name in MEASURED:
-            self._note_step(attempt, name, step)
+            self._note_step(attempt, name, step, event["metrics"])
         elif name == "checkpoint_saved":
-            saved = Saved(seq=seq, attempt=attempt, step=step, bytes=event["bytes"], final=event["final"])
+            about = {"bytes": event["bytes"], "final": event["final"], "metrics": self._values_at(step)}
+            saved = Saved(seq=seq, attempt=attempt, step=step, **about)
+            if len(self.saved) >= _MOST_MEASURED:
+                self.saved[-_MOST_MEASURED] = attrs.evolve(self.saved[-_MOST_MEASURED], metrics={})
             self.saved.append(saved)
         elif name == "run_resumed":
             self.resumed.append(Resumed(attempt=attempt, step=step, path=event["path"]))
         elif name == "run_submitted":
             self.submitted.add(attempt)
         elif name == "run_started":
-            self.started[attempt] = step or 0
+            self._begin(attempt, step or 0)
 
-    def _note_step(self, attempt: int, name: str, step: int) -> None:
+    def _begin(self, attempt: int, step: int) -> None:
+        self.started[attempt] = step
+        for name, points in self._values.items():  # what was recorded beyond that step has not happened
+            self._values[name] = deque((one for one in points if one[0] <= step), maxlen=_POINTS)
+
+    def _values_at(self, step: int) -> dict[str, float | None]:
+        """The values that were recorded last up to a step, of the metrics of which that is known."""
+        before = {name: [value for at, value in points if at <= step] for name, points in self._values.items()}
+        return {name: values[-1] for name, values in before.items() if values}
+
+    def _note_step(self, attempt: int, name: str, step: int, metrics: Mapping[str, float | None]) -> None:
         before = self._last_step.get((attempt, name), self.started.get(attempt, 0) if name == "metrics" else -1)
         if step <= before:
             self.disorder.append(f"attempt {attempt} recorded {name} of step {step} after those of step {before}")
         self._last_step[attempt, name] = step
         self.measured[attempt] = self.measured.get(attempt, 0) + 1
+        for metric, value in metrics.items():
+            self._values.setdefault(metric, deque(maxlen=_POINTS)).append((step, value))
 
     def end_of(self, attempt: int) -> End | None:
         """The end of an attempt; None if it has none."""

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import orjson
-
-from hostcore.checkpoints import tree
 from hostcore.checkpoints.find import Found
 from hostcore.checkpoints.names import record_name
-from hostcore.verification.checkpoint_checks import below
+from hostcore.verification.checkpoint_checks import MALFORMED, below, host_state
 from hostcore.verification.checks import Check, judged
 
 if TYPE_CHECKING:
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
     from hostcore.worker.feed.feed import Cursor
 
 _ID: Final = "data.order"
-#: What is raised for a host state that is none.
-_MALFORMED: Final = (OSError, LookupError, TypeError, ValueError, AttributeError)
 
 
 def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
@@ -34,21 +29,13 @@ def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
     for found in checkpoints:
         path = below(root, found.folder)
         try:
-            check = _check_place(found, _host_state(found.folder), orders, path)
-        except _MALFORMED as error:
+            check = _check_place(found, host_state(found.folder), orders, path)
+        except MALFORMED as error:
             if not found.folder.with_name(record_name(found.record.step)).exists():
                 continue  # it was pruned since it was verified: the record goes first, and then the files one by one
             told = f"what it says of its place in the data cannot be read: {error!r}"
             check = Check(id=_ID, status="failed", message=told, path=path)
         yield check
-
-
-def _host_state(folder: Path) -> Mapping[str, Any]:
-    """The host's part of a checkpoint. Tensors that callbacks may have put there stay unread: torch is not needed."""
-    host = tree.decode(orjson.loads((folder / "host.json").read_bytes()), lambda leaf: leaf)
-    if not isinstance(host, Mapping):
-        raise TypeError("host.json holds no host state")
-    return host
 
 
 def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path: str) -> Check:

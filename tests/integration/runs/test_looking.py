@@ -124,6 +124,15 @@ class TestVerify:
             in failed(look("verify", str(copy), "--json"))["data.order"]
         )
 
+    def test_finds_metrics_that_the_log_says_otherwise(self, look: Callable, copy: Path) -> None:
+        (check,) = [
+            one for one in look("verify", "longer", "--json").json["checks"] if one["id"] == "checkpoint.metrics"
+        ]
+        assert check["message"] == "3 values, as the log says"
+        self.recommitted(copy, lambda host: host["progress"]["metrics"].update({"train/loss": 7.5}))
+        found = failed(look("verify", str(copy), "--json"))
+        assert found["checkpoint.metrics"].startswith("the checkpoint of step 23 has train/loss 7.5, and the log ")
+
     def recommitted(self, copy: Path, change: Callable[[Any], None]) -> Any:
         """Commit the newest checkpoint anew, with another host state: nothing is damaged, and yet it is wrong."""
         folder = copy / "checkpoints"
