@@ -1,17 +1,22 @@
 """The plan of what a command line says: of a job file, of a run that goes on, of one that begins from a checkpoint."""
 
 import json
+import os
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import attrs
 import click
 
 from hostcore.checkpoints.find import load_record
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.output import tell_aside
 from hostcore.errors import all_errors
+from hostcore.job.document import is_piped_in
 from hostcore.job.load import load_job
+from hostcore.job.names import make_run_id
 from hostcore.job.spec import JobSpec
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
@@ -21,6 +26,8 @@ from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import RunPlan, make_plan
 from hostcore_hookspecs.errors import HostcoreError
+
+_FAST_DEV_STEPS: Final = 3
 
 
 def plan_of(job: Path, options: JobOptions, **where: Any) -> RunPlan:
@@ -49,6 +56,28 @@ def job_of(job: Path, options: JobOptions) -> JobSpec:
     """
     _require_one_beginning(options)
     return load_job(job, **_overriding(options), profile=options.profile)
+
+
+def for_fast_dev_run(job: Path, options: JobOptions) -> JobOptions:
+    """Options of a run of its own with 3 steps, and one validation if the job validates, which is not mirrored.
+
+    :raises HostcoreError: See :func:`planned`.
+    """
+    if is_piped_in(job):
+        raise click.UsageError("--fast-dev-run reads the job twice: it takes a file, not a pipe")
+    spec = job_of(job, options)
+    changes = {
+        "run_id": make_run_id("fast-dev-run", now=lambda: datetime.now(UTC), token=lambda: os.urandom(2).hex()),
+        "max_steps": _FAST_DEV_STEPS,
+        "epochs": None,
+        "metric_every": 1,
+        "validate_every": _FAST_DEV_STEPS if spec.validate_every else 0,
+        "resume_from_checkpoint": "auto",
+        "checkpoint_base_uri": None,
+        "max_restarts": 0,
+    }
+    added = {f"{key}={json.dumps(value)}": "--fast-dev-run" for key, value in changes.items()}
+    return attrs.evolve(options, added={**options.added, **added})
 
 
 def _require_one_beginning(options: JobOptions) -> None:

@@ -89,7 +89,7 @@ class _Reading:
             raise WrongInclude(f"{found(name)} is not on this machine", hint="copy it, and include the copy")
         if self.files >= _MOST_FILES:
             raise WrongInclude(f"a job is read from at most {_MOST_FILES} files")
-        file = Path(absolute(name, Path() if _is_piped_in(path) else path.parent))
+        file = Path(absolute(name, Path() if is_piped_in(path) else path.parent))
         if any(_is_same(file, one) for one in within):
             chain = " → ".join(map(str, (*within, file)))
             raise WrongInclude(f"these files include one another: {chain}", hint="take one of them out")
@@ -195,12 +195,12 @@ def _read_text(path: Path, limit: int) -> str:
 
 
 def _open(path: Path) -> BinaryIO:
-    if _is_piped_in(path) and stat.S_ISFIFO(path.stat().st_mode):
+    if is_piped_in(path) and stat.S_ISFIFO(path.stat().st_mode):
         return path.open("rb")
     return open_regular(path, follow_links=True)  # a named pipe may have no writer, and would be waited for without end
 
 
-def _is_piped_in(path: Path) -> bool:
+def is_piped_in(path: Path) -> bool:
     """Whether a path names a descriptor that this process was started with, as ``<(…)`` of a shell does."""
     return str(path) == "/dev/stdin" or str(path.parent) in ("/dev/fd", "/proc/self/fd")
 
@@ -210,7 +210,7 @@ def folder_of(path: Path) -> Path:
 
     The file's own; the working directory for a job that is piped in.
     """
-    return Path.cwd() if _is_piped_in(path) else path.absolute().parent
+    return Path.cwd() if is_piped_in(path) else path.absolute().parent
 
 
 def _python(path: Path) -> HostcoreError:

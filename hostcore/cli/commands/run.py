@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 @quiet_option
 @runs_dir_option
 @event_options
+@click.option(
+    "--fast-dev-run",
+    is_flag=True,
+    help="Try the job: a run of its own with 3 steps, and one validation if the job validates; it is not mirrored.",
+)
 @click.option("--trace-hooks", is_flag=True, help="Write down every call of a hook, in the run's logs.")
 @same_plugins_option
 @server_option
@@ -42,6 +47,7 @@ def run_command(
     *,
     in_process: bool,
     detach: bool,
+    fast_dev_run: bool,
     trace_hooks: bool,
     same_plugins: bool,
     runs: Path,
@@ -60,6 +66,10 @@ def run_command(
     if (trace_hooks or same_plugins) and (detach or server):
         here = "--trace-hooks" if trace_hooks else "--same-plugins"
         raise click.UsageError(f"{here} and {'--detach' if detach else '--server'} exclude each other")
+    if fast_dev_run:
+        from hostcore.cli.planning import for_fast_dev_run
+
+        options = for_fast_dev_run(job, options)
     if server:
         from hostcore.cli.submitted import run_at_service
 

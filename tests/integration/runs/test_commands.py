@@ -172,6 +172,23 @@ class TestARunningRun:
         assert status["status"] == "running"
 
 
+def test_a_fast_dev_run_is_a_short_run_of_its_own(project: Any) -> None:
+    dataset = {"source": "mock", "num_rows": 100, "batch_size": 10}
+    job = project.job("dev.json", run_id="dev", dataset=dataset, epochs=3, resume_from_checkpoint=False)
+    for number in (1, 2):
+        said = project.command("run", job, "--fast-dev-run", "--json")
+        assert said.code == 0, said.err
+        assert (said.json["status"], said.json["step"]) == ("succeeded", 3)
+        assert said.json["run_id"].startswith("fast-dev-run-")
+        assert len([one for one in project.path.glob("runs/fast-dev-run-*") if one.is_dir()]) == number
+    assert not project.run("dev").path.exists()
+
+
+def test_an_error_of_a_fast_dev_run_is_that_of_the_job(project: Any) -> None:
+    said = project.command("run", project.job("wrong.json", seed="x"), "--fast-dev-run", "--json")
+    assert [error["pointer"] for error in said.json["errors"]] == ["/seed"]
+
+
 def test_validate_shows_the_plan_and_starts_nothing(project: Any) -> None:
     dataset = {"source": "mock", "num_rows": 100, "batch_size": 10, "shuffle": True}
     job = project.job("valid.json", run_id="valid", dataset=dataset, epochs=3)

@@ -225,6 +225,29 @@ class TestVerify:
         assert found == {"log.result": "it ended at step 22 by result.json, and at step 23 by the log"}
 
 
+class TestList:
+    @pytest.mark.parametrize("reverse", [False, True])
+    def test_sorts_by_a_metric_and_shows_it(self, look: Callable, runs: Path, reverse: bool) -> None:
+        options = ["--sort", "train/loss", "--metric", "noise", *(["--reverse"] if reverse else [])]
+        said = look("list", *options, "--json")
+        found = [(run["run_id"], run["metrics"]) for run in said.json["runs"]]
+        losses = [metrics["train/loss"] for _, metrics in found if "train/loss" in metrics]
+        assert len(losses) > 1
+        assert losses == sorted(losses, reverse=reverse)
+        assert [run_id for run_id, metrics in found if "noise" in metrics]
+        for run_id, metrics in found:
+            assert metrics.get("train/loss") == look("status", run_id, "--json").json["metrics"].get("train/loss")
+        table = look("list", *options, "-n", "2").out.splitlines()
+        assert table[0].split()[-2:] == ["train/loss", "noise"]
+        assert [line.split()[0] for line in table[1:]] == [run_id for run_id, _ in found[:2]]
+
+    def test_refuses_a_metric_that_no_run_has(self, look: Callable, runs: Path) -> None:
+        said = look("list", "--sort", "train_loss", "--json")
+        (error,) = said.json["errors"]
+        assert (said.code, error["code"], error["hint"]) == (2, "metric.unknown", 'did you mean "train/loss"?')
+        assert look("list", "--reverse").code == 2
+
+
 class TestCompare:
     def test_has_what_differs_and_what_came_of_it(self, look: Callable, runs: Path, tmp_path: Path) -> None:
         said = look("compare", "longer", "other", "--json", "--plot", str(tmp_path / "both.png"))
