@@ -9,6 +9,7 @@ from hostcore.job.bounds import Pattern
 from hostcore_hookspecs.setting_types import DOTTED
 
 _NAME = r"[a-z0-9][a-z0-9._-]*"
+_PERIOD = r"[1-9][0-9]{0,5}[smhd]"
 _DISTRIBUTION = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
@@ -35,6 +36,11 @@ def _period(text: str) -> str:
     """``10 min``, ``10M`` and ``90 seconds`` as periods; ``epochs`` as ``epoch``."""
     folded = re.sub(r"[^a-z0-9]", "", text.casefold())
     return "epoch" if folded.startswith("epoch") else re.sub(r"(?<=[0-9][smhd])[a-z]+$", "", folded)
+
+
+def is_period(text: str) -> bool:
+    """Whether it is a period such as ``10m``."""
+    return re.fullmatch(_PERIOD, text) is not None
 
 
 def seconds_of(period: str) -> float:
@@ -75,9 +81,7 @@ DeviceName = Annotated[
 ]
 
 #: How often, if not every so many steps; :func:`seconds_of` reads those that are a time.
-PeriodOrEpoch = Annotated[
-    str, Pattern(r"epoch|[1-9][0-9]{0,5}[smhd]", '"epoch" or a time such as "90s", "10m" or "2h"', _period)
-]
+PeriodOrEpoch = Annotated[str, Pattern(rf"epoch|{_PERIOD}", '"epoch" or a time such as "90s", "10m" or "2h"', _period)]
 
 #: ``auto:2`` stands for two devices, which the host chooses.
 RankDevices = Annotated[

@@ -12,11 +12,8 @@ from hostcore.cli import completion
 from hostcore.cli.job_options import runs_dir_option
 from hostcore.cli.output import echo, json_option, print_json, print_table, reports_errors, warn
 from hostcore.cli.server_option import run_client, server_option
-from hostcore.job.wording import did_you_mean, near
-from hostcore.job.wording import found as found_word
 from hostcore.report.wording import NOTHING, ago, figure, lasting, steps_of
 from hostcore.runs.statuses import STATUSES
-from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
     from hostcore.cli.run_client import RunClient, RunList
@@ -116,11 +113,14 @@ def _values(client: "RunClient", run_ids: Sequence[str], names: Sequence[str]) -
 
     :raises HostcoreError: When runs have metrics, and none of them this one.
     """
+    from hostcore.job.wording import did_you_mean, near
+    from hostcore_hookspecs.errors import HostcoreError
+
     known = {run_id: client.find(run_id).view().metrics for run_id in run_ids}
     there = sorted({name for metrics in known.values() for name in metrics})
     if there and (missing := [name for name in names if name not in there]):
         hint = did_you_mean(near(missing[0], there)) or f"they have {', '.join(there)}"
-        raise HostcoreError(f"no run has a metric {found_word(missing[0])}", code="metric.unknown", hint=hint)
+        raise HostcoreError(f"no run has a metric {missing[0]!r}", code="metric.unknown", hint=hint)
     return {run_id: {name: metrics[name] for name in names if name in metrics} for run_id, metrics in known.items()}
 
 

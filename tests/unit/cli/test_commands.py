@@ -14,8 +14,21 @@ from hostcore_hookspecs.events import PAYLOADS
 
 #: Of the host and of the project's other distributions.
 COMMANDS = (
-    *("cancel", "check", "compare", "doctor", "environments", "evaluate", "list", "logs", "new", "plugins", "replay"),
-    *("report", "resume", "run", "schema", "serve", "status", "sweep", "upload", "validate", "verify"),
+    *(
+        "cancel",
+        "check",
+        "compare",
+        "doctor",
+        "environments",
+        "evaluate",
+        "gc",
+        "list",
+        "logs",
+        "new",
+        "plugins",
+        "replay",
+    ),
+    *("report", "resume", "rm", "run", "schema", "serve", "status", "sweep", "upload", "validate", "verify"),
 )
 ERROR_KEYS = ["code", "message", "pointer", "file", "hint"]
 
