@@ -34,18 +34,20 @@ _TICK_SECONDS: Final = 0.02
 class Timeouts:
     """How long an ended run waits for uploads and reporters that make no progress, in seconds."""
 
-    #: For uploads, all of which are in an outage.
+    #: For all of them together, from the end of the training on, while nothing that is required is left.
+    idle: float = 10.0
+    #: For the required uploads, all of which are in an outage.
     uploads: float = 30.0
     #: For the required reporters, none of which takes an event.
     required: float = 60.0
-    #: For the other reporters, none of which takes an event.
-    reporters: float = 10.0
     #: For each of them, even if something gets done.
     at_most: float = math.inf
 
 
 #: Where the next attempt goes on with what is left, or the disk does not let the run end well.
-SHORT_TIMEOUTS: Final = Timeouts(uploads=2.0, required=2.0, reporters=2.0, at_most=5.0)
+SHORT_TIMEOUTS: Final = Timeouts(idle=2.0, uploads=2.0, required=2.0, at_most=5.0)
+#: The part of the idle time that is left for the end itself and its events.
+_OF_THE_END: Final = 0.4
 #: After so long a wait, people are told what for.
 _SAY_SECONDS: Final = 3.0
 #: Of the time that is left to a run that was asked to end, what the end itself and its events to the reporters get.
@@ -121,26 +123,34 @@ class Serving:
         self._waited_enough = not self._wait(
             self._uploads.is_drained,
             self._uploads.is_stuck,
-            timeouts.uploads,
+            lambda: timeouts.uploads if self._uploads.missing() else timeouts.idle * (1 - _OF_THE_END),
             at_most=most,
             reserve=reserve,
             say=self._what_is_uploaded,
         )
         self._deliveries.hurry()
-        self._wait(self._deliveries.is_settled, self._takes_nothing(), timeouts.required, at_most=most, reserve=reserve)
+        self._wait(
+            self._deliveries.is_settled,
+            self._takes_nothing(),
+            lambda: timeouts.required,
+            at_most=most,
+            reserve=reserve,
+        )
         missing = [*self._uploads.missing(), *self._deliveries.missing()]
         return _not_delivered(self._run_id, missing, self.left) if missing else None
 
     def finish(self, timeouts: Timeouts) -> None:
-        """The terminal event and the result are written: wait until all reporters have them, or time out."""
+        """The terminal event and the result are written: wait until all have them, or nobody gets on."""
         self._uploads.finish(final=True)
         self._deliveries.finish()
-        most, reserve = timeouts.at_most, self._reserve
+        takes_nothing, idle = self._takes_nothing(), timeouts.idle * (_OF_THE_END if self._waited_enough else 1)
         self._wait(
-            self._deliveries.is_finished, self._takes_nothing(), timeouts.reporters, at_most=most, at_least=reserve
+            lambda: self._deliveries.is_finished() and self._uploads.is_drained(),
+            lambda: takes_nothing() and (self._uploads.is_drained() or self._uploads.is_stuck()),
+            lambda: idle,
+            at_most=timeouts.at_most,
+            at_least=self._reserve,
         )
-        uploads = SHORT_TIMEOUTS.uploads if self._waited_enough else timeouts.uploads
-        self._wait(self._uploads.is_drained, self._uploads.is_stuck, uploads, at_most=most)
         self.abandon()
 
     def abandon(self) -> None:
@@ -177,7 +187,7 @@ class Serving:
         self,
         done: Callable[[], bool],
         is_stuck: Callable[[], bool],
-        timeout: float,
+        timeout: Callable[[], float],
         *,
         at_most: float,
         reserve: float = 0.0,
@@ -205,7 +215,7 @@ class Serving:
                 self._news.append(events.Warning(code="run.waiting", message=say()))
                 say = None
             stuck_since = (stuck_since or now) if is_stuck() else None
-            if now - began >= at_most or (stuck_since and now - stuck_since >= timeout):
+            if now - began >= at_most or (stuck_since and now - stuck_since >= timeout()):
                 return False
             time.sleep(_TICK_SECONDS)
         return True

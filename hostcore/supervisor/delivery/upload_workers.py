@@ -36,6 +36,8 @@ class UploadLimits(Timeouts):
     #: A call may take so long, and longer for a large file: ``bytes_per_second`` is no hang.
     hang_seconds: float = 120.0
     bytes_per_second: float = 256 * 1024
+    #: An ``open`` that takes longer gets nothing through, as far as the end of a run is concerned.
+    open_seconds: float = 20.0
     #: Uploads at once, and calls that may hang beside them; of each uploader.
     at_once: int = 4
     lost: int = 4
@@ -285,7 +287,9 @@ class UploadWorkers:
         """Whether nothing of what is left gets through. Asked again and again while a run waits for its end."""
         with self._changed:
             is_left = bool(self._queue) or any(call.item is not None and not call.lost for call in self._calls)
-            return not is_left or self._outages.breaker.outage_seconds > 0
+            now = self._clock()
+            opens = any(one.method == "open" and now - one.since > self._limits.open_seconds for one in self._calls)
+            return not is_left or opens or self._outages.breaker.outage_seconds > 0
 
     @property
     def backlog(self) -> Backlog:

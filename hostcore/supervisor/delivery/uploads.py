@@ -232,7 +232,7 @@ class Uploads:
             self._do_next()
             if self._clock() - looked >= self._limits.tick_seconds:
                 looked = self._clock()
-                self._guarded(self._scheduler.look)
+                self._guarded(self._scheduler.look, gets_on=False)
         self._guarded(self._scheduler.clear)
         ledger.close()
         self._is_over = True
@@ -246,8 +246,8 @@ class Uploads:
             self._guarded(work)
         self._todo.task_done()
 
-    def _guarded(self, work: Callable[[], None]) -> None:
-        self._is_at_work = True
+    def _guarded(self, work: Callable[[], None], *, gets_on: bool = True) -> None:
+        self._is_at_work = gets_on
         try:
             work()
         except Exception as error:  # noqa: BLE001 - one thing that cannot be uploaded must not keep the others

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
@@ -23,6 +23,9 @@ from hostcore.supervisor.workers.control_group import oom_kills
 from hostcore.supervisor.workers.early import EarlyWorker, worker_environment
 from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
 from hostcore_hookspecs.errors import HostcoreError
+
+#: How long a connection of this machine to itself may take.
+_LOOPBACK_SECONDS: Final = 10.0
 
 
 class WorkerNotStarted(HostcoreError):
@@ -121,6 +124,7 @@ class LocalRanks:
         """Listen where they meet, as long as rank 0 needs to inherit the socket."""
         with socket.create_server(("127.0.0.1", 0), backlog=max(128, self._ranks)) as meeting:
             self._port, self._meeting = meeting.getsockname()[1], meeting.fileno()
+            _require_loopback(meeting)
             yield meeting
 
     def environment(self, rank: int) -> dict[str, str]:
@@ -137,6 +141,22 @@ class LocalRanks:
         if rank == 0:
             own[MASTER_SOCKET_VARIABLE] = str(self._meeting)
         return {**threads_for(self._ranks), **around, **own}
+
+
+def _require_loopback(meeting: socket.socket) -> None:
+    """See that a process of this machine reaches a listening socket: torch tries for five minutes.
+
+    :raises WorkerNotStarted: When it cannot be reached.
+    """
+    try:
+        with socket.create_connection(meeting.getsockname(), timeout=_LOOPBACK_SECONDS):
+            meeting.accept()[0].close()
+    except OSError as error:
+        raise WorkerNotStarted(
+            f"the ranks cannot meet: 127.0.0.1 cannot be reached: {error.strerror or error}",
+            pointer="/devices",
+            hint="several ranks of one machine need its loopback device: ip link set lo up",
+        ) from error
 
 
 class WorkerProcess:

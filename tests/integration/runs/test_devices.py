@@ -5,12 +5,14 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from command_line import COMMAND
 
 HERE = Path(__file__).parent
 #: Trains until it is ended; declares that it can do so on several ranks.
@@ -234,3 +236,20 @@ def test_the_doctor_tells_who_holds_the_gpus(machine: Machine) -> None:
     assert held["finding"] == f"cuda:1 by run a (process {run.process.pid})"
     assert held["details"] == {"cuda:0": None, "cuda:1": "a"}
     end(run)
+
+
+def test_ranks_without_a_loopback_device_are_refused_before_they_begin(project) -> None:
+    alone = ("unshare", "--net")
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this system allows no network namespaces")
+    job = project.path / "deaf.json"
+    job.write_text(
+        json.dumps({"run_id": "deaf", "trainer": BRIEF["trainer"], "max_steps": 2, "devices": ["cpu", "cpu"]})
+    )
+    command = [*alone, COMMAND, "run", str(job), "--json"]
+    done = subprocess.run(command, cwd=project.path, env=project.environment, capture_output=True, check=False)
+    assert done.returncode == 2, done.stderr
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (error["code"], error["pointer"]) == ("worker.start", "/devices")
+    assert "127.0.0.1 cannot be reached" in error["message"]
+    assert not project.run("deaf").path.exists()

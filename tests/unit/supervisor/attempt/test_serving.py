@@ -148,9 +148,22 @@ def test_an_outage_is_waited_for_a_while_and_what_is_required_fails_the_run(play
 
 def test_an_outage_is_waited_for_once(play: Callable[..., Play]) -> None:
     run = play(Reporters(), Uploaders(drained_at=9999.0, outage_from=0.0))
-    run.serving.settle(Timeouts(uploads=60.0))
-    run.serving.finish(Timeouts(uploads=60.0))
-    assert 60 <= run.now <= 66
+    run.serving.settle(Timeouts())
+    run.serving.finish(Timeouts())
+    assert 9 <= run.now <= 12
+
+
+def test_a_store_in_an_outage_and_a_reporter_that_takes_nothing_share_one_deadline(play: Callable[..., Play]) -> None:
+    run = play(Reporters(settles_at=9999.0), Uploaders(drained_at=9999.0, outage_from=0.0))
+    run.serving.settle(Timeouts(required=0.0))
+    run.serving.finish(Timeouts())
+    assert run.now <= 12
+
+
+def test_uploads_that_get_on_are_waited_for_though_a_reporter_hangs(play: Callable[..., Play]) -> None:
+    run = play(Reporters(settles_at=9999.0), Uploaders(drained_at=300.0))
+    run.serving.finish(Timeouts())
+    assert 300 <= run.now <= 312
 
 
 def test_what_is_not_required_fails_nothing_and_is_told(play: Callable[..., Play]) -> None:
