@@ -74,7 +74,7 @@ class DatasetSpec:
     readahead: Annotated[int, Ge(0)] = attrs.field(
         default=2, metadata={"help": "Windows to read ahead of the loop, if memory allows; 0: none."}
     )
-    columns: tuple[Text, ...] = attrs.field(
+    columns: tuple[str, ...] = attrs.field(
         default=(), metadata={"help": "The columns to read, in this order.", "default": "all"}
     )
     shuffle: bool = attrs.field(

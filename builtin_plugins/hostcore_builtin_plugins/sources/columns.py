@@ -39,6 +39,25 @@ def choose_columns(schema: pa.Schema, columns: Sequence[str], *, pointer: str, f
     return pa.schema([pa.field(name, plain_type(schema.field(name).type)) for name in chosen])
 
 
+def require_partitions(file: DataFile, schema: pa.Schema, columns: Sequence[str], *, pointer: str) -> None:
+    """Refuse a file without a column that the names of its folders have, unless the job reads others alone.
+
+    :param columns: Those that the job names.
+    :param pointer: Where the job has its dataset.
+    :raises InvalidData: With the folder.
+    """
+    for folder in file.partitions:
+        name = folder.partition("=")[0]
+        if name not in schema.names and (not columns or name in columns):
+            raise InvalidData(
+                f"{file.name} lies in a folder {folder}, and has no column {name!r} itself",
+                pointer=pointer,
+                file=file.name,
+                hint=f"no columns are read out of the names of folders ({name}=…): write {name!r} into the files, "
+                "or name the columns that are in them in 'columns'",
+            )
+
+
 def with_typed_nulls(schemas: Sequence[pa.Schema]) -> list[pa.Schema]:
     """Give columns that have nothing but nulls in some files the type that they have in others, also inside lists."""
     known: dict[str, pa.DataType] = {}

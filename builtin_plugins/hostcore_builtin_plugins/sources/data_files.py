@@ -209,7 +209,9 @@ def _each_once(files: Iterable[DataFile], folder: str) -> Iterator[DataFile]:
         return os.path.realpath(file.path) != place.replace("//", "/")
 
     for same in names.values():
-        yield same[0] if len(same) == 1 else min(same, key=lambda file: (is_linked(file), file.path))
+        file = same[0] if len(same) == 1 else min(same, key=lambda file: (is_linked(file), file.path))
+        *folders, _ = file.path.removeprefix(folder).split("/")
+        yield attrs.evolve(file, partitions=tuple(name for name in folders if name.find("=") > 0))
 
 
 def _visible(tree: FileTree, folder: str, suffixes: tuple[str, ...]) -> list[str]:

@@ -9,7 +9,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from hostcore_builtin_plugins.sources.columns import choose_columns, require_same_columns, with_typed_nulls
+from hostcore_builtin_plugins.sources.columns import (
+    choose_columns,
+    require_partitions,
+    require_same_columns,
+    with_typed_nulls,
+)
 from hostcore_builtin_plugins.sources.layouts import plain_batches
 from hostcore_builtin_plugins.sources.stores import DataFile
 from hostcore_hookspecs import DataContext, InvalidData, Shard
@@ -128,6 +133,7 @@ class FileDataset:
         for (file, index), schema in zip(
             found.items(), with_typed_nulls(schemas) if allow_nulls else schemas, strict=True
         ):
+            require_partitions(file, schema, columns, pointer=pointer)
             if first is None:
                 first = file, choose_columns(schema, columns, pointer=f"{pointer}/columns", file=file.name)
             hint = format_of(file).difference_hint

@@ -120,6 +120,8 @@ class DataFile:
     marks: Mapping[str, str] = attrs.field(factory=dict, eq=False)
     #: Equal for all names of one file of this machine (links, hard links, paths with ``..``); empty for other files.
     identity: tuple[int, ...] = attrs.field(default=(), eq=False)
+    #: The folders above it whose names hold the value of a column, as Hive has it: ``label=0``.
+    partitions: tuple[str, ...] = attrs.field(default=(), eq=False)
 
     def open(self, *, memory_map: bool = False, read_ahead: bool = True) -> pa.NativeFile:
         """Open it for reading.

@@ -291,3 +291,11 @@ def test_a_job_reads_the_data_of_its_own_folder_whatever_that_is_called(workplac
     (workplace.folder / "exp[1]" / "mine.py").write_text(trainer())
     answer = workplace.hostcore("validate", "exp[1]/job.json", "--json")
     assert '"num_rows": 32' in answer.out
+
+
+def test_a_column_with_an_empty_name_may_be_chosen(workplace: Any) -> None:
+    workplace.write(trainer(), "mine.py")
+    pq.write_table(pa.table({"": [1.0] * 8, "y": [2.0] * 8}), workplace.folder / "a.parquet")
+    dataset = {"parquet_paths": "a.parquet", "columns": ["", "y"], "batch_size": 8}
+    workplace.write({"trainer": "mine:Trainer", "dataset": dataset})
+    assert ": double, y: double" in workplace.hostcore("validate", "job.json").out

@@ -155,6 +155,34 @@ def test_a_column_of_nulls_alone_has_the_type_of_the_other_files(tmp_path: Path,
     assert raised.value.hint.startswith("'y' has nothing but nulls where it is null: set dataset.allow_nulls, ")
 
 
+@pytest.mark.parametrize("inside", ["", "/*/*.parquet", "/**/*.parquet"])
+def test_a_column_in_the_names_of_folders_is_not_lost_in_silence(
+    write_parquet: Callable[..., Path], inside: str
+) -> None:
+    for label in (0, 1):
+        path = write_parquet(f"lr=0.1/data/label={label}/a.parquet", rows=range(label, label + 1))
+    data = f"{path.parent.parent}{inside}"
+    for columns in ([], ["n", "label"]):
+        with pytest.raises(InvalidData, match="lies in a folder label=0, and has no column 'label' itself") as raised:
+            open_parquet(data, columns=columns)
+        assert "(label=…)" in (raised.value.hint or "")
+    assert numbers(open_parquet(data, columns=["n"])) == [0, 1]
+
+
+def test_a_column_that_the_names_of_folders_repeat_is_read(write_parquet: Callable[..., Path]) -> None:
+    path = write_parquet("data/n=7/a.parquet", rows=range(7, 8))
+    assert numbers(open_parquet(path.parent.parent)) == [7]
+
+
+def test_a_column_may_have_an_empty_name(write_parquet: Callable[..., Path]) -> None:
+    path = write_parquet("a.parquet", table=pa.table({"": [1, 2], "n": [3, 4]}))
+    for columns in ([], ["", "n"]):
+        dataset = open_parquet(path, columns=columns)
+        assert [batch.to_pydict() for batch in dataset.read_shard(dataset.shards()[0], None, 0)] == [
+            {"": [1, 2], "n": [3, 4]}
+        ]
+
+
 def test_the_version_of_a_shard_changes_with_the_file(write_parquet: Callable[..., Path]) -> None:
     before = open_parquet(write_parquet("a.parquet")).shards()[0].version
     os.utime(write_parquet("a.parquet"), ns=(1, 1))
