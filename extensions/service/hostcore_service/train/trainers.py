@@ -10,6 +10,7 @@ from typing import Final
 
 from anyio import CapacityLimiter, to_thread
 
+from hostcore.job.names import canonical_plugin
 from hostcore.plugins.describe import Description, Question, describe
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -43,7 +44,7 @@ class Trainers:
 
     def known(self, name: str) -> bool:
         """Whether a trainer was asked before."""
-        return name in self._names
+        return canonical_plugin(name) in self._names
 
     def hyperparams(self, name: str, *, job_dir: Path) -> frozenset[str] | None:
         """The names of what a trainer takes; None: anything, or it cannot be asked here, and the run tells.
@@ -51,6 +52,7 @@ class Trainers:
         :param name: Of a trainer that may be imported.
         :param job_dir: See :func:`~hostcore.plugins.describe.describe`.
         """
+        name = canonical_plugin(name)  # there is no end of spellings
         if name in self._names or self._is_to_be_left_alone(name):
             return self._names.get(name)
         with self._asking:
@@ -69,6 +71,7 @@ class Trainers:
 
         That may take a minute, after others: it is waited for in no thread that other requests need.
         """
+        name = canonical_plugin(name)
         if name not in self._names and not self._is_to_be_left_alone(name):
             await to_thread.run_sync(partial(self.hyperparams, name, job_dir=job_dir), limiter=self.turns)
 

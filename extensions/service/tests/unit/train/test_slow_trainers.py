@@ -51,3 +51,19 @@ def request(number: int) -> dict[str, Any]:
         "checkpoint_base_uri": "s3://bucket/runs/",
         "dataset_uri": "s3://bucket/data/v1/",
     }
+
+
+def test_a_trainer_is_asked_once_however_its_distribution_is_spelled(service_here: Callable[..., Any]) -> None:
+    app = make_app(service_here(launcher="stuck"))
+    asked: list[str] = []
+
+    def ask(questions: Any, job_dir: Any) -> list[Description]:
+        asked.extend(one.name for one in questions)
+        return [Description(kind=one.kind, name=one.name) for one in questions]
+
+    app.state.trainers = Trainers(ask)
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        for number, trainer in enumerate(("tiny-trainer/tiny", "Tiny_Trainer/tiny", "tiny.-_trainer/tiny")):
+            answer = client.post("/train", json={**request(number), "framework": trainer})
+            assert answer.status_code == 201, answer.text
+    assert asked == ["tiny-trainer/tiny"]
