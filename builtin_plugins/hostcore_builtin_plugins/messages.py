@@ -39,8 +39,9 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # no
             return None
         case RunSubmitted(devices=devices) if len(devices) > 1:
             return format_devices(devices)
-        case RunResumed(path=path):
-            return f"resumed from {path}"
+        case RunResumed(path=path, owed=owed):
+            kinds = [one.partition("/")[0] for one in owed]
+            return f"resumed from {path}" + (f", with the {' and the '.join(kinds)} due there" if kinds else "")
         case CheckpointSaved(path=path, bytes=size, final=final, best=kept_for):
             why = f", best {_listed(kept_for)}" if kept_for else ""
             return f"{'final checkpoint' if final else 'checkpoint'} {path} saved ({format_bytes(size)}){why}"

@@ -37,6 +37,13 @@ class RunStarted:
 
     device: str
     world_size: int = 1
+    #: Steps between two validations, and between two sets of samples; 0: there are none.
+    validate_every: int = 0
+    sample_every: int = 0
+    #: Samples of a set.
+    samples: int = 0
+    #: Whether a test comes behind the last step.
+    test: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +52,9 @@ class RunResumed:
 
     #: The checkpoint, below the run directory, or absolute if it is another run's.
     path: str
+    #: What was due at its step and an interruption has left to this attempt, which begins with it: ``validation``, and
+    #: the samples of a step from a number on, ``samples/0``.
+    owed: Sequence[str] = ()
 
 
 @attrs.frozen(kw_only=True)

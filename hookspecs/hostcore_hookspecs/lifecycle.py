@@ -92,7 +92,7 @@ def on_batch_end(result: StepResult, run_state: RunState, ctx: StepContext) -> N
 
 @hookspec
 def on_validation_begin(run_state: RunState, ctx: StepContext) -> None:
-    """Called before a validation.
+    """Called before a validation; again for one that a request to stop has cut, in the next attempt.
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.

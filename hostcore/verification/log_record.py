@@ -12,6 +12,7 @@ import orjson
 from hostcore.events.kinds import MEASURED
 from hostcore.events.reader import GrowingLog
 from hostcore.runs.retrained import Retrained
+from hostcore.verification.due_checks import Due
 from hostcore_hookspecs.events import ENDS
 
 #: So many recordings of a metric are kept: a checkpoint is written while the training goes on.
@@ -79,6 +80,7 @@ class LogRecord:
     resumed: list[Resumed] = attrs.field(factory=list)
     #: The step measured last by each attempt, and how many were measured.
     measured: dict[int, int] = attrs.field(factory=dict)
+    due: Due = attrs.field(factory=Due)
     #: Where events were first written: the offsets in the log of each rank and attempt, in order.
     sources: "dict[tuple[int, int], array[int]]" = attrs.field(factory=dict)
     #: What attempts measured again after a resume.
@@ -125,6 +127,7 @@ class LogRecord:
             self.after_end.append(f"attempt {attempt} has ended before its event {seq} ({name})")
         if name in Retrained.NAMES:
             self.retrained.note(event)
+        self.due.add(event)
         if name in MEASURED:
             self._note_step(attempt, name, step, event["metrics"])
         elif name == "checkpoint_saved":

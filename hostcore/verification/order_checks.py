@@ -38,6 +38,16 @@ def check_order(checkpoints: Sequence[Found], *, root: Path) -> Iterator[Check]:
         yield check
 
 
+def owed_of(found: Found) -> Sequence[str]:
+    """The evaluations that a checkpoint keeps for the next attempt, as ``run_resumed`` names them."""
+    try:
+        owed = host_state(found.folder).get("owed", {})
+        names = ["validation"] if owed.get("validation") else []
+        return names if owed.get("sample") is None else [*names, f"samples/{int(owed['sample'])}"]
+    except MALFORMED:
+        return ()  # its own check says so
+
+
 def _check_place(found: Found, host: Mapping[str, Any], orders: "_Orders", path: str) -> Check:
     from hostcore.worker.feed.digest import OrderLayout
     from hostcore.worker.feed.feed import Cursor

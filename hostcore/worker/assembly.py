@@ -160,6 +160,7 @@ class Assembly:
                 callbacks=stateful(prepared.callbacks),
                 feed=prepared.feed,
                 progress=self.progress,
+                requests=self._requests,
                 nodes=Nodes.of(self.ranks, folder, is_apart=contract.apart),
             ),
             on_checkpoint_saved=self._requests.outside(prepared.hooks.bind("on_checkpoint_saved")),

@@ -20,9 +20,9 @@ from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_erro
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.loop import train
 from hostcore.worker.ranks.group import join
-from hostcore.worker.startup import check, report_invalid
+from hostcore.worker.startup import Prepared, check, report_invalid
 from hostcore.worker.stop import StopSwitch
-from hostcore.worker.training import nothing
+from hostcore.worker.training import nothing, steps_between_validations
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
 
@@ -133,7 +133,7 @@ class _Attempt:
         parts, saver = self._parts, self._parts.checkpointer(state)
         restore_randomness = saver.restore(parts.prepared.resume) or nothing
         self._started_at = parts.progress.state.step
-        parts.emit(events.RunStarted(device=parts.prepared.device_name, world_size=parts.ctx.world_size))
+        parts.emit(_started(parts.prepared, world_size=parts.ctx.world_size))
         with ExitStack() as open_ones:
             try:
                 complete = train(parts.training(state, saver, open_ones), restore_randomness)
@@ -168,6 +168,19 @@ class _Attempt:
             self._parts.emit(events.RunFailed(error=failure))
         except OSError:
             line.send("failed", attrs.asdict(failure))
+
+
+def _started(prepared: Prepared, *, world_size: int) -> events.RunStarted:
+    """The beginning of the training, with what is due in it beside the steps."""
+    job, samples = prepared.job, len(prepared.spec.samples)
+    return events.RunStarted(
+        device=prepared.device_name,
+        world_size=world_size,
+        validate_every=steps_between_validations(job, prepared.feed) if prepared.validation else 0,
+        sample_every=job.sample_every if samples else 0,
+        samples=samples,
+        test=prepared.test is not None,
+    )
 
 
 def evaluate_alone(parts: Assembly) -> dict[str, Any] | None:

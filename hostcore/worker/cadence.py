@@ -98,28 +98,35 @@ def _warning_of_missing(missing: list[str], method: str) -> list[events.Warning]
     return [events.Warning(code="metrics.missing", message=message)]
 
 
-def validate(training: Training) -> None:
+def _validate(training: Training) -> None:
     """Validate, unless the run was interrupted, or is meanwhile."""
-    hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
-    assert training.validation is not None
-    answer(training)  # a state that a component wants to leave is not worth validating
+    hooks, ctx, run_state, owed = training.hooks, training.ctx, training.progress.state, training.requests.owed
+    if not owed.answered:
+        _answer_components(training)  # a state that a component wants to leave is not worth validating
+        owed.answered = True
     training.meeting.meet()  # none of them wants to leave it alone
     if training.stop.interrupted is not None:
         return
     with training.meter.paused():
+        assert training.validation is not None
         hooks.on_validation_begin(run_state, ctx)
         evaluated = _evaluate(training, training.validation, events.Validation)
         if evaluated is not None:
+            owed.validation = False
+            training.saver.outdate()
             hooks.on_validation_end(evaluated.metrics, run_state, ctx)
             training.meeting.meet()  # what it asks for is done at this step, on any number of ranks
 
 
-def sample(training: Training) -> None:
+def _sample(training: Training, first: int) -> None:
     """Have the trainer generate what the job asks for, as far as the run is not interrupted."""
-    assert training.sampling is not None
     training.meeting.meet()  # none of them skips it
     with training.meter.paused():
-        training.sampling.run()
+        assert training.sampling is not None
+        left = training.sampling.run(first)
+    training.requests.owed.sample = left
+    if left != first:
+        training.saver.outdate()
 
 
 def run_test(training: Training) -> bool:
@@ -149,23 +156,37 @@ def _evaluate(training: Training, evaluation: Evaluation, event: Callable[..., e
 
 
 def answer(training: Training) -> None:
-    """Do what components have asked for since the last time.
+    """Do what is due at this step: validate, sample, and what components have asked for since the last time.
+
+    An interruption leaves the rest to the next attempt, with what components ask for meanwhile: that comes behind it.
 
     :raises RanksDisagree: When not all ranks have been asked for the same.
     """
-    requests, progress, saver = training.requests, training.progress, training.saver
-    requests.recorded.clear()  # its step is over
-    if requests.best or requests.restore is not None:
+    owed = training.requests.owed
+    training.requests.pending = training.requests.has_news
+    training.requests.recorded.clear()  # its step is over
+    if owed.validation:
+        _validate(training)
+    if owed.sample is not None and not owed.validation:
+        _sample(training, owed.sample)
+    if not owed.names:
+        _answer_components(training)
+
+
+def _answer_components(training: Training) -> None:
+    progress, saver, owed = training.progress, training.saver, training.requests.owed
+    owed.ending = training.stop.ending
+    if owed.best or owed.restore is not None:
         training.meeting.meet()
-    best = requests.take_best()
+    best = training.requests.take_best()
     for one in best:
         progress.note_best(one)
     if best:
-        saver.save(final=progress.state.step == training.total_steps)
-    restore = requests.take_restore()
-    if restore is not None:
-        step, reason, asked_by = restore
+        saver.save(final=progress.state.step == training.total_steps and not owed.names)
+    if owed.restore is not None:
+        step, reason, asked_by = owed.restore
         saver.restore_trainer(step)
+        owed.restore = None
         message = f"the trainer went back to its state of step {step}: {reason} ({asked_by})"
         training.emit(events.Warning(code="trainer.restored", message=message))
 
@@ -178,16 +199,32 @@ def answer_in_step(training: Training) -> None:
     answer(training)
     ctx, requests, progress = training.ctx, training.requests, training.progress
     announced, ctx.checkpoint_due = ctx.checkpoint_due, requests.has_news
-    if announced:
+    if announced and not requests.owed.names:  # else the run is interrupted, and writes its last one
         training.meeting.meet()
         training.saver.save(final=progress.state.step == training.total_steps)
         requests.restart_clock()
         ctx.checkpoint_due = False
 
 
+def save_last(training: Training) -> None:
+    """Write the checkpoint of the last step, unless something is left to do before it."""
+    if not training.requests.owed.names:
+        training.saver.save(final=True)
+        training.saver.finish()
+
+
+def save_end(training: Training, *, final: bool) -> None:
+    """Write the checkpoint that an attempt ends with; that of an interrupted attempt holds its last epoch's end."""
+    if training.stop.interrupted is not None and training.saver.lags:
+        training.saver.outdate()
+    training.saver.save(final=final)
+
+
 def hear_requests(training: Training) -> bool:
     """Tell the log and the callbacks about new requests to stop; whether there was ever one."""
     run_state = training.progress.state
+    training.requests.owed.ending = training.stop.ending
+    training.stop.announced = training.stop.interrupted is not None
     for request in training.stop.unheard():
         training.progress.note_stop(request.reason, request.requested_by)
         training.emit(events.StopRequested(reason=request.reason, requested_by=request.requested_by))

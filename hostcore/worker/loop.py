@@ -3,6 +3,7 @@
 What is called, in this order::
 
     on_train_begin
+    what an interrupted attempt has left at its last step: on_validation_begin, and so on, as below
     for each epoch:
         on_epoch_begin                                  not when a run resumes inside the epoch
         for each batch of the feed:
@@ -20,7 +21,7 @@ What is called, in this order::
             if request_restore: load_state_dict, load_checkpoint
             every checkpoint_every steps or seconds, and after the last: state_dict, save_checkpoint
             when that checkpoint is on the disk, some steps later: on_checkpoint_saved
-        on_epoch_end                                    not for an epoch that was cut short
+        on_epoch_end                                    not for an epoch that was cut short; once, in whatever attempt
     if a stop was requested:
         on_stop_requested                               for each request
         a checkpoint: state_dict, save_checkpoint
@@ -42,9 +43,9 @@ from hostcore.worker.cadence import (
     hear_requests,
     record,
     run_test,
-    sample,
+    save_end,
+    save_last,
     sign_of_life,
-    validate,
 )
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.training import Call, Training
@@ -59,41 +60,59 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     :param restore_randomness: Called right before the first epoch or batch.
     :return: Whether the run came to its end, or to one that a component asked for; else it was interrupted.
     """
-    hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
+    hooks, ctx, run_state, owed = training.hooks, training.ctx, training.progress.state, training.requests.owed
+    has_left = training.requests.pending  # an earlier attempt, at its last step
     hooks.on_train_begin(run_state, ctx)
     restore_randomness()
     training.meeting.meet()  # who has been asked to stop by now stops all before the first step
     training.meter.start(run_state.step, run_state.samples_seen)
     training.requests.in_step = True
+    if has_left:
+        answer(training)
+        if run_state.step >= training.total_steps:
+            save_last(training)
+    _end_epoch(training)
     while not (hear_requests(training) or run_state.step >= training.total_steps):
         _train_epoch(training)
     training.requests.in_step = False
     stopped = training.stop.first
-    complete = run_state.step >= training.total_steps or (stopped is not None and stopped.status == "succeeded")
     answer(training)
+    complete = run_state.step >= training.total_steps or (stopped is not None and stopped.status == "succeeded")
+    complete = complete and not owed.names
     training.meeting.meet()  # none of them has anything else to do
     if complete or stopped is not None:
-        training.saver.save(final=complete)  # it has been, unless a request to stop came between
+        save_end(training, final=complete)  # it has been, unless a request to stop came between
     training.saver.finish()
-    complete = complete and run_test(training)
+    if complete and not run_test(training):
+        complete = False
+        save_end(training, final=True)
+        training.saver.finish()
     hooks.on_train_end(run_state, ctx)
     return complete
 
 
 def _train_epoch(training: Training) -> None:
     """Train to the end of the current epoch, of the run, or to a request to stop."""
-    hooks, ctx, progress, feed = training.hooks, training.ctx, training.progress, training.feed
-    run_state = progress.state
+    run_state = training.progress.state
     if run_state.batch_in_epoch == 0:
         training.emit(events.EpochStarted())
-        hooks.on_epoch_begin(run_state, ctx)
+        training.hooks.on_epoch_begin(run_state, training.ctx)
     _train_batches(training)
-    if run_state.batch_in_epoch == feed.steps_per_epoch:
-        hooks.on_epoch_end(run_state, ctx)
+    _end_epoch(training)
+
+
+def _end_epoch(training: Training) -> None:
+    """End an epoch of which all steps are done, and go to the next; once, in whatever attempt."""
+    progress, run_state = training.progress, training.progress.state
+    if run_state.batch_in_epoch != training.feed.steps_per_epoch or training.requests.owed.names:
+        return
+    if not progress.epoch_has_ended:
+        progress.epoch_has_ended = training.saver.lags = True  # a checkpoint that it asks for is behind it
+        training.hooks.on_epoch_end(run_state, training.ctx)
         training.meeting.meet()
         answer(training)
-        if run_state.step < training.total_steps:
-            progress.next_epoch()
+    if run_state.step < training.total_steps:
+        progress.next_epoch()
 
 
 def _train_batches(training: Training) -> None:
@@ -140,16 +159,15 @@ def _train_each(batches: Iterator[Any], asked: float, training: Training) -> Non
         if saver.has_news:
             saver.finish()
         if validate_every and (step % validate_every == 0 or step == total_steps):
-            validate(training)
+            requests.owe_validation()
         if sample_every and step % sample_every == 0 and shown:
-            sample(training)
+            requests.owe_samples()
         if requests.pending:
             answer_in_step(training)
         if beat is not None:
             beat(step)
         if step == total_steps:
-            saver.save(final=True)
-            saver.finish()
+            save_last(training)
             return
         if stop.requested:
             return  # the last checkpoint is written where the run ends

@@ -14,16 +14,18 @@ from hostcore.worker import randomness
 
 
 @contextmanager
-def evaluating(state: Any, *, seed: int, step: int, rank: int) -> Iterator[None]:
+def evaluating(state: Any, *, seed: int, step: int, rank: int, number: int = 0) -> Iterator[None]:
     """Models in evaluation mode, no gradients, and random generators of their own; all as before afterwards.
 
     :param state: The trainer's; see :func:`modules_in` for what is found in it.
-    :param seed: The job's. With the step and the rank it seeds the generators.
+    :param seed: The job's. With the step, the rank and the number it seeds the generators.
+    :param number: Of the evaluation among those of its step.
     """
     modules = [module for root in modules_in(state) for module in root.modules()]
     modes = [module.training for module in modules]
     with randomness.kept(), torch.no_grad():
-        seed_everything(int.from_bytes(hashlib.sha256(f"evaluate/{seed}/{step}/{rank}".encode()).digest()[:4], "big"))
+        place = f"{seed}/{step}/{rank}" + (f"/{number}" if number else "")
+        seed_everything(int.from_bytes(hashlib.sha256(f"evaluate/{place}".encode()).digest()[:4], "big"))
         try:
             for module in modules:
                 module.training = False

@@ -81,6 +81,8 @@ class Progress:
         self.best: Mapping[str, Best] = {}
         #: Of the parts that batches are taken in, since memory ran out; 0: they are whole.
         self.micro_batch_rows = 0
+        #: Whether ``on_epoch_end`` was called for the current epoch.
+        self.epoch_has_ended = False
 
     def advance(self) -> int:
         """Count a finished step.
@@ -117,6 +119,7 @@ class Progress:
         """Move to the first batch of the next epoch."""
         _set(self.state, "epoch", self.state.epoch + 1)
         _set(self.state, "batch_in_epoch", 0)
+        self.epoch_has_ended = False
 
     def remember(self, metrics: Mapping[str, float]) -> None:
         """Make metrics the last ones of their names, and add them to the history."""
@@ -181,6 +184,7 @@ class Progress:
             "best": [attrs.asdict(one) for one in self._best_last()],
             "history": {name: _stored(points) for name, points in self._history.items()},
             "micro_batch_rows": self.micro_batch_rows,
+            "epoch_has_ended": self.epoch_has_ended,
         }
 
     def _best_last(self) -> list[Best]:
@@ -200,6 +204,7 @@ class Progress:
         for name in ("step", "epoch", "batch_in_epoch", "samples_seen", "metrics"):
             _set(self.state, name, stored[name])
         self.micro_batch_rows = stored.get("micro_batch_rows", 0)  # older checkpoints have none
+        self.epoch_has_ended = stored.get("epoch_has_ended", False)
         for best in stored["best"]:
             self.note_best(Best(**best))
         for name, points in stored["history"].items():

@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import attrs
+
 from hostcore.worker.metrics import InvalidStepResult, read_named, training_name
 from hostcore.worker.ranks.protocol import Ranks
-from hostcore.worker.stop import StopSwitch
+from hostcore.worker.stop import StopRequest, StopSwitch
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError
+from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import Best, RunState
 
 if TYPE_CHECKING:
@@ -33,6 +36,47 @@ class Recorded(NamedTuple):
     value: Any
     #: Of the code that has recorded it. Who that is costs microseconds to find out, and is asked in errors alone.
     frame: FrameType
+
+
+@attrs.define(kw_only=True)
+class Owed:
+    """Work that is due at the present step, in the order in which it is done. A checkpoint keeps what is left of it."""
+
+    validation: bool = False
+    #: Whether the requests made before that validation have been answered: those that remain come behind it.
+    answered: bool = False
+    #: The number of the sample that comes next; None: none is due.
+    sample: int | None = None
+    #: Requests for a checkpoint of this step.
+    best: list[Best] = attrs.field(factory=list)
+    #: The step of a checkpoint to go back to, why, and who asked.
+    restore: tuple[int, str, str] | None = None
+    #: The request that ends the run as succeeded, until the test behind it is made.
+    ending: StopRequest | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Evaluations that are due, by the names of the ``run_resumed`` event."""
+        names = ["validation"] if self.validation else []
+        return names if self.sample is None else [*names, f"samples/{self.sample}"]
+
+    def stored(self, job: Job, *, total_steps: int) -> dict[str, Any]:
+        """The content for a checkpoint, as a tree.
+
+        :param total_steps: A resume that asks for more is not ended by an earlier request.
+        """
+        ending = self.ending and [*self.ending]
+        return {**attrs.asdict(self), "ending": ending, "run_id": job.run_id, "total_steps": total_steps}
+
+    def load(self, stored: Mapping[str, Any], job: Job, *, total_steps: int) -> None:
+        """Take over what a checkpoint keeps; of another run's, the evaluations alone, as far as the job has them."""
+        self.validation, self.answered = stored["validation"] and job.validation is not None, stored["answered"]
+        self.sample = stored["sample"] if stored["sample"] in range(len(job.samples)) else None
+        if stored["run_id"] == job.run_id:
+            self.best = [Best(**one) for one in stored["best"]]
+            self.restore = stored["restore"] and tuple(stored["restore"])
+            if stored["ending"] and stored["total_steps"] == total_steps:
+                self.ending = StopRequest(*stored["ending"])
 
 
 class Requests:
@@ -76,10 +120,8 @@ class Requests:
         self.in_step = False
         #: Of the present step, in the order of the calls.
         self.recorded: list[Recorded] = []
-        #: Of the present step.
-        self.best: list[Best] = []
-        #: The step of a checkpoint, why, and who asked.
-        self.restore: tuple[int, str, str] | None = None
+        #: Due at the present step.
+        self.owed = Owed()
         #: Makes steps again for which memory ran out; None: the trainer does not declare that it may.
         self.splitting: Splitting | None = None
         #: Whether there is anything to do. Read by the loop at every step.
@@ -134,12 +176,12 @@ class Requests:
 
     def request_best(self, best: Best) -> None:
         """Ask for a checkpoint of the present step."""
-        self.best.append(best)
+        self.owed.best.append(best)
         self.pending = True
 
     def request_restore(self, step: int, reason: str) -> None:
         """Ask to go back to a checkpoint. The first who asks counts."""
-        self.restore = self.restore or (step, reason, self._asker())
+        self.owed.restore = self.owed.restore or (step, reason, self._asker())
         self.pending = True
 
     def outside(self, call: C) -> C:
@@ -196,14 +238,26 @@ class Requests:
             together[name] = value
         return together
 
+    def owe_validation(self) -> None:
+        """Note that a validation is due at the present step."""
+        self.owed.validation, self.owed.answered, self.pending = True, False, True
+
+    def owe_samples(self) -> None:
+        """Note that samples are due at the present step."""
+        self.owed.sample, self.pending = 0, True
+
+    def load_owed(self, stored: Mapping[str, Any], job: Job) -> None:
+        """Take over what an earlier attempt has left at its last step.
+
+        :param stored: Of a checkpoint; see :meth:`Owed.stored`. Empty in those of earlier versions.
+        """
+        if stored:
+            self.owed.load(stored, job, total_steps=self._run_state.total_steps)
+            self.pending = bool(self.owed.names or self.owed.best or self.owed.restore)
+        if self.owed.ending is not None:
+            self._switch.request(self.owed.ending.reason, self.owed.ending.requested_by)
+
     def take_best(self) -> list[Best]:
         """The requests for a checkpoint since the last call."""
-        taken, self.best = self.best, []
-        self.pending = self.restore is not None or self.has_news
-        return taken
-
-    def take_restore(self) -> tuple[int, str, str] | None:
-        """The request to go back, once."""
-        taken, self.restore = self.restore, None
-        self.pending = bool(self.best) or self.has_news
+        taken, self.owed.best = self.owed.best, []
         return taken

@@ -36,18 +36,23 @@ class Sampling:
     stop: StopSwitch
     emit: Callable[[events.Payload], None]
 
-    def run(self) -> None:
+    def run(self, first: int) -> int | None:
         """Generate a sample for every request, at the present step, unless the run is interrupted.
 
-        Called by all ranks; the first one's counts.
+        Called by all ranks; the first one's counts. Each sample has random generators of its own, so that an attempt
+        can begin with any of them.
+
+        :param first: The number of the request to begin with.
+        :return: That of the request that comes next; None behind the last.
         """
         run_state = self.ctx.run_state
         step = f"step-{run_state.step:06d}"
-        with evaluating(self.state, seed=self.ctx.job.seed, step=run_state.step, rank=self.ctx.rank):
-            for number, request in enumerate(self.requests):
-                if self.stop.interrupted is not None:
-                    return
+        for number, request in enumerate(self.requests[first:], first):
+            if self.stop.interrupted is not None:
+                return number
+            with evaluating(self.state, seed=self.ctx.job.seed, step=run_state.step, rank=self.ctx.rank, number=number):
                 self._generate(self.folder / step / f"{number}", request)
+        return None
 
     def _generate(self, target: Path, request: SampleRequest) -> None:
         run_state = self.ctx.run_state

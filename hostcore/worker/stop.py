@@ -44,6 +44,11 @@ class StopSwitch:
         self.first: StopRequest | None = None
         #: The first that does not leave the run as succeeded: nothing long is begun or gone on with any more.
         self.interrupted: StopRequest | None = None
+        #: The first that leaves the run as succeeded; none that follows the announcement of an interruption, which a
+        #: component may answer by a request of its own.
+        self.ending: StopRequest | None = None
+        #: Whether components know of the interruption.
+        self.announced = False
         #: Whether a signal has come: a KeyboardInterrupt comes from it then, in whatever handler it was raised.
         self.signalled = False
         self._unheard: deque[StopRequest] = deque()
@@ -54,6 +59,8 @@ class StopSwitch:
         self.first = self.first or request
         if status != "succeeded":
             self.interrupted = self.interrupted or request
+        elif not self.announced:
+            self.ending = self.ending or request
         self._unheard.append(request)
         self.requested = True
 

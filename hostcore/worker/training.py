@@ -29,6 +29,14 @@ def nothing(*_: Any) -> None:
     """A hook without an implementation, where it is not called at every step."""
 
 
+def steps_between_validations(job: Job, feed: Feed) -> int:
+    """The job's ``validate_every`` in steps; 0: never."""
+    if isinstance(job.validate_every, int):
+        return job.validate_every
+    assert feed.steps_per_epoch is not None
+    return feed.steps_per_epoch
+
+
 @attrs.frozen(kw_only=True)
 class Hooks:
     """The calls of the loop, bound once. None: without an implementation."""
@@ -85,11 +93,7 @@ class Training:
     @property
     def validate_every(self) -> int:
         """In steps; 0: never."""
-        every = self.job.validate_every
-        if isinstance(every, int):
-            return every if self.validation else 0
-        assert self.feed.steps_per_epoch is not None
-        return self.feed.steps_per_epoch
+        return steps_between_validations(self.job, self.feed) if self.validation else 0
 
     @property
     def sample_every(self) -> int:

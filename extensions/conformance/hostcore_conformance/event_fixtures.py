@@ -26,8 +26,10 @@ FULL: Final[Mapping[str, Payload]] = MappingProxyType(
             trainer="conformance", max_steps=40, epochs=2, total_steps=40, num_rows=640, batch_size=32,
             devices=("cuda:0", "cuda:1"),
         ),
-        "run_resumed": events.RunResumed(path=_CHECKPOINT),
-        "run_started": events.RunStarted(device="cuda:0", world_size=2),
+        "run_resumed": events.RunResumed(path=_CHECKPOINT, owed=("validation", "samples/1")),
+        "run_started": events.RunStarted(
+            device="cuda:0", world_size=2, validate_every=20, sample_every=20, samples=2, test=True
+        ),
         "epoch_started": events.EpochStarted(),
         "progress": events.Progress(samples_per_second=1234.5),
         "metrics": events.Metrics(

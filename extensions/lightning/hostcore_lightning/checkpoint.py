@@ -36,7 +36,8 @@ from hostcore_lightning.metric_states import (
 def captured(fit: Fit) -> dict[str, Any]:
     """Everything that is needed to go on."""
     fit.leave_evaluation()
-    if fit.is_over and not fit.awaits_validation:  # averaged weights, for instance, belong into the last checkpoint
+    if fit.is_over and not fit.ended:  # averaged weights, for instance, belong into the last checkpoint
+        fit.start()
         fit.end()
     view: Any = fit.view
     checkpoint: dict[str, Any] = {
@@ -91,8 +92,7 @@ def restore(fit: Fit, checkpoint: dict[str, Any]) -> None:
     if reached is not None:
         fit.place_reached = partial(_reach, fit, reached)
     elif beside["stopped"] and beside["stopped"] == fit.ctx.job.run_id:
-        # The test that follows was interrupted: it is made again, and nothing is trained on top of what came last.
-        fit.ended = view.should_stop = True
+        fit.ended = True  # the host makes the test that was interrupted, and trains nothing on top of what came last
 
 
 def load_weights(module: LightningModule, path: str) -> None:

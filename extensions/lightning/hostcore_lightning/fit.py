@@ -135,18 +135,22 @@ class Fit:
             self.fitting = True
             self._both("on_fit_start")
 
+    def start(self) -> None:
+        """Call ``on_train_start``, once."""
+        if not self.started:
+            self.started, self.ended = True, False
+            # An attempt that goes on with a run begins with the random states that the one before had reached.
+            with random_states_kept() if self.ctx.run_state.step else nullcontext():
+                self.begin()
+                self._both("on_train_start")
+
     def _before_training_batch(self) -> None:
         self.leave_evaluation()
         if self.modes is not None:
             self._give_modes(self.modes)
             self.modes = None
-        if not self.started:
-            self.started = True
-            # An attempt that goes on with a run begins with the random states that the one before had reached.
-            with random_states_kept() if self.ctx.run_state.step else nullcontext():
-                self.begin()
-                self._both("on_train_start")
-        if self.awaits_validation:  # it was interrupted, and the rest of its step with it
+        self.start()
+        if self.awaits_validation:  # the job has lost its validation since, or the checkpoint is of an earlier version
             self.awaits_validation = False
             self._late = of_training(self._after_step(self.ctx.run_state.step, validated=False))
         if self.ctx.batch_index == 0:
@@ -272,6 +276,8 @@ class Fit:
     def is_over(self) -> bool:
         """Whether the training has come to its end, or to one that a component asked for."""
         state = self.ctx.run_state
+        if self.awaits_validation:
+            return False
         if state.step == state.total_steps:
             return True
         first = state.stop_requests[0].requested_by if state.stop_requests else "user"
@@ -346,6 +352,8 @@ class Fit:
     def _begin_evaluation(self, split: str) -> None:
         view, connector = self.view, self.view._logger_connector
         self.leave_evaluation()
+        if self._ends_step(split):  # also where an attempt begins with it
+            self.start()
         self._apart = (
             view._results,
             connector._first_loop_iter,
@@ -380,7 +388,7 @@ class Fit:
         connector.on_epoch_end()
         metrics = of_evaluation(connector.update_eval_epoch_metrics(), split)
         self._both(f"on_{split}_end")
-        counts = split == "validation" and self.awaits_validation
+        counts = self._ends_step(split)
         if is_overridden(f"on_{split}_model_train", self.module):  # else the modes are as they were before
             self._of_module(f"on_{split}_model_train")
             if counts:
@@ -393,6 +401,10 @@ class Fit:
                 found = of_training(self._after_step(self.ctx.run_state.step))
             metrics |= {name if "/" in name else f"train/{name}": value for name, value in found.items()}
         return metrics
+
+    def _ends_step(self, split: str) -> bool:
+        """Whether an evaluation is the validation behind the present step; none is in `hostcore evaluate`."""
+        return split == "validation" and self.awaits_validation and bool(self.ctx.job.validate_every)
 
     def leave_evaluation(self) -> None:
         """Leave a validation or a test that was interrupted, as if it had not begun."""

@@ -69,7 +69,7 @@ def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check
     from hostcore.verification.checkpoint_checks import check_story, examine_checkpoints
     from hostcore.verification.checks import judged
     from hostcore.verification.log_checks import check_log, check_retrained
-    from hostcore.verification.order_checks import check_order
+    from hostcore.verification.order_checks import check_order, owed_of
 
     running = summary.status == "running"
     # The result before the log, which has its end by then, and the log before the checkpoints: what is saved after it
@@ -91,6 +91,7 @@ def _checks(directory: "RunDirectory", summary: "RunSummary") -> "Iterator[Check
     yield from check_retrained(directory, log, record)
     keep = record.job.get("keep_checkpoints", 1)
     yield from check_story(examined, log, keep=keep, newest_attempt=summary.attempt, running=running)
+    yield log.due.check(left=owed_of(examined.whole[-1]) if examined.whole else ())
 
 
 def _has_written(directory: "RunDirectory") -> bool:

@@ -19,6 +19,7 @@ from hostcore.worker.progress import Progress
 from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.outcome import on_all, on_first
 from hostcore.worker.ranks.protocol import Ranks
+from hostcore.worker.requests import Requests
 from hostcore_hookspecs.context import StepContext
 
 
@@ -35,6 +36,7 @@ class CaptureSource:
     callbacks: Mapping[str, Component]
     feed: Feed
     progress: Progress
+    requests: Requests
     nodes: Nodes
 
     @property
@@ -130,6 +132,7 @@ class Capture:
             "cursor": {**source.progress.stored_cursor(), "digest": digest},
             "data": dict(source.feed.identity()),
             "shard_rows": list(source.feed.shard_rows),
+            "owed": source.requests.owed.stored(source.ctx.job, total_steps=source.progress.state.total_steps),
             "callbacks": captured.callbacks,
             "scaler": None if source.ctx.scaler is None else source.ctx.scaler.state_dict(),
             "trainer_checkpoint": captured.info,

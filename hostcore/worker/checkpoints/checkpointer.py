@@ -91,6 +91,8 @@ class Checkpointer:
     has_news: bool = False
     #: The same, as this rank alone knows; see :class:`hostcore.worker.ranks.meeting.News`.
     news_here: bool = False
+    #: Whether an epoch has ended since the checkpoint begun last, so that it lacks what callbacks did there.
+    lags: bool = False
     #: How many writes have been reported.
     acted: int = 0
     _capture: Capture = attrs.field(init=False)
@@ -148,7 +150,7 @@ class Checkpointer:
                 self.source.nodes.discard(folder.name)
             self._note_failure(error, step=run_state.step, final=final)
             return
-        self._begun = (run_state.step, final)
+        self._begun, self.lags = (run_state.step, final), False
         written_to = folder
         epoch = run_state.epoch  # by now: the thread comes to it later
         group = self.source.ranks.for_writing if captured.shards is not None else None
@@ -163,6 +165,10 @@ class Checkpointer:
 
         record = in_background(write, f"checkpoint of step {run_state.step}")
         self._in_flight = _InFlight(step=run_state.step, final=final, record=record)
+
+    def outdate(self) -> None:
+        """Note that a checkpoint of the present step would hold another state than the one before."""
+        self._begun = None
 
     def finish(self) -> None:
         """Wait for the write in flight, if there is one, and tell how it ended.
@@ -265,8 +271,10 @@ class Checkpointer:
                 remove_uncommitted(self.folder, self.attempt + 1, unremoved=[])
             records = self._records.look()
             final = {record.step for record in records if record.final}
-            best = {one.step for one in self.source.progress.best.values()}
-            prune(self.folder, keep=self.keep, protect={newest.step, *final, *best}, records=records)
+            kept = {one.step for one in self.source.progress.best.values()}
+            if (restore := self.source.requests.owed.restore) is not None:
+                kept.add(restore[0])
+            prune(self.folder, keep=self.keep, protect={newest.step, *final, *kept}, records=records)
         except OSError as error:
             self._warn_of_unremoved(error, step=newest.step, epoch=newest.epoch)
 
@@ -304,7 +312,8 @@ class Checkpointer:
         step = self.source.progress.state.step
         if own:  # without a step of this attempt, what is committed, and uploaded, stays as it is
             self._begun = (step, any(one.step == step and one.final for one in existing))
-        self.emit(events.RunResumed(path=f"{self.folder.name}/{folder.name}" if own else str(folder)))
+        path = f"{self.folder.name}/{folder.name}" if own else str(folder)
+        self.emit(events.RunResumed(path=path, owed=self.source.requests.owed.names))
         return restore_randomness
 
     def restore_trainer(self, step: int) -> None:
@@ -317,7 +326,7 @@ class Checkpointer:
         folder = self.source.nodes.bring(found)
         host: Any = read_state(folder, "host")
         self.source.trainer.load(self.source.state, folder, host, self.source.ctx)
-        self._begun = None  # a checkpoint of this step would hold another state
+        self.outdate()
 
     def _verified(self, step: int) -> Path:
         record = next((one for one in committed(self.folder) if one.step == step), None)

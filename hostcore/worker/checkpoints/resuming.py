@@ -136,6 +136,7 @@ def restore(source: "CaptureSource", search: Search, *, emit: Callable[[events.P
             callback.instance.load_callback_state(host["callbacks"][use])
     # The ranks' digests are added up; what was read before is in that of the first.
     source.progress.load(host["progress"], digest=host["cursor"]["digest"] if source.commits else 0)
+    source.requests.load_owed(host.get("owed", {}), source.ctx.job)
     return folder
 
 

@@ -157,9 +157,9 @@ def convene(switch: StopSwitch, ranks: Ranks, *, where: Callable[[], str]) -> tu
 
 def in_words(run_state: RunState, requests: Requests) -> str:
     """Where a rank is, and what its components have asked for: the same on all ranks."""
-    asked = [f"{one.metric} {one.value} is the best" for one in requests.best]
-    if requests.restore is not None:
-        asked.append(f"go back to step {requests.restore[0]}")
+    asked = [f"{one.metric} {one.value} is the best" for one in requests.owed.best]
+    if requests.owed.restore is not None:
+        asked.append(f"go back to step {requests.owed.restore[0]}")
     return ", ".join([f"step {run_state.step}", *asked])
 
 

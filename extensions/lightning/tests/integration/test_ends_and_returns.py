@@ -134,20 +134,25 @@ def test_going_back_leaves_the_place_of_the_run() -> None:
     assert WATCHED[-1].losses[33] != found.losses[33]
 
 
-def test_a_validation_that_was_interrupted_moves_no_scheduler_and_no_patience() -> None:
-    lit_killed.Interrupted.epochs.add(1)
+@pytest.mark.parametrize("epoch", [1, 2], ids=["in the middle", "after the last step"])
+def test_schedulers_and_patience_see_a_validation_that_was_interrupted_in_the_next_attempt(epoch: int) -> None:
     stopping = {"use": STOPPING["use"], "init": {"monitor": "val_loss", "patience": 9}}
+    assert run("lit_killed:Interrupted", stopping, **VALIDATION, run_id="whole").status == "succeeded"
+    whole = WATCHED[-1]
+    lit_killed.Interrupted.epochs.add(epoch)
     for status in ("preempted", "succeeded"):
         result = run("lit_killed:Interrupted", stopping, **VALIDATION)
         assert result.status == status, result.error
-    assert len(events("validation")) == 2
+    told, expected = events("validation"), events("validation", "whole")
+    assert [(one["step"], one["metrics"]) for one in told] == [(one["step"], one["metrics"]) for one in expected]
     stored: Any = read_state(last_checkpoint(), "state")
-    (plateau,) = stored["lr_schedulers"]
-    assert plateau["last_epoch"] == 2
-    assert WATCHED[-1].place == (3, 60)
-    (patience,) = [one for name, one in stored["callbacks"].items() if "EarlyStopping" in name]
-    values = [event["metrics"]["val/loss"] for event in events("validation")]
-    assert patience["wait_count"] == (0 if values[1] < values[0] else 1)
+    undisturbed: Any = read_state(last_checkpoint("whole"), "state")
+    assert stored["lr_schedulers"] == undisturbed["lr_schedulers"]
+    (patience,) = [name for name in stored["callbacks"] if "EarlyStopping" in name]
+    assert stored["callbacks"][patience] == undisturbed["callbacks"][patience]
+    assert WATCHED[-1].place == whole.place == (3, 60)
+    for name, value in whole.weights.items():
+        assert torch.equal(WATCHED[-1].weights[name], value), name
 
 
 def test_two_names_that_are_recorded_as_one_are_an_error() -> None:
