@@ -23,6 +23,7 @@ from hostcore_hookspecs.events import (
     SampleSaved,
     StopRequested,
     Test,
+    TrainerRestored,
     UploadFailed,
     Validation,
     Warning,
@@ -65,6 +66,8 @@ def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # no
             then = "it will be tried again" if will_retry else "it is given up"
             what = f"upload of {path} by" if path else "uploader"
             return f"warning: {what} {uploader} failed, {then}: {message}"
+        case TrainerRestored(restored_step=step, reason=reason, requested_by=requested_by):
+            return f"the trainer went back to its state of step {step:,}: {reason} ({requested_by})"
         case StopRequested(reason=reason, requested_by=requested_by):
             by_component = requested_by not in ("user", "host") and not requested_by.startswith("signal:")
             return f"stopping: {reason}" + (f" (asked by {requested_by})" if by_component else "")

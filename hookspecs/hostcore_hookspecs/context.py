@@ -116,7 +116,7 @@ class StepContext:
         Model and optimizer go back; the step, the place in the data, the random states and the callbacks go on.
 
         :param step: One of ``run_state.checkpoints``.
-        :param reason: Recorded as a warning.
+        :param reason: Recorded in the event ``trainer_restored``.
         :raises RuntimeError: When the context is not part of a run.
         """
         self._of_run("request_restore").request_restore(step, reason)

@@ -201,6 +201,18 @@ class Warning:
 
 
 @attrs.frozen(kw_only=True)
+class TrainerRestored:
+    """The trainer's state went back to that of an earlier checkpoint, as a component asked for."""
+
+    #: The step of the checkpoint.
+    restored_step: int
+    reason: str
+    requested_by: str
+    #: The metrics of that state: of each the value recorded last up to that step. Null where it is not finite.
+    values: Mapping[str, float | None] = attrs.field(factory=dict)
+
+
+@attrs.frozen(kw_only=True)
 class StopRequested:
     """The run was asked to stop."""
 
@@ -239,7 +251,7 @@ class RunPreempted:
 Payload = (
     RunSubmitted | RunStarted | RunResumed | EpochStarted | Metrics | BatchSplit | Validation | Test | Progress
     | CheckpointSaved | CheckpointSkipped | SampleSaved | ArtifactUploaded | UploadFailed | ReporterFailed | Warning
-    | StopRequested | RunSucceeded | RunFailed | RunCancelled | RunPreempted
+    | TrainerRestored | StopRequested | RunSucceeded | RunFailed | RunCancelled | RunPreempted
 )  # fmt: skip
 
 #: The class of the payload by the name of the event.
@@ -261,6 +273,7 @@ PAYLOADS: Final[Mapping[str, type[Payload]]] = MappingProxyType(
         "upload_failed": UploadFailed,
         "reporter_failed": ReporterFailed,
         "warning": Warning,
+        "trainer_restored": TrainerRestored,
         "stop_requested": StopRequested,
         "run_succeeded": RunSucceeded,
         "run_failed": RunFailed,

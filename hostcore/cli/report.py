@@ -96,6 +96,8 @@ def in_words(error: RunError) -> str:
 def _facts(result: RunResult) -> list[tuple[str, str]]:
     seconds = (result.ended_ms - result.started_ms) / 1000
     lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
+    if result.restored_step is not None:
+        lines.append(("weights", f"of step {result.restored_step:,}, as the metrics"))
     if result.reason:
         lines.insert(0, ("reason", result.reason))
     if result.status != "succeeded":

@@ -52,6 +52,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         "upload_failed": Kind.WARNING,
         "reporter_failed": Kind.WARNING,
         "warning": Kind.WARNING,
+        "trainer_restored": Kind.EVALUATION,
         "stop_requested": Kind.STOP,
         **dict.fromkeys(ENDS, Kind.END),
     }

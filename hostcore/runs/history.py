@@ -16,7 +16,7 @@ from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.result import RunWarning
 from hostcore.runs.retrained import DIFFERS, InexactResumes
 from hostcore_hookspecs.errors import RunError
-from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, Validation
+from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, TrainerRestored, Validation
 
 #: So many of the newest signs of progress tell how fast a run is.
 _RECENT: Final = 50
@@ -97,7 +97,9 @@ class History:
         until = self._log.offset + self._most
         for line in self._log.records(longest=LONGEST_RECORD):
             name = name_of(line)
-            if name in MEASURED:
+            if name == "trainer_restored":
+                self._measured[name] = line
+            elif name in MEASURED:
                 self._measured[name] = line
                 if self._nonfinite.has_open or _ALL_FINITE not in line:
                     self._nonfinite.note(decode_event(line))
@@ -139,12 +141,12 @@ class History:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """What was measured last: in training, validation and test. None where it was not finite."""
+        """The values measured last, or those of the state that the trainer went back to. None where not finite."""
         measured: dict[str, float | None] = {}
-        for _, line in sorted(self._measured.items()):
-            payload = decode_event(line).payload
-            assert isinstance(payload, Metrics | Validation | Test)
-            measured |= payload.metrics
+        for event in sorted(map(decode_event, self._measured.values()), key=lambda one: one.seq):
+            payload = event.payload
+            assert isinstance(payload, Metrics | Validation | Test | TrainerRestored)
+            measured |= payload.values if isinstance(payload, TrainerRestored) else payload.metrics
         return measured
 
     @property

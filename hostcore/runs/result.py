@@ -82,7 +82,9 @@ class RunResult:
     #: Finished steps, over all attempts.
     step: int
     epoch: int
-    #: The value recorded last of each metric, of training, validation and test.
+    #: The step whose state the trainer has, where it went back to an earlier one at the end.
+    restored_step: int | None = None
+    #: The value recorded last of each metric, of training, validation and test; of ``restored_step`` but for the test.
     metrics: Mapping[str, float | None] = attrs.field(factory=dict)
     #: The best value that a callback had a checkpoint kept for: metric, value, step.
     best: Mapping[str, Any] | None = None
@@ -108,6 +110,7 @@ class RunResult:
         error = self.error
         rows = {
             "status": self.status + (f": {self.reason}" if self.reason else ""),
+            "weights": self.restored_step and f"of step {self.restored_step}",
             "step": f"{self.step}, of attempt {self.attempt}, in {(self.ended_ms - self.started_ms) / 1000:.1f} s",
             **{name: _number(value) for name, value in self.metrics.items()},
             "best": self.best and "{metric} {value:.4g} at step {step}".format_map(self.best),

@@ -187,8 +187,8 @@ def _answer_components(training: Training) -> None:
         step, reason, asked_by = owed.restore
         saver.restore_trainer(step)
         owed.restore = None
-        message = f"the trainer went back to its state of step {step}: {reason} ({asked_by})"
-        training.emit(events.Warning(code="trainer.restored", message=message))
+        values, _ = finite(progress.recall(step))
+        training.emit(events.TrainerRestored(restored_step=step, reason=reason, requested_by=asked_by, values=values))
 
 
 def answer_in_step(training: Training) -> None:

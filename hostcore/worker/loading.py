@@ -99,12 +99,18 @@ class Loading:
             self.has_valid_data = bool(self.found.check(partial(self._complete, self.trainer), self.components))
         self._load(lambda kind: kind == "data_source")
         #: None: the components do not go together.
-        self.hooks = self.found.check(lambda: Hooks(self.components))
+        self.hooks = self.found.check(lambda: Hooks(self._hooked))
 
     @property
     def components(self) -> list[Component]:
         """Those that could be loaded, in the order of the job."""
         return [self._loaded[one.use] for one in self.selected if one.use in self._loaded]
+
+    @property
+    def _hooked(self) -> list[Component]:
+        """Those whose hooks are called: in an evaluation alone there is no run that a callback could steer."""
+        steers = "CHANGES_TRAINING"
+        return [one for one in self.components if not (self._evaluate and getattr(one.instance, steers, False))]
 
     def raise_errors(self) -> None:
         """Raise what was found; what is wrong with data that the trainer brings names the trainer."""

@@ -54,6 +54,10 @@ FULL: Final[Mapping[str, Payload]] = MappingProxyType(
         ),
         "reporter_failed": events.ReporterFailed(reporter="mlflow (x 1.0)", message="ConnectionError: refused"),
         "warning": events.Warning(code="feed.slow", message="the data waits for the disk"),
+        "trainer_restored": events.TrainerRestored(
+            restored_step=10, reason="val/loss was best there: 0.5", requested_by="early-stopping (x 1.0)",
+            values={"val/loss": 0.5, "val/perplexity": None},
+        ),
         "stop_requested": events.StopRequested(reason="early stopping", requested_by="callback:0:early-stopping"),
         "run_failed": events.RunFailed(
             error=RunError(

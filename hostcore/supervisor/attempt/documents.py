@@ -143,6 +143,7 @@ def result_of(
         step=journal.step,
         epoch=journal.epoch,
         metrics=journal.metrics,
+        restored_step=journal.restored_step,
         best=journal.best,
         final_checkpoint=os.path.relpath(newest, opening.directory.path) if newest else None,
         error=bounded_error(payload.error) if isinstance(payload, events.RunFailed) else None,

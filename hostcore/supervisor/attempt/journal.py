@@ -86,7 +86,9 @@ class Journal:
         self.signs_of_life = 0
         #: Whether the training has begun.
         self.is_training = False
-        #: The metrics recorded last.
+        #: The step whose state the trainer went back to, unless it was trained further.
+        self.restored_step = before.restored_step if before else None
+        #: The metrics recorded last; behind a return to an earlier state, those of that state.
         self.metrics: Mapping[str, float | None] = before.metrics if before else {}
         #: The best value that a checkpoint was kept for: metric, value, step.
         self.best: Mapping[str, Any] | None = before.best if before else None
@@ -239,6 +241,8 @@ class Journal:
             self.epoch = self.epoch if event.epoch is None else event.epoch
             if isinstance(event.payload, (events.Metrics, events.Validation, events.Test)):
                 self.metrics = {**self.metrics, **event.payload.metrics}
+            elif isinstance(event.payload, events.TrainerRestored):
+                self.metrics = {**self.metrics, **event.payload.values}
 
     def end(self, payload: events.Payload, *, said_by: int | None = None) -> None:
         """Write the terminal event, and close the log.
@@ -282,11 +286,15 @@ class Journal:
             self.checkpoint_step = entry.step
         elif isinstance(entry.payload, events.RunStarted):
             self.is_training = True
+        elif isinstance(entry.payload, events.TrainerRestored):
+            self.metrics = {**self.metrics, **entry.payload.values}
+            self.restored_step = entry.payload.restored_step
         elif isinstance(entry.payload, events.StopRequested):
             self.requested_by = self.requested_by or entry.payload.requested_by
 
     def _stand_at(self, step: int) -> None:
         if step != self.step:
+            self.restored_step = None  # trained further
             self.step, self.last_progress_ms = step, now_ms()
 
     def _tell(self, event: "Event") -> None:

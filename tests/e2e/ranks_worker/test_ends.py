@@ -152,6 +152,6 @@ def test_all_ranks_go_back_to_a_checkpoint_together(run: Run) -> None:
     callbacks = [{"use": "rank_trainer:Told", "does": "restore:*:4"}]
     outcome = run("back", 2, callbacks=callbacks, **keys)
     assert outcome.codes == [0, 0], outcome.output()
-    (warning,) = [one for rank in (0, 1) for one in outcome.events(rank, "warning")]
-    assert (warning["code"], warning["step"]) == ("trainer.restored", 4)
+    (restored,) = [one for rank in (0, 1) for one in outcome.events(rank, "trainer_restored")]
+    assert (restored["step"], restored["restored_step"]) == (4, 4)
     assert outcome.notes(0)["weights"] == outcome.notes(1)["weights"]

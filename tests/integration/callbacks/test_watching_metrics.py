@@ -10,6 +10,8 @@ import pytest
 import hostcore
 from hostcore.checkpoints.state import read_state
 from hostcore.errors import Errors
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.history import History
 from hostcore.runs.result import RunResult
 from hostcore_hookspecs import Event
 
@@ -76,8 +78,24 @@ def test_stops_and_leaves_the_best_weights_in_the_test_and_the_final_checkpoint(
     assert result.metrics["test/weight"] == 4.0
     assert result.final_checkpoint == "checkpoints/step-000008"
     assert ran.weight_at(8) == 4.0
-    (restored,) = [event.payload for event in ran.of("warning") if event.payload.code == "trainer.restored"]
-    assert "its state of step 4: val/loss was best there: 2" in restored.message
+    (restored,) = [event.payload for event in ran.of("trainer_restored")]
+    assert (restored.restored_step, restored.reason) == (4, "val/loss was best there: 2")
+    assert restored.values == {"train/loss": 1 / 4, "val/loss": 2.0}
+    assert not ran.of("warning")
+
+
+def test_the_metrics_of_the_end_are_those_of_the_weights_of_the_end(run: Callable[..., Ran]) -> None:
+    ran = run(STOPPING, losses=[3, 2, 2.5, 2.2])
+    expected = {"train/loss": 1 / 4, "val/loss": 2.0, "test/weight": 4.0}
+    assert (ran.result.restored_step, ran.result.metrics) == (4, expected)
+    history = History(RunDirectory(ran.path))
+    history.read_on()
+    assert history.metrics == expected
+
+
+def test_metrics_that_follow_a_return_are_those_of_the_steps_that_follow(run: Callable[..., Ran]) -> None:
+    ran = run({"use": "watched:Back", "at": 4, "to": 2}, max_steps=6, losses=[3, 2, 2.5], keys={"test": None})
+    assert (ran.result.restored_step, ran.result.metrics) == (None, {"train/loss": 1 / 6, "val/loss": 2.5})
 
 
 def test_a_run_that_comes_to_its_end_has_the_best_weights_too(run: Callable[..., Ran]) -> None:

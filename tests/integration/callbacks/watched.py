@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_hookspecs import Best, Capabilities, StepResult
 
 
 class Trainer:
@@ -69,3 +69,23 @@ class Trainer:
             state["weight"].copy_(payload["weight"])
         state["scheduler"].load_state_dict(payload["scheduler"])
         state["optimizer"].param_groups[0]["lr"] = state["scheduler"].get_last_lr()[0]
+
+
+class Back:
+    """Has the trainer go back, once, while there are steps to come."""
+
+    CHANGES_TRAINING = True
+
+    @attrs.frozen(kw_only=True)
+    class Settings:
+        at: int
+        to: int
+
+    def __init__(self, *, settings: Settings) -> None:
+        self._settings = settings
+
+    def on_batch_end(self, run_state: Any, ctx: Any) -> None:
+        if run_state.step == self._settings.to:
+            ctx.request_best(Best(metric="mine", value=1.0, step=run_state.step))
+        if run_state.step == self._settings.at:
+            ctx.request_restore(self._settings.to, "to try it")

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -299,3 +300,14 @@ def test_metrics_of_the_whole_evaluation_are_those_of_the_run(trained: Callable[
     metrics = json.loads(said.stdout)["metrics"]
     assert metrics == dict(played.of("validation")[-1].payload.metrics)
     assert (metrics["val/range"], metrics["deep/rows"]) == (2.0, 32.0)
+
+
+@pytest.mark.parametrize(
+    "mode", ["min", "max"]
+)  # at the last step, the metric is best by one of them and not by the other
+def test_a_callback_that_steers_a_run_has_none_to_steer(trained: Callable, evaluated: Callable, mode: str) -> None:
+    trained(callbacks=[{"use": "early-stopping", "monitor": "val/loss", "mode": mode, "patience": 1}])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # "the run ends with its last weights"
+        done = evaluated("--checkpoint", "a")
+    assert (done.exit_code, done.stderr) == (0, "")

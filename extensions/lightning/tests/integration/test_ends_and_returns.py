@@ -123,7 +123,7 @@ def test_going_back_leaves_the_place_of_the_run() -> None:
     keys = {"checkpoint_every": 16, "keep_checkpoints": 9, **VALIDATION}
     result = run("user_modules:Classifier", **keys, callbacks=["lit_killed:Back"])
     assert result.status == "succeeded", result.error
-    assert any("went back to its state of step 16" in event["message"] for event in events("warning"))
+    assert [event["restored_step"] for event in events("trainer_restored")] == [16]
     found = WATCHED[-1]
     assert found.place == (3, 60)
     assert len(found.losses) == 60
