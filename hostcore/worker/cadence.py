@@ -163,7 +163,6 @@ def answer(training: Training) -> None:
     :raises RanksDisagree: When not all ranks have been asked for the same.
     """
     owed = training.requests.owed
-    training.requests.pending = training.requests.has_news
     training.requests.recorded.clear()  # its step is over
     if owed.validation:
         _validate(training)

@@ -259,5 +259,5 @@ class Requests:
 
     def take_best(self) -> list[Best]:
         """The requests for a checkpoint since the last call."""
-        taken, self.owed.best = self.owed.best, []
+        taken, self.owed.best, self.pending = self.owed.best, [], self.has_news
         return taken

@@ -263,7 +263,6 @@ def test_a_checkpoint_by_time_is_due_on_all_ranks_at_the_same_beat_by_the_clock_
                 told.append(beat)
                 requests.restart_clock()
                 requests.take_best()
-                requests.take_restore()
         return told
 
     first, second = together(2, beats)
