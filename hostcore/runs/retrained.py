@@ -35,6 +35,8 @@ TIMED: Final = frozenset(
 )
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 _MEASURED: Final = frozenset({"metrics", "validation", "test"})
+#: Events behind which another history begins.
+_BREAKS: Final = frozenset({"batch_split", "trainer_restored"})
 #: So many values are kept of the steps behind the newest checkpoint, the first of them.
 _MOST_VALUES: Final = 100_000
 #: So many warnings are shown at the end.
@@ -82,7 +84,7 @@ class Retrained:
     """
 
     #: The events that matter.
-    NAMES: Final = _MEASURED | {"run_submitted", "run_started", "checkpoint_saved", "batch_split", "warning"}
+    NAMES: Final = _MEASURED | _BREAKS | {"run_submitted", "run_started", "checkpoint_saved", "warning"}
 
     def __init__(self) -> None:
         self.comparisons: list[Comparison] = []
@@ -112,7 +114,7 @@ class Retrained:
             self._forget(step)
         elif name == "checkpoint_saved":
             self._save(step)
-        elif name == "batch_split" or event["code"] == "trainer.restored":
+        elif name in _BREAKS:
             self._broken_at = step
         elif event["code"] in (DIFFERS, EXPECTED) and self.unreported:
             self.unreported.popleft()

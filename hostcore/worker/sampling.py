@@ -36,7 +36,7 @@ class Sampling:
     stop: StopSwitch
     emit: Callable[[events.Payload], None]
 
-    def run(self, first: int) -> int | None:
+    def run(self, first: int = 0) -> int | None:
         """Generate a sample for every request, at the present step, unless the run is interrupted.
 
         Called by all ranks; the first one's counts. Each sample has random generators of its own, so that an attempt

@@ -97,10 +97,11 @@ def test_a_run_that_was_never_killed_has_nothing_to_compare() -> None:
     assert not compared(0, loss(1, 0.1), saved(1), 1, loss(2, 0.2)).comparisons
 
 
-@pytest.mark.parametrize("payload", ["trainer.restored", "batch_split"])
+@pytest.mark.parametrize("payload", ["trainer_restored", "batch_split"])
 def test_a_trainer_that_goes_back_or_splits_its_batches_begins_another_history(payload: str) -> None:
     split = events.BatchSplit(rows=2, micro_batch_rows=1, error="e", rank=0, memory="m")
-    broken = (2, split) if payload == "batch_split" else warned(2, payload)
+    restored = events.TrainerRestored(restored_step=1, reason="r", requested_by="c")
+    broken = (2, split if payload == "batch_split" else restored)
     assert not compared(*BEFORE, 1, loss(2, 0.2), broken, loss(3, 0.9)).unreported
     assert not compared(0, loss(1, 0.1), loss(2, 0.2), broken, loss(3, 0.3), 0, loss(3, 0.9)).unreported
     assert compared(*BEFORE, 1, loss(2, 0.9), broken).unreported
