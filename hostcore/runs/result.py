@@ -83,7 +83,7 @@ class RunResult:
     step: int
     epoch: int
     #: The step whose state the trainer has, where it went back to an earlier one at the end.
-    restored_step: int | None = None
+    restored_step: int | None = attrs.field(default=None, repr=False)
     #: The value recorded last of each metric, of training, validation and test; of ``restored_step`` but for the test.
     metrics: Mapping[str, float | None] = attrs.field(factory=dict)
     #: The best value that a callback had a checkpoint kept for: metric, value, step.

@@ -32,6 +32,7 @@ EXAMPLES = [
     events.UploadFailed(path="a", uploader="fsspec", message="no", will_retry=True),
     events.ReporterFailed(reporter="mlflow", message="ValueError: no"),
     events.Warning(code="x", message="naïve \u2028 line \n break"),
+    events.TrainerRestored(restored_step=2, reason="best", requested_by="x", values={"val/loss": None}),
     events.StopRequested(reason="enough", requested_by="user"),
     events.RunSucceeded(),
     events.RunFailed(

@@ -208,7 +208,8 @@ class TestTheResult:
         self.RESULT.write(tmp_path / "result.json")
         written = orjson.loads((tmp_path / "result.json").read_bytes())
         assert list(written) == [
-            *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "metrics", "best"),
+            *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch"),
+            *("restored_step", "metrics", "best"),
             *("final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
         ]
         assert set(written["error"]) >= {"type", "message", "traceback", "plugin", "rank"}
