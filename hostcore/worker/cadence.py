@@ -186,7 +186,7 @@ def _answer_components(training: Training) -> None:
         step, reason, asked_by = owed.restore
         saver.restore_trainer(step)
         owed.restore = None
-        values, _ = finite(progress.recall(step))
+        values, _ = finite(progress.metrics_at(step))
         training.emit(events.TrainerRestored(restored_step=step, reason=reason, requested_by=asked_by, values=values))
 
 

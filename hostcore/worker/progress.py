@@ -130,16 +130,14 @@ class Progress:
         _set(self.state, "metrics", {**_METRICS(self.state), **metrics})
         remember(self._history, metrics, step)
 
-    def recall(self, step: int) -> dict[str, float]:
-        """Make the metrics of an earlier step the last ones, as the trainer goes back to its state: what they were."""
+    def metrics_at(self, step: int) -> dict[str, float]:
+        """The metrics of an earlier step: of each the value recorded last up to it."""
         self.settle()
-        found = {
+        return {
             name: next(point.value for point in reversed(points) if point.step <= step)
             for name, points in self._history.items()
             if points[0].step <= step
         }
-        _set(self.state, "metrics", {**self.state.metrics, **found})
-        return found
 
     def expect(self, metrics: "Future[dict[str, float]]") -> None:
         """Remember metrics of the present step as soon as they are there, or asked for."""
