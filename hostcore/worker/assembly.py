@@ -1,7 +1,7 @@
 """Putting together what an attempt works with: from what start-up prepared to the loop's parts."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -31,6 +31,7 @@ from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import Hooks, Training, nothing
 from hostcore_hookspecs import events
 from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.errors import HostcoreError
 
 #: What the loop calls of the trainer inside a step.
 _OF_A_STEP: Final = ("prepare_batch", "train_step")
@@ -38,6 +39,40 @@ _METHODS: Final = {"validation": "validate_step", "test": "test_step"}
 #: What metric names without a slash begin with.
 _PREFIXES: Final = {"validation": "val", "test": "test"}
 _ENDS: Final = (events.RunSucceeded, events.RunFailed, events.RunCancelled, events.RunPreempted)
+
+
+class ModelHandles(Mapping[str, str]):
+    """``ctx.model_handles``: knows which were read."""
+
+    def __init__(self, paths: Mapping[str, str]) -> None:
+        self._paths = dict(paths)
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        path = self._paths[name]
+        self.read.add(name)
+        return path
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._paths
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def warnings(self, trainer: str) -> list[HostcoreError]:
+        """The warning for weights that ``setup`` and ``configure`` did not read."""
+        if "weights" not in self._paths or "weights" in self.read:
+            return []
+        return [
+            HostcoreError(
+                f'{trainer} has not read ctx.model_handles["weights"]: the run does not begin from the job\'s weights',
+                code="weights.unread",
+                hint='load them in configure, or remove "weights" (--weights)',
+            )
+        ]
 
 
 class Assembly:
@@ -71,6 +106,7 @@ class Assembly:
                 ranks=ranks, progress=self.progress, recorded=self._requests.recorded, emit=self.emit
             )
         self.stop, self.meeting = convene(stop, ranks, where=lambda: in_words(self.progress.state, self._requests))
+        self._handles = ModelHandles(prepared.handles)
         device = torch.device(prepared.device)
         self.ctx = StepContext(
             job=prepared.job,
@@ -81,7 +117,7 @@ class Assembly:
             local_rank=ranks.local_rank,
             world_size=ranks.world_size,
             run_state=self.progress.state,
-            model_handles=dict(prepared.handles),
+            model_handles=self._handles,
             dataset=prepared.dataset,
             scaler=make_scaler(prepared.job.precision, device),
             run_dir=contract.run_dir,
@@ -176,6 +212,7 @@ class Assembly:
         :param open_ones: Takes what has to be closed behind the loop.
         """
         prepared = self.prepared
+        unread = self._handles.warnings(prepared.trainer.ref.provenance)  # before the feed takes a copy
         training = Training(
             job=prepared.job,
             ctx=self.ctx,
@@ -203,7 +240,7 @@ class Assembly:
             emit_beside=self.emit_beside,
             meter=self.meter,
         )
-        for one in prepared.job_warnings:
+        for one in (*prepared.job_warnings, *unread):
             self.emit(events.Warning(code=one.code, message="; ".join(filter(None, (one.message, one.hint)))))
         return training
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import attrs
 import pyarrow as pa
 from annotated_types import Ge, Gt, Le, Lt
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import AdamW, Optimizer
@@ -118,6 +119,8 @@ class CharLmTrainer:
             width=hyperparams.width,
             dropout=hyperparams.dropout,
         ).to(ctx.device)
+        if "weights" in ctx.model_handles:  # the job's "weights", or --weights: to begin from
+            model.load_state_dict(load_file(ctx.model_handles["weights"]))
         # The model itself on one rank. Before the optimizer is made, which takes the parameters as they are then.
         parallel = parallelize(model, ctx, strategy=hyperparams.strategy)
         steps = ctx.run_state.total_steps

@@ -4,11 +4,13 @@ import math
 from copy import deepcopy
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from char_lm.trainer import Batch, CharLmTrainer, Hyperparams, State
+from safetensors.torch import save_file
 
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import (
@@ -155,3 +157,11 @@ def test_other_data_is_refused_before_anything_is_built(prepared: Path, tmp_path
     with pytest.raises(InvalidData, match="no column 'tokens' of type fixed_size_list") as raised:
         trainer.setup(StepContext(hyperparams=ctx.hyperparams, dataset=dataset(tmp_path / "other.parquet")))
     assert "prepare_data" in str(raised.value.hint)
+
+
+def test_the_weights_of_the_job_are_where_it_begins(ctx: StepContext, tmp_path: Path) -> None:
+    trained = trainer.configure(ctx)
+    save_file(trained.model.state_dict(), tmp_path / "model.safetensors")
+    begun = trainer.configure(attrs.evolve(ctx, model_handles={"weights": str(tmp_path / "model.safetensors")}))
+    for before, after in zip(trained.model.parameters(), begun.model.parameters(), strict=True):
+        assert torch.equal(before, after)

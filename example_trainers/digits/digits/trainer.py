@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import attrs
 import pyarrow as pa
 from annotated_types import Ge, Gt, Lt
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
@@ -81,6 +82,8 @@ class DigitsTrainer:
         """Build the model, the optimizer and the learning rate's schedule."""
         hyperparams: Hyperparams = ctx.hyperparams
         model = DigitsModel(channels=hyperparams.channels, dropout=hyperparams.dropout).to(ctx.device)
+        if "weights" in ctx.model_handles:  # the job's "weights", or --weights: to begin from
+            model.load_state_dict(load_file(ctx.model_handles["weights"]))
         parallel = parallelize(model, ctx)  # the model itself on one rank; before the optimizer takes its parameters
         steps = ctx.run_state.total_steps
         bundle = build_default_adamw_bundle(

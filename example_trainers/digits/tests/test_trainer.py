@@ -3,11 +3,13 @@
 from copy import deepcopy
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 from digits.trainer import Batch, DigitsTrainer, Hyperparams, State
+from safetensors.torch import save_file
 
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, Dataset, InvalidData, Job, RunState, StepContext, Trainer
@@ -134,3 +136,11 @@ def test_other_data_is_refused_before_anything_is_built(prepared: Path, tmp_path
     with pytest.raises(InvalidData, match="no column 'image' of type fixed_size_list") as raised:
         trainer.setup(StepContext(dataset=dataset(tmp_path / "other.parquet")))
     assert "prepare_data" in str(raised.value.hint)
+
+
+def test_the_weights_of_the_job_are_where_it_begins(ctx: StepContext, tmp_path: Path) -> None:
+    trained = trainer.configure(ctx)
+    save_file(trained.model.state_dict(), tmp_path / "model.safetensors")
+    begun = trainer.configure(attrs.evolve(ctx, model_handles={"weights": str(tmp_path / "model.safetensors")}))
+    for before, after in zip(trained.model.parameters(), begun.model.parameters(), strict=True):
+        assert torch.equal(before, after)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import attrs
 import pyarrow as pa
 from annotated_types import Ge, Gt, Lt, MinLen
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import l1_loss, smooth_l1_loss
 from torch.optim import Optimizer
@@ -74,6 +75,8 @@ class FlightDelayTrainer:
             dropout=hyperparams.dropout,
             input_noise=hyperparams.input_noise,
         ).to(ctx.device)
+        if "weights" in ctx.model_handles:  # the job's "weights", or --weights: to begin from
+            model.load_state_dict(load_file(ctx.model_handles["weights"]))
         steps = ctx.run_state.total_steps
         bundle = build_default_adamw_bundle(
             model,

@@ -3,6 +3,7 @@
 from copy import deepcopy
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -10,6 +11,7 @@ import torch
 from flight_delay.batch import Batch
 from flight_delay.trainer import FlightDelayTrainer, Hyperparams, State
 from flight_delay.weights import load_model
+from safetensors.torch import save_file
 
 from hostcore_builtin_plugins.sources.parquet import ParquetSource
 from hostcore_hookspecs import DataContext, Dataset, InvalidData, Job, StepContext, Trainer
@@ -132,3 +134,11 @@ def test_a_run_of_unknown_length_has_a_constant_learning_rate(rows: pa.RecordBat
     state = trainer.configure(ctx)
     batch = trainer.prepare_batch(rows, ctx)
     assert {trainer.train_step(batch, state, ctx).metrics["lr"] for _ in range(3)} == {Hyperparams().learning_rate}
+
+
+def test_the_weights_of_the_job_are_where_it_begins(ctx: StepContext, tmp_path: Path) -> None:
+    trained = trainer.configure(ctx)
+    save_file(trained.model.state_dict(), tmp_path / "model.safetensors")
+    begun = trainer.configure(attrs.evolve(ctx, model_handles={"weights": str(tmp_path / "model.safetensors")}))
+    for before, after in zip(trained.model.parameters(), begun.model.parameters(), strict=True):
+        assert torch.equal(before, after)
