@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import HostcoreError
 
 IMPORT_PLUGINS = """
@@ -46,4 +47,4 @@ def test_a_missing_library_is_an_error_that_names_the_extra(
     with pytest.raises(HostcoreError, match=f"{library} is not installed") as caught:
         open_source(name, **settings)
     assert caught.value.code == "plugin.extra_missing"
-    assert f"pip install 'hostcore[{name}]'" in (caught.value.hint or "")
+    assert install_command(name) in (caught.value.hint or "")

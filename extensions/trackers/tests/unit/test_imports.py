@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import HostcoreError
 from hostcore_trackers.mlflow import MlflowReporter
 from hostcore_trackers.prometheus import PrometheusReporter
@@ -60,4 +61,4 @@ def test_a_missing_library_is_an_error_that_names_the_extra(
     with pytest.raises(HostcoreError, match=f"{library} is not installed") as caught:
         make()
     assert caught.value.code == "plugin.extra_missing"
-    assert f"pip install 'hostcore[{extra}]'" in (caught.value.hint or "")
+    assert install_command(extra) in (caught.value.hint or "")
