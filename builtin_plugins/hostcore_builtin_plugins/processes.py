@@ -1,15 +1,12 @@
 """Processes of this machine: what tells one apart, which descend from another, and how all of them are ended."""
 
-import hashlib
 import os
 import re
-import secrets
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -79,8 +76,8 @@ def place_name() -> str:
     """A name of this machine, boot and PID namespace, for files whose writers are known by their process numbers."""
     host, boot, namespace = socket.gethostname(), boot_id(), pid_namespace()
     known = shares_pids(host, boot, namespace)
-    told = f"{boot} {namespace}" if known else secrets.token_hex(8)  # then no other process shares it
-    return f"{re.sub(r'[^A-Za-z0-9.]', '-', host)[:64]}.{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+    told = f"{boot} {namespace}" if known else os.urandom(8).hex()  # then no other process shares it
+    return f"{re.sub(r'[^A-Za-z0-9.]', '-', host)[:64]}.{zlib.crc32(told.encode()):08x}"
 
 
 def is_here(identified: Mapping[str, Any]) -> bool:
@@ -96,6 +93,8 @@ def seconds_since_change(path: Path) -> float:
 
     :raises FileNotFoundError: When there is none.
     """
+    import tempfile  # slow, and a list of runs that have ended needs none
+
     with suppress(PermissionError):  # NFS asks for the time of what is opened
         os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
     changed = path.stat().st_mtime
@@ -146,22 +145,23 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def _look_with_ps(pid: int) -> Process | None:
-    asked = subprocess.run(
-        ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
-        capture_output=True,
-        check=False,
-        text=True,
-        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
-    )
-    state, _, started = asked.stdout.strip().partition(" ")
+    state, _, started = _ps("-o", "stat=,lstart=", "-p", str(pid)).strip().partition(" ")
     return Process(started=started.strip(), is_zombie=state.startswith("Z")) if started else None
+
+
+def _ps(*arguments: str) -> str:
+    """Return what ``ps`` prints, for systems without ``/proc``; empty where it finds no process."""
+    import subprocess  # slow, and not needed where there is /proc
+
+    environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    asked = subprocess.run(["ps", *arguments], capture_output=True, check=False, text=True, env=environment)
+    return asked.stdout
 
 
 def _parents() -> Iterator[tuple[int, int]]:
     """Every process that runs, with its parent."""
     if not Path("/proc/self/stat").exists():
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, check=True, text=True)
-        for line in listed.stdout.splitlines():
+        for line in _ps("-A", "-o", "pid=,ppid=,stat=").splitlines():
             pid, parent, state = line.split()
             if not state.startswith("Z"):
                 yield int(pid), int(parent)

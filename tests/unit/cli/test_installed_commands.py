@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hostcore.cli import commands
+from hostcore_builtin_plugins.extras import install_command
 
 GREET = """
 import click
@@ -83,7 +84,7 @@ class TestACommandThatIsNotInstalled:
         monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: Discovered(refs=()))
         said = hostcore(name)
         assert said.code == 2
-        assert f"No such command '{name}'. `pip install 'hostcore[{extra}]'` brings it." in said.err
+        assert f"No such command '{name}'. `{install_command(extra)}` brings it." in said.err
 
 
 def test_a_service_that_nothing_talks_to_is_refused_with_the_schemes_there_are(hostcore: Callable) -> None:

@@ -113,7 +113,7 @@ def test_a_run_that_was_followed_and_is_lost_is_a_failure(
 
 USED = {
     "attempt": 2,
-    "plugins": [{"kind": "trainer", "name": "tiny", "distribution": "told", "version": "1.0"}],
+    "plugins": [{"kind": "trainer", "name": "tiny", "distribution": "told", "version": "1.0", "sha256": None}],
     "data": None,
 }
 
