@@ -11,7 +11,6 @@ import attrs
 import orjson
 
 from hostcore.events.folder_sync import sync_folder
-from hostcore.events.reader import newest_lines
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document
 from hostcore.runs.lease import Lease, ProcessIdentity
@@ -51,6 +50,8 @@ def newest_attempt(folder: Path) -> int:
 
 def next_attempt(directory: RunDirectory) -> int:
     """The number of an attempt that is to begin: above every one that was claimed, or that the event log names."""
+    from hostcore.events.reader import newest_lines  # which cattrs comes with: a list of runs needs neither
+
     logged = 0
     for line in reversed(newest_lines(directory.events, most=_TAIL_BYTES)):
         with suppress(ValueError, KeyError, TypeError):  # the last line may be torn
