@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import attrs
@@ -26,6 +26,7 @@ from hostcore_hookspecs import InvalidData
 _SEARCH_THREADS = 16
 _MAGIC = re.compile(r"[*?[]")
 _EACH_ONCE = "a dataset has each file once: take it out of one of the entries"
+_REAL_FILES = "a dataset has each file once: remove the second name, or list the files"
 
 
 @attrs.frozen(kw_only=True)
@@ -47,15 +48,15 @@ def find_files(
 ) -> tuple[DataFile, ...]:
     """Find all files, in the order of the entries, sorted by path within a folder or a glob.
 
-    A file of this machine that a folder or a glob leads to by several names (links, hard links) is found once: by the
-    name without a link, else by the first.
+    A file of this machine that a folder or a glob leads to through several folders, as links to folders do, is found
+    once. A second name of a file (a link, a hard link) is an error.
 
     :param paths: Absolute paths of files and folders, globs, URIs for fsspec. A folder is searched at any depth, for
         files with one of the suffixes; names that begin with ``.`` or ``_`` are skipped.
     :param suffixes: Such as ``(".parquet",)``.
     :param storage_options: For the file systems of URIs.
     :param pointer: Where the job names the paths.
-    :raises InvalidData: If an entry names nothing, or two entries name one file.
+    :raises InvalidData: If an entry names nothing, or one file has two names.
     """
     entries = {pointer: paths} if isinstance(paths, str) else {f"{pointer}/{i}": path for i, path in enumerate(paths)}
     found: dict[Hashable, DataFile] = {}
@@ -182,7 +183,7 @@ def _search_folder(entry: _Entry, suffixes: tuple[str, ...]) -> Iterable[DataFil
         others = sorted(path.rpartition("/")[2] for path in entry.tree.walk(entry.path))[:3]
         hint = f"it has {', '.join(others)}; a glob takes files of any name" if others else "it is empty"
         raise entry.error(f"the folder {entry.text} has no file that ends in {' or '.join(suffixes)}", hint)
-    return _each_once(map(entry.tree.file, files), entry.path)
+    return _each_once(entry, map(entry.tree.file, files), entry.path)
 
 
 def _search_glob(entry: _Entry, folder: str, pattern: str, suffixes: tuple[str, ...]) -> Iterable[DataFile]:
@@ -195,23 +196,35 @@ def _search_glob(entry: _Entry, folder: str, pattern: str, suffixes: tuple[str, 
             files.update(_visible(tree, path, suffixes) if tree.kind(path) == "folder" else [path])
     if not files:
         raise entry.error(f"no file matches {entry.text}", _nearby(tree, entry.path))
-    return _each_once(map(tree.file, files), folder)
+    return _each_once(entry, map(tree.file, files), folder)
 
 
-def _each_once(files: Iterable[DataFile], folder: str) -> Iterator[DataFile]:
-    """Choose one of the names that a file has below a folder."""
-    names: dict[Hashable, list[DataFile]] = {}
+def _each_once(entry: _Entry, files: Iterable[DataFile], folder: str) -> Iterator[DataFile]:
+    """Yield each file once: by its path without a linked folder, else by the first.
+
+    :raises InvalidData: If a file has a second name, as a link to it is.
+    """
+    paths: dict[Hashable, list[DataFile]] = {}
     for file in files:
-        names.setdefault(file.identity or file.name, []).append(file)
+        paths.setdefault(file.identity or file.name, []).append(file)
 
     def is_linked(file: DataFile) -> bool:
         place = f"{os.path.realpath(folder or '/')}/{file.path.removeprefix(folder).lstrip('/')}"
-        return os.path.realpath(file.path) != place.replace("//", "/")
+        return _without_linked_folders(file) != place.replace("//", "/")
 
-    for same in names.values():
+    for same in paths.values():
         file = same[0] if len(same) == 1 else min(same, key=lambda file: (is_linked(file), file.path))
+        for other in same[1:]:
+            if _without_linked_folders(other) != _without_linked_folders(same[0]):
+                first, second = sorted((same[0], other), key=lambda file: (Path(file.path).is_symlink(), file.path))
+                raise entry.error(_named_twice(first, second, f"by {entry.text}"), _REAL_FILES, second.name)
         *folders, _ = file.path.removeprefix(folder).split("/")
         yield attrs.evolve(file, partitions=tuple(name for name in folders if name.find("=") > 0))
+
+
+def _without_linked_folders(file: DataFile) -> str:
+    path = Path(file.path)
+    return str(path.parent.resolve() / path.name)
 
 
 def _visible(tree: FileTree, folder: str, suffixes: tuple[str, ...]) -> list[str]:

@@ -1,4 +1,5 @@
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -78,15 +79,29 @@ def test_a_file_whose_name_looks_like_a_glob_is_a_file(tree: Path) -> None:
     assert find(tree / "x[1].parquet") == below(tree, "x[1].parquet")
 
 
-def test_linked_files_and_folders_are_found_once(tree: Path) -> None:
+def test_files_in_linked_folders_are_found_once(tree: Path) -> None:
     (tree / "sub" / "again").symlink_to(tree)
-    (tree / "elsewhere").mkdir()
-    (tree / "elsewhere" / "h.parquet").symlink_to(tree / "a.parquet")
-    (tree / "hard.parquet").hardlink_to(tree / "b.parquet")
     for data in (tree, f"{tree}/**", f"{tree}/**/*.parquet"):
         assert [name for name in find(data) if name.endswith(".parquet")] == below(
             tree, "a.parquet", "b.parquet", "sub/c.parquet"
         )
+
+
+@pytest.mark.parametrize("make", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize("name", ["0.parquet", "sub/z.parquet"])
+def test_a_second_name_of_a_file_in_a_folder_is_refused_with_both(tree: Path, name: str, make: Callable) -> None:
+    make(tree / name, tree / "a.parquet")
+    for data in (tree, f"{tree}/**", f"{tree}/**/*.parquet"):
+        message = error_of(data).message
+        assert f"named twice, by {data}: " in message
+        assert {f"{tree}/a.parquet", f"{tree}/{name}"} <= set(message.replace(":", "").split())
+    assert find(f"{tree}/b*") == below(tree, "b.parquet")
+
+
+def test_a_link_to_a_file_that_is_not_named_itself_is_a_file(tree: Path) -> None:
+    (tree / "links").mkdir()
+    (tree / "links" / "h.parquet").symlink_to(tree / "a.parquet")
+    assert find(tree / "links") == below(tree, "links/h.parquet")
 
 
 def test_a_file_with_a_linked_and_a_real_path_has_the_real_one(tree: Path) -> None:
