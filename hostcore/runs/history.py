@@ -12,9 +12,9 @@ from hostcore.events.kinds import KINDS, MEASURED, PACED, Kind
 from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
 from hostcore.runs.directory import RunDirectory
+from hostcore.runs.logged_warnings import LoggedWarnings, is_repeated
 from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.result import RunWarning
-from hostcore.runs.retrained import DIFFERS, InexactResumes
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.events import ENDS, Event, Metrics, RunFailed, RunSubmitted, Test, TrainerRestored, Validation
 
@@ -26,8 +26,6 @@ _MOST_ATTEMPTS: Final = 10_000
 _MOST_KEPT: Final = 64 << 20
 #: What an event says that measured finite values alone, as it is written.
 _ALL_FINITE: Final = b'"nonfinite":[]'
-#: What an event says of an inexact resume, as it is written.
-_INEXACT: Final = f'"code":"{DIFFERS}"'.encode()
 _LIFE: Final = frozenset(name for name, kind in KINDS.items() if kind in (Kind.BEGIN, Kind.END))
 
 
@@ -82,7 +80,7 @@ class History:
         #: The newest line of every event that measures.
         self._measured: dict[str, bytes] = {}
         self._nonfinite = NonfiniteMetrics()
-        self._inexact = InexactResumes()
+        self._logged = LoggedWarnings()
 
     @property
     def offset(self) -> int:
@@ -110,14 +108,14 @@ class History:
                     self._told.setdefault(event.attempt, []).append(event)
                     self._kept += len(line)
                 self._nonfinite.note(event)
-                self._inexact.note(event)
+                self._logged.note(event)
                 if self._kept > _MOST_KEPT:
                     message = f"more than {_MOST_KEPT:,} bytes say how it began and ended"
                     raise CorruptLog(message, file=str(self._log.path))
                 if name == "run_submitted":
                     self._pace.clear()
-            elif name == "warning" and _INEXACT in line:
-                self._inexact.note(decode_event(line))
+            elif name == "warning" and is_repeated(line):
+                self._logged.note(decode_event(line))
             if self._log.offset >= until:
                 return
 
@@ -152,7 +150,7 @@ class History:
     @property
     def warnings(self) -> list[RunWarning]:
         """What the user should know of the run, as far as the log was read."""
-        return [*self._nonfinite.warnings(), *self._inexact.warnings()]
+        return [*self._nonfinite.warnings(), *self._logged.warnings()]
 
     def attempts(self, *, running: bool) -> list[AttemptHistory]:
         """All attempts, oldest first: those that were claimed or that the log names, with what it says of them.

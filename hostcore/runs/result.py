@@ -53,6 +53,7 @@ class RunWarning:
     """Something that the user should know of a run, whatever its status."""
 
     #: ``metrics.nonfinite``: a metric was not finite. ``resume.differs``: steps that were trained again gave others.
+    #: ``resume.plugins``: an attempt had other plugins. ``plugin.other_code``: a plugin's code is of another origin.
     code: str
     #: One line.
     message: str

@@ -12,17 +12,11 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.runs.result import RunWarning
 from hostcore_builtin_plugins.control_characters import visible
-from hostcore_hookspecs.events import Event, RunStarted, Warning
 
 #: The code of the event about a difference, and of that about one that has a known cause.
 DIFFERS: Final = "resume.differs"
 EXPECTED: Final = "resume.expected_difference"
-HINT: Final = (
-    "a resume is exact when state_dict returns, and load_state_dict takes, all that the training depends on: counters, "
-    "generators, and the state of datasets and callbacks; `hostcore check` finds what is missing"
-)
 #: Names of metrics with one of these words measure the machine, not the training.
 TIMED: Final = frozenset(
     [
@@ -39,8 +33,6 @@ _MEASURED: Final = frozenset({"metrics", "validation", "test"})
 _BREAKS: Final = frozenset({"batch_split", "trainer_restored"})
 #: So many values are kept of the steps behind the newest checkpoint, the first of them.
 _MOST_VALUES: Final = 100_000
-#: So many warnings are shown at the end.
-_MOST_WARNINGS: Final = 20
 
 
 @lru_cache(maxsize=4096)
@@ -173,25 +165,3 @@ def _differ(before: float | None, now: float | None) -> bool:
 
 def _figure(value: float | None) -> str:
     return "not finite" if value is None else repr(value)
-
-
-class InexactResumes:
-    """The differences that the events of a run report, in the order of its log."""
-
-    def __init__(self) -> None:
-        self._found: list[Event] = []
-
-    def note(self, event: Event) -> None:
-        """Take in an event. What an attempt differed in beyond the step where a later one begins has not happened."""
-        if isinstance(event.payload, RunStarted):
-            self._found = [one for one in self._found if (one.step or 0) <= (event.step or 0)]
-        elif isinstance(event.payload, Warning) and event.payload.code == DIFFERS:
-            self._found.append(event)
-
-    def warnings(self) -> list[RunWarning]:
-        """A warning for each."""
-        return [
-            RunWarning(code=DIFFERS, message=event.payload.message, hint=HINT, first_step=event.step)
-            for event in self._found[:_MOST_WARNINGS]
-            if isinstance(event.payload, Warning)
-        ]

@@ -11,10 +11,11 @@ from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
 from hostcore.runs.conditions import known_causes
+from hostcore.runs.logged_warnings import LoggedWarnings
 from hostcore.runs.nonfinite import NonfiniteMetrics
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import RunResult, RunWarning
-from hostcore.runs.retrained import DIFFERS, EXPECTED, InexactResumes, Retrained
+from hostcore.runs.retrained import DIFFERS, EXPECTED, Retrained
 from hostcore.supervisor.attempt.ending import is_end
 from hostcore.supervisor.attempt.root_cause import deciding_rank
 from hostcore.supervisor.opening import Opening
@@ -103,17 +104,17 @@ class Journal:
         self._has_ended = False
         self._nonfinite = NonfiniteMetrics()
         self._retrained = Retrained()
-        self._inexact = InexactResumes()
+        self._logged = LoggedWarnings()
 
     @property
     def warnings(self) -> list[RunWarning]:
         """What the user should know of the run, by all events of its log."""
-        return [*self._nonfinite.warnings(), *self.inexact_resumes]
+        return [*self._nonfinite.warnings(), *self._logged.warnings()]
 
     @property
     def inexact_resumes(self) -> list[RunWarning]:
         """The resumes of the run after which steps that were trained again gave other metrics."""
-        return self._inexact.warnings()
+        return [one for one in self._logged.warnings() if one.code == DIFFERS]
 
     @property
     def is_open(self) -> bool:
@@ -165,7 +166,7 @@ class Journal:
 
     def _see(self, event: "Event") -> None:
         self._nonfinite.note(event)
-        self._inexact.note(event)
+        self._logged.note(event)
         if event.name in Retrained.NAMES:
             self._retrained.note(event.as_dict())
 

@@ -27,6 +27,7 @@ from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.errors import of_content
 from hostcore.runs.control import read_cancel
 from hostcore.runs.documents import construct
+from hostcore.runs.logged_warnings import OTHER_CODE, OTHER_PLUGINS
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import INEXACT_RESUME, UNREPAIRABLE, Left, RunResult
 from hostcore.runs.used import changed_plugins, recorded_use
@@ -286,9 +287,9 @@ class _Attempt:
         for message in (*summary["deprecated"], *self._plan.deprecated):
             self._journal.note(events.Warning(code="plugin.deprecated", message=message))
         for message in dict.fromkeys((*summary.get("other_code", ()), *self._plan.other_code)):
-            self._journal.note(events.Warning(code="plugin.other_code", message=message))
+            self._journal.note(events.Warning(code=OTHER_CODE, message=message))
         if changed:
-            self._journal.note(events.Warning(code="resume.plugins", message=changed))
+            self._journal.note(events.Warning(code=OTHER_PLUGINS, message=changed))
         self.submitted = True
         self.workers.send("go", {})
 

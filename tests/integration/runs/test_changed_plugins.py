@@ -46,10 +46,13 @@ def changed(site: Any, own_project: Callable) -> Any:
 
 class TestAnotherVersion:
     def test_is_a_warning_of_the_attempt(self, changed: Any) -> None:
-        assert changed.command("resume", "a", "--set", "max_steps=4").code == 0
+        said = changed.command("resume", "a", "--set", "max_steps=4")
+        assert said.code == 0
         (message,) = warnings(changed.run(), "resume.plugins")
         assert message.startswith("attempt 2 goes on with other plugins than attempt 1: the trainer 'mine'")
         assert message.endswith("my-plugin 1.0 -> my-plugin 2.0")
+        for shown in (said.out, changed.command("status", "a").out):
+            assert "  warning     attempt 2 goes on with other plugins than attempt 1" in shown
 
     def test_is_recorded_by_attempt_with_its_hash(self, changed: Any) -> None:
         assert changed.command("resume", "a", "--set", "max_steps=4").code == 0
@@ -96,6 +99,8 @@ def test_a_module_that_another_distribution_has_overwritten_is_told_everywhere(
         assert said.code == 0, said.err
         assert "same_trainer.py is not the file that my-alpha has installed: it is that of my-beta 1.0" in said.err
         assert "my-beta has installed" not in said.err
-    assert project.command("run", job).code == 0
+    ran = project.command("run", job)
+    assert ran.code == 0
+    assert "  warning     the trainer alpha (my-alpha 1.0, same_trainer:Trainer)" in ran.out
     (message,) = warnings(project.run(), "plugin.other_code")
     assert "the trainer alpha (my-alpha 1.0, same_trainer:Trainer)" in message
