@@ -250,7 +250,10 @@ def _refuse_run_files(settings: Any, selected: Selected, run_dir: Path) -> None:
     own = run / (f"plugin-{name}" if name in _HOST_FOLDERS else name)
     errors = []
     for pointer, path in _written(settings, selected.pointer):
-        real = Path(os.path.realpath(path))
+        try:
+            real = Path(os.path.realpath(path))
+        except ValueError:  # a name that this locale cannot encode, or with a null character: there is no such file
+            continue
         if real.is_relative_to(run) and not real.is_relative_to(own):
             errors.append(
                 PluginError(

@@ -82,6 +82,9 @@ class Loading:
         self._evaluate = contract.evaluate
         self._rank_info = rank_info
         self._run_dir = contract.run_dir
+        # Beside the job file of another host lie its data, too.
+        is_mount = Path(contract.job_spec_path).parent == Path(contract.run_dir)
+        self._guarded = Path(contract.run_dir) if contract.run_dir and not is_mount else None
         self._discovered = discover()
         self._loaded: dict[str, Component] = {}
         self.found = Collector()
@@ -132,7 +135,7 @@ class Loading:
                     load_component,
                     one,
                     job_dir=self.spec.job_dir,
-                    run_dir=Path(self._run_dir) if self._run_dir else None,
+                    run_dir=self._guarded,
                     import_paths=self.spec.import_paths,
                 )
                 component = self.found.check(load)

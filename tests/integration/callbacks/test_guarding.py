@@ -106,8 +106,10 @@ def test_a_roll_back_restores_the_trainer_and_goes_on(run: Run) -> None:
     guard = {"use": "nonfinite-guard", "action": "roll-back"}
     outcome = run(guard, nan=[5], job={"checkpoint_every": 2, "max_steps": 8})
     assert outcome.result.status == "succeeded"
-    (warning,) = outcome.warnings()
-    assert "train/loss was nan at step 5 (nonfinite-guard" in warning
+    (restored,) = [one.payload for one in outcome.events if one.name == "trainer_restored"]
+    assert restored.reason == "train/loss was nan at step 5"
+    assert restored.restored_step in (2, 4), "the newest that was written by then"
+    assert restored.requested_by.startswith("nonfinite-guard (")
     weight = outcome.metric("weight")
     assert weight[6] in (weight[3], weight[5]), "the update after a checkpoint is made again"
     assert outcome.metric("train/roll_backs")[8] == 1

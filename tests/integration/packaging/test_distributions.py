@@ -24,6 +24,7 @@ from hostcore_hookspecs.kinds import (
     FUNCTIONS_GROUP,
     JOB_OPTIONS_GROUP,
     RUN_CLIENTS_GROUP,
+    RUNS_CODE_GROUP,
     SERVICE_SECTIONS_GROUP,
 )
 
@@ -203,7 +204,7 @@ def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
     entries = {(group, name): value for group in parser.sections() for name, value in parser.items(group)}
     assert entries
     of_the_contract = {COMMANDS_GROUP, JOB_OPTIONS_GROUP, RUN_CLIENTS_GROUP, ENVIRONMENTS_GROUP}
-    of_the_contract |= {FUNCTIONS_GROUP, SERVICE_SECTIONS_GROUP}
+    of_the_contract |= {FUNCTIONS_GROUP, RUNS_CODE_GROUP, SERVICE_SECTIONS_GROUP}
     of_the_contract |= {kind.group for kind in KINDS.values()}
     assert {group for group, _ in entries} <= {"console_scripts", "pytest11", *of_the_contract}
     for entry, value in entries.items():

@@ -45,7 +45,7 @@ REPORTERS = """
 
         @attrs.frozen
         class Settings:
-            path: Path
+            path: Path = attrs.field(metadata={"reads": True})
 
         def __init__(self, *, settings):
             self.settings = settings

@@ -10,7 +10,19 @@ import pytest
 from command_line import COMMAND
 
 RESULT_KEYS = [
-    *("run_id", "status", "exit_code", "reason", "requested_by", "attempt", "step", "epoch", "metrics", "best"),
+    *(
+        "run_id",
+        "status",
+        "exit_code",
+        "reason",
+        "requested_by",
+        "attempt",
+        "step",
+        "epoch",
+        "restored_step",
+        "metrics",
+        "best",
+    ),
     *("final_checkpoint", "error", "started_ms", "ended_ms", "warnings"),
 ]
 STATUS_KEYS = ["run_id", "status", "trainer", "step", "max_steps", "attempt", "submitted_ms", "ended_ms"]
