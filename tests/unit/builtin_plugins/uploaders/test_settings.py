@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_builtin_plugins.uploaders.fsspec import FsspecUploader
 from hostcore_builtin_plugins.uploaders.http import HttpUploader
 from hostcore_hookspecs import FatalError, HostcoreError, InvalidSettings, Secret
@@ -57,10 +58,10 @@ def test_a_client_that_is_not_installed_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(HostcoreError, match=package) as raised:
         FsspecUploader(settings=FsspecUploader.Settings(uri=uri))
-    assert f"hostcore[{extra}]" in (raised.value.hint or "")
+    assert install_command(extra) in (raised.value.hint or "")
     with pytest.raises(FatalError, match=package) as raised:
         FsspecUploader().open(context(base_uri=uri))
-    assert f"hostcore[{extra}]" in (raised.value.hint or "")
+    assert install_command(extra) in (raised.value.hint or "")
 
 
 def test_fsspec_without_any_place_says_where_to_name_one(context: Any) -> None:
