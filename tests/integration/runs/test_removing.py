@@ -37,7 +37,7 @@ def test_a_running_run_is_never_removed_nor_others_beside_it(project: Any) -> No
     until = project.path / "until"
     keys = {"dataset": DATA, "epochs": 1, "hyperparams": {"until": str(until)}}
     living = project.start("run", project.job("living.json", run_id="living", **keys))
-    wait_until((project.run("living").path / "lease.json").exists, "the run")
+    wait_until((project.run("living").path / "config" / "run.json").exists, "the run")
     refused = project.command("rm", "over", "living", "--yes", "--json")
     (error,) = refused.json["errors"]
     assert (refused.code, error["code"]) == (2, "run.conflict")
