@@ -63,7 +63,7 @@ def pid_namespace() -> str:
 
 
 def shares_pids(host: str, boot: str, namespace: str) -> bool:
-    """Whether the process numbers of a place are those of this process.
+    """Return whether the process numbers of a place are those of this process.
 
     Containers and machines may have one host name: boot and PID namespace have to be the same.
     """
@@ -81,7 +81,7 @@ def place_name() -> str:
 
 
 def is_here(identified: Mapping[str, Any]) -> bool:
-    """Whether the number of an identified process says something here."""
+    """Return whether the number of an identified process counts here."""
     if "pid_namespace" not in identified:  # of an earlier version
         return bool(identified["host"] == socket.gethostname())
     boot = identified["started"].partition(" ")[0] if sys.platform == "linux" else ""
@@ -89,7 +89,7 @@ def is_here(identified: Mapping[str, Any]) -> bool:
 
 
 def seconds_since_change(path: Path) -> float:
-    """How long ago a file was changed, by the clock that dates the files of its folder, such as a file server's.
+    """Return the seconds since a file was changed, by the clock that dates its folder's files, such as a file server's.
 
     :raises FileNotFoundError: When there is none.
     """

@@ -36,7 +36,7 @@ def settle(claim: Claim) -> None:
 
 
 def _older(claim: Claim) -> tuple[Path, Path]:
-    """Where an older version of the step waits that a commit was about to replace."""
+    """Return the place of an older version of the step that a commit was about to replace."""
     return claim.hidden_folder("old"), claim.hidden_record("old")
 
 

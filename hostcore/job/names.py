@@ -39,7 +39,7 @@ def _period(text: str) -> str:
 
 
 def is_period(text: str) -> bool:
-    """Whether it is a period such as ``10m``."""
+    """Return whether it is a period such as ``10m``."""
     return re.fullmatch(_PERIOD, text) is not None
 
 

@@ -70,7 +70,7 @@ def other_code(ref: PluginRef, *, path: Sequence[str] | None = None) -> str | No
 
 
 def _installed(distribution: metadata.Distribution, file: Path) -> bool:
-    """Whether a distribution has installed a file as it is."""
+    """Return whether a distribution has installed a file as it is."""
     for one in distribution.files or ():
         if one.name == file.name and Path(str(one.locate())).resolve() == file:
             if one.hash is None or one.hash.mode != "sha256":

@@ -79,7 +79,7 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
 
 
 def unknown_trainer(document: Mapping[str, Any], discovered: Discovered) -> Iterator[PluginError]:
-    """What is wrong with the name of the trainer in a document that is no job for other reasons."""
+    """Return the errors of the name of the trainer in a document that is no job for other reasons."""
     name = document.get("trainer")
     if isinstance(name, str) and ":" not in name and "environment" not in document:
         try:

@@ -102,7 +102,7 @@ def read_claim(folder: Path, attempt: int) -> Claim | None:
 
 
 def proven_held(directory: RunDirectory, *, clock: Callable[[], float] = time.monotonic) -> bool | None:
-    """Whether a supervisor that lives holds a run; None while that is not proven.
+    """Return whether a supervisor that lives holds a run; None while that is not proven.
 
     A process number says something where the process was started, and a time to the clock that it is from. A lease of
     elsewhere is live if it changes while this process watches, and over if it has not for :data:`EXPIRE_SECONDS`.
@@ -123,7 +123,7 @@ def proven_held(directory: RunDirectory, *, clock: Callable[[], float] = time.mo
 
 
 def is_held(directory: RunDirectory) -> bool:
-    """Whether a supervisor that lives holds a run, as far as that can be known at once.
+    """Return whether a supervisor that lives holds a run, as far as that can be known at once.
 
     What :func:`proven_held` leaves open is decided by the age of the lease's file, by the clock of its file server.
     """
@@ -135,7 +135,7 @@ def is_held(directory: RunDirectory) -> bool:
 
 
 def await_proof(directory: RunDirectory, *, sleep: Callable[[float], None] = time.sleep) -> bool:
-    """Whether a supervisor that lives holds a run: watched for as long as it takes, for who wants to take it over."""
+    """Return whether a supervisor that lives holds a run; watch it for as long as that takes."""
     while (proven := proven_held(directory)) is None:
         sleep(_POLL_SECONDS)
     return proven

@@ -56,7 +56,7 @@ class Launch:
 
 
 def launch_seconds(directory: RunDirectory) -> float:
-    """How long ago a launch was written down, whatever the clock of the machine that did it."""
+    """Return the seconds since a launch was written down, whatever the clock of the machine that did it."""
     try:
         return seconds_since_change(directory.launch)
     except FileNotFoundError:  # taken back in this moment

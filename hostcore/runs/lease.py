@@ -60,12 +60,12 @@ class ProcessIdentity:
 
     @property
     def is_here(self) -> bool:
-        """Whether its number says something here: it is or was a process of this boot and this PID namespace."""
+        """Return whether its number counts here: it is or was a process of this boot and this PID namespace."""
         return shares_pids(self.host, self.boot_id, self.pid_namespace)
 
     @property
     def runs(self) -> bool:
-        """Whether it still runs; only for a process that :attr:`is_here`."""
+        """Return whether it still runs; only for a process that :attr:`is_here`."""
         return _start_time(self.pid) in (0, self.start_time)
 
 

@@ -37,7 +37,7 @@ _MOST_VALUES: Final = 100_000
 
 @lru_cache(maxsize=4096)
 def is_compared(metric: str) -> bool:
-    """Whether a metric depends on the training alone, as far as its name says."""
+    """Return whether a metric depends on the training alone, as far as its name says."""
     return TIMED.isdisjoint(word.lower() for word in _WORD.findall(metric))
 
 

@@ -59,7 +59,7 @@ class _Attempt:
         return {f"samples/{number}" for number in range(first, self.cadence["samples"])}
 
     def makes_again(self, name: str, step: int) -> bool:
-        """Whether it has to make what an earlier attempt has made at a step: then only this one counts."""
+        """Return whether it has to make what an earlier attempt has made at a step: then only this one counts."""
         return self.start < step or (self.start == step and name in self.left_over(self.owed))
 
 
@@ -132,7 +132,7 @@ def _multiples(every: int, start: int, until: int) -> range:
 
 
 def _still_to_come(newest: _Attempt, due: set[_Place], left: Sequence[str]) -> set[_Place]:
-    """What may be missing yet: an attempt that was broken off, or runs, may not have come to it."""
+    """Return what may be missing yet: an attempt that was broken off, or runs, may not have come to it."""
     if newest.status == "succeeded":
         return set()
     if newest.status in ("preempted", "cancelled"):

@@ -134,7 +134,7 @@ class Requests:
 
     @property
     def has_news(self) -> bool:
-        """Whether all ranks know that a checkpoint is due by time."""
+        """Return whether all ranks know that a checkpoint is due by time."""
         return self._is_due
 
     @has_news.setter

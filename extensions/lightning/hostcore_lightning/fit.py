@@ -403,7 +403,7 @@ class Fit:
         return metrics
 
     def _ends_step(self, split: str) -> bool:
-        """Whether an evaluation is the validation behind the present step; none is in `hostcore evaluate`."""
+        """Return whether an evaluation is the validation behind the present step; none is in `hostcore evaluate`."""
         return split == "validation" and self.awaits_validation and bool(self.ctx.job.validate_every)
 
     def leave_evaluation(self) -> None:

@@ -193,7 +193,7 @@ class Parameter:
         return trial.suggest_float(pointer, low, high, log=log, step=self.step)
 
     def may_be(self, value: Any) -> bool:
-        """Whether a trial may have exactly this value; no number of what is continuous."""
+        """Return whether a trial may have exactly this value; no number of what is continuous."""
         if self.choice is not None:
             return any(_equal(one, value) for one in self.choice)
         if self.count is None or isinstance(value, bool) or not isinstance(value, int | float):
@@ -220,7 +220,7 @@ def _encoded(value: Any) -> str:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON value; numbers as far as floats can tell."""
+    """Return whether two values are the same JSON value; numbers as far as floats can tell."""
     numbers = [value for value in (one, other) if isinstance(value, int | float) and not isinstance(value, bool)]
     if len(numbers) == 2 and float in map(type, numbers):
         return math.isclose(one, other, rel_tol=1e-12)
@@ -273,7 +273,7 @@ def _check_condition(pointer: str, space: Mapping[str, Parameter], problems: Pro
 
 
 def _all_wanted(pointer: str, space: Mapping[str, Parameter]) -> Iterator[tuple[str, list[Any]]]:
-    """What a condition wants, and what the parameters that it names want in turn, in order to exist."""
+    """Return the values that a condition wants, with the conditions of the parameters that it names."""
     for other, wanted in (space[pointer].when or {}).items():
         yield other, list(space[other].wanted(wanted))
         yield from _all_wanted(other, space)

@@ -67,7 +67,7 @@ def run_attempts(plan: RunPlan, opening: Opening, start: Start, *, may_restart: 
 
 
 def _is_final(result: RunResult) -> bool:
-    """Whether a run has failed for what training again does not change."""
+    """Return whether a run has failed for what training again does not change."""
     return result.error is not None and result.error.type in UNREPAIRABLE
 
 

@@ -106,7 +106,7 @@ def _may_be_mirrored(plan: RunPlan) -> bool:
 
 
 def _is_here(directory: RunDirectory, *, launched: bool = False) -> bool:
-    """Whether the directory is where the run is kept, or a living launch has it.
+    """Return whether the directory is where the run is kept, or a living launch has it.
 
     A submission that has not begun, and one that was begun where the directory is not seen, are only notes of a run.
     """

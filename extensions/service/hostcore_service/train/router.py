@@ -168,7 +168,7 @@ async def submit(
     responses={200: answer("How it goes.", _RUNNING), **problems(404)},
 )
 def get_status(job_name: str, service: The) -> TrainingJobStatus:
-    """How a job goes, whichever route it was submitted by. 404 when the cluster has its object no more."""
+    """Return the status of a job, whichever route it was submitted by. 404 when the cluster has its object no more."""
     job = _named(job_name, service)
     if job.status == "lost" and is_object(job):
         raise UnknownRun(job.detail, hint=f"GET /v1/jobs/{job.run_id} has what is known of its run")
