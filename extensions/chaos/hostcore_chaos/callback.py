@@ -15,9 +15,10 @@ from types import MethodType
 from typing import Annotated, Any, Final, NoReturn
 
 import attrs
+import orjson
 from annotated_types import Ge
 
-from hostcore.runs.lease import Lease
+from hostcore_builtin_plugins.processes import shares_pids
 from hostcore_chaos.faults import POINTS, Fault, faults_of
 from hostcore_chaos.record import Record
 from hostcore_hookspecs import Checkpoint, RunState, StepContext, hookimpl
@@ -156,9 +157,9 @@ class Chaos:
 
     def _kill_supervisor(self) -> None:
         """Kill the process that holds the run's lease, which lives as long as its workers."""
-        lease = Lease.read(Path(self._ctx.run_dir, "lease.json"))
-        if lease is not None and lease.process.is_here:
-            os.kill(lease.process.pid, signal.SIGKILL)
+        holder = orjson.loads(Path(self._ctx.run_dir, "lease.json").read_bytes())["process"]
+        if shares_pids(holder["host"], holder["boot_id"], holder["pid_namespace"]):
+            os.kill(holder["pid"], signal.SIGKILL)
         else:
             self._ctx.warn("the supervisor is not killed: it runs on another machine or in another container")
 
