@@ -11,7 +11,6 @@ from typing import Any, Final
 import attrs
 
 from hostcore.job.paths import SOURCE_PATHS, is_uri
-from hostcore_builtin_plugins.sources.data_files import split_pattern
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.data_source.stage import (
     example_settings,
@@ -203,6 +202,8 @@ def _copied(subject: Subject, put: Callable[[Path, str], None], root: str) -> di
 
 
 def _entry(text: str) -> _Entry:
+    from hostcore_builtin_plugins.sources.data_files import split_pattern  # which needs pyarrow
+
     if is_uri(text):
         raise NotApplicable("the example's data is behind a URI: give one of local files", wants_example=True)
     path = Path(text)
