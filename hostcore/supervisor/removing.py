@@ -4,6 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
+from hostcore.runs.attempts import await_proof
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import RunSummary, summarize
@@ -42,6 +43,7 @@ def remove_run(directory: RunDirectory) -> None:
     :raises RunConflict: See :func:`require_over`.
     :raises RunUnwritable: When the system refuses; what could not be removed is in a hidden folder beside it.
     """
+    await_proof(directory)  # a supervisor elsewhere may live although its lease is old
     require_over(directory, summarize(directory))
     aside = directory.path.parent / f"{_PREFIX}{directory.run_id}-{os.getpid()}"
     moved = RunDirectory(aside / directory.path.name)
