@@ -1,5 +1,6 @@
 """A run in a container that has the name of its machine: its process numbers say nothing outside; it is left alone."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,14 @@ def test_is_not_taken_over(contained: "subprocess.Popen[str]", project) -> None:
     assert "may still run 'contained': its lease is watched for 30 s" in refused.err
     assert "the run 'contained' is running (process " in refused.err
     assert sorted(path.name for path in Path(project.run("contained").path, "attempts").iterdir()) == ["1.json"]
+
+
+def test_is_not_removed_however_old_its_lease_looks(contained: "subprocess.Popen[str]", project) -> None:
+    os.utime(project.run("contained").path / "lease.json", (0, 0))  # as of a supervisor that was held up
+    refused = project.command("rm", "contained", "--yes")
+    assert refused.code == 2
+    assert "the run 'contained' is running, and is not removed" in refused.err
+    assert project.run("contained").path.is_dir()
 
 
 def test_ends_by_itself_when_it_is_cancelled_from_outside(contained: "subprocess.Popen[str]", project) -> None:
