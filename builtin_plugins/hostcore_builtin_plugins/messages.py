@@ -1,6 +1,8 @@
 """What happens to a run, in words: the text of every event."""
 
+import json
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any, Final
 
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_rate, format_value
 from hostcore_hookspecs import Event
@@ -28,6 +30,9 @@ from hostcore_hookspecs.events import (
     Validation,
     Warning,
 )
+
+#: Of a step's debug values, in characters; all of them are in the event.
+_MOST_DEBUG: Final = 500
 
 
 def message_of(event: Event, *, best: Collection[str] = ()) -> str | None:  # noqa: PLR0912 - one for each event
@@ -84,9 +89,9 @@ def text_of(event: Event) -> str:
             return f"on {device}" + (f", {ranks} ranks" if ranks > 1 else "")
         case EpochStarted():
             return f"epoch {(event.epoch or 0) + 1}"
-        case Metrics(metrics=metrics, samples_per_second=rate):
+        case Metrics(metrics=metrics, samples_per_second=rate, debug=debug):
             values = (f"{name} {format_value(value)}" for name, value in metrics.items())
-            return "  ".join([*values, *_rate(rate)])
+            return "  ".join([*values, *_rate(rate), *_debug(debug)])
         case Progress(samples_per_second=rate):
             return "".join(_rate(rate))
         case ArtifactUploaded(path=path, uri=uri, uploader=uploader):
@@ -102,6 +107,12 @@ def _submitted(attempt: int, payload: RunSubmitted) -> Iterator[str]:
         yield f"{payload.num_rows:,} rows"
     if payload.devices:
         yield f"on {format_devices(payload.devices)}"
+
+
+def _debug(debug: Mapping[str, Any]) -> Iterator[str]:
+    if debug:
+        text = json.dumps(debug, ensure_ascii=False)
+        yield f"debug {text if len(text) <= _MOST_DEBUG else text[:_MOST_DEBUG] + '…'}"
 
 
 def _rate(rate: float | None) -> Iterator[str]:

@@ -76,6 +76,8 @@ class Metrics:
     step_seconds: float | None = None
     #: Mean time per step spent waiting for data, in seconds.
     data_wait_seconds: float | None = None
+    #: The ``StepResult.debug`` of the step, on the first rank.
+    debug: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 @attrs.frozen(kw_only=True)

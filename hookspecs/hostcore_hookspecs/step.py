@@ -40,7 +40,9 @@ class StepResult:
     #: Scalars or zero-dimensional tensors, by name. Tensors are not read before a cadence step, so returning one does
     #: not synchronise a GPU. ``loss`` is recorded as ``train/loss``, ``lr`` as ``train/lr``.
     metrics: "Mapping[str, float | int | Tensor]" = attrs.field(factory=dict)
-    #: Anything that helps in a debugger; not recorded.
+    #: Plain JSON that helps to find out about a step; of ``train_step`` it is recorded with the metrics, of the first
+    #: rank. Numbers may be tensors with one element, unread before a cadence step; one that is not finite becomes null.
+    #: What is no JSON, or more than 16 KiB of it, fails the run.
     debug: Mapping[str, Any] = attrs.field(factory=dict)
     control: StepControl | None = None
     #: Samples or tokens behind the metrics. None: the rows of the batch.

@@ -5,7 +5,7 @@ from typing import Any
 
 from hostcore.events.codec import finite
 from hostcore.worker.evaluation import Evaluated, Evaluation
-from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_metrics, read_weight
+from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_debug, read_metrics, read_weight
 from hostcore.worker.ranks.meeting import RanksDisagree
 from hostcore.worker.training import Training
 from hostcore_hookspecs import events
@@ -25,18 +25,18 @@ def record(training: Training, result: Any) -> None:
     training.requests.look_at_clock()
     run_state = training.progress.state
     where = f"train_step at step {run_state.step}"
-    metrics = read_metrics(result, where)
+    metrics, debug = read_metrics(result, where), read_debug(result, where)
     if training.requests.recorded:
         metrics = training.requests.with_recorded(metrics)
-    reading = training.meter.read(run_state.step, run_state.samples_seen)
+    beside = {**training.meter.read(run_state.step, run_state.samples_seen), "debug": debug}
     if training.ranks.world_size > 1:
         weight = read_weight(result, where, rows=training.feed.rows_per_step // training.ranks.world_size)
         own = WeightedMeans()
         own.add(metrics, weight)
-        _record_means(training, own.totals(), reading)
+        _record_means(training, own.totals(), beside)
         return
     training.progress.remember(metrics)
-    training.emit(_metrics(metrics, reading))
+    training.emit(_metrics(metrics, beside))
 
 
 def _skip_record(training: Training) -> None:
@@ -54,17 +54,18 @@ def sign_of_life(training: Training) -> None:
     training.emit(events.Progress(samples_per_second=rate))
 
 
-def _metrics(metrics: dict[str, float], reading: dict[str, float]) -> events.Metrics:
+def _metrics(metrics: dict[str, float], beside: Mapping[str, Any]) -> events.Metrics:
     values, nonfinite = finite(metrics)
-    return events.Metrics(metrics=values, nonfinite=nonfinite, **reading)
+    return events.Metrics(metrics=values, nonfinite=nonfinite, **beside)
 
 
-def _record_means(training: Training, own: Totals | None, reading: dict[str, float]) -> None:
+def _record_means(training: Training, own: Totals | None, beside: Mapping[str, Any]) -> None:
     """Gather the metrics of all ranks, and write their means, beside the steps that follow.
 
     Whatever reads them, and whatever is written behind them, waits; see :class:`hostcore.worker.progress.Progress`.
 
     :param own: This rank's; None: it skips the step.
+    :param beside: The other fields of the event.
     """
     step, epoch = training.progress.state.step, training.progress.state.epoch
 
@@ -75,7 +76,7 @@ def _record_means(training: Training, own: Totals | None, reading: dict[str, flo
         if not totals:
             return {}
         means, missing = mean_over_ranks(totals)
-        for event in (*_warning_of_missing(missing, "train_step"), _metrics(means, reading)):
+        for event in (*_warning_of_missing(missing, "train_step"), _metrics(means, beside)):
             training.emit_beside(event, step=step, epoch=epoch)
         return means
 

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import orjson
+
 from hostcore.toolkit import to_float_scalar
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import MetricPoint
 
 HISTORY_POINTS: Final = 10_000
 PROGRESS_SECONDS: Final = 5.0
+#: The debug values of a step, in bytes of JSON.
+MOST_DEBUG: Final = 16 << 10
 
 #: Recorded values by metric, oldest first.
 History = dict[str, deque[MetricPoint]]
@@ -76,6 +80,36 @@ def read_named(metrics: Mapping[Any, Any], where: str, *, name_of: Callable[[str
                 f"the metric {name!r} of {where} is not a number: {error}",
                 hint="metrics are numbers or tensors with one element",
             ) from error
+    return read
+
+
+def read_debug(result: Any, where: str) -> dict[str, Any]:
+    """Return the debug values of a step as plain JSON. Reads tensors.
+
+    :raises InvalidStepResult: When they are not JSON, or more than :data:`MOST_DEBUG`.
+    """
+    debug = getattr(result, "debug", None)
+    if debug is None:
+        return {}
+    if not isinstance(debug, Mapping):
+        raise InvalidStepResult(f"the debug values of {where} are {type(debug).__name__}, not a mapping")
+    read: dict[str, Any] = {}
+    size = 0
+    for name, value in debug.items():
+        try:
+            text = orjson.dumps({name: value}, default=to_float_scalar)
+        except TypeError as error:
+            raise InvalidStepResult(
+                f"the debug value {name!r:.200} of {where} is not plain JSON: {error.__cause__ or error}",
+                hint="numbers, texts, booleans, None, tensors with one element, and lists and mappings of these",
+            ) from error
+        size += len(text)
+        if size > MOST_DEBUG:
+            raise InvalidStepResult(
+                f"the debug values of {where} are more than {MOST_DEBUG >> 10} KiB of JSON, with {name!r:.200}",
+                hint="leave out what is large, or write it into a file",
+            )
+        read |= orjson.loads(text)
     return read
 
 

@@ -217,10 +217,11 @@ def _step_result(answer: Any, method: str) -> StepResult:
     """A step's result, from JSON."""
     if not isinstance(answer, Mapping) or not isinstance(answer.get("metrics"), Mapping):
         raise _wrong(method, answer, 'an object with "metrics", such as {"metrics": {"loss": 0.5}}')
-    if unknown := answer.keys() - {"metrics", "weight", "control"}:
-        raise _wrong(method, answer, f"only metrics, weight and control, and no {', '.join(sorted(unknown))}")
+    if unknown := answer.keys() - {"metrics", "debug", "weight", "control"}:
+        raise _wrong(method, answer, f"only metrics, debug, weight and control, and no {', '.join(sorted(unknown))}")
     weight = answer.get("weight")
     return StepResult(
+        debug=_object_or_null(answer.get("debug"), f"{method}: debug") or {},
         metrics={str(name): _number(value, f"{method}: metric {name!r}") for name, value in answer["metrics"].items()},
         weight=None if weight is None else _number(weight, f"{method}: weight"),
         control=_control(answer.get("control"), method),

@@ -91,7 +91,8 @@ class Trainer:
             record_metrics=ctx.hyperparams.does in (f"record:{ctx.rank}:{step}", f"record:*:{step}"),
             backoff_seconds=ctx.hyperparams.backoff if step == 2 else None,
         )
-        return StepResult(metrics=metrics, weight=sum(len(one["x"]) for one in micro), control=control)
+        weight = sum(len(one["x"]) for one in micro)
+        return StepResult(metrics=metrics, debug={"rank": ctx.rank}, weight=weight, control=control)
 
     def validate_step(self, prepared_batch: Any, state: Any, ctx: Any) -> StepResult:
         rows = prepared_batch["row"].tolist()

@@ -99,7 +99,9 @@ def test_a_metric_that_some_ranks_lack_is_a_warning_and_the_mean_over_the_others
     (warning,) = [one for rank in (0, 1) for one in outcome.events(rank, "warning")]
     assert warning["code"] == "metrics.missing"
     assert "extra" in warning["message"]
-    assert [one["metrics"].get("extra") for one in outcome.events(name="metrics")] == [None, 3.0, None]
+    recorded = outcome.events(name="metrics")
+    assert [one["metrics"].get("extra") for one in recorded] == [None, 3.0, None]
+    assert [one["debug"] for one in recorded] == 3 * [{"rank": 0}]
 
 
 def test_what_callbacks_record_is_the_mean_over_the_ranks_as_metrics_of_the_trainer_are(

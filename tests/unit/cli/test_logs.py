@@ -62,6 +62,16 @@ class TestTheLines:
         assert told[6] == ["20", "checkpoint_saved", "final checkpoint checkpoints/step-000020 saved (1.2 kB)"]
         assert told[7] == ["20", "run_succeeded", "succeeded at step 20"]
 
+    def test_have_the_debug_values_of_a_step_long_ones_in_part(
+        self, hostcore: Callable, run: Callable, tell: Callable
+    ) -> None:
+        short, long = (Metrics(metrics={}, debug={"clipped": text}) for text in ("größer", "x" * 600))
+        tell(run("a", status="succeeded"), (10, short), (20, long))
+        first, second = (line.split(maxsplit=4)[4] for line in hostcore("logs", "a").out.splitlines())
+        assert first == 'debug {"clipped": "größer"}'
+        assert second.endswith("x…")
+        assert len(second) < len("x" * 600)
+
     def test_go_on_below_where_a_message_has_several(self, hostcore: Callable, ended: RunDirectory) -> None:
         first, second = hostcore("logs", "a").out.splitlines()[4:6]
         assert first.endswith("warning: first line")

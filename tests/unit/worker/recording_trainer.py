@@ -145,6 +145,16 @@ RESULTS: dict[str, Any] = {
     "numbered": lambda step: StepResult(metrics={1: 0.5}),  # type: ignore[dict-item]
     "nan": lambda step: StepResult(metrics={"loss": float("nan"), "grad": torch.tensor(float("inf")), "ok": 1}),
     "empty": lambda step: StepResult(),
+    "debug": lambda step: StepResult(
+        metrics={"loss": step},
+        debug={"step": step, "norm": torch.tensor(0.5), "nan": float("nan"), "texts": ["a", {"b": None}]},
+    ),
+    "duck with debug": lambda step: SimpleNamespace(metrics={"loss": step}, debug={"step": step}),
+    "debug text": lambda step: StepResult(debug="x"),  # type: ignore[arg-type]
+    "debug object": lambda step: StepResult(debug={"ok": 1, "model": object()}),
+    "debug vector": lambda step: StepResult(debug={"grad": torch.zeros(3)}),
+    "debug numbered": lambda step: StepResult(debug={1: 2}),  # type: ignore[dict-item]
+    "large debug": lambda step: StepResult(debug={"ok": 1, "rows": ["x" * 1000] * 17}),
     "counted": lambda step: StepResult(metrics=_CountingMetrics(step)),
     "backoff": lambda step: StepResult(metrics={"loss": step}, control=StepControl(backoff_seconds=3600)),
     "short backoff": lambda step: StepResult(metrics={"loss": step}, control=StepControl(backoff_seconds=0.01)),

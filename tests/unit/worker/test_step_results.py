@@ -91,6 +91,35 @@ class TestValues:
         assert outcome.calls == []
 
 
+class TestDebug:
+    def test_is_recorded_with_the_metrics_of_the_step(self, step: Callable) -> None:
+        recorded = step("debug", max_steps=3, metric_every=2).of("metrics")
+        assert [event.payload.debug["step"] for event in recorded] == [2, 3]
+        assert recorded[0].payload.debug == {"step": 2, "norm": 0.5, "nan": None, "texts": ["a", {"b": None}]}
+
+    def test_of_other_classes_is_recorded_and_none_is_empty(self, step: Callable) -> None:
+        assert step("duck with debug").of("metrics")[0].payload.debug == {"step": 1}
+        assert step("duck", run_id="b").of("metrics")[0].payload.debug == {}
+
+    @pytest.mark.parametrize(
+        ("kind", "message"),
+        [
+            ("debug text", "the debug values of train_step at step 1 are str, not a mapping"),
+            ("debug object", "the debug value 'model' of train_step at step 1 is not plain JSON: expected a number"),
+            ("debug vector", "the debug value 'grad' of train_step at step 1 is not plain JSON: expected one number"),
+            ("debug numbered", "the debug value 1 of train_step at step 1 is not plain JSON: Dict key must be str"),
+            ("large debug", "the debug values of train_step at step 1 are more than 16 KiB of JSON, with 'rows'"),
+        ],
+    )
+    def test_that_cannot_be_recorded_fails_the_run_with_an_error_that_explains_itself(
+        self, step: Callable, kind: str, message: str
+    ) -> None:
+        error = step(kind).result.error
+        assert error.type == "InvalidStepResult"
+        assert error.message.startswith(message)
+        assert error.traceback == ""
+
+
 class TestOtherClasses:
     def test_with_metrics_are_accepted(self, step: Callable) -> None:
         outcome = step("duck", max_steps=2)

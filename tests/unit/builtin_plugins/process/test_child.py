@@ -149,6 +149,11 @@ class TestAProgramThatSpeaksTheProtocol:
         assert math.isnan(metrics["loss"])
         assert (metrics["most"], metrics["least"]) == (math.inf, -math.inf)
 
+    def test_may_report_debug_values(self) -> None:
+        stage = Stage(train_step='answer({"metrics": {}, "debug": {"clipped": [1, 2]}})')
+        stage.begin()
+        assert stage.step().debug == {"clipped": [1, 2]}
+
     def test_may_ask_for_a_pause_and_for_silence(self) -> None:
         control = '{"backoff_seconds": 0.5, "skip_cadence_emit": True, "record_metrics": True}'
         stage = Stage(train_step=f'answer({{"metrics": {{}}, "control": {control}}})')
@@ -383,6 +388,7 @@ class TestAProgramThatFails:
             ('{"metrics": {"loss": "low"}}', "answered train_step: metric 'loss' with str: 'low'"),
             ('{"metrics": {"loss": True}}', "answered train_step: metric 'loss' with bool: True"),
             ('{"metrics": {}, "loss": 1}', "answered train_step with dict"),
+            ('{"metrics": {}, "debug": 3}', "answered train_step: debug with int: 3"),
             ('{"metrics": {}, "weight": []}', "answered train_step: weight with list: []"),
             ('{"metrics": {}, "control": {"stop": 1}}', "answered train_step with dict: {'stop': 1}"),
         ],
