@@ -11,6 +11,7 @@ from hostcore.events.codec import finite
 from hostcore.worker.feed.evaluation import EvaluationBatch, EvaluationFeed
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform import Transformer
+from hostcore.worker.feed.transform_call import EVALUATION
 from hostcore.worker.metrics import (
     InvalidStepResult,
     WeightedMeans,
@@ -30,8 +31,6 @@ Call = Callable[..., Any]
 
 #: Results are read in groups: few enough to hold, many enough for a GPU not to wait at every batch.
 _RESULTS_HELD: Final = 64
-#: The epoch that ``transform_batch`` draws its random numbers for: no epoch of the training.
-EPOCH: Final = 2**32
 
 
 @attrs.frozen(kw_only=True)
@@ -160,7 +159,7 @@ class Evaluation:
                 ahead.append(batch)
                 yield batch.raw_batch
 
-        for transformed in self.transformer.apply(raw_batches(), Cursor(epoch=EPOCH)):
+        for transformed in self.transformer.apply(raw_batches(), Cursor(epoch=EVALUATION)):
             yield ahead.popleft(), transformed
 
     def _read(self, held: list[tuple[int, int, Any]], means: WeightedMeans) -> None:

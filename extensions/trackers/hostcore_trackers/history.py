@@ -46,7 +46,7 @@ class History:
         step = event.step or 0
         row: Row = {name: value for name, value in scalars_of(event).items() if step > self.last_steps.get(name, -1)}
         if row and event.epoch is not None:
-            row["host/epoch"] = event.epoch
+            row["host/epoch"] = event.epoch + 1  # people count from 1
         return row or _facts(event)
 
     def add(self, seq: int, *, step: int, names: Iterable[str]) -> None:

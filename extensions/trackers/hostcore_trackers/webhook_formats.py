@@ -107,7 +107,7 @@ class KubeflowFormat:
         counts = {
             "currentStep": self._progress.step,
             "totalSteps": self._progress.total or None,
-            "currentEpoch": self._epoch,
+            "currentEpoch": None if self._epoch is None else self._epoch + 1,  # of so many
             "totalEpochs": self._epochs,
         }
         values = {name: str(count) for name, count in counts.items() if count is not None}

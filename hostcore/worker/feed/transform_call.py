@@ -29,6 +29,8 @@ from hostcore_hookspecs.job import Job
 from hostcore_hookspecs.run_state import Best
 
 _STREAM: Final = 2
+#: The epoch that an evaluation draws its random numbers for: no epoch of the training.
+EVALUATION: Final = 2**32
 
 
 class GlobalGenerator(HostcoreError):

@@ -26,7 +26,7 @@ import attrs
 from hostcore.interruption import is_by_signal, signal_name
 from hostcore.worker.feed import transform_process
 from hostcore.worker.feed.feed import Cursor
-from hostcore.worker.feed.transform_call import Assignment
+from hostcore.worker.feed.transform_call import EVALUATION, Assignment
 from hostcore.worker.feed.transform_failure import ChildDied, Failure, UnsendableResult
 from hostcore.worker.feed.transport import Line, decode, encode
 
@@ -188,7 +188,8 @@ class _Child:
             self._line.send((task.epoch, task.position, task.index, encode(task.batch)))
             answer = self._line.receive()
         except (EOFError, OSError):
-            raise self._died(f"on the batch from row {task.position:,} of epoch {task.epoch} on") from None
+            where = "an evaluation" if task.epoch == EVALUATION else f"epoch {task.epoch + 1}"
+            raise self._died(f"on the batch from row {task.position:,} of {where} on") from None
         if isinstance(answer, Failure):
             raise answer.as_error()
         try:

@@ -21,7 +21,7 @@ from hostcore.plugins.hooks import Hooks
 from hostcore.plugins.resolve import Selected
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform import Transformer, check_workers, make_transformer
-from hostcore.worker.feed.transform_call import GlobalGenerator
+from hostcore.worker.feed.transform_call import EVALUATION, GlobalGenerator
 from hostcore.worker.feed.transform_failure import ChildDied, TransformFailed, UnsendableResult
 from hostcore_hookspecs import HostcoreError, InvalidData, Job, StepContext
 from hostcore_hookspecs.plan import PluginRef
@@ -337,12 +337,13 @@ class TestErrors:
         with pytest.raises(TransformFailed, match="runs ahead of the loop, where there is no request_stop"):
             next(self.results(failing, "stops_the_run"))
 
-    def test_a_killed_process_is_one_error_that_says_so(self, lab: Lab) -> None:
-        results = lab.make("Behaves", workers=1, at={"4": "is_killed"}).apply(iter(raw(6)), Cursor())
+    @pytest.mark.parametrize(("epoch", "where"), [(0, "epoch 1"), (EVALUATION, "an evaluation")])
+    def test_a_killed_process_is_one_error_that_says_so(self, lab: Lab, epoch: int, where: str) -> None:
+        results = lab.make("Behaves", workers=1, at={"4": "is_killed"}).apply(iter(raw(6)), Cursor(epoch=epoch))
         assert next(results) == [0, 1, 2, 3]
         with pytest.raises(ChildDied) as caught:
             next(results)
-        message = "a process of dataset.workers was killed by SIGKILL on the batch from row 4 of epoch 0 on"
+        message = f"a process of dataset.workers was killed by SIGKILL on the batch from row 4 of {where} on"
         assert caught.value.message == message
         assert caught.value.pointer == "/dataset/workers"
         assert "memory" in str(caught.value.hint)

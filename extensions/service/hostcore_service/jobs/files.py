@@ -82,7 +82,7 @@ class CheckpointRecord(BaseModel):
     """The commit record of a checkpoint."""
 
     step: int = Field(examples=[1200])
-    epoch: int = Field(examples=[2])
+    epoch: int = Field(description="Counted from 0.", examples=[2])
     final: bool
     attempt: int = Field(examples=[1])
     files: list[CheckpointFile]

@@ -417,7 +417,7 @@ def test_kubeflow_hears_how_far_the_run_is(course: MakeCourse, receiver: Receive
         "metrics": [
             {"name": "currentStep", "value": "20"},
             {"name": "totalSteps", "value": "100"},
-            {"name": "currentEpoch", "value": "0"},
+            {"name": "currentEpoch", "value": "1"},
             {"name": "totalEpochs", "value": "2"},
             {"name": "train/loss", "value": "0.2"},
         ],

@@ -61,7 +61,7 @@ export const checkpointsTable = (runId, checkpoints, best, onProblem) => {
   const rows = [...checkpoints].sort((a, b) => b.step - a.step).map((one) => [
     [count(one.step), one.final ? make("span", { class: "tag after" }, "final") : null,
       best.includes(one.step) ? make("span", { class: "tag after" }, "best") : null],
-    one.epoch === null || one.epoch === undefined ? quiet(NOTHING) : count(one.epoch),
+    one.epoch === null || one.epoch === undefined ? quiet(NOTHING) : count(one.epoch + 1),
     String(one.attempt ?? NOTHING), bytes(one.bytes), timeAgo(one.saved_ms),
     checkpointFiles(runId, one.step, onProblem),
   ]);

@@ -120,6 +120,12 @@ class TestAJobThatIsOver:
         statuses = tab.js(f"Promise.all({links}.map((one) => fetch(one).then((answer) => answer.status)))")
         assert {*statuses} == {200}
 
+    def test_counts_the_epochs_of_its_checkpoints_from_1(self, visit: Callable[..., Any], service: Any) -> None:
+        tab = visit("#/jobs/finished")  # four steps an epoch
+        assert tab.js(f"{table('Checkpoints')}.map((row) => row[1]).join()") == "15,10,5"
+        stored = service.ask("/v1/jobs/finished/checkpoints")["checkpoints"]
+        assert [(one["step"], one["epoch"]) for one in stored] == [(20, 4), (40, 9), (60, 14)]
+
     def test_that_there_is_not_is_said(self, open_tab: Callable[..., Any], service: Any) -> None:
         tab = open_tab(f"{service.url}/#/jobs/%3Cimg%20src%3Dx%3E")
         tab.until("document.querySelector('.banner')?.textContent.startsWith('There is no job')")
