@@ -93,7 +93,9 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
 
 def _train_epoch(training: Training) -> None:
     """Train to the end of the current epoch, of the run, or to a request to stop."""
-    run_state = training.progress.state
+    progress, run_state = training.progress, training.progress.state
+    if progress.epoch_has_ended:
+        progress.next_epoch()  # only here: a run that ends, or stops, at an epoch's end stays in that epoch
     if run_state.batch_in_epoch == 0:
         training.emit(events.EpochStarted())
         training.hooks.on_epoch_begin(run_state, training.ctx)
@@ -102,7 +104,7 @@ def _train_epoch(training: Training) -> None:
 
 
 def _end_epoch(training: Training) -> None:
-    """End an epoch of which all steps are done, and go to the next; once, in whatever attempt."""
+    """End an epoch of which all steps are done; once, in whatever attempt."""
     progress, run_state = training.progress, training.progress.state
     if run_state.batch_in_epoch != training.feed.steps_per_epoch or training.requests.owed.names:
         return
@@ -111,8 +113,6 @@ def _end_epoch(training: Training) -> None:
         training.hooks.on_epoch_end(run_state, training.ctx)
         training.meeting.meet()
         answer(training)
-    if run_state.step < training.total_steps:
-        progress.next_epoch()
 
 
 def _train_batches(training: Training) -> None:

@@ -84,6 +84,13 @@ def test_stops_and_leaves_the_best_weights_in_the_test_and_the_final_checkpoint(
     assert not ran.of("warning")
 
 
+def test_a_run_that_stops_early_at_an_epochs_end_shows_no_further_epoch(run: Callable[..., Ran]) -> None:
+    ran = run(STOPPING, losses=[3, 2, 2.5, 2.2])  # four steps an epoch
+    assert (ran.result.step, ran.result.epoch) == (8, 1)
+    assert [(event.step, event.epoch) for event in ran.of("checkpoint_saved")] == [(2, 0), (4, 0), (8, 1)]
+    assert [event.epoch for event in ran.of("epoch_started")] == [0, 1]
+
+
 def test_the_metrics_of_the_end_are_those_of_the_weights_of_the_end(run: Callable[..., Ran]) -> None:
     ran = run(STOPPING, losses=[3, 2, 2.5, 2.2])
     expected = {"train/loss": 1 / 4, "val/loss": 2.0, "test/weight": 4.0}

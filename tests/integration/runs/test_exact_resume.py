@@ -76,6 +76,8 @@ def train(trainer: ModuleType) -> Callable[..., Trace]:
                 result = hostcore.run(job(run_id, **{**keys, **limit}), on_event=events.append)
             assert result.status == ("preempted" if step else "succeeded"), result
             assert result.step == (step or STEPS)
+            assert result.epoch == (result.step - 1) // 6, "that of its last step, also at an epoch's end"
+        assert [event.epoch for event in events if event.name == "epoch_started"] == [0, 1, 2]
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
         metrics = [event for event in events if event.name == "metrics"]
         assert [event.step for event in metrics] == list(range(1, STEPS + 1))
