@@ -1,7 +1,7 @@
 """Where a run stands, as plugins may read it."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -92,3 +92,6 @@ class RunState:
     #: Committed checkpoints that still exist, oldest first.
     checkpoints: Sequence[Checkpoint] = ()
     stop_requests: Sequence[StopRequest] = ()
+    #: The ``callback_state`` of each callback of the job that has one, as it is when it is read, by name:
+    #: ``early-stopping``; of several with one name the second is ``early-stopping#2``. To be read, not changed.
+    callback_states: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)

@@ -84,7 +84,12 @@ class Assembly:
         self.prepared = prepared
         self.log = log
         self.ranks = ranks
-        self.progress = Progress(prepared.feed.rows_per_step, prepared.total_steps, several_ranks=ranks.world_size > 1)
+        self.progress = Progress(
+            prepared.feed.rows_per_step,
+            prepared.total_steps,
+            several_ranks=ranks.world_size > 1,
+            callbacks=stateful(prepared.callbacks).values(),
+        )
         #: Held while an event is written that must not come behind the end.
         self._ending = threading.Lock()
         self._has_ended = False

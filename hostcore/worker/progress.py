@@ -1,7 +1,8 @@
 """The progress of a run: the host advances it, and plugins read it through the frozen :class:`RunState`."""
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from hostcore.plugins.component import Component
 from hostcore.worker.feed.feed import Cursor, Stream
 from hostcore.worker.metrics import History, remember
 from hostcore_hookspecs.run_state import Best, Checkpoint, MetricPoint, RunState, StopRequest
@@ -52,6 +54,32 @@ class LateRunState(RunState):
 _METRICS, _HISTORY = RunState.metrics.__get__, RunState.history.__get__  # type: ignore[attr-defined]
 
 
+class CallbackStates(Mapping[str, Mapping[str, Any]]):
+    """The states of callbacks by name; each is asked for when it is read, so that steps cost nothing."""
+
+    def __init__(self, callbacks: Iterable[Component]) -> None:
+        """Name the callbacks, all of which keep a state."""
+        self._instances: dict[str, Any] = {}
+        counts = Counter[str]()
+        for callback in callbacks:
+            name = callback.ref.name
+            counts[name] += 1
+            self._instances[name if counts[name] == 1 else f"{name}#{counts[name]}"] = callback.instance
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        state: Mapping[str, Any] = self._instances[name].callback_state()
+        return state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._instances)
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        return dict, (dict(self),)  # a copy holds the states of its moment, not the callbacks
+
+
 class Progress:
     """Advances a run state in place; all holders of it see the change.
 
@@ -59,12 +87,20 @@ class Progress:
     run state's metrics or history, adding to them, and storing the progress all wait for what is on its way.
     """
 
-    def __init__(self, rows_per_step: int = 1, total_steps: int = 0, *, several_ranks: bool = False) -> None:
+    def __init__(
+        self,
+        rows_per_step: int = 1,
+        total_steps: int = 0,
+        *,
+        several_ranks: bool = False,
+        callbacks: Iterable[Component] = (),
+    ) -> None:
         """Begin at step 0.
 
         :param rows_per_step: Rows of a step over all ranks.
         :param total_steps: The step after which the run is complete; 0: it has none.
         :param several_ranks: Whether metrics may come late.
+        :param callbacks: Those that keep a state.
         """
         self._rows_per_step = rows_per_step
         self._history: History = {}
@@ -74,7 +110,9 @@ class Progress:
         #: The step of the metrics that are on their way, and they.
         self._late: tuple[int, Future[dict[str, float]]] | None = None
         self._settling = threading.RLock()
-        self.state = (LateRunState if several_ranks else RunState)(history=self._history, total_steps=total_steps)
+        self.state = (LateRunState if several_ranks else RunState)(
+            history=self._history, total_steps=total_steps, callback_states=CallbackStates(callbacks)
+        )
         if isinstance(self.state, LateRunState):
             _set(self.state, "settle", self.settle)
         #: The best value of each metric that a callback watches, by metric.

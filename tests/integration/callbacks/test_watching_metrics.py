@@ -1,5 +1,6 @@
 """``early-stopping`` and ``best-checkpoint`` in whole runs."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,34 @@ def test_the_last_weights_stay_when_they_are_the_best_or_nothing_is_to_be_restor
     last = {**STOPPING, "restore_best": False}
     ran = run(last, keys={"run_id": "b"}, losses=[3, 2, 2.5, 2.2])
     assert (ran.result.step, ran.result.metrics["test/weight"]) == (8, 8.0)
+
+
+def states_in(ran: Ran) -> list[dict[str, Any]]:
+    """What ``watched:Reads`` has read."""
+    messages = (event.payload.message for event in ran.of("warning"))
+    return [json.loads(message.removesuffix(" (watched:Reads)")) for message in messages if message.startswith("{")]
+
+
+def test_the_state_of_early_stopping_is_in_the_run_state(run: Callable[..., Ran]) -> None:
+    interrupted = {"use": "chaos", "faults": ["sigint@step=7"]}
+    callbacks, losses = (STOPPING, interrupted, "watched:Reads"), [3, 2, 2.5, 2.2]
+    first = [state["early-stopping"] for state in states_in(run(*callbacks, losses=losses))]
+    assert [(one["best"], one["best_step"], one["waited"]) for one in first] == [
+        (None, None, 0),
+        (3.0, 2, 0),
+        (2.0, 4, 0),
+        (2.0, 4, 1),
+    ]
+    resumed = [state["early-stopping"] for state in states_in(run(*callbacks, losses=losses))]
+    assert [(one["best_step"], one["waited"]) for one in resumed] == [(4, 1), (4, 2)]
+
+
+def test_states_of_callbacks_of_one_name_are_apart_and_some_have_none(run: Callable[..., Ran]) -> None:
+    more = {"use": "best-checkpoint", "monitor": "train/loss"}
+    ran = run(STOPPING, {**STOPPING, "monitor": "train/loss"}, more, "watched:Reads", max_steps=2)
+    waited = [[one["early-stopping"]["best"], one["early-stopping#2"]["best"]] for one in states_in(ran)]
+    assert waited == [[None, None], [1.0, None]]
+    assert all(set(one) == {"early-stopping", "early-stopping#2", "best-checkpoint"} for one in states_in(ran))
 
 
 def test_patience_and_best_come_back_after_an_interruption(run: Callable[..., Ran]) -> None:

@@ -1,5 +1,7 @@
 """A trainer whose validation reports what its hyperparameters say, and whose test tells which weights it has."""
 
+import copy
+import json
 import math
 from typing import Any
 
@@ -89,3 +91,17 @@ class Back:
             ctx.request_best(Best(metric="mine", value=1.0, step=run_state.step))
         if run_state.step == self._settings.at:
             ctx.request_restore(self._settings.to, "to try it")
+
+
+class Reads:
+    """Warns of the states of all callbacks that keep one, before the first step and after each validation."""
+
+    def on_train_begin(self, run_state: Any, ctx: Any) -> None:
+        self._warn(run_state, ctx)
+
+    def on_validation_end(self, run_state: Any, ctx: Any) -> None:
+        self._warn(run_state, ctx)
+
+    def _warn(self, run_state: Any, ctx: Any) -> None:
+        assert ctx.run_state.callback_states == run_state.callback_states
+        ctx.warn(json.dumps(copy.deepcopy(run_state).callback_states))
