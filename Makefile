@@ -95,6 +95,10 @@ test-long: $(VENV)/test-long.installed ## The suites of faults and of whole syst
 docs: $(VENV)/test.installed ## Build the documentation into docs/_build/html; a warning is an error
 	$(BUILD_DOCS)
 
+.PHONY: gpu-bundle
+gpu-bundle: $(VENV)/test.installed ## Gather wheels for a machine with a GPU and without a network into build/gpu
+	$(PY) benchmarks/gpu_bundle.py collect
+
 .PHONY: wheels
 wheels: $(VENV)/test.installed ## Build wheels and source distributions into dist/
 	rm -rf dist

@@ -1,0 +1,94 @@
+"""hostcore on a machine without a network: `benchmarks/gpu_bundle.py`, beside a torch that is there already.
+
+The machine is an environment with torch, numpy, pyarrow and matplotlib; the wheels of all other libraries link to what
+is installed here (``linked_wheels``), in place of those that ``collect`` downloads.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import linked_wheels
+import pytest
+from checkout import ROOT
+
+SCRIPT = ROOT / "benchmarks/gpu_bundle.py"
+OWN = ("hookspecs", "builtin_plugins", ".", "example_trainers/char_lm", "extensions/chaos", "extensions/conformance")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Variables for a pip that finds what is installed here."""
+    return linked_wheels.make(tmp_path_factory.mktemp("published"))
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory, published: Mapping[str, str]) -> Path:
+    """The Python of a machine that has torch and what usually lies beside it."""
+    place = tmp_path_factory.mktemp("machine")
+    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    pip = [place / "bin/python", "-m", "pip", "install", "-q", "torch", "numpy", "pyarrow", "matplotlib"]
+    subprocess.run(pip, env=os.environ | published, check=True)
+    return place / "bin/python"
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory, published: Mapping[str, str]) -> Path:
+    """The folder of wheels, without those of the adapters."""
+    folder = tmp_path_factory.mktemp("carried")
+    index = Path(published["PIP_INDEX_URL"].removeprefix("file://"))
+    for wheel in index.glob("*/*.whl"):
+        shutil.copy(wheel, folder)
+    projects = [ROOT / name for name in OWN]
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, *projects]
+    subprocess.run(pip, check=True)
+    return folder
+
+
+def installed(python: Path | str, place: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
+    """What ``install`` says, where no index can be reached."""
+    command = [python, SCRIPT, "--dir", folder, "install", place]
+    environment = os.environ | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_environment_has_hostcore_its_plugins_and_the_machines_torch(
+    machine: Path, carried: Path, tmp_path: Path
+) -> None:
+    done = installed(machine, tmp_path / "gpu", carried)
+    assert done.returncode == 0, done.stderr
+    for name in ("hostcore-lightning", "hostcore-transformers"):  # which are not in this folder
+        assert f"left out: {name}: ERROR: No matching distribution found for {name}" in done.stdout
+    command = [tmp_path / "gpu/bin/hostcore", "plugins", "--json"]
+    listed = json.loads(subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout)
+    assert "char_lm" in json.dumps(listed)
+    code = "import torch, pytest, hostcore; print(torch.__file__, hostcore.__file__)"
+    command = [tmp_path / "gpu/bin/python", "-c", code]
+    seen = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout.split()
+    assert seen[1].startswith(str(tmp_path / "gpu"))
+
+
+def test_a_folder_without_wheels_is_one_error(tmp_path: Path) -> None:
+    done = installed(sys.executable, tmp_path / "gpu", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} holds no wheels of hostcore: make gpu-bundle, and carry it along\n"
+    assert not (tmp_path / "gpu").exists()
+
+
+def test_a_folder_that_is_no_environment_is_not_replaced(carried: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    done = installed(sys.executable, tmp_path, carried)
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path} is there, and no virtual environment: name another folder\n"
+    assert (tmp_path / "mine").exists()
+
+
+def test_a_machine_without_torch_is_one_error(carried: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "bare"], check=True)
+    done = installed(tmp_path / "bare/bin/python", tmp_path / "gpu", carried)
+    assert done.returncode == 1
+    assert done.stderr == f"{tmp_path}/bare/bin/python has no torch: run this with the Python that has it\n"
