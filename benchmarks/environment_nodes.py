@@ -5,7 +5,7 @@ that the second installs from what the first has resolved, as another node does.
 environment, ``warm`` finds one on both machines, ``built`` has to build it on the second, from what uv has in its
 cache. Times are from starting both to the end of rank 0's first step, which waits for the other.
 
-    pip install 'hostcore[environments]'
+    pip install ./extensions/environments
     python benchmarks/environment_nodes.py [--rounds 5] [--json FILE]
 
 Set ``UV_INDEX``, ``UV_FIND_LINKS`` or ``UV_CONSTRAINT`` such that uv resolves the torch that is wanted.

@@ -6,7 +6,7 @@ its own cache (an unmeasured round fills that), and compiles what it imports. Ti
 to the end of the first step, of a trainer that imports torch; the goal is at most 1 s between ``warm`` and ``plain``.
 ``import torch`` here and in the built one stand beside.
 
-    pip install 'hostcore[environments]'
+    pip install ./extensions/environments
     python benchmarks/environments.py [--rounds 5] [--requirement NAME ...] [--json FILE]
 
 Set ``UV_INDEX``, ``UV_FIND_LINKS`` or ``UV_CONSTRAINT`` such that uv resolves the torch that is wanted.

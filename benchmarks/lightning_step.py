@@ -5,7 +5,7 @@ in turns. The time of a step is that from the first ``on_train_batch_start`` to 
 steps between; the bare loop reads the same dataset with a DataLoader. hostcore records metrics each 100 steps, as
 Lightning would do with ``log_every_n_steps``; neither writes checkpoints meanwhile.
 
-    pip install 'hostcore[lightning]'
+    pip install ./extensions/lightning
     python benchmarks/lightning_step.py [--rounds 5] [--steps 2000] [--json FILE]
 """
 

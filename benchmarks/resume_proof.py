@@ -5,7 +5,7 @@ with all its processes at a random step, and is started again with the command o
 resuming, until the last step is done. All ways are killed after the same numbers of steps. The same training without a
 kill says what the losses and the rows should have been.
 
-    pip install 'hostcore[lightning,transformers]' accelerate
+    pip install ./extensions/lightning './extensions/transformers[lora]' accelerate
     python benchmarks/resume_proof.py [--kills 20] [--seed 0] [--rounds 1] [--only lightning,pl.Trainer] [--json FILE]
 
 ====================  ===========================================================================================

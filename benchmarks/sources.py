@@ -6,7 +6,7 @@ its own; ways take turns within a round, which begins with another one each time
 after one second to warm up, over as many epochs as that takes; opening the data (for DuckDB: running the query) is
 not counted, and is told apart.
 
-    pip install 'hostcore[datasets,delta,duckdb,lance]'
+    pip install './extensions/sources[datasets,delta,duckdb,lance]'
     python benchmarks/sources.py [--rows 2000000] [--rounds 3] [--seconds 3] [--only lance,parquet] [--json FILE]
 
 =================  =============================================================================================

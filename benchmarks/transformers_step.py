@@ -5,7 +5,7 @@ one thread, on the CPU, in turns. The time of a step is that from the first forw
 between: by the clock, and in processor time of the process, which a busy machine changes less. The bare loop and the
 Trainer have token ids; hostcore tokenizes the texts. Both record metrics each 100 steps; neither writes checkpoints.
 
-    pip install 'hostcore[transformers]' accelerate
+    pip install './extensions/transformers[lora]' accelerate
     python benchmarks/transformers_step.py [--rounds 5] [--steps 300] [--json FILE]
 """
 

@@ -15,26 +15,64 @@ from hostcore_hookspecs import HostcoreError
 
 #: A requirement of another distribution of the project, with its extras.
 _OURS: Final = re.compile(r"hostcore-([a-z-]+)(\[[a-z0-9,-]+\])?")
+#: The distributions of the host, with their folders in a clone.
+_HOST: Final = {"hostcore-hookspecs": "hookspecs", "hostcore-builtin-plugins": "builtin_plugins", "hostcore": ""}
 
 
-def install_command(extra: str) -> str:
-    """Render the command that installs an extra of hostcore: from the clone, where hostcore was installed from one."""
+def install_command(extra: str | None = None, *, python: str | None = None) -> str:
+    """Render the command that installs hostcore, or an extra of it: from the clone, if hostcore came from one.
+
+    :param extra: None for hostcore itself, in the versions that are installed here.
+    :param python: The interpreter whose pip it is; the ``pip`` of the PATH if None.
+    """
+    pip = f"{shlex.quote(python)} -m pip" if python else "pip"
     clone = clone_of_hostcore()
-    wanted = re.compile(rf""".*;.*extra *== *['"]{extra}['"]""")
-    needs = [line for line in importlib.metadata.requires("hostcore") or () if wanted.fullmatch(line)]
+    if extra is None:
+        wanted = [str(clone / folder) for folder in _HOST.values()] if clone else list(_versions())
+        return f"{pip} install {shlex.join(wanted)}"
+    line = re.compile(rf""".*;.*extra *== *['"]{extra}['"]""")
+    needs = [need for need in importlib.metadata.requires("hostcore") or () if line.fullmatch(need)]
     folders = dict.fromkeys(folder for need in needs for folder in _folders(need, clone)) if clone else {}
-    return f"pip install {shlex.join(folders) if folders else repr(f'hostcore[{extra}]')}"
+    return f"{pip} install {shlex.join(folders) if folders else repr(f'hostcore[{extra}]')}"
+
+
+def pip_source(distribution: str) -> str:
+    """Return what pip installs an installed distribution from: the folder that it came from, else its name."""
+    folder, is_editable = _installed_from(distribution)
+    return f"{'-e ' * is_editable}{shlex.quote(str(folder))}" if folder else distribution
 
 
 def clone_of_hostcore() -> Path | None:
     """Return the folder that hostcore was installed from, editable or not; None where it came as a package."""
+    clone, _ = _installed_from("hostcore")
+    return clone if clone and (clone / "extensions").is_dir() else None
+
+
+def source_folders() -> dict[Path, str]:
+    """Return the folders that distributions were installed from, with their names."""
+    names = {one.name for one in importlib.metadata.distributions() if one.read_text("direct_url.json")}
+    return {folder: name for name in sorted(names) if (folder := _installed_from(name)[0])}
+
+
+def _installed_from(distribution: str) -> tuple[Path | None, bool]:
+    """Return the folder of a distribution, and whether it is installed in editable mode."""
     try:
-        recorded = importlib.metadata.distribution("hostcore").read_text("direct_url.json")
-        address = urlsplit(json.loads(recorded or "{}").get("url", ""))
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        return None
-    clone = Path(unquote(address.path))
-    return clone if address.scheme == "file" and (clone / "extensions").is_dir() else None
+        recorded = json.loads(importlib.metadata.distribution(distribution).read_text("direct_url.json") or "{}")
+        address, folder = urlsplit(recorded.get("url", "")), recorded.get("dir_info")
+    except (importlib.metadata.PackageNotFoundError, ValueError, AttributeError):
+        return None, False
+    if address.scheme != "file" or folder is None:
+        return None, False
+    return Path(unquote(address.path)), bool(folder.get("editable"))
+
+
+def _versions() -> Iterator[str]:
+    """Yield the host's distributions with the versions that are installed."""
+    for name in _HOST:
+        try:
+            yield f"{name}=={importlib.metadata.version(name)}"
+        except importlib.metadata.PackageNotFoundError:
+            yield name
 
 
 def _folders(need: str, clone: Path) -> Iterator[str]:

@@ -18,6 +18,7 @@ from hostcore.plugins.errors import PluginError, as_content, of_content
 from hostcore.plugins.resolve import Selected
 from hostcore.probe import Probe
 from hostcore.scrubbing import scrub
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_hookspecs.step import Capabilities
@@ -163,7 +164,7 @@ def _no_answer(output: str, code: int, names: str, python: str) -> HostcoreError
         return DescribeError(
             f"the interpreter {python} has no usable hostcore: {tail}",
             code="describe.interpreter",
-            hint=f"{python} -m pip install hostcore",
+            hint=install_command(python=python),
         )
     how = f"exit code {code}" if code >= 0 else signal_name(-code)
     return PluginError(

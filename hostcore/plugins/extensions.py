@@ -88,9 +88,11 @@ def _from_exception(told: str, extension: Extension, error: BaseException) -> Br
     """What a distribution's code has raised, with the place in it."""
     from hostcore.plugins.attribution import in_package, place
     from hostcore.plugins.errors import one_line
+    from hostcore_builtin_plugins.extras import pip_source
 
     at = place(error, in_package(extension.value.partition(":")[0].partition(".")[0]))
     where = f" ({at[0]}:{at[1]})" if at else ""
     return BrokenExtension(
-        f"{told}: {one_line(error)}{where}", hint=f"pip install --force-reinstall {extension.dist}, or uninstall it"
+        f"{told}: {one_line(error)}{where}",
+        hint=f"pip install --force-reinstall {pip_source(extension.dist)}, or uninstall it",
     )

@@ -19,6 +19,7 @@ from hostcore.job.objects import asked_of
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
 from hostcore.plugins.requirements import check_contract_version
+from hostcore_builtin_plugins.extras import pip_source
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind
 from hostcore_hookspecs.plan import PluginRef
@@ -197,7 +198,7 @@ def _no_module(missing: str, wanted: _Wanted, *, job_dir: Path) -> PluginError:
             hint = f"did you mean {as_import_path(missing)}{wanted.name.partition(':')[2]}?"
     else:
         message = f"{wanted.name}: its module {missing!r} does not exist"
-        hint = f"The installation is incomplete: pip install --force-reinstall {wanted.dist}"
+        hint = f"The installation is incomplete: pip install --force-reinstall {pip_source(wanted.dist)}"
     return PluginError(
         message, code=f"{wanted.what}.import", pointer=wanted.pointer, hint=hint, plugin=wanted.provenance
     )

@@ -6,6 +6,7 @@ from hostcore.job.names import canonical
 from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import distribution_on
+from hostcore_builtin_plugins.extras import clone_of_hostcore, install_command, pip_source
 from hostcore_hookspecs.api_version import API_VERSION
 from hostcore_hookspecs.plan import PluginRef
 
@@ -60,7 +61,7 @@ def check_contract_version(ref: PluginRef, *, pointer: str | None = None, path: 
             code="plugin.contract_version",
             pointer=pointer,
             plugin=ref.provenance,
-            hint=f"pip install --force-reinstall {ref.dist}; if that does not help, tell its author.",
+            hint=f"pip install --force-reinstall {pip_source(ref.dist)}; if that does not help, tell its author.",
         ) from error
     if unmet:
         raise PluginError(
@@ -80,9 +81,13 @@ def _what_to_install(ref: PluginRef, unmet: "Sequence[Requirement]") -> str:
     installed = Version(API_VERSION)
     newer = any(one.operator in _FROM and Version(one.version.removesuffix(".*")) >= installed for one in bounds)
     if not newer:
-        return f"It was made for an older contract; look for a newer version: pip install --upgrade {ref.dist}"
+        source = pip_source(ref.dist or ref.name)
+        return f"It was made for an older contract; look for a newer version: pip install --upgrade {source}"
     wanted = " ".join(f"'{CONTRACT}{requirement.specifier}'" for requirement in unmet)
-    return f"It needs a newer contract, and a host that knows it: pip install --upgrade hostcore {wanted}"
+    command = f"pip install --upgrade hostcore {wanted}"
+    if clone := clone_of_hostcore():
+        command = f"update the clone {clone}, then {install_command()}"
+    return f"It needs a newer contract, and a host that knows it: {command}"
 
 
 def undeclared(discovered: Discovered) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from hostcore.plugins.discover import BrokenDistribution, Discovered, import_pat
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.published import current_distribution, how_to_install
 from hostcore.plugins.requirements import check_contract_version
+from hostcore_builtin_plugins.extras import pip_source
 from hostcore_hookspecs.kinds import KINDS, Room
 from hostcore_hookspecs.plan import PluginRef
 
@@ -187,9 +188,11 @@ def _unknown(name: str, kind: str, discovered: Discovered, pointer: str | None) 
     if distribution and canonical(distribution) not in installed:
         message = f"no {label} {name!r}: no installed distribution {distribution!r} has plugins"
         bring = f"`pip install {distribution}` if that is the package"
+        if canonical(distribution).startswith("hostcore-"):  # not on the index, where anybody could take the name
+            bring = "install the package from where its author publishes it"
     elif distribution:
         message = f"no {label} {name!r}: {distribution} does not register a {label} {plain!r}"
-        bring = f"`pip install --upgrade {distribution}` if a newer version has it"
+        bring = f"`pip install --upgrade {pip_source(distribution)}` if a newer version has it"
     else:
         message = f"no {label} is called {name!r}"
         bring = f"install the package that registers it under {KINDS[kind].group!r}: its author says which one that is"

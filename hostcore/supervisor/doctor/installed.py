@@ -12,6 +12,7 @@ from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.requirements import CONTRACT, check_contract_version, undeclared
 from hostcore.supervisor.doctor.finding import Finding
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.api_version import API_VERSION
 
 _OWN: Final = "hostcore"
@@ -53,7 +54,7 @@ def requirements_finding(distribution: str = _OWN) -> Finding:
         name="requirements",
         status="failed" if problems else "ok",
         finding=_several(problems) or f"{distribution} {own} has all {len(versions)} distributions that it requires",
-        hint=f"python -m pip install {distribution}=={own}" if problems else None,
+        hint=install_command() if problems else None,
         details={"version": own, "versions": versions, "problems": problems},
     )
 
@@ -80,7 +81,7 @@ def plugins_finding(found: Discovered) -> Finding:
         finding=_several(problems) or (f"{_BUILTIN} is missing" if missing else told),
         hint="`hostcore plugins` tells all of it; only jobs that use them are concerned"
         if problems and not missing
-        else f"python -m pip install --upgrade hostcore {_BUILTIN}"
+        else install_command()
         if missing
         else None,
         details={

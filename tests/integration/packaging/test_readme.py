@@ -15,7 +15,8 @@ INSTALL = "pip install -c constraints.txt ./hookspecs ./builtin_plugins ."
 
 def pages() -> list[Path]:
     built = ROOT / "docs/_build"
-    return [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if built not in page.parents)]
+    others = [page for folder in ("extensions", "example_*") for page in ROOT.glob(f"{folder}/*/README.md")]
+    return [ROOT / "README.md", *others, *(page for page in (ROOT / "docs").rglob("*.md") if built not in page.parents)]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/install.md", "docs/tutorial.md"])
@@ -27,9 +28,12 @@ def test_a_page_for_newcomers_installs_from_the_clone(page: str) -> None:
 
 def test_no_page_installs_hostcore_from_the_package_index() -> None:
     commands = re.compile(
-        r"^\s*(?:\$ )?pip install (?:.* )?'?hostcore(?:-hookspecs|-builtin-plugins)?'?(?: |$)", re.MULTILINE
+        r"^\s*(?:\$ )?pip install (?:.* )?'?hostcore(?:-hookspecs|-builtin-plugins)?'?(?: |$)"
+        r"|pip install [^`\n]*hostcore\[",
+        re.MULTILINE,
     )
     assert commands.search("$ pip install hostcore")
+    assert commands.search("`pip install 'hostcore[mlflow]'` installs it")
     found = [str(page.relative_to(ROOT)) for page in pages() if commands.search(page.read_text(encoding="utf-8"))]
     assert not found
 

@@ -1,6 +1,7 @@
 """Plugins that the project publishes beside the host: how they are installed, and the names that records have."""
 
 import importlib.metadata
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.published import EXTRAS, current_distribution, how_to_install, recorded_distribution
 from hostcore.plugins.resolve import resolve
-from hostcore_builtin_plugins.extras import install_command
+from hostcore_builtin_plugins.extras import install_command, pip_source
 from hostcore_hookspecs.kinds import (
     COMMANDS_GROUP,
     ENVIRONMENTS_GROUP,
@@ -104,6 +105,50 @@ def test_from_a_clone_its_folders_are_what_is_installed(extra: str, folders: lis
 def test_a_hostcore_that_came_as_a_package_is_extended_by_its_extras(site_here: Any) -> None:
     site_here.install("hostcore", modules={}, entry_points={})
     assert install_command("mlflow") == "pip install 'hostcore[mlflow]'"
+
+
+def test_hostcore_itself_is_installed_from_the_clone_by_the_interpreter_that_is_asked_for() -> None:
+    folders = [str(ROOT / "hookspecs"), str(ROOT / "builtin_plugins"), str(ROOT)]
+    assert shlex.split(install_command()) == ["pip", "install", *folders]
+    assert shlex.split(install_command(python="/a b/python")) == ["/a b/python", "-m", "pip", "install", *folders]
+
+
+def test_hostcore_that_came_as_a_package_is_installed_in_the_version_that_runs(site_here: Any) -> None:
+    site_here.install("hostcore", version="7.8", modules={}, entry_points={})
+    names = [one.partition("==") for one in install_command(python="/py").split()]
+    assert names[:4] == [("/py", "", ""), ("-m", "", ""), ("pip", "", ""), ("install", "", "")]
+    assert [name for name, *_ in names[4:]] == ["hostcore-hookspecs", "hostcore-builtin-plugins", "hostcore"]
+    assert names[-1] == ("hostcore", "==", "7.8")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "source"),
+    [
+        ({"url": "file:///home/me/my%20trainer", "dir_info": {}}, "'/home/me/my trainer'"),
+        ({"url": "file:///home/me/trainer", "dir_info": {"editable": True}}, "-e /home/me/trainer"),
+        ({"url": "file:///wheels/trainer-1.0-py3-none-any.whl", "archive_info": {}}, "my-trainer"),
+        ({"url": "https://x.org/trainer.git", "vcs_info": {"vcs": "git", "commit_id": "1"}}, "my-trainer"),
+        (None, "my-trainer"),
+        ("no object", "my-trainer"),
+    ],
+)
+def test_a_plugin_is_installed_again_from_the_folder_that_it_came_from(
+    site_here: Any, recorded: Any, source: str
+) -> None:
+    info = site_here.install("my-trainer", modules={}, entry_points={})
+    (info / "direct_url.json").write_text(json.dumps(recorded))
+    assert pip_source("my-trainer") == source
+
+
+def test_what_is_not_installed_has_its_name_alone() -> None:
+    assert pip_source("no-such-thing-at-all") == "no-such-thing-at-all"
+
+
+@pytest.mark.parametrize("name", ["hostcore-flights/late", "Hostcore_Flights/late"])
+def test_an_unknown_distribution_with_a_name_of_hostcore_leads_to_no_index(name: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        resolve(name, "trainer", discover())
+    assert "pip install" not in (caught.value.hint or "")
 
 
 def test_an_unknown_plugin_leads_to_no_name_that_anybody_could_take() -> None:

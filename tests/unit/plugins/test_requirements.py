@@ -3,10 +3,12 @@
 import sys
 
 import pytest
+from checkout import ROOT
 
 from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.requirements import check_contract_version, undeclared
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import API_VERSION
 
 TRAINERS = "hostcore.trainers"
@@ -59,9 +61,8 @@ def test_a_requirement_that_does_not_is_an_error_that_says_everything(site_here,
 @pytest.mark.parametrize(
     ("requires", "hint"),
     [
-        ("hostcore-hookspecs>=1.1,<2", "pip install --upgrade hostcore 'hostcore-hookspecs<2,>=1.1'"),
-        ("hostcore-hookspecs>1.0.0", "pip install --upgrade hostcore 'hostcore-hookspecs>1.0.0'"),
-        ("hostcore-hookspecs==2.*", "pip install --upgrade hostcore 'hostcore-hookspecs==2.*'"),
+        ("hostcore-hookspecs>=1.1,<2", f"update the clone {ROOT}, then {install_command()}"),
+        ("hostcore-hookspecs==2.*", f"update the clone {ROOT}, then {install_command()}"),
         ("hostcore-hookspecs~=0.9", "pip install --upgrade my-dist"),
         ("hostcore-hookspecs<1", "pip install --upgrade my-dist"),
     ],
@@ -71,6 +72,16 @@ def test_the_hint_says_which_of_the_two_is_too_old(site_here, monkeypatch, requi
     with pytest.raises(PluginError) as raised:
         check_contract_version(_ref(site_here, [requires]))
     assert raised.value.hint.endswith(hint)
+
+
+@pytest.mark.parametrize(
+    "wanted", ["'hostcore-hookspecs<3,>=2'", "'hostcore-hookspecs>1.9'", "'hostcore-hookspecs==2.*'"]
+)
+def test_the_hint_names_the_packages_where_the_host_came_as_one(site_here, wanted):
+    site_here.install("hostcore", modules={}, entry_points={})
+    with pytest.raises(PluginError) as raised:
+        check_contract_version(_ref(site_here, [wanted.strip("'")]))
+    assert raised.value.hint.endswith(f"pip install --upgrade hostcore {wanted}")
 
 
 def test_an_unreadable_requirement_on_the_contract_is_an_error(site_here):

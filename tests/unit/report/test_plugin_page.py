@@ -96,7 +96,7 @@ def test_a_plugin_that_cannot_be_imported_is_on_the_page_with_the_reason(listed:
 def test_what_has_an_extra_of_hostcore_is_installed_with_it_and_needs_what_that_brings(listed: list[Entry]) -> None:
     by_name = {(one.ref.kind, one.ref.name): one for one in listed}
     mlflow = by_name["reporter", "mlflow"]
-    assert mlflow.install == "pip install 'hostcore[mlflow]'"
+    assert mlflow.install == "pip install './extensions/trackers[mlflow]'"
     assert [need.partition(">")[0] for need in mlflow.requires] == ["mlflow-skinny"]
     terminal = by_name["reporter", "terminal"]
     assert (terminal.install, list(terminal.requires)) == (None, [])

@@ -18,6 +18,7 @@ from hostcore.supervisor.doctor.finding import Finding, size
 from hostcore.supervisor.doctor.job import JobReport, for_job
 from hostcore.supervisor.doctor.ranks import _finding as ranks_finding
 from hostcore.supervisor.doctor.settings import OWN, settings_finding
+from hostcore_builtin_plugins.extras import install_command
 
 TORCH = {"version": "2.9.0", "build": "CUDA 12.8", "threads": 8, "instructions": "AVX2", "distributed": True}
 GPU = {"name": "cuda:0", "model": "NVIDIA H100", "memory_bytes": 80 << 30, "capability": "9.0"}
@@ -241,6 +242,7 @@ class TestInstalled:
         assert "no-such-thing-at-all is missing" in found.finding
         assert "attrs<1 is required" in found.finding
         assert len(found.details["problems"]) == 2
+        assert found.hint == install_command()
 
     def test_plugins_that_are_broken_or_of_another_contract_are_warnings(self, site_here: Any) -> None:
         site_here.install("broken", modules={}, entry_points="[hostcore.trainers\nx = y:Z")
@@ -252,7 +254,8 @@ class TestInstalled:
         assert any("old 1.0 requires hostcore-hookspecs<0.5" in one for one in found.details["problems"])
 
     def test_the_lack_of_the_hosts_own_plugins_fails(self, tmp_path: Path) -> None:
-        assert installed.plugins_finding(discover([str(tmp_path)])).status == "failed"
+        found = installed.plugins_finding(discover([str(tmp_path)]))
+        assert (found.status, found.hint) == ("failed", install_command())
 
 
 class TestForAJob:

@@ -14,6 +14,7 @@ from command_line import COMMAND
 from package_index import Index
 
 from hostcore.supervisor.environment import OWN
+from hostcore_builtin_plugins.extras import install_command
 
 #: What wheels are there for.
 HERE = f"sys_platform == '{sys.platform}' and platform_machine == '{platform.machine()}'"
@@ -372,7 +373,7 @@ def test_another_hostcore_is_refused(published: Any, tmp_path: Path) -> None:
     (error,) = published.hostcore("run", published.job(**own), "--json").json["errors"]
     assert error["code"] == "environment.unusable"
     assert "hostcore 0.0.9, hostcore-hookspecs is missing" in error["message"]
-    assert "-m pip install hostcore==" in error["hint"]
+    assert install_command(python=own["environment"]["interpreter"]) in error["hint"]
 
 
 def test_a_run_in_this_process_has_no_environment(published: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import make_url
 
+from hostcore_builtin_plugins.extras import clone_of_hostcore, source_folders
 from hostcore_service.settings import Settings
 
 #: What is shown of places, and the pattern that finds them; of the services of this process.
@@ -15,7 +16,11 @@ _PATTERN: Final[list[re.Pattern[str]]] = []
 
 
 def hide_places(settings: Settings) -> None:
-    """Have the places of a service hidden from now on: its runs, its database, the operator's file, and the code."""
+    """Hide the places of a service from now on: its runs, its database, the operator's file, and the code.
+
+    The folders that distributions were installed from are shown by the distributions' names; in a clone of hostcore,
+    which the commands of hints name, by the folders of the clone.
+    """
     database = make_url(settings.database)
     folders = [settings.runs, *(Path(entry) for entry in sys.path if entry), Path(sys.prefix), Path(sys.base_prefix)]
     files = [settings.operator.path] if settings.operator.path is not None else []
@@ -27,6 +32,10 @@ def hide_places(settings: Settings) -> None:
             _PLACES[str(path)] = "(a folder of the service)"
     for path in (one for found in files for one in (found.absolute(), found.resolve())):
         _PLACES[str(path)] = path.name
+    clone = clone_of_hostcore()
+    for path, name in source_folders().items():
+        _PLACES[f"{path}/"] = ""
+        _PLACES[str(path)] = str(path.relative_to(clone)) if clone and clone in path.parents else name
     longest_first = "|".join(map(re.escape, sorted(_PLACES, key=len, reverse=True)))
     _PATTERN[:] = [re.compile(rf"(?<![\w./-])(?:file://)?({longest_first})(?:(?<=/)|(?![\w-]|\.\w))")]
 

@@ -11,6 +11,7 @@ from hostcore.scrubbing import scrub, scrubbed
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.policy import Principal
+from hostcore_service.guard.server_paths import all_without_places
 from hostcore_service.http.auth import Asker, authenticate
 from hostcore_service.http.body import Body, parse_object
 from hostcore_service.http.openapi import ALWAYS, BODY_PROBLEMS, answer, body_of_job, problems
@@ -77,8 +78,8 @@ async def validate(
         job=plan.spec.to_json(),
         plan=Plan(
             plugins=plugins,
-            checked=scrubbed(done.found) if done.found is not None else None,
-            unchecked=list(done.unchecked),
+            checked=all_without_places(scrubbed(done.found)) if done.found is not None else None,
+            unchecked=all_without_places(list(done.unchecked)),
             launch=launch,
         ),
     )

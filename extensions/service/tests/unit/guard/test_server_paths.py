@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from hostcore.supervisor.operator_file import OperatorFile
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_service.guard import server_paths
 from hostcore_service.guard.server_paths import all_without_places, hide_places, without_places
 from hostcore_service.settings import Settings
@@ -34,6 +35,10 @@ def hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         ("wrong: /etc/hostcore/operator.toml", "wrong: operator.toml"),
         ("/var/lib/hostcore/jobs.sqlite is locked", "jobs.sqlite is locked"),
         (f'File "{sys.prefix}/lib/x.py"', 'File "lib/x.py"'),
+        # What hints name, as pip takes it in the clone.
+        (f"`{install_command('mlflow')}` brings it", "`pip install 'extensions/trackers[mlflow]'` brings it"),
+        (f"`{install_command('conformance')}`", "`pip install extensions/chaos extensions/conformance`"),
+        (install_command(), "pip install hookspecs builtin_plugins hostcore"),
         # What is the job's own.
         ("/data/train.parquet is not there", "/data/train.parquet is not there"),
         (f"{RUNS}-of-others/a", f"{RUNS}-of-others/a"),

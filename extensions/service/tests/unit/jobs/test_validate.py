@@ -1,5 +1,6 @@
 """Validating jobs over HTTP: what the check may know, and what becomes of one that does not come back."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
+from hostcore_builtin_plugins.extras import install_command
 from hostcore_service.jobs import checking
 
 JOB = {"trainer": "tiny", "max_steps": 3, "run_id": "a", "device": "cpu", "terminal": False}
@@ -71,6 +74,28 @@ sys.exit(2)
     assert answer.json()["errors"] == [
         {"pointer": "/hyperparams/x", "code": "value.type", "detail": "wrong", "hint": "h"}
     ]
+
+
+def test_a_hint_to_install_something_names_no_place_of_the_service(
+    opened: Any, hostcore: Callable[[str], None]
+) -> None:
+    error = {"code": "plugin.unknown", "message": f"none in {ROOT}/x.py", "pointer": "/trainer"}
+    hostcore(f"print({json.dumps(json.dumps({'errors': [{**error, 'hint': install_command('mlflow')}]}))})")
+    answer = validate(opened)
+    assert answer.status_code == 400
+    assert str(ROOT) not in answer.text
+    (shown,) = answer.json()["errors"]
+    assert (shown["detail"], shown["hint"]) == ("none in x.py", "pip install 'extensions/trackers[mlflow]'")
+
+
+def test_what_is_found_of_a_valid_job_names_no_place_of_the_service(
+    opened: Any, hostcore: Callable[[str], None]
+) -> None:
+    hostcore(f"print({json.dumps(json.dumps({'warnings': [f'see {ROOT}/x.py']}))})")
+    answer = validate(opened)
+    assert answer.status_code == 200
+    assert str(ROOT) not in answer.text
+    assert answer.json()["plan"]["checked"] == {"warnings": ["see x.py"]}
 
 
 def test_a_device_that_only_the_service_lacks_stays_unchecked(opened: Any, hostcore: Callable[[str], None]) -> None:
