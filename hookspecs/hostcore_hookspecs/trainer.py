@@ -180,7 +180,7 @@ def generate_sample(
 
     :param state: What :func:`configure` returned.
     :param step: Finished steps.
-    :param request: One element of the job's ``samples``.
+    :param request: One element of the job's ``samples``; in a job with ``sample_every`` that has none, an empty one.
     :param output_dir: A folder to write into; absolute.
     :param ctx: The context of this attempt.
     :return: Plain JSON to keep with the sample, or None.

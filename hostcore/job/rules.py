@@ -35,10 +35,6 @@ def job_warnings(spec: "JobSpec") -> list[HostcoreError]:
     if spec.validation is not None and not spec.validate_every:
         message = '"validation" is given, but "validate_every" is 0: only `hostcore evaluate` reads it'
         warnings.append(HostcoreError(message, code="validation.unused", pointer="/validation"))
-    if spec.sample_every and not spec.samples:
-        message = f'"sample_every" is {spec.sample_every:,}, but there are no "samples": nothing is generated'
-        hint = 'list what to generate in "samples", or remove "sample_every"'
-        warnings.append(HostcoreError(message, code="samples.none", pointer="/sample_every", hint=hint))
     return warnings
 
 

@@ -129,7 +129,11 @@ class JobSpec:
         default="fp32", metadata={"help": "The precision of `ctx.autocast()`."}
     )
     samples: tuple[SampleRequest, ...] = attrs.field(
-        default=(), metadata={"help": "What the trainer is asked to generate every `sample_every` steps."}
+        default=(),
+        metadata={
+            "help": "What the trainer is asked to generate every `sample_every` steps. Without any, it gets one empty "
+            "request."
+        },
     )
     callbacks: tuple[ComponentUse, ...] = attrs.field(
         default=(), metadata={"help": "Callbacks, in the order in which they are called."}
@@ -366,7 +370,7 @@ def job_view(spec: JobSpec) -> Job:
         environment=to_plain(spec.environment) if spec.environment else None,
         checkpoint_base_uri=spec.checkpoint_base_uri,
         uploaders=tuple(PluginUse(name=one.use, settings=one.settings) for one in spec.uploaders),
-        samples=spec.samples,
+        samples=spec.samples or ((SampleRequest(),) if spec.sample_every else ()),
         begins_from=spec.begins_from,
         weights=spec.weights,
         inputs=to_plain(spec.inputs),

@@ -324,10 +324,10 @@ class Assembly:
             self.emit(events.Progress())
 
     def _sampling(self, state: Any) -> Sampling | None:
-        if not self.prepared.spec.samples:
+        if not self.prepared.sample_requests:
             return None
         return Sampling(
-            requests=self.prepared.spec.samples,
+            requests=self.prepared.sample_requests,
             folder=Path(self._contract.samples_dir),
             is_apart=self._contract.apart,
             generate_sample=self.of_trainer("generate_sample"),

@@ -172,7 +172,7 @@ class _Attempt:
 
 def _started(prepared: Prepared, *, world_size: int) -> events.RunStarted:
     """The beginning of the training, with what is due in it beside the steps."""
-    job, samples = prepared.job, len(prepared.spec.samples)
+    job, samples = prepared.job, len(prepared.sample_requests)
     return events.RunStarted(
         device=prepared.device_name,
         world_size=world_size,

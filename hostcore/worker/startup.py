@@ -41,7 +41,7 @@ from hostcore.worker.feed.transform import check_workers
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.loading import Loading, Sources, say_of_trainer
 from hostcore.worker.ranks.rank_info import RankInfo
-from hostcore_hookspecs import HostcoreError, Job
+from hostcore_hookspecs import HostcoreError, Job, SampleRequest
 from hostcore_hookspecs.data_source import Dataset
 
 
@@ -88,7 +88,17 @@ class Prepared:
     @property
     def job_warnings(self) -> Sequence[HostcoreError]:
         """What the job says, and probably does not mean. What the trainer brings unasked is no mistake of the job's."""
-        return [one for one in job_warnings(self.spec) if (one.pointer or "").removeprefix("/") not in self.brought]
+        warnings = [one for one in job_warnings(self.spec) if (one.pointer or "").removeprefix("/") not in self.brought]
+        if self.job.sample_every and not self.sample_requests:
+            message = f'"sample_every" is {self.job.sample_every:,}, but the trainer has no generate_sample'
+            hint = 'give it one, or remove "sample_every"'
+            warnings.append(HostcoreError(message, code="samples.none", pointer="/sample_every", hint=hint))
+        return warnings
+
+    @property
+    def sample_requests(self) -> Sequence[SampleRequest]:
+        """Requests of each set of samples; none for a trainer that generates nothing."""
+        return self.job.samples if "generate_sample" in self.trainer.hooks else ()
 
     def locate(self, error: HostcoreError) -> HostcoreError:
         """An error with a place in the job: about data that the trainer brings, it names the trainer."""

@@ -156,8 +156,9 @@ class ProcessTrainer:
         """See that the child has what the job asks for."""
         for method, key in _OPTIONAL.items():
             if key is not None and getattr(ctx.job, key) and method not in self._methods:
-                told = f"the program has no {method}, which `{key}` of the job needs"
-                raise InvalidSettings("/command", told, hint=f"remove `{key}` from the job, or add it to the program")
+                keys = "`samples` or `sample_every`" if key == "samples" else f"`{key}`"
+                told = f"the program has no {method}, which {keys} of the job needs"
+                raise InvalidSettings("/command", told, hint=f"remove {keys} from the job, or add it to the program")
         if ctx.job.accumulate > 1 and said.get("accumulate") is not True:
             told = f"the program takes one batch a step, and the job accumulates {ctx.job.accumulate}"
             raise InvalidSettings(

@@ -78,8 +78,8 @@ def test_the_skeleton_as_it_is_says_which_import_to_write(mount: Any) -> None:
 
 
 def test_their_job_generates_no_samples_and_is_told_so(mount: Any) -> None:
-    told = '"sample_every" is 200, but there are no "samples": nothing is generated'
-    hint = 'list what to generate in "samples", or remove "sample_every"'
+    told = '"sample_every" is 200, but the trainer has no generate_sample'
+    hint = 'give it one, or remove "sample_every"'
     answer = mount.start("hostcore", "validate", "trainer_job.json")
     assert answer.returncode == 0
     assert answer.stderr == f"warning: {told}\n      at: /sample_every\n    hint: {hint}\n"

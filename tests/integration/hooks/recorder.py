@@ -91,7 +91,7 @@ class Trainer:
     def generate_sample(self, state: Any, step: int, request: Any, output_dir: str, ctx: Any) -> dict[str, Any]:
         self._note("generate_sample", request.prompt)
         Path(output_dir, "text.txt").write_text(f"{request.prompt} at {step}")
-        return {"letters": len(request.prompt)}
+        return {"letters": len(request.prompt or "")}
 
     def state_dict(self, state: dict[str, Any]) -> dict[str, object]:
         self._note("state_dict")

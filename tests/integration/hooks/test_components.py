@@ -104,6 +104,17 @@ def test_samples_are_written_and_those_of_a_later_attempt_replace_them(play: Pla
     ]
 
 
+def test_sample_every_without_samples_is_one_empty_request(play: Play) -> None:
+    played = play(sample_every=2, max_steps=4)
+    assert _texts(played.path / "samples") == {
+        "step-000002/0/text.txt": "None at 2",
+        "step-000004/0/text.txt": "None at 4",
+    }
+    (started,) = [one.payload for one in played.of("run_started")]
+    assert (started.sample_every, started.samples) == (2, 1)
+    assert not played.of("warning")
+
+
 def _texts(samples: Path) -> dict[str, str]:
     return {str(path.relative_to(samples)): path.read_text() for path in samples.rglob("*") if path.is_file()}
 

@@ -293,7 +293,7 @@ class TestAProgramThatCannotBeUsed:
     def test_because_it_lacks_what_the_job_asks_for(self) -> None:
         error = refusal(Stage(job=Job(max_steps=3, samples=(SampleRequest(prompt="x"),))))
         assert isinstance(error, InvalidSettings)
-        assert error.message == "the program has no generate_sample, which `samples` of the job needs"
+        assert error.message == "the program has no generate_sample, which `samples` or `sample_every` of the job needs"
 
     def test_because_it_takes_one_batch_a_step(self) -> None:
         error = refusal(Stage(job=Job(max_steps=3, accumulate=4)))
