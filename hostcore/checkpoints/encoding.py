@@ -139,10 +139,16 @@ def allocate(size: int, *, pinned: bool) -> torch.Tensor:
 
 
 def copy_leaves(leaves: Sequence[Leaf], memory: torch.Tensor, begins: Sequence[int]) -> None:
-    """Copy all leaves into memory, to their places; complete when this returns."""
+    """Copy all leaves into memory, to their places; complete when this returns.
+
+    The order is explained in :mod:`hostcore.checkpoints.snapshot`.
+    """
+    devices = {leaf.source.device for leaf in leaves if leaf.on_cuda}
+    for device in devices:
+        torch.cuda.synchronize(device)
     for leaf, begin in zip(leaves, begins, strict=True):
         leaf.copy_to(memory, begin)
-    for device in {leaf.source.device for leaf in leaves if leaf.on_cuda}:
+    for device in devices:
         torch.cuda.synchronize(device)
 
 

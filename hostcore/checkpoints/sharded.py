@@ -83,6 +83,8 @@ class ShardBuffer:
                     use_non_blocking_copy=cuda,
                 )
             )
+        if any(one.is_cuda for one in tensors.values()):
+            torch.cuda.synchronize()  # see hostcore.checkpoints.snapshot
         return ShardSnapshot(self._stager.stage(dict(tensors)))
 
 

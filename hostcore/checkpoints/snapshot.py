@@ -1,4 +1,14 @@
-"""Copies of training states, taken while the loop waits and written while it goes on."""
+"""Copies of training states, taken while the loop waits and written while it goes on.
+
+On a CUDA device the process runs ahead of its steps, which are queued in streams. This order keeps a snapshot whole:
+
+1. The device is waited for, so no stream still writes the state, whichever streams the trainer computes in.
+2. The copies into pinned memory are queued without blocking, in the current stream, and waited for once.
+3. Then ``snapshot`` returns, and the loop makes the next step, whose optimizer writes over the state. Files are written
+   from main memory alone. The next snapshot writes over that, and waits for the lock of the thread that writes files.
+
+Parts that are spread over ranks are copied by torch's ``DefaultStager``, behind the same wait, and waited for too.
+"""
 
 import os
 from collections.abc import Mapping

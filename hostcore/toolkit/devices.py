@@ -25,8 +25,9 @@ def to_device(batch: Batch, ctx_or_device: StepContext | torch.device | str) -> 
     already comes back as the very same object, and so does a whole batch that is.
 
     To a CUDA device, tensors of main memory are copied into pinned memory first, and from there without blocking: the
-    copy to the device runs while the trainer goes on, and whatever uses the result on the device waits for it. To other
-    devices the copy is a plain one.
+    copy to the device runs while the trainer goes on, and whatever uses the result in the current stream waits for it.
+    torch uses pinned memory again only when its copy is done, so the batch can be let go of at once. To other devices
+    the copy is a plain one.
 
     Left alone, even when there are tensors inside: objects of other classes, sets, keys of dictionaries; NumPy arrays
     and Arrow data, of which :func:`~hostcore.toolkit.to_tensors` makes tensors. Modules are moved with ``module.to``.

@@ -11,6 +11,7 @@ import pyarrow.types as kinds
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from hostcore.toolkit.devices import to_device
 from hostcore_hookspecs import InvalidData
 
 _BRING = "or leave the column out: list the columns that you want in the job's dataset.columns, or in to_tensors()"
@@ -56,7 +57,8 @@ def to_tensors(
 
     :param raw_batch: What ``prepare_batch`` is given.
     :param columns: The columns to turn; None for all.
-    :param device: Where to put the tensors, usually ``ctx.device``; None for the CPU.
+    :param device: Where to put the tensors, as :func:`~hostcore.toolkit.to_device` does; usually ``ctx.device``. None
+        for the CPU.
     :return: A tensor of ``raw_batch.num_rows`` rows by column, in the order of ``columns``.
     :raises InvalidData: When a column is not there, holds nulls, or has a type that is not numeric.
     :raises TypeError: When the batch is not a RecordBatch.
@@ -71,9 +73,7 @@ def to_tensors(
         tensors = {name: _tensor(raw_batch.column(place), name) for place, name in enumerate(names)}
     else:
         tensors = {name: _tensor(_column(raw_batch, name), name) for name in (names if columns is None else columns)}
-    if device is None:
-        return tensors
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
+    return tensors if device is None else to_device(tensors, device)
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

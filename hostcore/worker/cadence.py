@@ -17,6 +17,10 @@ Totals = Mapping[str, tuple[float, float]]
 def record(training: Training, result: Any) -> None:
     """Read the metrics of a cadence step: this is where a GPU is synchronised.
 
+    They are read in the current stream before the next step is queued in it, which may write over their memory. What
+    waits for a later step is a copy (``kept``). A trainer that computes in a stream of its own has the current stream
+    wait for that before it returns, as torch asks of whoever hands a tensor on.
+
     :param result: None: they are not recorded, as the trainer has asked for.
     """
     if result is None:

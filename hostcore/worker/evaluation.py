@@ -25,7 +25,9 @@ from hostcore.worker.modes import evaluating
 from hostcore.worker.ranks.outcome import on_first
 from hostcore.worker.ranks.protocol import Meeting, Ranks
 from hostcore.worker.stop import StopSwitch
+from hostcore_builtin_plugins.callbacks.step_metrics import kept
 from hostcore_hookspecs.context import StepContext
+from hostcore_hookspecs.step import StepResult
 
 Call = Callable[..., Any]
 
@@ -111,7 +113,7 @@ class Evaluation:
             self.ctx.batch_index, self.ctx.batch_counts = number, batch.counts
             result = self.step(self.prepare_batch(raw_batch, self.state, self.ctx), self.state, self.ctx)
             if batch.counts:
-                held.append((number, batch.raw_batch.num_rows, result))
+                held.append((number, batch.raw_batch.num_rows, _kept(result)))
             if len(held) >= _RESULTS_HELD:
                 self._read(held, means)
             self.alive()
@@ -168,3 +170,12 @@ class Evaluation:
             weight = read_weight(result, where, rows=rows)
             means.add(read_metrics(result, where, name_of=evaluation_name(self.prefix)), weight)
         held.clear()
+
+
+def _kept(result: Any) -> Any:
+    """Return a result to be read behind later batches; without metrics as it is, to be refused."""
+    metrics = getattr(result, "metrics", None)
+    if not isinstance(metrics, Mapping):
+        return result
+    weight = kept(getattr(result, "weight", None))
+    return StepResult(metrics={name: kept(value) for name, value in metrics.items()}, weight=weight)

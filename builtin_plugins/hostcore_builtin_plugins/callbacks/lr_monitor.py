@@ -5,7 +5,7 @@ from typing import Any
 
 import attrs
 
-from hostcore_builtin_plugins.callbacks.step_metrics import with_metrics
+from hostcore_builtin_plugins.callbacks.step_metrics import kept, with_metrics
 from hostcore_hookspecs import InvalidSettings, StepContext, hookimpl, when_recorded
 
 
@@ -81,5 +81,4 @@ def _value(group: Mapping[str, Any], key: str) -> Any:
     value: Any = group.get(key)
     if value is None and key == "momentum" and group.get("betas"):
         value = group["betas"][0]
-    # A scheduler changes a tensor in place, maybe before the host reads it.
-    return value.detach().clone() if hasattr(value, "detach") else value
+    return kept(value)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from hostcore_builtin_plugins.callbacks.step_metrics import RECORDED_AS
+from hostcore_builtin_plugins.callbacks.step_metrics import RECORDED_AS, kept
 
 if TYPE_CHECKING:
     import torch
@@ -40,13 +40,13 @@ class Finding:
 def first_nonfinite(seen: Sequence[Seen]) -> Finding | None:
     """The first value that is not finite, of the oldest step; None if all are. This is where a GPU is waited for."""
     named = [(one.step, what, value) for one in seen for what, value in one.values]
-    for (step, what, _), number in zip(named, _numbers([value for *_, value in named]), strict=True):
+    for (step, what, _), number in zip(named, numbers_of([value for *_, value in named]), strict=True):
         if not math.isfinite(number):
             return Finding(step=step, what=what, value=number)
     return None
 
 
-def _numbers(values: Sequence[Any]) -> list[float]:
+def numbers_of(values: Sequence[Any]) -> list[float]:
     """Read values. Those that lie on one accelerator are read at once: each reading takes a copy, and waits for it."""
     import torch
 
@@ -99,7 +99,7 @@ class WatchedMetrics:
 def _number(value: Any) -> Any:
     """A number, or a tensor with one element; None if it is something else."""
     if hasattr(value, "numel"):
-        return value.detach() if value.numel() == 1 else None  # not the graph behind it
+        return kept(value) if value.numel() == 1 else None
     if getattr(value, "size", None) == 1:  # of NumPy
         return value.item()
     return value if isinstance(value, Real) else None

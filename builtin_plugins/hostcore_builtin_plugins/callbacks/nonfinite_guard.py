@@ -58,11 +58,12 @@ class NonfiniteGuard:
                 "gradient scaler does."
             },
         )
-        check_every: Annotated[int, Ge(1)] = attrs.field(
-            default=1,
+        check_every: Annotated[int, Ge(1)] | None = attrs.field(
+            default=None,
             metadata={
                 "help": "Read what was seen every so many steps, and before every checkpoint; a larger number makes a "
-                "GPU wait less often and loses nothing. `skip` needs 1."
+                "GPU wait less often and loses nothing. Default: the job's `metric_every`, where it is waited for "
+                "anyway; with `skip` 1."
             },
         )
         max_in_a_row: Annotated[int, Ge(1)] = attrs.field(
@@ -73,7 +74,7 @@ class NonfiniteGuard:
         )
 
     def __init__(self, *, settings: Settings) -> None:
-        if settings.action == "skip" and settings.check_every != 1:
+        if settings.action == "skip" and settings.check_every not in (None, 1):
             raise InvalidSettings(
                 "/check_every", "to skip an update, every step has to be checked", hint="leave it out"
             )
@@ -82,6 +83,7 @@ class NonfiniteGuard:
         if not (settings.metrics or settings.gradients):
             raise InvalidSettings("/metrics", "neither a metric nor the gradients are watched")
         self._settings = settings
+        self._check_every = settings.check_every or 1
         instead = f'set "gradients" of {NAME} to false, which works with the actions "stop" and "roll-back"'
         self._hook = OptimizerHook(self._before_step, name=NAME, instead=instead)
         self._metrics = WatchedMetrics(settings.metrics)
@@ -101,6 +103,8 @@ class NonfiniteGuard:
     def on_train_begin(self, ctx: StepContext) -> None:
         """Begin to watch."""
         self._ctx = ctx
+        if self._settings.check_every is None and self._settings.action != "skip":
+            self._check_every = ctx.job.metric_every or 1
         # In fp16 the scaler looks at the gradients, and skips updates in the normal course of things.
         if self._settings.gradients and (ctx.scaler is None or self._settings.action == "skip"):
             self._hook.attach(ctx)
@@ -182,7 +186,7 @@ class NonfiniteGuard:
     def _is_due(self, step: int, ctx: StepContext) -> bool:
         checkpoint_every = ctx.job.checkpoint_every
         return (
-            step % self._settings.check_every == 0
+            step % self._check_every == 0
             or (checkpoint_every > 0 and step % checkpoint_every == 0)
             or ctx.checkpoint_due
             or step == ctx.run_state.total_steps

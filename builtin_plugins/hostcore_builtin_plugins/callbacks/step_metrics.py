@@ -23,6 +23,14 @@ def is_recorded(ctx: StepContext) -> bool:
     return every > 0 and (step % every == 0 or step == ctx.run_state.total_steps)
 
 
+def kept(value: Any) -> Any:
+    """Return a value of a step for a later one: a tensor as a copy on its device, unread and without its graph.
+
+    A scheduler, or a CUDA graph, writes the next value into the same memory.
+    """
+    return value.detach().clone() if hasattr(value, "detach") else value
+
+
 def with_metrics(result: Any, metrics: Mapping[str, Any]) -> Any:
     """A result with more metrics. What the trainer reports itself stays as it is.
 

@@ -8,6 +8,8 @@ from typing import Any, Final, Protocol
 
 import attrs
 
+from hostcore_builtin_plugins.callbacks.nonfinite import numbers_of
+from hostcore_builtin_plugins.callbacks.step_metrics import kept
 from hostcore_hookspecs import RunState, StepContext
 
 _STEPS_HELD: Final = 1000
@@ -101,7 +103,7 @@ class Throughput:
     def on_batch_end(self, result: Any, run_state: RunState, ctx: StepContext) -> None:
         """Mark the end of each step; at a cadence step, read the marks and report."""
         end = self._mark()
-        self._steps.append((self._begin, end, getattr(result, "weight", None)))
+        self._steps.append((self._begin, end, kept(getattr(result, "weight", None))))
         self._begin = end
         every, step = self._metric_every, run_state.step
         if not every or (step % every and step != run_state.total_steps):
@@ -122,7 +124,7 @@ class Throughput:
         job = ctx.job
         rows = job.batch_size * job.accumulate if job.dataset is not None else job.accumulate
         seconds = self._clock.seconds([(begin, end) for begin, end, _ in self._steps])
-        counted = sum(float(rows if weight is None else weight) for _, _, weight in self._steps)
+        counted = sum(numbers_of([rows if weight is None else weight for _, _, weight in self._steps]))
         self._steps.clear()
         seconds.sort()
         # The host records the mean over the ranks; that of world_size · rate is the rate of all ranks together.

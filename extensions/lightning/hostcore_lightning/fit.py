@@ -21,10 +21,10 @@ from lightning.pytorch.trainer.call import (
     _call_lightning_module_hook,
     _call_strategy_hook,
 )
-from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn, TrainerStatus
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
+from lightning_utilities.core.apply_func import apply_to_collection
 from torch.nn.parallel import DistributedDataParallel
 
 from hostcore_hookspecs import StepContext, StepControl, StepResult
@@ -32,7 +32,7 @@ from hostcore_lightning.data import random_states_kept
 from hostcore_lightning.metric_names import of_epoch, of_evaluation, of_training
 from hostcore_lightning.metric_states import copied_metric_states, kept, load_metric_states
 from hostcore_lightning.settings import CannotRun
-from hostcore_lightning.trainer_view import TrainerView
+from hostcore_lightning.trainer_view import Results, TrainerView
 
 _STAGES: Final = {"validation": RunningStage.VALIDATING, "test": RunningStage.TESTING}
 _FUNCTIONS: Final = {"validation": TrainerFn.FITTING, "test": TrainerFn.TESTING}
@@ -91,6 +91,8 @@ class Fit:
             self._begin_evaluation(self.ctx.split)
         batch = self.view.precision_plugin.convert_input(batch)
         batch = self.module._on_before_batch_transfer(batch, dataloader_idx=0)
+        if torch.device(self.ctx.device).type == "cuda":  # else the copy would wait for all that the GPU has to do
+            batch = apply_to_collection(batch, torch.Tensor, _pinned)
         return _call_strategy_hook(self._trainer, "batch_to_device", batch, dataloader_idx=0)
 
     def train(self, batches: Sequence[Any]) -> StepResult:
@@ -107,7 +109,7 @@ class Fit:
             if isinstance(output.get("loss"), torch.Tensor):
                 losses.append(output["loss"])
         metrics: dict[str, Any] = {}
-        if self._is_recorded(step):  # of other steps nothing is read: values with `prog_bar` synchronise a GPU
+        if self._is_recorded(step):  # of other steps nothing is read
             metrics = of_training(view._logger_connector.metrics["log"])
         if losses and "loss" not in metrics:
             metrics["loss"] = torch.stack([one.detach() for one in losses]).sum() if len(losses) > 1 else losses[0]
@@ -366,7 +368,7 @@ class Fit:
         )
         self.evaluating = split
         view.state.fn, view.state.stage = _FUNCTIONS[split], _STAGES[split]
-        view._results = _ResultCollection(training=False)
+        view._results = Results(training=False)
         connector._first_loop_iter = connector._current_fx = None
         if split == "test" and not self._tested:
             self._tested = True  # the data module's was called where its loader was made
@@ -465,6 +467,11 @@ class Fit:
                 getattr(self.module, method), "batch_idx", min_args=2
             )
         return self._takes_index[method]
+
+
+def _pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of main memory in pinned memory, as a loader with ``pin_memory`` does; others as they are."""
+    return tensor.pin_memory() if tensor.device.type == "cpu" and tensor.layout is torch.strided else tensor
 
 
 def _stale(callbacks: Sequence[Callback], fresh: frozenset[str] | None) -> list[Callback]:

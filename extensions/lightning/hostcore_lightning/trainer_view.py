@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from lightning.fabric.utilities.apply_func import convert_tensors_to_scalars
 from lightning.fabric.utilities.distributed import _all_gather_ddp_if_available, _sync_ddp_if_available
 from lightning.pytorch import Callback, LightningDataModule, LightningModule
 from lightning.pytorch.overrides.distributed import prepare_for_backward
@@ -19,7 +20,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning.pytorch.strategies.ddp import _DDPForwardRedirection
 from lightning.pytorch.trainer.connectors.data_connector import _DataHookSelector
 from lightning.pytorch.trainer.connectors.logger_connector.logger_connector import _LoggerConnector
-from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
+from lightning.pytorch.trainer.connectors.logger_connector.result import _METRICS, _ResultCollection
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn, TrainerState
 from lightning.pytorch.utilities.enums import GradClipAlgorithmType
 from torch.nn.parallel import DistributedDataParallel
@@ -100,6 +101,30 @@ def _precision(ctx: StepContext) -> Precision:
     return Precision()
 
 
+class Results(_ResultCollection):
+    """What a module logs. Values for a progress bar stay tensors, which Lightning reads at every batch.
+
+    Reading makes a GPU wait.
+    """
+
+    def metrics(self, on_step: bool) -> _METRICS:
+        """Return the values of a batch or an epoch, unread."""
+        shown = [one for _, one in self.valid_items() if one.meta.prog_bar]
+        for one in shown:
+            one.meta.prog_bar = False
+        try:
+            found = super().metrics(on_step)
+        finally:
+            for one in shown:
+                one.meta.prog_bar = True
+        found["pbar"] = {}
+        for one in shown:
+            value: Any = self._get_cache(one, on_step)
+            if value is not None:
+                found["pbar"][self._forked_name(one, on_step)[1]] = value
+        return found
+
+
 class TrainerView:
     """Stands where a module expects its Trainer."""
 
@@ -147,7 +172,7 @@ class TrainerView:
         rows = sum(one.num_rows for one in ctx.dataset.shards()) if ctx.dataset is not None else 0
         self.num_training_batches = rows // ctx.job.global_batch_size * ctx.job.accumulate
         self.val_check_interval, self.check_val_every_n_epoch = self._validations()
-        self._results = _ResultCollection(training=True)
+        self._results = Results(training=True)
         self._logger_connector = _LoggerConnector(self)  # type: ignore[arg-type]
         self._data_connector = SimpleNamespace(_datahook_selector=_DataHookSelector(module, datamodule))
         self._accelerator_connector = SimpleNamespace(is_distributed=ctx.world_size > 1)
@@ -295,4 +320,5 @@ class TrainerView:
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
         """What was logged with ``prog_bar=True``."""
-        return self._logger_connector.progress_bar_metrics
+        shown: dict[str, float] = convert_tensors_to_scalars(self._logger_connector.progress_bar_metrics)
+        return shown

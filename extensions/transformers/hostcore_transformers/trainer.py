@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hostcore.toolkit import load_training_state, parallelize, training_state
+from hostcore.toolkit import load_training_state, parallelize, to_device, training_state
 from hostcore_hookspecs import (
     Capabilities,
     InvalidData,
@@ -60,8 +60,8 @@ class State:
     predicts_next: bool
     #: None without ``packing``.
     packer: Packer | None
-    #: Of the running evaluation: the sum of the losses, what they are of, and how many were predicted right.
-    evaluated: Tensor
+    #: Of each batch of the running evaluation: its loss, unread; what that is a sum of; how many were predicted right.
+    evaluated: list[tuple[Tensor, int, Tensor]] = attrs.field(factory=list)
 
     @property
     def plain(self) -> Any:
@@ -121,7 +121,6 @@ class TransformersTrainer:
             scheduler=scheduler,
             predicts_next=hyperparams.task == "causal-lm",
             packer=Packer(hyperparams.max_length) if hyperparams.packing else None,
-            evaluated=torch.zeros(3, dtype=torch.float64),
         )
 
     def transform_batch(self, raw_batch: Any, rng: np.random.Generator, ctx: StepContext) -> Any:
@@ -140,12 +139,9 @@ class TransformersTrainer:
             if len(raw_batch["labels"]) == 0:
                 raw_batch = nothing_predicted()
         tensors = {name: torch.as_tensor(values) for name, values in raw_batch.items()}
-        labels = tensors.pop("labels")
-        return Batch(
-            inputs={name: values.to(ctx.device) for name, values in tensors.items()},
-            labels=labels.to(ctx.device),
-            predicted=predictions(labels, predicts_next=state.predicts_next),
-        )
+        predicted = predictions(tensors["labels"], predicts_next=state.predicts_next)
+        inputs = to_device(tensors, ctx)
+        return Batch(labels=inputs.pop("labels"), inputs=inputs, predicted=predicted)
 
     def train_step(self, prepared_batch: "Batch | Sequence[Batch]", state: State, ctx: StepContext) -> StepResult:
         """One update. The loss is the mean over all that is predicted in the global batch; without any, 0.
@@ -181,10 +177,9 @@ class TransformersTrainer:
         count = prepared_batch.predicted
         loss, logits = (one.detach() for one in self._loss(prepared_batch, state, ctx))
         if ctx.batch_counts:
-            right = 0
-            if self.settings(ctx).task == "sequence-classification":
-                right = int((logits.argmax(-1) == prepared_batch.labels).sum())
-            state.evaluated += torch.tensor([float(loss), count, right], dtype=torch.float64)
+            classifies = self.settings(ctx).task == "sequence-classification"
+            right = (logits.argmax(-1) == prepared_batch.labels).sum() if classifies else torch.zeros_like(loss)
+            state.evaluated.append((loss, count, right))
         return StepResult(metrics={"loss": loss / max(count, 1)}, weight=float(count))
 
     def test_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
@@ -193,7 +188,10 @@ class TransformersTrainer:
 
     def evaluation_metrics(self, state: State, ctx: StepContext) -> Mapping[str, float]:
         """``perplexity``, or ``accuracy`` for a classification: of the whole split."""
-        evaluated, state.evaluated = state.evaluated, torch.zeros(3, dtype=torch.float64)
+        losses, counts, rights = zip(*state.evaluated, strict=True) if state.evaluated else ((), (), ())
+        state.evaluated = []
+        sums = [sum(torch.stack(losses).tolist()) if losses else 0.0, sum(counts), int(sum(rights))]
+        evaluated = torch.tensor(sums, dtype=torch.float64)
         if ctx.world_size > 1:
             evaluated = evaluated.to(ctx.device)
             dist.all_reduce(evaluated)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from pretended_cuda import CopiesToCuda
 
 from hostcore.toolkit import to_float_scalar, to_tensors
 from hostcore_hookspecs import InvalidData
@@ -335,3 +336,10 @@ def test_several_numbers_or_none_are_refused_with_the_shape(value):
 def test_what_is_not_a_number_is_refused(value):
     with pytest.raises(TypeError, match="expected a number"):
         to_float_scalar(value)
+
+
+def test_columns_for_a_gpu_are_copied_from_pinned_memory_without_blocking() -> None:
+    batch = pa.RecordBatch.from_pydict({"x": [1.0, 2.0], "y": [3, 4]})
+    with CopiesToCuda() as copies:
+        to_tensors(batch, device="cuda")
+    assert copies.copies == 2

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from device_reads import DeviceReads
+from pretended_cuda import CopiesToCuda
 from transformers_steps import MODELS, configured, prepared, rows
 
 from hostcore_hookspecs import InvalidData
@@ -66,3 +68,33 @@ def test_data_of_a_validation_without_the_column_is_refused_where_it_is_named(va
     with pytest.raises(InvalidData, match='no column "text"') as refused:
         trainer.transform_batch(batch, np.random.default_rng(0), ctx)
     assert refused.value.pointer == "/validation"
+
+
+@pytest.mark.parametrize("validation", ["llama"], indirect=True)
+def test_batches_for_a_gpu_are_copied_from_pinned_memory_without_blocking(validation: Any) -> None:
+    trainer, state, ctx = validation
+    ctx.device = "cuda"
+    with CopiesToCuda() as copies:
+        prepared(trainer, state, ctx, [[0, 1]])
+    assert copies.copies == 3  # input_ids, attention_mask, labels
+
+
+@pytest.mark.parametrize("validation", ["llama", "bert-classes"], indirect=True)
+def test_steps_read_nothing_of_the_device_neither_in_training_nor_in_a_validation(validation: Any) -> None:
+    trainer, state, ctx = validation
+    device = DeviceReads()
+    device.put(state.model)
+    batches = prepared(trainer, state, ctx, [[0, 1], [2]])
+    for one in batches:  # transformers itself reads the mask of the padding, at every call of the model
+        device.put([one.inputs["input_ids"], one.labels])
+    device.start()
+    try:
+        device.forbidden = True
+        for one in batches:
+            trainer.validate_step(one, state, ctx)
+            trainer.train_step(one, state, ctx)
+        device.forbidden = False
+        trainer.evaluation_metrics(state, ctx)
+    finally:
+        device.stop()
+    assert device.allowed > 0
