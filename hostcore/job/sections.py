@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, MinLen
 from hostcore.job.bounds import Pattern
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import to_plain
-from hostcore.job.names import BUILTIN, PluginName
+from hostcore.job.names import BUILTIN, PluginName, without_builtin
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -107,6 +107,13 @@ class DatasetSpec:
             pointer="/source",
             hint='give "parquet_paths", or name the data source: "source": "arrow"',
         )
+
+    @property
+    def arrow_path(self) -> str:
+        """The one place of data in Arrow IPC: a file, a folder, a pattern or a URI. Empty for other data."""
+        paths = self.settings.get("paths") if without_builtin(self.source) == "arrow" else None
+        path = paths[0] if isinstance(paths, Sequence) and len(paths) == 1 else paths
+        return path if isinstance(path, str) else ""
 
     @columns.validator
     def _each_column_once(self, _attribute: "attrs.Attribute[Sequence[str]]", columns: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ class WorkerContract:
     #: The run record (``config/run.json``), or a plain job file.
     job_spec_path: str
     #: An Arrow IPC file or stream that another process has written: the training data, in place of those that the job
-    #: names. Empty: the worker reads what the job names.
+    #: names. Empty: the worker reads what the job names. The host writes it for a job whose data is one such file.
     arrow_ipc_path: str = ""
     checkpoints_dir: str
     samples_dir: str

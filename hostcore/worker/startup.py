@@ -143,6 +143,8 @@ def read_job(contract: WorkerContract, *, world_size: int) -> JobSpec:
 
 def _handed_over(spec: JobSpec, path: str) -> JobSpec:
     """The job with training data that another process has written; batch size, order and columns are the job's."""
+    if spec.dataset is not None and spec.dataset.arrow_path == path:
+        return spec
     handed: dict[str, Any] = {"source": f"{BUILTIN}arrow", "settings": {"paths": [path]}}
     dataset = attrs.evolve(spec.dataset, **handed) if spec.dataset is not None else DatasetSpec(**handed)
     return attrs.evolve(spec, dataset=dataset, mock_batches=None)

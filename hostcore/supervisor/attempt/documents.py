@@ -101,11 +101,12 @@ def _plugins(plan: RunPlan, of_worker: Sequence[Mapping[str, Any]] | None) -> Se
 
 def write_contracts(plan: RunPlan, opening: Opening) -> None:
     """Write the contracts of the attempt's workers, one for each rank."""
-    directory, attempt = opening.directory, opening.attempt
+    directory, attempt, data = opening.directory, opening.attempt, plan.spec.dataset
     for rank in range(plan.spec.ranks):
         WorkerContract(
             trainer_plugin=plan.spec.trainer,
             job_spec_path=str(directory.record),
+            arrow_ipc_path=data.arrow_path if data is not None and Path(data.arrow_path).is_file() else "",
             checkpoints_dir=str(plan.checkpoints_dir),
             samples_dir=str(plan.samples_dir),
             events_path=str(directory.rank_events(attempt, rank)),

@@ -155,6 +155,26 @@ def test_a_contract_hands_over_batches(mount: Any, contract: dict[str, Any], beg
     assert mount.lines("events.jsonl")[-1]["event"] == "run_succeeded"
 
 
+def test_a_run_over_one_arrow_file_has_it_in_its_contract(mount: Any) -> None:
+    path = handed_over(mount, rows=320, begin=pa.ipc.new_file)
+    place = mount.folder / "exp[1]"
+    place.mkdir()
+    (place / "batches.arrow").write_bytes(path.read_bytes())
+    several, folder = [path.name, "exp[1]/batches.arrow"], "exp[1]"
+    cases = {
+        "name": (path.name, path),
+        "list": ([several[1]], place / "batches.arrow"),
+        "several": (several, ""),
+        "folder": (folder, ""),
+    }
+    for run_id, (paths, expected) in cases.items():
+        data = {"source": "arrow", "paths": paths, "batch_size": 8, "allow_nulls": True}
+        mount.changed(run_id=run_id, max_steps=4, dataset=data)
+        answer = mount.start("hostcore", "run", "trainer_job.json")
+        assert answer.returncode == 0, answer.stderr
+        assert mount.document(f"runs/{run_id}/config/contract.attempt-1.rank-0.json")["arrow_ipc_path"] == str(expected)
+
+
 def test_a_contract_that_hands_over_what_is_no_arrow_is_refused(mount: Any, contract: dict[str, Any]) -> None:
     (mount.folder / "batches.arrow").write_text("no arrow")
     path = mount.folder / "contract.json"

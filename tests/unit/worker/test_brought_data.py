@@ -65,6 +65,14 @@ def test_data_that_is_handed_over_wins(load: Load) -> None:
     assert list(loaded.brought) == ["validation"]
 
 
+def test_the_jobs_own_file_that_is_handed_over_keeps_its_settings(load: Load) -> None:
+    own = {"source": "arrow", "paths": "/a.arrow", "allow_nulls": True}
+    loaded = load({}, contract={"arrow_ipc_path": "/a.arrow"}, dataset=own)
+    loaded.raise_errors()
+    assert loaded.spec.dataset is not None
+    assert loaded.spec.dataset.settings == {"paths": "/a.arrow", "allow_nulls": True}
+
+
 @pytest.mark.parametrize(
     ("evaluate", "own", "brought", "loaded_sources"),
     [
