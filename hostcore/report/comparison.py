@@ -1,14 +1,16 @@
-"""Two runs side by side: in what they differ, and what came of it."""
+"""Runs side by side: in what they differ, and what came of it."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 import attrs
 
 from hostcore.job.pointers import escaped
 from hostcore.runs.record import RunRecord
 
-#: Stands for a value that one side does not have.
+A = TypeVar("A")
+
+#: Stands for a value that a run does not have.
 ABSENT: Final = attrs.NOTHING
 #: Of the job: every run has its own.
 _OWN: Final = frozenset({"run_id"})
@@ -16,21 +18,20 @@ _OWN: Final = frozenset({"run_id"})
 
 @attrs.frozen(kw_only=True)
 class Difference:
-    """One place in which two runs differ."""
+    """One place in which runs differ."""
 
     #: In the job, a JSON pointer; elsewhere a name.
     place: str
-    #: The values; :data:`ABSENT` for none.
-    a: Any
-    b: Any
+    #: Of each run; :data:`ABSENT` for none.
+    values: Sequence[Any]
 
     def as_dict(self, key: str) -> dict[str, Any]:
-        """The difference as plain JSON; a side without a value has no key.
+        """The difference of two runs as plain JSON; a side without a value has no key.
 
         :param key: What the place is called.
         """
-        sides = {"a": self.a, "b": self.b}
-        return {key: self.place, **{side: value for side, value in sides.items() if value is not ABSENT}}
+        sides = zip("ab", self.values, strict=True)
+        return {key: self.place, **{side: value for side, value in sides if value is not ABSENT}}
 
 
 @attrs.frozen(kw_only=True)
@@ -52,25 +53,34 @@ class MetricPair:
         return {"name": self.name, "a": self.a, "b": self.b, "difference": self.difference}
 
 
-def job_differences(a: RunRecord, b: RunRecord) -> list[Difference]:
-    """The innermost places in which two jobs differ, whatever they mean for a resume."""
-    one, other = ({key: value for key, value in run.job_with_data.items() if key not in _OWN} for run in (a, b))
-    return list(_leaves("", one, other))
+def differences(*runs: RunRecord) -> dict[str, list[Difference]]:
+    """Return everything in which runs differ: ``job``, ``plugins``, ``environment``."""
+    return {
+        "job": job_differences(*runs),
+        "plugins": plugin_differences(*runs),
+        "environment": environment_differences(*runs),
+    }
 
 
-def environment_differences(a: RunRecord, b: RunRecord) -> list[Difference]:
-    """What differs in what they ran on: the versions of hostcore, Python and the libraries, the machine."""
-    return [attrs.evolve(one, place=one.place[1:]) for one in _leaves("", dict(a.environment), dict(b.environment))]
+def job_differences(*runs: RunRecord) -> list[Difference]:
+    """Return the innermost places in which jobs differ, whatever they mean for a resume."""
+    jobs = [{key: value for key, value in run.job_with_data.items() if key not in _OWN} for run in runs]
+    return list(_leaves("", jobs))
 
 
-def plugin_differences(a: RunRecord, b: RunRecord) -> list[Difference]:
-    """The plugins that only one run had, or that were of another distribution, version or content.
+def environment_differences(*runs: RunRecord) -> list[Difference]:
+    """Return what differs in what they ran on: the versions of hostcore, Python and the libraries, the machine."""
+    return [attrs.evolve(one, place=one.place[1:]) for one in _leaves("", [dict(run.environment) for run in runs])]
+
+
+def plugin_differences(*runs: RunRecord) -> list[Difference]:
+    """Return the plugins that not all runs had, or that were of another distribution, version or content.
 
     Places are ``kind name``, as in ``callback ema``.
     """
-    one, other = _by_use(a.plugins), _by_use(b.plugins)
-    uses = [(use, one.get(use, ABSENT), other.get(use, ABSENT)) for use in {**one, **other}]
-    return [Difference(place=use, a=left, b=right) for use, left, right in uses if left != right]
+    used = [_by_use(run.plugins) for run in runs]
+    uses = [(use, [one.get(use, ABSENT) for one in used]) for use in {use: None for one in used for use in one}]
+    return [Difference(place=use, values=values) for use, values in uses if any(one != values[0] for one in values)]
 
 
 def _by_use(plugins: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -83,16 +93,26 @@ def metric_pairs(a: Mapping[str, float | None], b: Mapping[str, float | None]) -
     return [MetricPair(name=name, a=a.get(name), b=b.get(name)) for name in sorted({*a, *b})]
 
 
-def _leaves(pointer: str, a: Any, b: Any) -> Iterator[Difference]:
-    if a == b and type(a) is type(b):
+def sorted_by_value(items: Iterable[A], value: Callable[[A], float | None], *, reverse: bool) -> list[A]:
+    """Sort by a number, stably; those without a finite one come last, whatever the direction."""
+    kept = list(items)
+    valued = [(number, item) for item in kept if (number := value(item)) is not None]
+    ordered = [item for _, item in sorted(valued, key=lambda pair: pair[0], reverse=reverse)]
+    return [*ordered, *(item for item in kept if value(item) is None)]
+
+
+def _leaves(pointer: str, values: Sequence[Any]) -> Iterator[Difference]:
+    first = values[0]
+    if all(one == first and type(one) is type(first) for one in values):
         return
-    members: Iterable[tuple[str, Any, Any]]
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        members = [(key, a.get(key, ABSENT), b.get(key, ABSENT)) for key in {**a, **b}]
-    elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        members = [(str(index), *pair) for index, pair in enumerate(zip(a, b, strict=True))]
+    members: Iterable[tuple[str, Sequence[Any]]]
+    if all(isinstance(one, Mapping) for one in values):
+        keys = {key: None for one in values for key in one}
+        members = [(key, [one.get(key, ABSENT) for one in values]) for key in keys]
+    elif all(isinstance(one, list) and len(one) == len(first) for one in values):
+        members = [(str(index), column) for index, column in enumerate(zip(*values, strict=True))]
     else:  # of lists of different lengths it is unknown which item became which
-        yield Difference(place=pointer, a=a, b=b)
+        yield Difference(place=pointer, values=values)
         return
-    for key, left, right in members:
-        yield from _leaves(f"{pointer}/{escaped(key)}", left, right)
+    for key, column in members:
+        yield from _leaves(f"{pointer}/{escaped(key)}", column)

@@ -24,7 +24,7 @@ _LONGEST_VALUE = 48
 
 @attrs.frozen(kw_only=True)
 class _Side:
-    """One of the two runs."""
+    """One of the runs."""
 
     #: How the table and the picture call it.
     label: str
@@ -39,82 +39,162 @@ class _Side:
         return {**self.summary.as_dict(), "seconds": self.seconds}
 
 
-@click.command("compare", short_help="Show in what two runs differ, and their curves in one picture.")
+@click.command("compare", short_help="Show in what runs differ, and their curves in one picture.")
 @click.argument("a", shell_complete=completion.runs)
 @click.argument("b", shell_complete=completion.runs)
-@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Draw this metric instead of train/loss.")
+@click.argument("more", nargs=-1, shell_complete=completion.runs)
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME",
+    help="Draw this metric instead of train/loss, and of more than two runs show it alone; repeatable.",
+)
+@click.option("--sort", metavar="NAME", help="Of more than two runs: sort by a metric, the least first.")
+@click.option("--reverse", is_flag=True, help="Of --sort: the greatest first.")
 @click.option(
     "--plot",
     "picture",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where the picture goes; compare-A-B.png in the working directory, if not given.",
+    help="Where the picture goes; compare-A-B.png or compare-N-runs.png, if not given.",
 )
 @click.option("--no-plot", is_flag=True, help="Draw nothing.")
 @runs_dir_option
 @json_option
 @reports_errors
 def compare_command(
-    a: str, b: str, *, metrics: tuple[str, ...], picture: Path | None, no_plot: bool, runs: Path, as_json: bool
+    a: str,
+    b: str,
+    more: tuple[str, ...],
+    *,
+    metrics: tuple[str, ...],
+    sort: str | None,
+    reverse: bool,
+    picture: Path | None,
+    no_plot: bool,
+    runs: Path,
+    as_json: bool,
 ) -> None:
     """Show in what the runs A and B differ: job, plugins, environment, what came of them, and their curves as a PNG.
 
-    A and B are run ids, beginnings of them, or run directories. An unknown run exits 2.
+    Of more than two runs, a table with a line for each: the metrics, and the keys of the job in which they differ.
+    Runs are run ids, beginnings of them, or run directories. An unknown run exits 2.
     """
     from hostcore.runs.find import find_run
 
-    if no_plot and (picture or metrics):
+    if no_plot and (picture or (metrics and not more)):
         raise click.UsageError("--no-plot draws nothing: leave --plot and --metric out")
-    one, other = _sides(find_run(a, runs), find_run(b, runs))
-    curves = {} if no_plot else _curves(one, other, metrics)
-    drawn = _draw(curves, picture or Path(f"compare-{one.summary.run_id}-{other.summary.run_id}.png"))
+    if (sort or reverse) and not (more and sort):
+        raise click.UsageError("--sort NAME sorts three runs or more; --reverse goes with it")
+    sides = _sides([find_run(name, runs) for name in (a, b, *more)])
+    for name in [*([sort] if sort else []), *(metrics if no_plot else [])]:
+        _require_metric(name, _columns(sides, []))
+    curves = {} if no_plot else _curves(sides, metrics)
+    named = f"{len(sides)}-runs" if more else "-".join(side.summary.run_id for side in sides)
+    drawn = _draw(curves, picture or Path(f"compare-{named}.png"))
+    shown = _ordered(sides, sort, reverse=reverse) if sort else sides
     if as_json:
-        print_json({**_as_dict(one, other), "plot": str(drawn.absolute()) if drawn else None})
+        document = _many_as_dict(shown, metrics) if more else _as_dict(*shown)
+        print_json({**document, "plot": str(drawn.absolute()) if drawn else None})
         return
-    _tell(one, other)
+    if more:
+        _tell_many(shown, metrics)
+    else:
+        _tell(*shown)
     if not no_plot:
         echo(f"\ncurves of {', '.join(curves)}: {drawn}" if drawn else "\nthere are no curves to draw")
 
 
 def _as_dict(one: _Side, other: _Side) -> dict[str, Any]:
-    from hostcore.report.comparison import environment_differences, job_differences, metric_pairs, plugin_differences
+    from hostcore.report.comparison import differences, metric_pairs
 
-    records = (one.record, other.record)
+    found = differences(one.record, other.record)
     return {
         "a": one.as_dict(),
         "b": other.as_dict(),
-        "job": [each.as_dict("pointer") for each in job_differences(*records)],
-        "plugins": [each.as_dict("plugin") for each in plugin_differences(*records)],
-        "environment": [each.as_dict("name") for each in environment_differences(*records)],
+        "job": [each.as_dict("pointer") for each in found["job"]],
+        "plugins": [each.as_dict("plugin") for each in found["plugins"]],
+        "environment": [each.as_dict("name") for each in found["environment"]],
         "metrics": [pair.as_dict() for pair in metric_pairs(one.metrics, other.metrics)],
     }
 
 
 def _tell(one: _Side, other: _Side) -> None:
     """Print everything for people, a table for each kind of difference."""
-    from hostcore.report.comparison import environment_differences, job_differences, metric_pairs, plugin_differences
+    from hostcore.report.comparison import differences, metric_pairs
 
-    sides, records = (one.label, other.label), (one.record, other.record)
+    sides, found = (one.label, other.label), differences(one.record, other.record)
     tables = [_table(["RUN", *sides], _outcome(one, other))]
-    for head, what, differences in (
-        ("JOB", "jobs", job_differences(*records)),
-        ("PLUGIN", "plugins", plugin_differences(*records)),
-        ("ENVIRONMENT", "environments", environment_differences(*records)),
-    ):
-        rows = [(each.place, _shown(each.a), _shown(each.b)) for each in differences]
-        tables.append(_table([head, *sides], rows, otherwise=f"the {what} are the same"))
+    for places, what in zip(found.values(), ("job", "plugin", "environment"), strict=True):
+        rows = [(each.place, *map(_shown, each.values)) for each in places]
+        tables.append(_table([what.upper(), *sides], rows, otherwise=f"the {what}s are the same"))
     pairs = metric_pairs(one.metrics, other.metrics)
     tables.append(_table(["METRIC", *sides, "DIFFERENCE"], map(_metric_row, pairs), otherwise="there are no metrics"))
     echo("\n\n".join(tables))
 
 
-def _sides(a: "RunDirectory", b: "RunDirectory") -> tuple[_Side, _Side]:
-    if a.path.resolve() == b.path.resolve():
-        raise HostcoreError(
-            f"A and B are both the run {a.run_id!r}", code="compare.same_run", file=str(a.path), hint="name two runs"
+def _many_as_dict(sides: Sequence[_Side], names: Sequence[str]) -> dict[str, Any]:
+    from hostcore.report.comparison import ABSENT, differences
+
+    found, columns = differences(*(side.record for side in sides)), _columns(sides, names)
+    runs = [
+        {
+            **side.as_dict(),
+            "metrics": {name: side.metrics[name] for name in columns if name in side.metrics},
+            **{
+                key: {one.place: one.values[at] for one in places if one.values[at] is not ABSENT}
+                for key, places in found.items()
+            },
+        }
+        for at, side in enumerate(sides)
+    ]
+    return {"runs": runs}
+
+
+def _tell_many(sides: Sequence[_Side], names: Sequence[str]) -> None:
+    """Print a table with a line for each run, and what else differs."""
+    from hostcore.report.comparison import differences
+    from hostcore.report.wording import NOTHING, figure, steps_of
+
+    found, columns = differences(*(side.record for side in sides)), _columns(sides, names)
+    rows = [
+        (
+            *(side.label, side.summary.status, steps_of(side.summary.step, side.summary.max_steps)),
+            *(figure(side.metrics[name]) if name in side.metrics else NOTHING for name in columns),
+            *(_shown(one.values[at]) for one in found["job"]),
         )
-    by_name = a.run_id != b.run_id  # else one of them lies in another folder, and its path tells them apart
-    return _side(a, by_name=by_name), _side(b, by_name=by_name)
+        for at, side in enumerate(sides)
+    ]
+    echo(_table(["RUN", "STATUS", "STEPS", *columns, *(one.place for one in found["job"])], rows))
+    for what, others in (("plugins", found["plugins"]), ("environments", found["environment"])):
+        places = ", ".join(one.place for one in others)
+        echo(f"\nthe {what} differ: {places} (--json has the values)" if places else f"\nthe {what} are the same")
+
+
+def _columns(sides: Sequence[_Side], names: Sequence[str]) -> list[str]:
+    return list(names) or sorted({name for side in sides for name in side.metrics})
+
+
+def _ordered(sides: Sequence[_Side], metric: str, *, reverse: bool) -> list[_Side]:
+    from hostcore.report.comparison import sorted_by_value
+
+    return sorted_by_value(sides, lambda side: side.metrics.get(metric), reverse=reverse)
+
+
+def _sides(directories: "Sequence[RunDirectory]") -> list[_Side]:
+    same = {one.path.resolve(): one for one in reversed(directories)}
+    for one in directories:
+        if same.pop(one.path.resolve(), None) is None:
+            raise HostcoreError(
+                f"the run {one.run_id!r} is named twice",
+                code="compare.same_run",
+                file=str(one.path),
+                hint="name different runs",
+            )
+    ids = [one.run_id for one in directories]
+    # Runs of one name lie in different folders, and their paths tell them apart.
+    return [_side(one, by_name=ids.count(one.run_id) == 1) for one in directories]
 
 
 def _side(directory: "RunDirectory", *, by_name: bool) -> _Side:
@@ -139,22 +219,30 @@ def _side(directory: "RunDirectory", *, by_name: bool) -> _Side:
     )
 
 
-def _curves(one: _Side, other: _Side, metrics: Sequence[str]) -> "dict[str, dict[str, Points]]":
-    """What to draw: points by metric and run; empty if there are none.
+def _curves(sides: Sequence[_Side], metrics: Sequence[str]) -> "dict[str, dict[str, Points]]":
+    """Return what to draw: points by metric and run; empty if there are none.
 
-    :raises HostcoreError: When neither run has a metric that was asked for.
+    :raises HostcoreError: When no run has a metric that was asked for.
     """
-    known = list({**one.points, **other.points})
+    known = list({name: None for side in sides for name in side.points})
     for name in metrics:
-        if name not in known:
-            import difflib
-
-            near = difflib.get_close_matches(name, known, n=1) or known[:1]
-            hint = f"did you mean {near[0]!r}? They have {', '.join(sorted(known))}" if near else "they have no metrics"
-            raise HostcoreError(f"neither run has a metric {name!r}", code="metric.unknown", hint=hint)
+        _require_metric(name, known)
     chosen = metrics or [name for name in ("train/loss", "val/loss") if name in known]
-    chosen = chosen or [name for name in known if name in one.points and name in other.points][:1] or known[:1]
-    return {name: {side.label: side.points.get(name, []) for side in (one, other)} for name in chosen}
+    chosen = chosen or [name for name in known if all(name in side.points for side in sides)][:1] or known[:1]
+    return {name: {side.label: side.points.get(name, []) for side in sides} for name in chosen}
+
+
+def _require_metric(name: str, known: Sequence[str]) -> None:
+    """Refuse a metric that no run has.
+
+    :raises HostcoreError: ``metric.unknown``.
+    """
+    import difflib
+
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1) or known[:1]
+        hint = f"did you mean {near[0]!r}? They have {', '.join(sorted(known))}" if near else "they have no metrics"
+        raise HostcoreError(f"no run has a metric {name!r}", code="metric.unknown", hint=hint)
 
 
 def _draw(curves: "dict[str, dict[str, Points]]", picture: Path) -> Path | None:

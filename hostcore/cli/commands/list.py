@@ -17,7 +17,6 @@ from hostcore.runs.statuses import STATUSES
 
 if TYPE_CHECKING:
     from hostcore.cli.run_client import RunClient, RunList
-    from hostcore.runs.summary import RunSummary
     from hostcore.runs.used import Used
 
     Metrics = Mapping[str, float | None]
@@ -94,7 +93,10 @@ def list_command(
     names = list(dict.fromkeys([*([sort] if sort else []), *metrics]))
     values = _values(client, [run.run_id for run in found.runs], names) if names else {}
     if sort:
-        found = attrs.evolve(found, runs=_sorted(found.runs, values, sort, reverse=reverse)[:limit])
+        from hostcore.report.comparison import sorted_by_value
+
+        ordered = sorted_by_value(found.runs, lambda run: values[run.run_id].get(sort), reverse=reverse)
+        found = attrs.evolve(found, runs=ordered[:limit])
     if as_json:
         print_json(_document(found, values))
     elif found.runs:
@@ -122,15 +124,6 @@ def _values(client: "RunClient", run_ids: Sequence[str], names: Sequence[str]) -
         hint = did_you_mean(near(missing[0], there)) or f"they have {', '.join(there)}"
         raise HostcoreError(f"no run has a metric {missing[0]!r}", code="metric.unknown", hint=hint)
     return {run_id: {name: metrics[name] for name in names if name in metrics} for run_id, metrics in known.items()}
-
-
-def _sorted(
-    runs: "Sequence[RunSummary]", values: "Mapping[str, Metrics]", name: str, *, reverse: bool
-) -> "Sequence[RunSummary]":
-    """Runs by a metric; those without a finite value last, newest first."""
-    valued = [(value, run) for run in runs if (value := values[run.run_id].get(name)) is not None]
-    ordered = [run for _, run in sorted(valued, key=lambda pair: pair[0], reverse=reverse)]
-    return [*ordered, *(run for run in runs if values[run.run_id].get(name) is None)]
 
 
 def _document(found: "RunList", values: "Mapping[str, Metrics]") -> dict[str, object]:

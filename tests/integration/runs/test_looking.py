@@ -303,10 +303,59 @@ class TestCompare:
         assert ["/seed", "0", "7"] in lines
         assert ["the", "environments", "are", "the", "same"] in lines
 
+    def test_of_many_runs_has_each_with_its_metrics_and_the_keys_that_differ(self, look: Callable, runs: Path) -> None:
+        said = look("compare", "longer", "other", "bare", "mock", "--no-plot", "--sort", "train/loss", "--json")
+        assert (said.code, said.err) == (0, "")
+        found = said.json["runs"]
+        values = [run["metrics"]["train/loss"] for run in found if "train/loss" in run["metrics"]]
+        assert len(values) > 1
+        assert values == sorted(values)
+        by_name = {run["run_id"]: run for run in found}
+        assert {name: run["job"]["/max_steps"] for name, run in by_name.items()} == {
+            "longer": 23,
+            "other": 12,
+            "bare": 3,
+            "mock": 8,
+        }
+        assert by_name["other"]["job"]["/seed"] == 7
+        assert by_name["mock"]["job"]["/mock_batches"] == [1, 2, 3]
+        assert "/run_id" not in by_name["bare"]["job"]
+        assert "reporter terminal" in by_name["other"]["plugins"]
+        assert "reporter terminal" not in by_name["bare"]["plugins"]
+        for name, run in by_name.items():
+            assert run["metrics"] == look("status", name, "--json").json["metrics"]
+        again = look("compare", "longer", "other", "bare", "--sort", "train/loss", "--reverse", "--no-plot", "--json")
+        ordered = [run["metrics"]["train/loss"] for run in again.json["runs"] if "train/loss" in run["metrics"]]
+        assert ordered == sorted(ordered, reverse=True)
+
+    def test_of_many_runs_is_a_table_with_a_line_for_each(self, look: Callable, runs: Path) -> None:
+        options = ["--metric", "train/loss", "--no-plot"]
+        lines = look("compare", "longer", "other", "bare", *options).out.splitlines()
+        head = lines[0].split()
+        assert head[:4] == ["RUN", "STATUS", "STEPS", "train/loss"]
+        assert {"/max_steps", "/seed"} <= set(head[4:])
+        assert [line.split()[0] for line in lines[1:4]] == ["longer", "other", "bare"]
+        assert lines[4:6] == ["", lines[5]]
+        assert lines[5].startswith("the plugins differ: data_source mock")
+        assert lines[5].endswith("reporter terminal (--json has the values)")
+        assert lines[-1] == "the environments are the same"
+
+    def test_of_many_runs_draws_the_curves_of_all(self, look: Callable, runs: Path) -> None:
+        said = look("compare", "longer", "other", "mock")
+        assert said.out.splitlines()[-1].endswith(": compare-3-runs.png")
+        assert Path("compare-3-runs.png").read_bytes().startswith(b"\x89PNG")
+
+    @pytest.mark.parametrize("options", [["--sort", "train/loss"], ["--reverse"]])
+    def test_of_two_runs_sorts_nothing(self, look: Callable, runs: Path, options: list[str]) -> None:
+        assert look("compare", "longer", "other", *options).code == 2
+
     @pytest.mark.parametrize(
         ("arguments", "code"),
         [
             (["longer", "longer"], "compare.same_run"),
+            (["longer", "other", "longer"], "compare.same_run"),
+            (["longer", "other", "bare", "--sort", "los"], "metric.unknown"),
+            (["longer", "other", "bare", "--no-plot", "--metric", "los"], "metric.unknown"),
             (["longer", "nothing"], "run.unknown"),
             (["longer", "other", "--metric", "los"], "metric.unknown"),
             (["longer", "other", "--plot", "nowhere/both.png"], "plot.unwritable"),

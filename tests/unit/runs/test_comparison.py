@@ -3,6 +3,7 @@
 from typing import Any
 
 from hostcore.report.comparison import (
+    ABSENT,
     environment_differences,
     job_differences,
     metric_pairs,
@@ -28,6 +29,17 @@ def test_jobs_differ_in_the_innermost_places() -> None:
 def test_lists_of_different_lengths_differ_as_a_whole() -> None:
     (only,) = job_differences(record({"callbacks": ["ema"]}), record({"callbacks": ["lr", "ema"]}))
     assert only.as_dict("pointer") == {"pointer": "/callbacks", "a": ["ema"], "b": ["lr", "ema"]}
+
+
+def test_many_runs_differ_where_any_two_do() -> None:
+    runs = [
+        record({"hyperparams": {"lr": lr, "same": 1}, **seed})
+        for lr, seed in ((0.1, {}), (0.1, {"seed": 2}), (0.2, {"seed": 2}))
+    ]
+    assert [(one.place, list(one.values)) for one in job_differences(*runs)] == [
+        ("/hyperparams/lr", [0.1, 0.1, 0.2]),
+        ("/seed", [ABSENT, 2, 2]),
+    ]
 
 
 def test_true_is_not_1_and_null_is_not_absent() -> None:
