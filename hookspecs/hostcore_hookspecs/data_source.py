@@ -77,4 +77,5 @@ def open_dataset(dataset: Mapping[str, Any], ctx: DataContext) -> Dataset:
         absolute.
     :param ctx: About the run.
     :raises InvalidData: When the data is missing or is not what the settings say.
+    :raises Exception: The job is invalid as well, with the exception and its place in the source's code.
     """

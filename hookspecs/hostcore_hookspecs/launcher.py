@@ -87,6 +87,7 @@ def plan(ctx: LaunchContext) -> LaunchPlan:
     """Called by ``hostcore validate`` and before :func:`launch`: say what would be done, without doing it.
 
     :param ctx: What is to be started.
+    :raises Exception: The job is not launched, and invalid for ``hostcore validate``.
     """
 
 
@@ -100,6 +101,7 @@ def launch(ctx: LaunchContext) -> LaunchHandle:
     :raises TransientError: The engine did not answer; it may be tried again.
     :raises FatalError: The engine refused. With the code ``launch.not_started`` it is certain that no call for this
         ``ctx.launch_id`` has started anything, so that the job ends even if an earlier call was cut short.
+    :raises Exception: The job is not launched, as with ``FatalError``.
     """
 
 
@@ -110,6 +112,7 @@ def poll(handle: LaunchHandle) -> LaunchStatus:
     :param handle: What :func:`launch` returned.
     :raises TransientError: The engine did not answer.
     :raises FatalError: It refuses to tell; with the code ``launch.elsewhere``, only another machine can.
+    :raises Exception: The run keeps the status that it had; it is asked again.
     """
 
 
@@ -119,6 +122,7 @@ def cancel(handle: LaunchHandle, grace_seconds: float) -> None:
 
     :param handle: What :func:`launch` returned.
     :param grace_seconds: How long the run may take to write a checkpoint.
+    :raises Exception: Reported by the command that cancels; the run goes on.
     """
 
 
@@ -128,4 +132,5 @@ def read_logs(handle: LaunchHandle, since: str) -> LogChunk:
 
     :param handle: What :func:`launch` returned.
     :param since: Empty for the beginning; else the ``next`` of the chunk before.
+    :raises Exception: Reported by the command that reads; the run goes on.
     """

@@ -32,6 +32,7 @@ def select_device(job: Job, available: Sequence[str], local_rank: int) -> str | 
         those that it holds, as this process numbers them.
     :param local_rank: The rank on this machine.
     :return: One of ``available``, or None for no opinion.
+    :raises Exception: The job is invalid, and does not start.
     """
 
 
@@ -41,6 +42,8 @@ def on_train_begin(run_state: RunState, ctx: StepContext) -> None:
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -50,6 +53,7 @@ def on_train_end(run_state: RunState, ctx: StepContext) -> None:
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -59,6 +63,8 @@ def on_epoch_begin(run_state: RunState, ctx: StepContext) -> None:
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -68,6 +74,7 @@ def on_epoch_end(run_state: RunState, ctx: StepContext) -> None:
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -78,6 +85,8 @@ def on_batch_begin(batch: Any, run_state: RunState, ctx: StepContext) -> None:
     :param batch: What the trainer's ``prepare_batch`` returned.
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -88,6 +97,7 @@ def on_batch_end(result: StepResult, run_state: RunState, ctx: StepContext) -> N
     :param result: What the trainer's ``train_step`` returned. Reading a tensor in it synchronises a GPU.
     :param run_state: Where the run stands; ``step`` counts this step already.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -97,6 +107,7 @@ def on_validation_begin(run_state: RunState, ctx: StepContext) -> None:
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -108,6 +119,7 @@ def on_validation_end(metrics: Mapping[str, float], run_state: RunState, ctx: St
         on the first rank; by recorded name (``val/loss``).
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -117,6 +129,7 @@ def on_test_begin(run_state: RunState, ctx: StepContext) -> None:
 
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation.
     """
 
 
@@ -128,6 +141,7 @@ def on_test_end(metrics: Mapping[str, float], run_state: RunState, ctx: StepCont
         first rank; by recorded name (``test/loss``).
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation.
     """
 
 
@@ -141,6 +155,7 @@ def on_checkpoint_saved(checkpoint: Checkpoint, run_state: RunState, ctx: StepCo
     :param checkpoint: The checkpoint.
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -151,6 +166,7 @@ def on_sample_saved(sample: GeneratedSample, run_state: RunState, ctx: StepConte
     :param sample: The generated sample.
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -162,6 +178,7 @@ def on_stop_requested(reason: str, requested_by: str, run_state: RunState, ctx: 
     :param requested_by: Who: a component, ``user``, ``signal:SIGTERM``, or ``host``.
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails.
     """
 
 
@@ -172,4 +189,5 @@ def on_exception(error: BaseException, run_state: RunState, ctx: StepContext) ->
     :param error: What was raised.
     :param run_state: Where the run stands.
     :param ctx: The context of this attempt.
+    :raises Exception: A warning: the run fails for its first error.
     """

@@ -41,4 +41,5 @@ def authorize_job(plan: Plan, principal: Principal, ctx: PolicyContext) -> Denia
     :param plan: The job and its plugins.
     :param principal: Who submits it.
     :param ctx: How it came in.
+    :raises Exception: Denies the job.
     """

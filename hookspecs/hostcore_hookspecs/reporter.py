@@ -50,6 +50,7 @@ def open(ctx: ReporterContext) -> None:
 
     :param ctx: About the run.
     :raises FatalError: The reporter is told nothing in this attempt.
+    :raises Exception: The host calls it again, a few times at once and then at growing intervals.
     """
 
 
@@ -60,9 +61,13 @@ def report_event(event: Event) -> None:
     :param event: The event. ``event.as_dict()`` is the line of ``events.jsonl``.
     :raises TransientError: The host waits at least its ``retry_after_seconds``, and calls again.
     :raises FatalError: The reporter gets no more events in this attempt.
+    :raises Exception: Any other is taken as a ``TransientError`` without a time.
     """
 
 
 @hookspec(firstresult=True)
 def close() -> None:
-    """Called once per attempt, after the last event that it will be told; flush here. Optional."""
+    """Called once per attempt, after the last event that it will be told; flush here. Optional.
+
+    :raises Exception: Recorded as ``reporter_failed``; it is not called again.
+    """

@@ -24,4 +24,5 @@ def resolve_ref(ref: str, ctx: ResolveContext) -> str | None:
     :param ref: The reference as the job gives it: ``org/model:latest``.
     :param ctx: About the run.
     :return: A URI that fsspec can open, or None if the reference is not of this resolver's kind.
+    :raises Exception: The job does not start; the resolvers behind it are not asked.
     """

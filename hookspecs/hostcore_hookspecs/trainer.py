@@ -33,6 +33,7 @@ def data_sections(hyperparams: Any, ctx: DataContext) -> Mapping[str, Mapping[st
     :return: The sections ``dataset``, ``validation`` and ``test``, any of them, as a job would have them: plain JSON.
         Equal on all ranks. A section that the job has wins, as a whole, and so do its ``mock_batches`` over
         ``dataset``. A ``source`` may be an import path. None for none.
+    :raises Exception: The job is invalid, and does not start.
     """
 
 
@@ -43,6 +44,8 @@ def setup(ctx: StepContext) -> None:
     The place for downloads, tokenizers and statistics of the data.
 
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -52,6 +55,8 @@ def configure(ctx: StepContext) -> Any:
 
     :param ctx: The context of this attempt.
     :return: The state. The host hands it to every other method and never looks inside.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -67,6 +72,8 @@ def prepare_batch(raw_batch: "pa.RecordBatch | Any", state: Any, ctx: StepContex
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
     :return: The prepared batch, usually tensors on ``ctx.device``.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -81,6 +88,8 @@ def train_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
         batch in parts, a tuple of what :func:`prepare_batch` returned for each part.
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -94,6 +103,7 @@ def state_dict(state: Any) -> dict[str, object]:
     :return: A dictionary of tensors, numbers, strings, bytes, NumPy arrays, None, and lists, tuples and dictionaries of
         these. Model, optimizer and scheduler; the host itself stores the random states and the place in the data. A
         :class:`~hostcore_hookspecs.TensorFile` says in which file its tensors are stored.
+    :raises Exception: The run fails.
     """
 
 
@@ -104,6 +114,8 @@ def load_state_dict(state: Any, payload: dict[str, object], ctx: StepContext) ->
     :param state: What :func:`configure` returned.
     :param payload: What :func:`state_dict` returned when the checkpoint was written. Tensors are on the CPU.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -121,6 +133,9 @@ def save_checkpoint(
     :param final: Whether this is the last checkpoint of the run.
     :param ctx: The context of this attempt.
     :return: Plain JSON to keep with the checkpoint, or None.
+    :raises Exception: The run fails.
+    :raises OSError: Of a disk that is full or broken: this checkpoint is left out with a warning, unless it is the
+        final one or the job has ``require_checkpoints``.
     """
 
 
@@ -132,6 +147,8 @@ def load_checkpoint(state: Any, checkpoint_dir: str, payload: dict[str, object],
     :param checkpoint_dir: The folder that :func:`save_checkpoint` wrote; absolute.
     :param payload: What :func:`state_dict` returned when the checkpoint was written.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
+        done makes the job invalid.
     """
 
 
@@ -144,6 +161,7 @@ def validate_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResu
     :param prepared_batch: What :func:`prepare_batch` returned.
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation.
     """
 
 
@@ -154,6 +172,7 @@ def test_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
     :param prepared_batch: What :func:`prepare_batch` returned.
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation.
     """
 
 
@@ -169,6 +188,7 @@ def evaluation_metrics(state: Any, ctx: StepContext) -> "Mapping[str, float | in
     :param ctx: The context of this attempt.
     :return: Scalars or zero-dimensional tensors, by name, or None for none. What the first rank returns is recorded
         beside the weighted means, on all ranks alike; a name that is among these is an error.
+    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation.
     """
 
 
@@ -184,6 +204,7 @@ def generate_sample(
     :param output_dir: A folder to write into; absolute.
     :param ctx: The context of this attempt.
     :return: Plain JSON to keep with the sample, or None.
+    :raises Exception: The run fails; what is in ``output_dir`` is no sample.
     """
 
 
@@ -204,6 +225,7 @@ def transform_batch(raw_batch: "pa.RecordBatch", rng: "np.random.Generator", ctx
         ``split`` and ``batch_index`` are those of this batch, in whichever process.
     :return: What :func:`prepare_batch` gets as its ``raw_batch``: arrays, tensors on the CPU, record batches, plain
         values, or anything else that can be pickled.
+    :raises Exception: The run fails, also when it was raised in another process.
     """
 
 
@@ -213,6 +235,7 @@ def teardown(state: Any, ctx: StepContext) -> None:
 
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
+    :raises Exception: The run fails; if it has failed already, a warning.
     """
 
 

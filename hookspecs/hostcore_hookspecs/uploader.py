@@ -75,6 +75,8 @@ def open(ctx: UploadContext) -> None:
     """Called once per attempt, before the first artifact. Optional.
 
     :param ctx: About the run.
+    :raises FatalError: Nothing is uploaded by it in this attempt.
+    :raises Exception: The host calls it again, a few times at once and then at growing intervals.
     """
 
 
@@ -87,11 +89,15 @@ def upload_artifact(artifact: Artifact) -> UploadReceipt:
 
     :param artifact: The file to copy.
     :return: What was found there afterwards. Another size or checksum than the artifact's counts as a failure.
-    :raises TransientError: The host tries again, after at least ``retry_after_seconds``; so after any other exception.
+    :raises TransientError: The host tries again, after at least ``retry_after_seconds``.
     :raises FatalError: The host does not try this artifact again in this attempt.
+    :raises Exception: Any other is taken as a ``TransientError`` without a time.
     """
 
 
 @hookspec(firstresult=True)
 def close() -> None:
-    """Called once per attempt, after the last artifact. Optional."""
+    """Called once per attempt, after the last artifact. Optional.
+
+    :raises Exception: A warning; it is not called again.
+    """

@@ -1,6 +1,8 @@
 """The generated references leave nothing out."""
 
+import builtins
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from hostcore.cli import cli
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
 from hostcore.plugins.discover import discover
 from hostcore_conformance.check import table
-from hostcore_hookspecs import KINDS, SampleRequest
+from hostcore_hookspecs import KINDS, Kind, SampleRequest, errors
 from hostcore_hookspecs.events import PAYLOADS
 
 DOCS = ROOT / "docs"
@@ -63,6 +65,16 @@ def test_the_hook_reference_says_which_hooks_are_required(rendered: Render) -> N
 def test_the_hook_reference_quotes_the_docstrings(rendered: Render) -> None:
     assert "Called once per step: forward, backward, one optimizer update." in rendered("hookspecs")
     assert ":param prepared_batch:" in rendered("hookspecs")
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_every_hook_says_what_the_host_does_with_what_it_raises(kind: Kind) -> None:
+    for hook in kind.hooks:
+        docstring = getattr(kind.specification, hook).__doc__
+        raised = re.findall(r"^ +:raises (\w+): [A-Z]", docstring, re.MULTILINE)
+        assert "Exception" in raised, f"{kind.name}.{hook} says nothing of exceptions of any other class"
+        for name in raised:
+            assert hasattr(errors, name) or hasattr(builtins, name), f"{kind.name}.{hook} raises {name}"
 
 
 @pytest.mark.parametrize("cls", [JobSpec, DatasetSpec, ResourcesSpec, SampleRequest])
