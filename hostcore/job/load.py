@@ -51,7 +51,7 @@ def load_job(
     world_size: int | None = None,
     now: Callable[[], datetime] = _utc_now,
     token: Callable[[], str] = _random_token,
-    also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]] = lambda _: (),
+    also: Callable[[Mapping[str, Any], Path], Iterable[HostcoreError]] = lambda _document, _folder: (),
 ) -> JobSpec:
     """Load a job.
 
@@ -66,7 +66,7 @@ def load_job(
     :param world_size: Ranks, when an engine has started them. None: one for each device of the job.
     :param now: The clock, for a generated run id.
     :param token: Four random hexadecimal digits, for a generated run id.
-    :param also: What else is wrong with a document that is no job.
+    :param also: What else is wrong with a document that is no job, by it and its folder.
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
     """
     file = None if isinstance(source, Mapping) else Path(source)
@@ -78,7 +78,12 @@ def load_job(
         if profile is not None:
             job = job.with_profile(profile)
         job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
-        spec = attrs.evolve(_spec(job.document, also), job_dir=folder, origins=job.origins, world_size=world_size)
+        spec = attrs.evolve(
+            _spec(job.document, lambda document: also(document, folder)),
+            job_dir=folder,
+            origins=job.origins,
+            world_size=world_size,
+        )
         if spec.has_data:
             check_global_batch(spec)
     except HostcoreError as error:

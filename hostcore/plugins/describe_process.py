@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +51,8 @@ def _described(request: Mapping[str, Any]) -> list[dict[str, Any]]:
 def describe_here(question: Question, discovered: Discovered, *, job_dir: Path) -> Description:
     """Describe one plugin in this process."""
     errors: list[HostcoreError] = []
-    ref = _attempt(errors, lambda: resolve(question.name, question.kind, discovered, pointer=question.named_at))
+    look = partial(resolve, question.name, question.kind, discovered, pointer=question.named_at, job_dir=job_dir)
+    ref = _attempt(errors, look)
     if ref is None:
         return Description(kind=question.kind, name=question.name, errors=tuple(errors))
     owner = _attempt(errors, lambda: _imported_class(ref, question, job_dir=job_dir))

@@ -1,7 +1,10 @@
 """Resolution: from the names in a job to plugins. Nothing is imported."""
 
 import difflib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -52,12 +55,16 @@ def in_room(selected: Sequence[Selected], room: Room) -> tuple[Selected, ...]:
     return tuple(use for use in selected if KINDS[use.ref.kind].room == room)
 
 
-def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None = None) -> PluginRef:
+def resolve(
+    name: str, kind: str, discovered: Discovered, *, pointer: str | None = None, job_dir: Path | None = None
+) -> PluginRef:
     """The plugin behind a name.
 
-    :param name: ``name``, ``distribution/name`` or ``module:symbol``.
+    :param name: ``name``, ``distribution/name`` or ``module:symbol``. A ``name`` that nothing registers may be that of
+        a module alone, ``my_package.train``, which is short for ``my_package.train:``.
     :param kind: A key of :data:`hostcore_hookspecs.KINDS`.
     :param pointer: Where the job names it.
+    :param job_dir: The job file's folder, where modules are searched, too.
     :raises PluginError: ``plugin.unknown``, ``plugin.conflict`` or ``plugin.import_path``.
     """
     if ":" in name:
@@ -70,6 +77,8 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
         if (ref.kind, ref.name) == (kind, plain)
         and (not distribution or canonical(ref.dist or "") == canonical(distribution))
     ]
+    if not matches and _is_module(name, kind, discovered, job_dir):
+        return _import_path(f"{name}:", kind, pointer)
     if not matches and name.endswith(".py") and KINDS[kind].room == "worker":
         raise _file(name, kind, pointer)
     if not matches:
@@ -79,12 +88,29 @@ def resolve(name: str, kind: str, discovered: Discovered, *, pointer: str | None
     return matches[0]
 
 
-def unknown_trainer(document: Mapping[str, Any], discovered: Discovered) -> Iterator[PluginError]:
+def _is_module(name: str, kind: str, discovered: Discovered, job_dir: Path | None) -> bool:
+    """Return whether a name is that of a module which a worker can import. Nothing is imported."""
+    top = name.partition(".")[0]
+    if KINDS[kind].room != "worker" or top in sys.stdlib_module_names or how_to_install(kind, name):
+        return False
+    places: Sequence[str] = [*(discovered.worker_path or sys.path), *([str(job_dir)] if job_dir else [])]
+    spec = None
+    for part in name.split("."):
+        spec = PathFinder.find_spec(part, places) if part.isidentifier() else None
+        if spec is None:
+            return False
+        places = spec.submodule_search_locations or ()
+    return spec is not None and spec.origin is not None  # a folder of any name is a package without an origin
+
+
+def unknown_trainer(
+    document: Mapping[str, Any], discovered: Discovered, *, job_dir: Path | None = None
+) -> Iterator[PluginError]:
     """Return the errors of the name of the trainer in a document that is no job for other reasons."""
     name = document.get("trainer")
     if isinstance(name, str) and ":" not in name and "environment" not in document:
         try:
-            resolve(name, "trainer", discovered, pointer="/trainer")
+            resolve(name, "trainer", discovered, pointer="/trainer", job_dir=job_dir)
         except PluginError as error:
             yield error
 
@@ -99,7 +125,7 @@ def select(spec: Any, discovered: Discovered, *, room: Room | None = None) -> tu
 
     def selected(use: tuple[str, str, Mapping[str, Any], str, str, str]) -> Selected:
         kind, name, settings, pointer, named_at, label = use
-        ref = resolve(name, kind, discovered, pointer=named_at)
+        ref = resolve(name, kind, discovered, pointer=named_at, job_dir=getattr(spec, "job_dir", None))
         check_contract_version(ref, pointer=named_at, path=discovered.path_of(ref))
         return Selected(ref=ref, settings=settings, pointer=pointer, use=label.format(ref.name), named_at=named_at)
 

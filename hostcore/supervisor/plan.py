@@ -144,7 +144,7 @@ def make_plan(
         profile=profile,
         job_dir=job_dir,
         world_size=world_size,
-        also=lambda document: unknown_trainer(document, discovered or discover()),
+        also=lambda document, folder: unknown_trainer(document, discovered or discover(), job_dir=folder),
     )
     look(spec)
     try:

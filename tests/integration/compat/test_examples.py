@@ -77,6 +77,28 @@ def test_the_skeleton_as_it_is_says_which_import_to_write(mount: Any) -> None:
         assert "Traceback" not in answer.stderr
 
 
+def test_a_module_alone_is_the_trainer_in_it(mount: Any) -> None:
+    mount.changed(trainer="skeleton", max_steps=2)
+    answer = mount.start("hostcore", "run", "trainer_job.json")
+    assert answer.returncode == 0, answer.stderr
+    assert mount.document("runs/run_123/result.json")["step"] == 2
+
+    mount.changed(trainer="skeleton", run_id="refused", import_paths=False)
+    answer = mount.start("hostcore", "run", "trainer_job.json")
+    assert (answer.returncode, "skeleton: is an import path" in answer.stderr) == (2, True), answer.stderr
+
+    (mount.folder / "two.py").write_text(
+        "from skeleton import MyTrainer\nclass A(MyTrainer): ...\nclass B(MyTrainer): ...\n"
+    )
+    mount.changed(trainer="two", run_id="ambiguous", import_paths=True)
+    for command in ("validate", "run"):
+        answer = mount.start("hostcore", command, "trainer_job.json")
+        assert answer.returncode == 2
+        assert answer.stderr.startswith("error: two has more than one trainer: A, B\n"), answer.stderr
+        assert "    hint: Write which: two:A or two:B\n" in answer.stderr
+    assert not (mount.folder / "runs/ambiguous").exists()
+
+
 def test_their_job_generates_no_samples_and_is_told_so(mount: Any) -> None:
     told = '"sample_every" is 200, but the trainer has no generate_sample'
     hint = 'give it one, or remove "sample_every"'

@@ -46,6 +46,36 @@ def test_an_import_path_is_taken_as_it_is(path):
     assert (ref.name, ref.value, ref.dist) == (path, path, None)
 
 
+@pytest.mark.parametrize("name", ["my_trainer", "my_package.train", "spread.inside"])
+def test_a_module_alone_is_an_import_path_if_nothing_is_registered_by_its_name(tmp_path, found, name):
+    for file in (
+        "my_trainer.py",
+        "my_package/__init__.py",
+        "my_package/train.py",
+        "spread/inside.py",
+        "late_flights.py",
+    ):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("raise SystemExit('imported')")
+    assert resolve(name, "trainer", found, job_dir=tmp_path) == resolve(f"{name}:", "trainer", found)
+    assert resolve("late_flights", "trainer", found, job_dir=tmp_path).dist == "flights"
+
+
+@pytest.mark.parametrize("name", ["folder", "json", "folder.absent", "lightning", "not-a-module"])
+def test_what_is_no_module_of_the_users_stays_an_unknown_name(tmp_path, found, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "lightning.py").touch()  # the name of a trainer that can be installed
+    with pytest.raises(PluginError) as caught:
+        resolve(name, "trainer", found, job_dir=tmp_path)
+    assert caught.value.code == "plugin.unknown"
+
+
+def test_the_supervisor_takes_no_module(tmp_path, found):
+    (tmp_path / "telling.py").touch()
+    with pytest.raises(PluginError, match="no reporter is called 'telling'"):
+        resolve("telling", "reporter", found, job_dir=tmp_path)
+
+
 def test_two_distributions_with_one_name_are_both_named(found):
     error = _error("x", "trainer", found)
     assert error.code == "plugin.conflict"

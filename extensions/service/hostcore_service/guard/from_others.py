@@ -97,11 +97,11 @@ def _plugins(job: Mapping[str, Any], http: HttpSettings, discovered: Discovered)
     if job.get("import_paths") and not http.import_paths:
         yield _refused("/import_paths", "over HTTP a job brings no code: import paths are not allowed here")
     for pointer, kind, name in _named(job):
-        if ":" in name or name.endswith(".py"):
+        ref = None if ":" in name or name.endswith(".py") else _resolved(kind, name, discovered)
+        if ref is None or ":" in ref.name:  # also the name of a module alone
             if not http.import_paths:
                 yield _refused(pointer, f"{shown(name)} is an import path; over HTTP a job names registered plugins")
             continue
-        ref = _resolved(kind, name, discovered)
         if ref.runs_code and not http.import_paths and qualified(ref) not in _may_run_code(http):
             told = f"{named(ref)} runs code or programs that a job names; over HTTP a job brings no code"
             hint = f'ask the operator of this service; [http] plugins = ["*", "{qualified(ref)}"] allows this plugin'

@@ -162,6 +162,15 @@ def test_an_operator_may_open_interpreters() -> None:
         allow(astray, HttpSettings(interpreters=("/srv/trainers/*/bin/python",)))
 
 
+@pytest.mark.parametrize("module", ["pytest", "hostcore.toolkit"])
+def test_a_module_alone_that_is_installed_here_is_an_import_path(module: str) -> None:
+    with pytest.raises(Errors) as caught:
+        allow({"trainer": module}, HttpSettings(plugins=("*",)))
+    (error,) = caught.value.errors
+    assert (error.pointer, "is an import path" in error.message) == ("/trainer", True)
+    allow({"trainer": module}, HttpSettings(import_paths=True))
+
+
 #: As resolution finds them: names of distributions are compared as package indexes do.
 CODE = [
     *("process", "hostcore-builtin-plugins/process", "hostcore_builtin_plugins/process", {"use": "process"}),
