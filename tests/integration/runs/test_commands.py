@@ -196,6 +196,29 @@ def test_a_fast_dev_run_is_a_short_run_of_its_own(project: Any) -> None:
     assert not project.run("dev").path.exists()
 
 
+VALIDATING = """
+from hostcore_hookspecs import StepResult
+from small_trainer import Trainer
+
+class Validating(Trainer):
+    def validate_step(self, prepared_batch, state, ctx):
+        return StepResult(metrics={"error": state["x"]})
+"""
+
+
+@pytest.mark.parametrize(("every", "steps"), [(1, [3]), (50, [3]), ("epoch", [3]), (0, [])])
+def test_a_fast_dev_run_validates_once_if_the_job_validates(project: Any, every: int | str, steps: list[int]) -> None:
+    (project.path / "validating.py").write_text(VALIDATING)
+    data = {"source": "mock", "num_rows": 20, "batch_size": 10}
+    keys = {"trainer": "validating:Validating", "dataset": data, "validation": data, "validate_every": every}
+    keys |= {"epochs": 3}
+    said = project.command("run", project.job("validating.json", **keys), "--fast-dev-run", "--json")
+    assert said.code == 0, said.err
+    events = project.run(said.json["run_id"]).path / "logs" / "events.jsonl"
+    found = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [event["step"] for event in found if event["event"] == "validation"] == steps
+
+
 def test_an_error_of_a_fast_dev_run_is_that_of_the_job(project: Any) -> None:
     said = project.command("run", project.job("wrong.json", seed="x"), "--fast-dev-run", "--json")
     assert [error["pointer"] for error in said.json["errors"]] == ["/seed"]

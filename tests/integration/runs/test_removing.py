@@ -1,9 +1,16 @@
 """Removing runs: what is listed first, what is removed, and what never is."""
 
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 from waiting import wait_until
+
+from hostcore.events.writer import now_ms
+from hostcore.runs.attempts import claim_attempt
+from hostcore.runs.directory import RunDirectory
+from hostcore.runs.lease import Lease, ProcessIdentity
 
 DATA = {"source": "mock", "num_rows": 100, "batch_size": 10}
 
@@ -64,6 +71,89 @@ def test_what_a_link_leads_to_is_not_removed(project: Any, tmp_path: Path) -> No
     refused = project.command("rm", "linked", "--yes", "--json")
     assert (refused.code, refused.json["errors"][0]["code"]) == (2, "run.conflict")
     assert (elsewhere / "result.json").is_file()
+
+
+def live_lease() -> Lease:
+    """A lease of this process, which lives."""
+    now = now_ms()
+    process = ProcessIdentity.current()
+    return Lease(process=process, attempt=1, step=1, last_progress_ms=now, renewed_ms=now)
+
+
+def test_a_run_that_begins_while_it_is_removed_gets_its_name_back(project: Any) -> None:
+    run_to_end(project, "begun")
+    directory = RunDirectory(project.run("begun").path)
+    before, behind = project.path / "kept", project.path / "runs" / "kept"
+    directory.attempts.rename(before)
+    shutil.copytree(before, behind)
+    claim_attempt(behind, 2, process=ProcessIdentity.current(), started_ms=now_ms())
+    # From its place the link leads to what was there, and a level deeper, once the run is set aside, to a new attempt.
+    directory.attempts.symlink_to(os.path.relpath(before, directory.attempts.parent))
+    refused = project.command("rm", "begun", "--yes", "--json")
+    (error,) = refused.json["errors"]
+    assert (refused.code, error["code"]) == (2, "run.conflict")
+    assert (directory.path / "result.json").is_file()
+    assert not list((project.path / "runs").glob(".removing-*"))
+
+
+def mirrored(project: Any, run_id: str) -> Path:
+    """Train a run with a mirror; the ledger of its uploads."""
+    keys = {"run_id": run_id, "dataset": DATA, "epochs": 1, "checkpoint_base_uri": f"file://{project.path}/mirror"}
+    done = project.command("run", project.job(f"{run_id}.json", **keys))
+    assert done.code == 0, done.err
+    return Path(project.run(run_id).path / "uploads.jsonl")
+
+
+def test_a_run_that_owes_uploads_is_refused_until_they_are_made(project: Any) -> None:
+    ledger = mirrored(project, "owing")
+    assert project.command("rm", "owing", "--json").code == 0
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(line for line in lines if '"path":"result.json"' not in line))
+    refused = project.command("rm", "owing", "--yes", "--json")
+    (error,) = refused.json["errors"]
+    assert (refused.code, error["code"]) == (2, "run.conflict")
+    assert "has not copied everything, and is not removed: fsspec" in error["message"]
+    assert "`hostcore upload owing`" in error["hint"]
+    assert project.command("upload", "owing").code == 0
+    assert project.command("rm", "owing", "--yes").code == 0
+    assert not project.run("owing").path.exists()
+
+
+def test_a_run_that_owes_a_checkpoint_is_kept_by_gc_and_removed_by_force(project: Any) -> None:
+    ledger = mirrored(project, "short")
+    lines = ledger.read_text().splitlines(keepends=True)
+    ledger.write_text("".join(line for line in lines if '"checkpoints/' not in line))
+
+    def kept() -> bool:
+        said = project.command("gc", "--older-than", "1s", "--json")
+        assert "short" not in [run["run_id"] for run in said.json["runs"]]
+        return "'short' has not copied everything" in said.err
+
+    wait_until(kept, "a second since the end")
+    assert project.command("rm", "short", "--yes").code == 2
+    found = project.command("gc", "--older-than", "1s", "--force", "--json").json["runs"]
+    assert "short" in [run["run_id"] for run in found]
+    assert project.command("rm", "short", "--yes", "--force").code == 0
+    assert not project.run("short").path.exists()
+
+
+def test_what_a_killed_removal_has_left_is_removed_by_gc(project: Any) -> None:
+    runs = project.path / "runs"
+    for name in ("half", "young"):
+        (runs / f".removing-{name}-1" / name / "checkpoints").mkdir(parents=True)
+        (runs / f".removing-{name}-1" / name / "checkpoints" / "x").write_text("12345")
+    run_to_end(project, "lives")
+    (runs / ".removing-lives-1").mkdir()
+    (runs / "lives").rename(runs / ".removing-lives-1" / "lives")
+    live_lease().write(runs / ".removing-lives-1" / "lives" / "lease.json")
+    for name in ("half", "lives"):
+        os.utime(runs / f".removing-{name}-1", (1, 1))
+    listed = project.command("gc", "--older-than", "9d", "--json").json
+    assert [(one["run_id"], one["bytes"]) for one in listed["leftovers"]] == [("half", 5)]
+    assert "half removed" in project.command("gc", "--older-than", "9d").out
+    assert (runs / ".removing-half-1").is_dir()
+    assert project.command("gc", "--older-than", "9d", "--yes").code == 0
+    assert sorted(path.name for path in runs.glob(".removing-*")) == [".removing-lives-1", ".removing-young-1"]
 
 
 def test_an_age_that_is_none_is_a_wrong_use(project: Any) -> None:

@@ -92,6 +92,22 @@ class TestLooking:
         assert set(run_ids) >= {"alpha", "alps"}
         assert [run["run_id"] for run in there("list", "-n", "1", "--json").json["runs"]] == run_ids[:1]
 
+    def test_list_sorts_by_a_metric_wherever_the_runs_are(self, there: Command, here: Command) -> None:
+        metrics = {run_id: here("status", run_id, "--json").json["metrics"] for run_id in ("alpha", "alps")}
+        name = next(iter(metrics["alpha"]))
+        for options in ["--sort", name], ["--sort", name, "--reverse"], ["--metric", name, "-n", "2"]:
+            one, other = (
+                [(run["run_id"], run["metrics"]) for run in look("list", *options, "--json").json["runs"]]
+                for look in (there, here)
+            )
+            assert one == other
+        values = [
+            run["metrics"][name] for run in there("list", "--sort", name, "--json").json["runs"] if run["metrics"]
+        ]
+        assert len(values) > 1
+        assert values == sorted(values)
+        assert there("list", "--sort", "no-such-metric").code == 2
+
     @pytest.mark.parametrize("run_id", ["alpha", "alps"])
     def test_status(
         self, service: Any, there: Command, here: Command, masked: Callable[[str], list[str]], run_id: str
