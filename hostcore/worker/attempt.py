@@ -163,7 +163,8 @@ class _Attempt:
 
     def fail(self, error: BaseException, line: SupervisorLine) -> None:
         """Write the failure into the log; or tell it over the line, where the log cannot take it."""
-        failure = run_error(error, self._parts.prepared, rank=self._parts.ctx.rank)
+        step = self._parts.progress.state.step + 1
+        failure = run_error(error, self._parts.prepared, rank=self._parts.ctx.rank, step=step)
         try:
             self._parts.emit(events.RunFailed(error=failure))
         except OSError:

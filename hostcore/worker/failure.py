@@ -26,6 +26,13 @@ _OF_TYPES: Final = (
     "float64 columns are double tensors, and weights are float32: convert the batch in prepare_batch, `tensor.float()`"
 )
 
+#: How torch reports an error of a CUDA kernel: whenever it next asks something of the GPU.
+_OF_CUDA: Final = re.compile(r"^CUDA error: (?!out of memory)")
+_LATE: Final = (
+    "a GPU reports errors late: this one is of {when}. Look for indices out of range (labels, tokens); with "
+    "CUDA_LAUNCH_BLOCKING=1 in the environment the traceback shows the place"
+)
+
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -49,12 +56,14 @@ def located(error: HostcoreError, prepared: Prepared) -> HostcoreError:
     return prepared.locate(error)
 
 
-def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunError:
+def run_error(error: BaseException, prepared: Prepared, *, rank: int, step: int | None = None) -> RunError:
     """Why the run failed.
 
     A plugin's exception has its traceback, without the host's frames; an error that explains itself has none. What only
     says that another rank is gone is a ``DistributedError``, in whatever code it was raised: it is never the first
     failure of a run.
+
+    :param step: The step that was being made, or was made last; None: there was none.
     """
     if isinstance(error, TransformFailed):
         return bounded_error(error.as_run_error(rank=rank))
@@ -77,7 +86,7 @@ def run_error(error: BaseException, prepared: Prepared, *, rank: int) -> RunErro
         traceback=shown,
         plugin=culprit.ref.provenance if culprit else getattr(error, "plugin", None),
         rank=rank,
-        hint="when another rank has ended, that is why: look at its own error" if broken_off else _hint(error),
+        hint="when another rank has ended, that is why: look at its own error" if broken_off else _hint(error, step),
     )
     return bounded_error(failure)
 
@@ -89,12 +98,17 @@ def has_lost_touch(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and _BROKEN_OFF.search(_message(error)) is not None
 
 
-def _hint(error: BaseException) -> str | None:
+def _hint(error: BaseException, step: int | None) -> str | None:
     """What to do about it; a callback may have set it on any exception."""
     hint = getattr(error, "hint", None)
     if isinstance(hint, str):
         return hint
-    return _OF_TYPES if isinstance(error, RuntimeError) and _TWO_TYPES.search(_message(error)) else None
+    if not isinstance(error, RuntimeError):
+        return None
+    if _OF_CUDA.search(_message(error)):
+        when = "an earlier call" if step is None else f"step {step} or of one since metrics were recorded before it"
+        return _LATE.format(when=when)
+    return _OF_TYPES if _TWO_TYPES.search(_message(error)) else None
 
 
 def _message(error: BaseException) -> str:

@@ -158,6 +158,8 @@ def prepare(contract: WorkerContract, rank_info: RankInfo) -> Prepared:
     loaded = Loading(contract, read_job(contract, world_size=rank_info.world_size), rank_info)
     spec, found, hooks, components = loaded.spec, loaded.found, loaded.hooks, loaded.components
     job = job_view(spec)
+    if spec.deterministic:  # torch refuses cuBLAS without it, and looks once, as early as the check below
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     handles = found.check(lambda: _model_handles(contract, spec))
     select_device = partial(_select_device, spec, job, rank_info=rank_info, held=contract.devices)
     device = found.check(lambda: select_device(hooks), components) if hooks else None

@@ -1,6 +1,5 @@
 """A trainer made of the toolkit, whose tensors are those of a pretended device; see ``device_reads``."""
 
-import os
 from typing import Any
 
 import attrs
@@ -100,6 +99,3 @@ class Trainer:
 
     def teardown(self) -> None:
         DEVICE.stop()
-
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
