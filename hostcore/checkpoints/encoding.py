@@ -65,9 +65,14 @@ class Leaf:
             target = np.ndarray(self.source.shape, self.source.dtype, memory.numpy(), begin)
             np.copyto(target, self.source, casting="no")
             return
-        plain = self.source.detach().resolve_conj().resolve_neg().view(_BITS[self.entry.alignment])
+        plain = bits_of(self.source)
         bits = memory[begin : begin + self.entry.size].view(plain.dtype).view(plain.shape)
         bits.copy_(plain, non_blocking=self.on_cuda)
+
+
+def bits_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the content of a tensor that can be stored, as integers of the size of its elements."""
+    return tensor.detach().resolve_conj().resolve_neg().view(_BITS[tensor.element_size()])
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -206,7 +211,7 @@ class _LeafEncoder:
         return {TAG: "tensors", "items": nodes}
 
     def _tensor(self, tensor: torch.Tensor, place: TreePath, *, file: str = "", name: str = "") -> dict[str, Json]:
-        if what := _unstorable(tensor):
+        if what := unstorable(tensor):
             raise UnstorableState(place.pointer, what, hint="Store a plain, dense copy of it, or leave it out.")
         view: object = (
             tensor.device, tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
@@ -256,8 +261,8 @@ class _LeafEncoder:
         return key
 
 
-def _unstorable(tensor: torch.Tensor) -> str | None:
-    """What keeps a tensor from being stored, in words."""
+def unstorable(tensor: torch.Tensor) -> str | None:
+    """What keeps a tensor from being stored, in words; None for one that can be."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"a tensor of class {type(tensor).__module__}.{type(tensor).__qualname__}"
     if tensor.layout is not torch.strided or tensor.is_nested:

@@ -9,12 +9,14 @@ from hostcore_hookspecs.events import Event, RunStarted, Warning
 
 OTHER_PLUGINS: Final = "resume.plugins"
 OTHER_CODE: Final = "plugin.other_code"
+#: Of :mod:`hostcore.worker.mistakes`.
+_MISTAKES: Final = ("weights.unread", "hyperparams.unread", "optimizer.not_saved", "parameters.unchanged")
 #: The codes that are repeated, with what to do about each.
 _HINTS: Final[Mapping[str, str | None]] = {
     DIFFERS: "a resume is exact when state_dict returns, and load_state_dict takes, all that the training depends on: "
     "counters, generators, and the state of datasets and callbacks; `hostcore check` finds what is missing",
     OTHER_PLUGINS: "--same-plugins refuses to resume with other plugins",
-    OTHER_CODE: None,  # its message has the remedy
+    **dict.fromkeys((OTHER_CODE, *_MISTAKES)),  # their messages have the remedy
 }
 _MARKS: Final = tuple(f'"code":"{code}"'.encode() for code in _HINTS)
 #: So many warnings are shown at the end.

@@ -1,7 +1,7 @@
 """Putting together what an attempt works with: from what start-up prepared to the loop's parts."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from hostcore.worker.evaluation import Evaluation
 from hostcore.worker.feed.splitting import Splitting
 from hostcore.worker.feed.transform import Transformer, make_transformer
 from hostcore.worker.metrics import PROGRESS_SECONDS, Meter
+from hostcore.worker.mistakes import Mistakes, ModelHandles, context_class
 from hostcore.worker.progress import Progress
 from hostcore.worker.ranks.meeting import convene, in_words
 from hostcore.worker.ranks.nodes import Nodes
@@ -39,40 +40,6 @@ _METHODS: Final = {"validation": "validate_step", "test": "test_step"}
 #: What metric names without a slash begin with.
 _PREFIXES: Final = {"validation": "val", "test": "test"}
 _ENDS: Final = (events.RunSucceeded, events.RunFailed, events.RunCancelled, events.RunPreempted)
-
-
-class ModelHandles(Mapping[str, str]):
-    """``ctx.model_handles``: knows which were read."""
-
-    def __init__(self, paths: Mapping[str, str]) -> None:
-        self._paths = dict(paths)
-        self.read: set[str] = set()
-
-    def __getitem__(self, name: str) -> str:
-        path = self._paths[name]
-        self.read.add(name)
-        return path
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._paths
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def warnings(self, trainer: str) -> list[HostcoreError]:
-        """The warning for weights that ``setup`` and ``configure`` did not read."""
-        if "weights" not in self._paths or "weights" in self.read:
-            return []
-        return [
-            HostcoreError(
-                f'{trainer} has not read ctx.model_handles["weights"]: the run does not begin from the job\'s weights',
-                code="weights.unread",
-                hint='load them in configure, or remove "weights" (--weights)',
-            )
-        ]
 
 
 class Assembly:
@@ -113,7 +80,7 @@ class Assembly:
         self.stop, self.meeting = convene(stop, ranks, where=lambda: in_words(self.progress.state, self._requests))
         self._handles = ModelHandles(prepared.handles)
         device = torch.device(prepared.device)
-        self.ctx = StepContext(
+        self.ctx = context_class(prepared.trainer)(
             job=prepared.job,
             hyperparams=prepared.trainer.settings,
             device=device,
@@ -156,6 +123,10 @@ class Assembly:
         self.log.write(
             payload, step=state.step if step is None else step, epoch=state.epoch if epoch is None else epoch
         )
+
+    def warn(self, warning: HostcoreError) -> None:
+        """Write a warning into the rank's log, with its hint."""
+        self.emit(events.Warning(code=warning.code, message="; ".join(filter(None, (warning.message, warning.hint)))))
 
     def emit_beside(self, payload: events.Payload, *, step: int, epoch: int) -> None:
         """The same from another thread, of an earlier step. Nothing is written behind the end."""
@@ -203,6 +174,7 @@ class Assembly:
                 progress=self.progress,
                 requests=self._requests,
                 nodes=Nodes.of(self.ranks, folder, is_apart=contract.apart),
+                mistakes=Mistakes(trainer=prepared.trainer, ctx=self.ctx, state=state, warn=self.warn),
             ),
             on_checkpoint_saved=self._requests.outside(prepared.hooks.bind("on_checkpoint_saved")),
             emit=self.emit,
@@ -246,7 +218,7 @@ class Assembly:
             meter=self.meter,
         )
         for one in (*prepared.job_warnings, *unread):
-            self.emit(events.Warning(code=one.code, message="; ".join(filter(None, (one.message, one.hint)))))
+            self.warn(one)
         return training
 
     def _hooks(self) -> Hooks:

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 import torch
@@ -11,6 +11,8 @@ from torch import nn
 
 from hostcore.toolkit import seed_everything
 from hostcore.worker import randomness
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -36,11 +38,16 @@ def evaluating(state: Any, *, seed: int, step: int, rank: int, number: int = 0) 
 
 
 def modules_in(state: Any) -> list[nn.Module]:
-    """The models of a trainer's state: itself, its attributes, its items, and the items of these."""
-    found: dict[int, nn.Module] = {}
+    """The models of a trainer's state; see :func:`members_in`."""
+    return members_in(state, nn.Module)
+
+
+def members_in(state: Any, kind: type[T]) -> list[T]:
+    """All of a kind in a trainer's state: itself, its attributes, its items, and the items of these."""
+    found: dict[int, T] = {}
     for value in (state, *_members(state)):
         for one in (value, *(_members(value) if isinstance(value, Mapping | Sequence) else ())):
-            if isinstance(one, nn.Module):
+            if isinstance(one, kind):
                 found.setdefault(id(one), one)
     return list(found.values())
 

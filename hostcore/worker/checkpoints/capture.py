@@ -15,6 +15,7 @@ from hostcore.plugins.component import Component
 from hostcore.worker import randomness
 from hostcore.worker.checkpoints.trainer_state import STATE, TrainerCalls, returned_by
 from hostcore.worker.feed.feed import Feed
+from hostcore.worker.mistakes import Mistakes
 from hostcore.worker.progress import Progress
 from hostcore.worker.ranks.nodes import Nodes
 from hostcore.worker.ranks.outcome import on_all, on_first
@@ -38,6 +39,8 @@ class CaptureSource:
     progress: Progress
     requests: Requests
     nodes: Nodes
+    #: Looks at what the trainer gives.
+    mistakes: Mistakes
 
     @property
     def commits(self) -> bool:
@@ -102,6 +105,7 @@ class Capture:
         source = self._source
         with randomness.kept():
             encoded = source.trainer.encoded(source.state)
+            source.mistakes.look(encoded)
             for callback in source.callbacks.values():
                 _encode_alone(callback, callback.instance.callback_state())
         return tuple(encoded.sharded)
@@ -110,6 +114,7 @@ class Capture:
         """Copy what this rank has. The random states come last: what ran before may draw."""
         source = self._source
         encoded = source.trainer.encoded(source.state)
+        source.mistakes.look(encoded, final=final)
         snapshots = {STATE: self._buffers[STATE].copy(encoded)} if source.commits else {}
         shards = self._shards.snapshot(encoded.sharded) if encoded.sharded else None
         info = source.trainer.save_own(source.state, folder, final, source.ctx)

@@ -326,6 +326,7 @@ class Checkpointer:
         folder = self.source.nodes.bring(found)
         host: Any = read_state(folder, "host")
         self.source.trainer.load(self.source.state, folder, host, self.source.ctx)
+        self.source.mistakes.forget()
         self.outdate()
 
     def _verified(self, step: int) -> Path:
