@@ -37,7 +37,8 @@ _OPTIONS: Final = (
     click.option(
         "--event-format",
         type=click.Choice(_FORMATS),
-        help="The shape of these lines: that of events.jsonl (hostcore), or that of trn, with job_submitted.",
+        help="The shape of these lines: that of events.jsonl (hostcore), or that of trn, with job_submitted, which is "
+        "the default of trn's own command lines: with --config or --checkpoint.",
     ),
     click.option(
         "--manifest",
@@ -150,7 +151,7 @@ def event_options(command: F) -> F:
                 )
         if event_log == _STANDARD_OUTPUT and kwargs["as_json"]:
             raise click.UsageError("--event-log - and --json exclude each other: both are for standard output")
-        events = EventOptions(event_log=event_log, event_format=event_format or "hostcore", manifest=manifest)
+        events = EventOptions(event_log=event_log, event_format=event_format or _usual_format(), manifest=manifest)
         if kwargs["detach"]:
             events.refuse_standard_output("--detach")
         return command(*args, events=events, **kwargs)
@@ -158,6 +159,12 @@ def event_options(command: F) -> F:
     for option in reversed(_OPTIONS):
         checked = option(checked)
     return cast("F", checked)
+
+
+def _usual_format() -> str:
+    """Return the format of the events that belongs to the command line: that of ``trn``, or that of hostcore."""
+    given = click.get_current_context().params
+    return "trn" if given.get("config") or given.get("checkpoint") else "hostcore"
 
 
 class _Printer:

@@ -32,7 +32,7 @@ class TestTheCommandsOfTheSpecification:
         )
         said = project.command(
             *("run", "--config", "job.json", "--weights", "w.pt", "--profile", "prod", "--devices", "cpu"),
-            *("--log-dir", "build/logs", "--event-log", "build/events/training.jsonl", "--event-format", "trn"),
+            *("--log-dir", "build/logs", "--event-log", "build/events/training.jsonl"),
             *("--manifest", "build/logs/jobs/index.jsonl"),
         )
         assert said.code == 0, said.err
@@ -79,10 +79,12 @@ class TestTheCommandsOfTheSpecification:
         project, _ = trained
         told = events(project.path / "build/events/training.jsonl")
         meta = next(line["meta"] for line in told if line["event"] == "checkpoint")
-        said = project.command("resume", "--checkpoint", meta, "--log-dir", "build/logs", "--set", "run_id=next")
+        options = ("--log-dir", "build/logs", "--event-log", "build/events/next.jsonl", "--set", "run_id=next")
+        said = project.command("resume", "--checkpoint", meta, *options)
         assert said.code == 0, said.err
         result = json.loads((project.path / "build/logs/next/result.json").read_text())
         assert (result["status"], result["step"]) == ("succeeded", 20)
+        assert events(project.path / "build/events/next.jsonl")[0]["event"] == "job_submitted"
 
 
 def test_a_run_that_goes_on_tells_its_event_log_nothing_twice(project: Any) -> None:
