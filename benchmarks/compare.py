@@ -81,10 +81,17 @@ def compare(old: Result, new: Result) -> list[Comparison]:
     for key in sorted(old.settings.keys() | new.settings.keys()):
         if old.settings.get(key) != new.settings.get(key):
             raise BadResult(f"different settings: {key} is {old.settings.get(key)} and {new.settings.get(key)}")
-    return [_compare(name, row, new.rows[name]) for name, row in old.rows.items() if name in new.rows]
+    both = [(name, row, new.rows[name]) for name, row in measured(old).items() if name in measured(new)]
+    return [_compare(name, row, other) for name, row, other in both]
+
+
+def measured(result: Result) -> dict[str, Row]:
+    """The rows that have values."""
+    return {name: row for name, row in result.rows.items() if row.values is not None}
 
 
 def _compare(name: str, old: Row, new: Row) -> Comparison:
+    assert old.values is not None and new.values is not None
     if (old.unit, old.less_is_better) != (new.unit, new.less_is_better):
         raise BadResult(f"different units of {name!r}: {_unit(old)} and {_unit(new)}")
     return Comparison(
@@ -112,7 +119,7 @@ def report(old: Result, new: Result, compared: list[Comparison]) -> str:
         lines += ["", "| row | unit | OLD | NEW | NEW to OLD | noise of OLD | noise of NEW | |", "|---" * 8 + "|"]
         lines += map(str, compared)
     for side, here, there in (("OLD", old, new), ("NEW", new, old)):
-        if alone := [name for name in here.rows if name not in there.rows]:
+        if alone := [name for name in measured(here) if name not in measured(there)]:
             lines.append(f"\nIn {side} only: {', '.join(alone)}")
     return "\n".join(lines)
 

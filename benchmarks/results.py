@@ -32,9 +32,11 @@ class BadResult(Exception):
 class Row:
     """What one thing was in each round, in its unit."""
 
-    values: list[float]
+    #: None: not measured; the note says why.
+    values: list[float] | None
     unit: str
     less_is_better: bool = True
+    note: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -58,13 +60,21 @@ def rows(unit: str, values: Mapping[str, Sequence[float]], *, less_is_better: bo
 
 
 def write(file: Path | None, benchmark: str, rows: Mapping[str, Row], /, **settings: Any) -> None:
-    """Write a result, if a file was asked for.
+    """Write a result, if a file was asked for; whole or not at all, so that it can be written anew after each row.
 
     :param settings: What has to be equal for two results to be compared: sizes, not the number of rounds.
     """
     if file is not None:
         result = Result(benchmark=benchmark, settings=settings, machine=machine(), rows=dict(rows))
-        file.write_text(json.dumps(attrs.asdict(result), indent=2) + "\n")
+        replace(file, json.dumps(attrs.asdict(result), indent=2) + "\n")
+
+
+def replace(file: Path, text: str) -> None:
+    """Write a text file in one go, and make its folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_name(f".{file.name}.unfinished")
+    unfinished.write_text(text)
+    unfinished.replace(file)
 
 
 def read(file: Path) -> Result:
@@ -85,7 +95,8 @@ def read(file: Path) -> Result:
     if not well_formed:
         raise BadResult(f"{file}: not what a benchmark writes with --json")
     for name, row in found.rows.items():
-        if not (isinstance(row.values, list) and row.values and all(map(_is_number, row.values))):
+        missing = row.values is None and row.note
+        if not (missing or (isinstance(row.values, list) and row.values and all(map(_is_number, row.values)))):
             raise BadResult(f"{file}: the values of {name!r} are not a list of finite numbers")
     return found
 

@@ -72,6 +72,30 @@ def test_the_environment_has_hostcore_its_plugins_and_the_machines_torch(
     assert seen[1].startswith(str(tmp_path / "gpu"))
 
 
+def test_a_copy_of_the_tree_without_git_measures_every_row_on_the_cpu(
+    machine: Path, carried: Path, tmp_path: Path
+) -> None:
+    assert installed(machine, tmp_path / "gpu", carried).returncode == 0
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "tree/benchmarks")
+    options = ["--device", "cpu", "--quick", "--minutes", "120", "--json", tmp_path / "gpu.json"]
+    command = [tmp_path / "gpu/bin/python", "benchmarks/gpu.py", *options]
+    done = subprocess.run(command, cwd=tmp_path / "tree", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
+    missing = {name: row["note"] for name, row in rows.items() if row["values"] is None}
+    assert set(missing.values()) == {"only a GPU can show it"}
+    assert {name.partition(": ")[2] for name in missing} == {
+        *("waits", "warned", "pageable", "overlap"),
+        *("hostcore_memory", "torch_save_memory", "dcp_memory"),
+    }
+    subjects = {name.partition(":")[0] for name in rows}
+    assert subjects == {name.partition(":")[0] for name in rows.keys() - missing.keys()}
+    assert len(subjects) == 10
+    assert [row["values"] for name, row in rows.items() if name.endswith(": reads")] == [[0.0]] * 8
+    compared = [sys.executable, ROOT / "benchmarks/compare.py", tmp_path / "gpu.json", tmp_path / "gpu.json"]
+    assert "gpu: device cpu, " in subprocess.run(compared, capture_output=True, text=True, check=True).stdout
+
+
 def test_a_folder_without_wheels_is_one_error(tmp_path: Path) -> None:
     done = installed(sys.executable, tmp_path / "gpu", tmp_path)
     assert done.returncode == 1

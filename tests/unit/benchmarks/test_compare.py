@@ -90,6 +90,17 @@ class TestARow:
         assert "In NEW only: added" in done.stdout
         assert done.returncode == 0
 
+    def test_that_was_not_measured_is_not_compared(self, results: Results) -> None:
+        missing = {"unit": "ms", "less_is_better": True, "values": None, "note": "only a GPU can show it"}
+        measured = {"unit": "ms", "less_is_better": True, "values": [1, 1]}
+        results.write(results.old, {}, rows={"here": measured, "there": missing})
+        results.write(results.new, {}, rows={"here": measured, "there": measured})
+        done = results.compare()
+        assert done.returncode == 0, done.stderr
+        assert "| here | ms |" in done.stdout
+        assert "| there |" not in done.stdout
+        assert "In NEW only: there" in done.stdout
+
 
 def test_the_machines_are_named_and_a_difference_is_said(results: Results) -> None:
     results.write(results.old, {"row": [1, 1]})
