@@ -1,6 +1,7 @@
 """The page of ``hostcore report`` in a real browser."""
 
 import base64
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,9 +60,12 @@ JOB: dict[str, Any] = {
 }
 
 
+RUNS = ("pictured", "failed", "often")
+
+
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The page of a run that has ended well after two attempts, and that of one that has failed."""
+    """Pages: of a run that has ended well after two attempts, of one that has failed, and of one with many attempts."""
     folder = tmp_path_factory.mktemp("pictured")
     (folder / "pictured_trainer.py").write_text(TRAINER)
     with pytest.MonkeyPatch.context() as patch:
@@ -71,9 +75,11 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         assert hostcore.run({**JOB, "max_steps": 120}).status == "succeeded"
         assert hostcore.run(JOB).status == "succeeded"
         assert hostcore.run({**JOB, "run_id": "failed", "hyperparams": {"fail_at": 70}}).status == "failed"
-        for run_id in ("pictured", "failed"):
+        for max_steps in (100, 101, 102, 160, 200):
+            assert hostcore.run({**JOB, "run_id": "often", "max_steps": max_steps}).status == "succeeded"
+        for run_id in RUNS:
             assert CliRunner().invoke(cli, ["report", run_id], catch_exceptions=False).exit_code == 0
-    return {run_id: folder / f"{run_id}.html" for run_id in ("pictured", "failed")}
+    return {run_id: folder / f"{run_id}.html" for run_id in RUNS}
 
 
 @pytest.fixture
@@ -137,6 +143,36 @@ class TestThePage:
         assert tab.call("Runtime.evaluate", expression=count)["result"]["value"] >= 5
         hidden = "getComputedStyle(document.querySelector('#controls')).display"
         assert tab.call("Runtime.evaluate", expression=hidden)["result"]["value"] == "none"
+
+    @pytest.mark.parametrize("width", [360, 1280])
+    def test_labels_of_attempts_that_begin_close_to_each_other_are_apart(
+        self, visit: Callable[..., Tab], width: int
+    ) -> None:
+        tab = visit("often", width=width)
+        labels = f"[...{FIRST}.querySelectorAll('svg text')].filter((one) => one.textContent.startsWith('attempt '))"
+        boxes = tab.js(f"{labels}.map((one) => one.getBoundingClientRect()).map((one) => [one.left, one.right])")
+        assert tab.js(f"{FIRST}.querySelectorAll('path.attempt').length") == 4
+        assert boxes
+        ordered = sorted(boxes)
+        assert all(one[1] <= other[0] for one, other in itertools.pairwise(ordered)), ordered
+
+    @pytest.mark.parametrize("run_id", RUNS)
+    def test_on_a_phone_a_status_is_on_one_line(self, visit: Callable[..., Tab], run_id: str) -> None:
+        tab = visit(run_id, width=360)
+        heights = tab.js(
+            "[...document.querySelectorAll('.status')].filter((one) => one.offsetParent)"
+            ".map((one) => [one.offsetHeight, parseFloat(getComputedStyle(one).fontSize)])"
+        )
+        assert heights
+        assert all(height < 2.5 * font for height, font in heights), heights
+
+    def test_has_the_newest_checkpoints_first(self, visit: Callable[..., Tab]) -> None:
+        steps = visit().js(
+            "[...document.querySelectorAll('#checkpoints tbody tr')]"
+            ".map((row) => parseInt(row.cells[0].textContent.replaceAll(',', '')))"
+        )
+        assert len(steps) > 1
+        assert steps == sorted(steps, reverse=True)
 
     @pytest.mark.parametrize("width", [360, 800, 1600])
     def test_is_as_wide_as_the_window_and_no_wider(self, visit: Callable[..., Tab], width: int) -> None:

@@ -134,3 +134,12 @@ class TestHowPeopleLikeIt:
         assert still.js(moving) == 0
         lively = visit("#/jobs/under-way", media={"prefers-reduced-motion": "no-preference"})
         lively.until(f"{moving} > 0")
+
+
+@pytest.mark.parametrize("page", ["#/jobs", "#/jobs/finished", "#/jobs/failed"])
+def test_on_a_phone_a_status_is_on_one_line(visit: Callable[..., Any], page: str) -> None:
+    tab = visit(page, width=360)
+    badges = "[...document.querySelectorAll('.status')].filter((one) => one.offsetParent)"
+    tab.until(f"{badges}.length > 0")
+    heights = tab.js(f"{badges}.map((one) => [one.offsetHeight, parseFloat(getComputedStyle(one).fontSize)])")
+    assert all(height < 2.5 * font for height, font in heights), heights
