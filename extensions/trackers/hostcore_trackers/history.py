@@ -15,6 +15,7 @@ from hostcore_hookspecs.events import (
     RunPreempted,
     RunSubmitted,
     RunSucceeded,
+    TrainerRestored,
 )
 from hostcore_trackers.scalars import scalars_of
 
@@ -44,7 +45,10 @@ class History:
         if event.seq <= self.last_seq:
             return {}
         step = event.step or 0
-        row: Row = {name: value for name, value in scalars_of(event).items() if step > self.last_steps.get(name, -1)}
+        # The step of a return has values already: those of the state that is given up.
+        returns = isinstance(event.payload, TrainerRestored)
+        values = scalars_of(event).items()
+        row: Row = {name: value for name, value in values if returns or step > self.last_steps.get(name, -1)}
         if row and event.epoch is not None:
             row["host/epoch"] = event.epoch + 1  # people count from 1
         return row or _facts(event)

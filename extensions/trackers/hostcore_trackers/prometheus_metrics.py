@@ -1,6 +1,7 @@
 """The numbers of a run as Prometheus has them, in a registry of their own."""
 
 import math
+from collections.abc import Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Enum, Gauge, Info
@@ -13,6 +14,7 @@ from hostcore_hookspecs.events import (
     RunStarted,
     RunSubmitted,
     Test,
+    TrainerRestored,
     Validation,
     Warning,
 )
@@ -63,12 +65,12 @@ class RunMetrics:
             case RunStarted():
                 self._status.labels(run_id).state("running")
             case Metrics() as payload:
-                self._take(payload)
+                self._take(payload.metrics)
                 _set(self._step_seconds.labels(run_id), payload.step_seconds)
                 _set(self._data_wait.labels(run_id), payload.data_wait_seconds)
                 _set(self._rate.labels(run_id), payload.samples_per_second)
-            case Validation() | Test() as payload:
-                self._take(payload)
+            case Validation(metrics=metrics) | Test(metrics=metrics) | TrainerRestored(values=metrics):
+                self._take(metrics)
             case Progress(samples_per_second=rate):
                 _set(self._rate.labels(run_id), rate)
             case CheckpointSaved(bytes=size):
@@ -80,8 +82,8 @@ class RunMetrics:
             case _ if event.name.removeprefix("run_") in _STATES:
                 self._status.labels(run_id).state(event.name.removeprefix("run_"))
 
-    def _take(self, payload: Metrics | Validation | Test) -> None:
-        for name, value in payload.metrics.items():
+    def _take(self, metrics: Mapping[str, float | None]) -> None:
+        for name, value in metrics.items():
             self._metric.labels(self._run_id, name).set(math.nan if value is None else value)
 
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:

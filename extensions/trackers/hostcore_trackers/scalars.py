@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hostcore_hookspecs import Event
-from hostcore_hookspecs.events import Metrics, Test, Validation
+from hostcore_hookspecs.events import Metrics, Test, TrainerRestored, Validation
 from hostcore_trackers.names import distinct
 
 #: What the host itself measured, by the names that it has beside the trainer's metrics.
@@ -14,11 +14,14 @@ _HOST: Final = ("samples_per_second", "step_seconds", "data_wait_seconds")
 
 
 def scalars_of(event: Event) -> dict[str, float]:
-    """The metrics of an event by name, and ``host/…`` for what the host measured; empty for most events.
+    """Return the metrics of an event by name, and ``host/…`` for what the host measured; empty for most events.
 
+    When the trainer went back to an earlier state, its metrics are those of that state: what follows belongs to them.
     What was not finite is NaN: the log does not say which way it was not.
     """
     payload = event.payload
+    if isinstance(payload, TrainerRestored):
+        return _named(payload.values)
     if not isinstance(payload, Metrics | Validation | Test):
         return {}
     scalars = _named(payload.metrics)

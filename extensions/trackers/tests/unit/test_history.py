@@ -1,5 +1,6 @@
 """What an event adds to the history that a tracker keeps."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ from hostcore_hookspecs.events import (
     RunPreempted,
     RunSubmitted,
     RunSucceeded,
+    TrainerRestored,
     Validation,
     Warning,
 )
@@ -55,6 +57,23 @@ def test_a_step_that_a_resumed_run_takes_again_stays_as_it_was(course: MakeCours
     assert history.missing(again) == {}
     assert history.missing(first)["b"] == 1.0
     assert history.missing(later)["train/loss"] == 3.0
+
+
+def test_a_return_to_an_earlier_state_has_its_values_although_the_step_has_others(course: MakeCourse) -> None:
+    run, history = course(), History()
+    for step, loss in ((10, 0.5), (20, 0.9)):
+        event = run.tell(Metrics(metrics={"val/loss": loss}), step=step)
+        history.add(event.seq, step=step, names=history.missing(event))
+    returned = run.tell(
+        TrainerRestored(restored_step=10, reason="best", requested_by="x", values={"val/loss": 0.5, "val/f1": None}),
+        step=20,
+    )
+    row = history.missing(returned)
+    assert row["val/loss"] == 0.5
+    assert math.isnan(float(row["val/f1"]))
+    history.add(returned.seq, step=20, names=row)
+    assert history.missing(returned) == {}
+    assert history.missing(run.tell(Metrics(metrics={"test/loss": 0.6}), step=20))["test/loss"] == 0.6
 
 
 def test_a_validation_at_the_step_of_metrics_is_a_row_of_its_own(course: MakeCourse) -> None:

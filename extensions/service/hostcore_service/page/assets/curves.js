@@ -73,6 +73,9 @@ export class Curves {
     if (curves.some((curve) => curve.rough)) signs.push("a strong line is the moving average of the pale one");
     if (curves.some((curve) => curve.isThinned)) signs.push("long curves are drawn by their lowest and highest values");
     if (curves.some((curve) => curve.nonfinite.length)) signs.push("✕ marks values that were not finite");
+    if (this.recording.restored !== null) {
+      signs.push(`values beside names are of step ${this.recording.restored}, to which the trainer went back`);
+    }
     if (this.recording.leftOut.size) signs.push(`${plural(this.recording.leftOut.size, "more metric")} not drawn`);
     return `${["The axes count finished steps", ...signs].join("; ")}.`;
   }

@@ -110,6 +110,8 @@ export class Recording {
     this.saved = new Map();
     this.begunAt = new Map();
     this.last_step = 0;
+    // The step that the trainer went back to, until something is measured in training again.
+    this.restored = null;
     this.count = 0;
     this.version = 0;
   }
@@ -124,12 +126,24 @@ export class Recording {
     } else if (event.event === "checkpoint_saved") {
       const best = Object.keys(event.best ?? {}).length > 0;
       this.saved.set(event.step, { best, names: Object.keys(event.best ?? {}) });
+    } else if (event.event === "trainer_restored") {
+      this.restore(event);
     } else if (["metrics", "validation", "test"].includes(event.event) && Number.isInteger(event.step)) {
       this.measure(event);
     }
   }
 
+  // The newest values are those of the state that the trainer went back to; the curves stay as they were measured.
+  restore(event) {
+    this.restored = event.restored_step;
+    for (const [name, value] of Object.entries(event.values ?? {})) {
+      const curve = this.curves.get(name);
+      if (curve) curve.last = isFinite(value) ? value : null;
+    }
+  }
+
   measure(event) {
+    if (event.event !== "test") this.restored = null;
     for (const [name, value] of Object.entries(event.metrics ?? {})) {
       if (!this.curves.has(name)) {
         if (this.curves.size >= MOST_CURVES) { this.leftOut.add(name); continue; }

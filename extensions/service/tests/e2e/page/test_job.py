@@ -36,6 +36,24 @@ class TestAJobThatIsUnderWay:
         tab.until(f"{table('Checkpoints')}.map((row) => row[0]).join() === '60final,40,20'")
         assert tab.complaints() == []
 
+    def test_shows_the_values_of_the_state_that_the_trainer_went_back_to(
+        self, visit: Callable[..., Any], service: Any
+    ) -> None:
+        stopping = {"use": "early-stopping", "monitor": "val/loss", "mode": "max", "patience": 1, "restore_best": True}
+        mock = {"source": "mock", "num_rows": 4, "batch_size": 2}
+        service.submit("restored", validation=mock, validate_every=20, callbacks=[stopping])
+        service.wait("restored", "succeeded")
+        tab = visit("#/jobs/restored")
+        tab.until(f"{TITLE}.startsWith('restored: succeeded')")
+        legend = f"{FIRST}.querySelector('.legend').textContent"
+        tab.until(f"{legend}.includes('val/loss 0.25')")  # that of step 20, and not of step 40
+        assert "train/loss 0.2" in tab.js(legend)
+        assert "values beside names are of step 20, to which the trainer went back" in tab.js(
+            "document.querySelector('.note').textContent"
+        )
+        metrics = service.ask("/v1/jobs/restored")["run"]["metrics"]
+        assert (metrics["val/loss"], metrics["train/loss"]) == (0.25, 0.2)
+
     def test_is_cancelled_with_a_reason_and_resumed_from_the_keyboard(
         self, visit: Callable[..., Any], service: Any
     ) -> None:
