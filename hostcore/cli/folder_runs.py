@@ -252,7 +252,7 @@ def _view_of(status: "RunStatus") -> RunView:
         reason=status.reason,
         warnings=status.warnings,
         error=status.error,
-        best=status.result.best if status.result else None,
+        best=status.best,
         samples_per_second=status.progress.samples_per_second,
         eta_seconds=status.progress.eta_seconds,
         resume=["hostcore", "resume", str(directory.path) if elsewhere else status.summary.run_id],

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.output import echo, print_json, style, warn
-from hostcore.report.wording import best_of, by_phase, figure, named_values, warnings_of
+from hostcore.report.wording import best_of, by_phase, figure, lasting, named_values, warnings_of
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
 from hostcore.scrubbing import scrub
@@ -94,8 +94,11 @@ def in_words(error: RunError) -> str:
 
 
 def _facts(result: RunResult) -> list[tuple[str, str]]:
-    seconds = (result.ended_ms - result.started_ms) / 1000
-    lines = [("steps", f"{result.step:,} (epoch {result.epoch + 1}), {seconds:.1f} s")]
+    of_attempt = f" (of attempt {result.attempt})" if result.attempt > 1 else ""
+    lines = [
+        ("steps", f"{result.step:,} (epoch {result.epoch + 1})"),
+        ("duration", f"{lasting((result.ended_ms - result.started_ms) / 1000)}{of_attempt}"),
+    ]
     if result.restored_step is not None:
         lines.append(("weights", f"of step {result.restored_step:,}, as the metrics"))
     if result.reason:

@@ -14,6 +14,7 @@ from hostcore.report.wording import (
     ago,
     best_of,
     by_phase,
+    duration_of,
     figure,
     in_columns,
     lasting,
@@ -64,13 +65,10 @@ def _facts(view: RunView) -> Iterator[tuple[str, str]]:
     if fingerprint := view.document.get("data"):
         yield "data", shown_fingerprint(fingerprint)
     yield "submitted", f"{moment(summary.submitted_ms)} ({ago(summary.submitted_ms, now)})"
-    if summary.status == "running":
-        yield "running", f"for {lasting(summary.seconds(now))}"
-    elif summary.ended_ms:
-        yield (
-            "ended",
-            f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)}), after {lasting(summary.seconds(now))}",
-        )
+    if summary.ended_ms:
+        yield "ended", f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)})"
+    if (seconds := summary.seconds(now)) is not None:
+        yield "duration", duration_of(seconds, view.attempts, now)
     yield from warnings_of(view.warnings)
     if view.best:
         yield "best", best_of(view.best)

@@ -16,8 +16,7 @@ from hostcore.report.document import Section, assets, render
 from hostcore.report.drawing import SMOOTHING
 from hostcore.report.recording import EventRow, Recording, SavedCheckpoint
 from hostcore.report.samples import newest_samples
-from hostcore.report.wording import NOTHING, by_phase, figure, lasting, steps_of
-from hostcore.runs.history import total_seconds
+from hostcore.report.wording import by_phase, duration_of, figure, steps_of
 from hostcore.runs.record import RunRecord
 from hostcore.supervisor.run_status import CheckpointSeen, RunStatus
 from hostcore_builtin_plugins.progress import format_duration, format_rate
@@ -113,7 +112,7 @@ def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *
         recording=recording,
         sections=[one for one in _sections(run_status, record, recording) if one.content],
         pace=", ".join(_pace(run_status)),
-        duration=_duration(run_status, now),
+        duration=duration_of(run_status.summary.seconds(now), run_status.attempts, now),
         foremost=_foremost(run_status.metrics),
         name=name,
         now=now,
@@ -131,13 +130,6 @@ def _pace(run_status: RunStatus) -> Iterator[str]:
         yield f"{format_rate(progress.samples_per_second)} samples/s"
     if summary.status == "running" and progress.eta_seconds is not None:
         yield f"eta {format_duration(progress.eta_seconds)}"
-
-
-def _duration(run_status: RunStatus, now: int) -> str:
-    attempts = run_status.attempts
-    if len(attempts) > 1:
-        return f"{lasting(total_seconds(attempts, now))} in {len(attempts)} attempts"
-    return lasting(attempts[0].seconds(now)) if attempts else NOTHING
 
 
 def _foremost(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -204,7 +196,7 @@ def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkp
     kept = {one.record.step: one for one in run_status.checkpoints}
     steps = sorted({*recording.saved, *kept})
     wanted = {*kept, *steps[-_MOST_CHECKPOINTS:]}
-    best = run_status.result.best if run_status.result else None
+    best = run_status.best
     rows = []
     for step in reversed(steps):
         if step in wanted:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hostcore_builtin_plugins.control_characters import visible
 
 if TYPE_CHECKING:  # commands that show no run do not wait for cattrs
+    from hostcore.runs.history import AttemptHistory
     from hostcore.runs.result import RunWarning
 
 #: Stands for what is not there.
@@ -40,6 +41,19 @@ def lasting(seconds: float | None) -> str:
     if hours:
         return f"{hours}h{minute:02}m"
     return f"{minutes}m{second:02}s" if minutes else f"{second}s"
+
+
+def duration_of(seconds: float | None, attempts: "Sequence[AttemptHistory]", now: int) -> str:
+    """``9.7s``; of a run of several attempts ``9.7s (21.3s in 2 attempts)``.
+
+    :param seconds: Of the newest attempt: :meth:`hostcore.runs.summary.RunSummary.seconds`.
+    :param now: Milliseconds since 1970.
+    """
+    if len(attempts) < 2:
+        return lasting(seconds)
+    from hostcore.runs.history import total_seconds
+
+    return f"{lasting(seconds)} ({lasting(total_seconds(attempts, now))} in {len(attempts)} attempts)"
 
 
 def steps_of(step: int, max_steps: int) -> str:

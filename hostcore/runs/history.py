@@ -11,6 +11,7 @@ from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.kinds import KINDS, MEASURED, PACED, Kind
 from hostcore.events.reader import LONGEST_RECORD, GrowingLog, name_of
 from hostcore.runs.attempts import claimed_attempts, newest_attempt, read_claim
+from hostcore.runs.best import BestValue
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.logged_warnings import LoggedWarnings, is_repeated
 from hostcore.runs.nonfinite import NonfiniteMetrics
@@ -26,6 +27,8 @@ _MOST_ATTEMPTS: Final = 10_000
 _MOST_KEPT: Final = 64 << 20
 #: What an event says that measured finite values alone, as it is written.
 _ALL_FINITE: Final = b'"nonfinite":[]'
+#: What the event of a checkpoint says that is kept for a value.
+_BEST: Final = b'"best":{"'
 _LIFE: Final = frozenset(name for name, kind in KINDS.items() if kind in (Kind.BEGIN, Kind.END))
 
 
@@ -81,6 +84,7 @@ class History:
         self._measured: dict[str, bytes] = {}
         self._nonfinite = NonfiniteMetrics()
         self._logged = LoggedWarnings()
+        self._best = BestValue()
 
     @property
     def offset(self) -> int:
@@ -99,25 +103,28 @@ class History:
                 self._measured[name] = line
             elif name in MEASURED:
                 self._measured[name] = line
-                if self._nonfinite.has_open or _ALL_FINITE not in line:
-                    self._nonfinite.note(decode_event(line))
+                if name == "validation" or self._nonfinite.has_open or _ALL_FINITE not in line:
+                    self._note(decode_event(line))
             if name in PACED:
                 self._pace.append(line)
             elif name in _LIFE:
                 for event in (*self._newest_progress(), decode_event(line)):
                     self._told.setdefault(event.attempt, []).append(event)
                     self._kept += len(line)
-                self._nonfinite.note(event)
-                self._logged.note(event)
+                self._note(event)
                 if self._kept > _MOST_KEPT:
                     message = f"more than {_MOST_KEPT:,} bytes say how it began and ended"
                     raise CorruptLog(message, file=str(self._log.path))
                 if name == "run_submitted":
                     self._pace.clear()
-            elif name == "warning" and is_repeated(line):
-                self._logged.note(decode_event(line))
+            elif (name == "warning" and is_repeated(line)) or (name == "checkpoint_saved" and _BEST in line):
+                self._note(decode_event(line))
             if self._log.offset >= until:
                 return
+
+    def _note(self, event: Event) -> None:
+        for one in (self._nonfinite, self._logged, self._best):
+            one.note(event)
 
     def _newest_progress(self) -> list[Event]:
         return [decode_event(self._pace[-1])] if self._pace else []
@@ -152,13 +159,22 @@ class History:
         """What the user should know of the run, as far as the log was read."""
         return [*self._nonfinite.warnings(), *self._logged.warnings()]
 
-    def attempts(self, *, running: bool) -> list[AttemptHistory]:
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """See :class:`BestValue`; as far as the log was read."""
+        return self._best.value
+
+    def attempts(self, *, running: bool, seen_ms: int | None = None) -> list[AttemptHistory]:
         """All attempts, oldest first: those that were claimed or that the log names, with what it says of them.
 
         :param running: Whether the newest one runs now.
+        :param seen_ms: The newest one's end or last sign of life, where the run directory has it.
         """
         begun = sorted({*claimed_attempts(self._attempts), *self._told})[-_MOST_ATTEMPTS:]
-        return [self._account(number, runs=running and number == begun[-1]) for number in begun]
+        found = [self._account(number, runs=running and number == begun[-1]) for number in begun]
+        if found and seen_ms is not None and found[-1].status != "running":
+            found[-1] = attrs.evolve(found[-1], ended_ms=seen_ms)
+        return found
 
     def _account(self, number: int, *, runs: bool) -> AttemptHistory:
         told = [*self._told.get(number, []), *(event for event in self._newest_progress() if event.attempt == number)]

@@ -89,7 +89,7 @@ class RunResult:
     restored_step: int | None = attrs.field(default=None, repr=False)
     #: The value recorded last of each metric, of training, validation and test; of ``restored_step`` but for the test.
     metrics: Mapping[str, float | None] = attrs.field(factory=dict)
-    #: The best value that a callback had a checkpoint kept for: metric, value, step.
+    #: The best value, by :class:`hostcore.runs.best.BestValue`: metric, value, step.
     best: Mapping[str, Any] | None = None
     #: The folder of the newest checkpoint, below the run directory; None if there is none.
     final_checkpoint: str | None = None

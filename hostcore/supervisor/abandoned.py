@@ -100,7 +100,6 @@ def _claimed(directory: RunDirectory, attempt: int) -> Iterator[None]:
 
 
 def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested_by: str | None) -> RunResult:
-    started_ms = now_ms()
     checkpoints, _ = artifact_folders(directory, attempt - 1)
     opening = Opening(directory=directory, attempt=attempt)
     # No reporter gets these events, so that the job, which may be broken, is not needed.
@@ -108,7 +107,9 @@ def _write_end(directory: RunDirectory, attempt: int, payload: End, *, requested
     journal.open()  # which also merges what earlier workers wrote after their supervisors had died
     journal.recall(event for event, _ in read_events(directory.events))
     journal.end(payload)
-    result = result_of(payload, opening, journal, checkpoints=checkpoints, asked_by=requested_by, started_ms=started_ms)
+    result = result_of(
+        payload, opening, journal, checkpoints=checkpoints, asked_by=requested_by, started_ms=opening.started_ms
+    )
     result.write(directory.result)
     directory.lease.unlink(missing_ok=True)
     return result

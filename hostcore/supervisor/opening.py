@@ -13,7 +13,15 @@ from hostcore.errors import Errors
 from hostcore.events.writer import now_ms
 from hostcore.job.differences import in_words, job_differences
 from hostcore.job.spec import JobSpec
-from hostcore.runs.attempts import EXPIRE_SECONDS, await_proof, claim_attempt, newest_attempt, next_attempt, proven_held
+from hostcore.runs.attempts import (
+    EXPIRE_SECONDS,
+    await_proof,
+    claim_attempt,
+    newest_attempt,
+    next_attempt,
+    proven_held,
+    read_claim,
+)
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document, remove_torn, write_document
 from hostcore.runs.launch import Launch, awaited_launch, launched_is_gone
@@ -59,6 +67,12 @@ class Opening:
     def is_new(self) -> bool:
         """Whether this attempt made the run directory."""
         return self.record_before is None
+
+    @property
+    def started_ms(self) -> int:
+        """When the attempt was claimed, in milliseconds since 1970: the begin of its duration."""
+        found = read_claim(self.directory.attempts, self.attempt)
+        return found.started_ms if found else now_ms()
 
     def withdraw(self) -> None:
         """Leave no trace of an attempt that never started: the run is as it was before, or gone if it is new."""

@@ -57,6 +57,8 @@ class RunStatus:
     #: How far and how fast, as far as events tell.
     progress: RunProgress
     metrics: Mapping[str, float | None]
+    #: Metric, value and step of the best value so far; see :class:`hostcore.runs.best.BestValue`.
+    best: Mapping[str, Any] | None
     attempts: Sequence[AttemptHistory]
     checkpoints: Sequence[CheckpointSeen]
     plugins: Sequence[Mapping[str, Any]]
@@ -114,7 +116,7 @@ class RunStatus:
             "attempts": [one.as_dict() for one in self.attempts],
             "reason": self.reason,
             "error": attrs.asdict(self.error) if self.error else None,
-            "best": dict(self.result.best) if self.result and self.result.best else None,
+            "best": dict(self.best) if self.best else None,
             "lost": self.lost,
             "eta_seconds": self.progress.eta_seconds if self.summary.status == "running" else None,
             "samples_per_second": self.progress.samples_per_second if self.summary.status == "running" else None,
@@ -162,7 +164,8 @@ def inspect_run(
         result=result,
         progress=progress,
         metrics={**(result.metrics if result else {}), **history.metrics},
-        attempts=history.attempts(running=summary.status == "running"),
+        best=(result.best if result else None) or history.best,
+        attempts=history.attempts(running=summary.status == "running", seen_ms=summary.seen_ms),
         checkpoints=checkpoints_in(checkpoints or artifact_folders(directory, summary.attempt)[0]),
         plugins=record.plugins,
         devices=history.devices,

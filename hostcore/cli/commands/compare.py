@@ -1,6 +1,6 @@
 """``hostcore compare``."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,12 +31,14 @@ class _Side:
     summary: "RunSummary"
     record: "RunRecord"
     metrics: dict[str, float | None]
-    #: Of all attempts together.
-    seconds: float
+    best: "Mapping[str, Any] | None"
+    #: Of the newest attempt, and of all together.
+    seconds: float | None
+    total_seconds: float
     points: "dict[str, Points]"
 
     def as_dict(self) -> dict[str, Any]:
-        return {**self.summary.as_dict(), "seconds": self.seconds}
+        return {**self.summary.as_dict(), "seconds": self.total_seconds, "best": self.best}
 
 
 @click.command("compare", short_help="Show in what runs differ, and their curves in one picture.")
@@ -205,7 +207,7 @@ def _side(directory: "RunDirectory", *, by_name: bool) -> _Side:
     from hostcore.runs.summary import summarize
     from hostcore.supervisor.plot import all_points
 
-    summary = summarize(directory)
+    summary, now = summarize(directory), now_ms()
     history = History(directory)
     history.read_on()
     result = RunResult.read(directory.result) if summary.ended_ms is not None else None
@@ -214,7 +216,11 @@ def _side(directory: "RunDirectory", *, by_name: bool) -> _Side:
         summary=summary,
         record=RunRecord.read(directory.record),
         metrics={**(result.metrics if result else {}), **history.metrics},
-        seconds=total_seconds(history.attempts(running=summary.status == "running"), now_ms()),
+        best=(result.best if result else None) or history.best,
+        seconds=summary.seconds(now),
+        total_seconds=total_seconds(
+            history.attempts(running=summary.status == "running", seen_ms=summary.seen_ms), now
+        ),
         points=all_points(directory.events),
     )
 
@@ -277,7 +283,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, otherwise: str
 
 
 def _outcome(one: _Side, other: _Side) -> Iterator[Sequence[str]]:
-    from hostcore.report.wording import lasting, steps_of
+    from hostcore.report.wording import NOTHING, best_of, lasting, steps_of
 
     sides = (one, other)
     yield "status", *(side.summary.status for side in sides)
@@ -285,6 +291,9 @@ def _outcome(one: _Side, other: _Side) -> Iterator[Sequence[str]]:
     yield "steps", *(steps_of(side.summary.step, side.summary.max_steps) for side in sides)
     yield "attempts", *(str(side.summary.attempt) for side in sides)
     yield "duration", *(lasting(side.seconds) for side in sides)
+    if any(side.summary.attempt > 1 for side in sides):
+        yield "all attempts", *(lasting(side.total_seconds) for side in sides)
+    yield "best", *(best_of(side.best) if side.best else NOTHING for side in sides)
 
 
 def _shown(value: Any) -> str:

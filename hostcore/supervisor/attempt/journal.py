@@ -10,6 +10,7 @@ from hostcore.events.merger import Entry, EventLog, RankTail
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
+from hostcore.runs.best import BestValue
 from hostcore.runs.conditions import known_causes
 from hostcore.runs.logged_warnings import LoggedWarnings
 from hostcore.runs.nonfinite import NonfiniteMetrics
@@ -91,8 +92,6 @@ class Journal:
         self.restored_step = before.restored_step if before else None
         #: The metrics recorded last; behind a return to an earlier state, those of that state.
         self.metrics: Mapping[str, float | None] = before.metrics if before else {}
-        #: The best value that a checkpoint was kept for: metric, value, step.
-        self.best: Mapping[str, Any] | None = before.best if before else None
         #: The step of the checkpoint saved last, or begun from.
         self.checkpoint_step: int | None = None
         #: Who asked first to stop.
@@ -105,11 +104,17 @@ class Journal:
         self._nonfinite = NonfiniteMetrics()
         self._retrained = Retrained()
         self._logged = LoggedWarnings()
+        self._best = BestValue()
 
     @property
     def warnings(self) -> list[RunWarning]:
         """What the user should know of the run, by all events of its log."""
         return [*self._nonfinite.warnings(), *self._logged.warnings()]
+
+    @property
+    def best(self) -> "Mapping[str, Any] | None":
+        """See :class:`BestValue`; by all events of the log."""
+        return self._best.value
 
     @property
     def inexact_resumes(self) -> list[RunWarning]:
@@ -167,6 +172,7 @@ class Journal:
     def _see(self, event: "Event") -> None:
         self._nonfinite.note(event)
         self._logged.note(event)
+        self._best.note(event)
         if event.name in Retrained.NAMES:
             self._retrained.note(event.as_dict())
 
@@ -274,8 +280,6 @@ class Journal:
             return
         if isinstance(entry.payload, events.CheckpointSaved):
             self.checkpoint_step = entry.step
-            for metric, value in entry.payload.best.items():
-                self.best = {"metric": metric, "value": value, "step": entry.step}
         if isinstance(entry.payload, events.CheckpointSaved | events.Warning) and (entry.step or 0) <= self.step:
             return  # of a checkpoint that was written while the training went on
         if entry.step is not None:

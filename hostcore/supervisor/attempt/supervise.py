@@ -21,7 +21,6 @@ import attrs
 
 from hostcore.errors import Errors
 from hostcore.events.merger import Entry
-from hostcore.events.writer import now_ms
 from hostcore.job.data import with_brought
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.errors import of_content
@@ -116,7 +115,7 @@ class _Attempt:
         self._directory = opening.directory
         self._restart = restart
         self._clock = clock
-        self._started_ms = now_ms()
+        self._started_ms = opening.started_ms
         self._lease_guard = LeaseGuard(opening.directory, opening.attempt)
         self.workers = WorkerSession()
         #: Whether the workers have been told to go.

@@ -1,15 +1,18 @@
 """``early-stopping`` and ``best-checkpoint`` in whole runs."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+from click.testing import CliRunner
 
 import hostcore
 from hostcore.checkpoints.state import read_state
+from hostcore.cli import cli
 from hostcore.errors import Errors
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.history import History
@@ -68,6 +71,45 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
         return Ran(result, events, tmp_path / "runs" / "a")
 
     return start
+
+
+@pytest.fixture
+def look(run: Callable[..., Ran]) -> Callable[..., str]:
+    """``look("status", "a")``: the output of a command about the runs."""
+
+    def call(*arguments: str) -> str:
+        result = CliRunner().invoke(cli, arguments, prog_name="hostcore", catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    return call
+
+
+def test_the_lowest_validated_loss_is_the_best_where_no_callback_asks_for_one(
+    run: Callable[..., Ran], look: Callable[..., str]
+) -> None:
+    expected = {"metric": "val/loss", "value": 2.0, "step": 4}
+    interrupted = {"use": "chaos", "faults": ["sigint@step=5"]}
+    assert run(interrupted, max_steps=8, losses=[3, 2, 2.5]).result.best == expected
+    ran = run(interrupted, max_steps=8, losses=[3, 2, 2.5])
+    assert (ran.result.status, ran.result.attempt, ran.result.best) == ("succeeded", 2, expected)
+    run(max_steps=4, losses=[5, 4], keys={"run_id": "b"})
+    sides = json.loads(look("compare", "a", "b", "--no-plot", "--json"))
+    assert (sides["a"]["best"], sides["b"]["best"]["value"]) == (expected, 4.0)
+    assert re.search(
+        r"^best +val/loss 2 at step 4 +val/loss 4 at step 4$", look("compare", "a", "b", "--no-plot"), re.M
+    )
+    assert json.loads(look("status", "a", "--json"))["best"] == expected
+    assert re.search(r"^  best +val/loss 2 at step 4$", look("status", "a"), re.M)
+    page = Path(json.loads(look("report", "a", "--json"))["report"]).read_text()
+    assert "<dt>Best</dt><dd>val/loss 2 at step 4</dd>" in page
+
+
+def test_a_run_that_has_no_result_yet_shows_its_best_so_far(run: Callable[..., Ran], look: Callable[..., str]) -> None:
+    ran = run(max_steps=6, losses=[3, 2, 2.5])
+    (ran.path / "result.json").unlink()
+    best = json.loads(look("status", "a", "--json"))["best"]
+    assert best == {"metric": "val/loss", "value": 2.0, "step": 4}
 
 
 def test_stops_and_leaves_the_best_weights_in_the_test_and_the_final_checkpoint(run: Callable[..., Ran]) -> None:

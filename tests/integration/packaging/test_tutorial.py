@@ -32,7 +32,7 @@ def stable(printed: str) -> str:
         (r"/\S+/circle_trainer\.py", ".../circle_trainer.py"),
         (r"[\d,.]+ samples/s eta [\d:]+", "# samples/s eta #"),
         (r"\b[\d.]+ kB\b", "# kB"),
-        (r"\b[\d.]+ s\b", "# s"),
+        (r"\b(?:\d+m)?[\d.]+s\b", "#s"),
     ):
         printed = re.sub(pattern, replacement, printed)
     return re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.1g}", printed)

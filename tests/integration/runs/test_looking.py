@@ -1,5 +1,6 @@
 """The commands that look at runs, at real ones: what they tell of whole runs, and what they find in damaged ones."""
 
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import hostcore
 from hostcore.checkpoints.commit import commit
 from hostcore.checkpoints.find import load_record
 from hostcore.cli import cli
+from hostcore.report.wording import lasting
 
 JOB: dict[str, Any] = {
     "trainer": "small_trainer:Trainer",
@@ -434,3 +436,24 @@ def test_a_run_whose_supervisor_was_killed_is_lost_and_whole_and_goes_on(project
     assert failed(verified) == {}
     (ends,) = [check["message"] for check in verified.json["checks"] if check["id"] == "log.ends"]
     assert ends.endswith("attempt 2 cancelled")
+
+
+class TestDuration:
+    def test_is_the_same_wherever_it_is_shown(self, look: Callable, runs: Path, tmp_path: Path) -> None:
+        result = orjson.loads((runs / "longer" / "result.json").read_bytes())
+        *_, before, newest = look("status", "longer", "--json").json["attempts"]
+        assert newest["started_ms"] == orjson.loads((runs / "longer/attempts/2.json").read_bytes())["started_ms"]
+        assert [newest[key] for key in ("started_ms", "ended_ms")] == [result["started_ms"], result["ended_ms"]]
+        of_newest, of_both = (
+            lasting(sum(one["ended_ms"] - one["started_ms"] for one in them) / 1000)
+            for them in ([newest], [before, newest])
+        )
+        whole = f"{of_newest} ({of_both} in 2 attempts)"
+        assert re.search(rf"^  duration +{re.escape(whole)}$", look("status", "longer").out, re.M)
+        assert re.search(rf"^  duration +{of_newest} \(of attempt 2\)$", look("resume", "longer").out, re.M)
+        assert re.search(rf"^longer .* {of_newest}$", look("list").out, re.M)
+        compared = look("compare", "longer", "other", "--no-plot").out
+        assert re.search(rf"^duration +{of_newest} ", compared, re.M)
+        assert re.search(rf"^all attempts +{of_both} ", compared, re.M)
+        look("report", "longer", "--output", str(tmp_path / "longer.html"))
+        assert f"<dt>Duration</dt><dd>{whole}</dd>" in (tmp_path / "longer.html").read_text()

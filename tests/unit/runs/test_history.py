@@ -92,6 +92,8 @@ def test_an_attempt_that_never_came_to_write_is_lost(run_folder: Callable) -> No
     run.attempt(1)
     (only,) = History(run.directory).attempts(running=False)
     assert (only.status, only.started_ms, only.last_step, only.seconds(now=9000)) == ("lost", 0, None, None)
+    (only,) = History(run.directory).attempts(running=False, seen_ms=3000)
+    assert only.seconds(now=9000) == 3.0, "as far as the lease knows of it"
 
 
 def test_metrics_are_the_last_of_every_kind(directory: RunDirectory) -> None:

@@ -126,7 +126,7 @@ export class JobPage {
     this.fill("attempts", run.attempts ?? [], (attempts) => {
       return attempts.length ? [attemptsTable(attempts)] : nothing("It has not begun yet.");
     });
-    this.fill("checkpoints", [run.checkpoints ?? [], this.curves.recording.best], ([checkpoints, best]) => {
+    this.fill("checkpoints", [run.checkpoints ?? [], [...this.curves.recording.best, run.best?.step]], ([checkpoints, best]) => {
       return [checkpointsTable(job.run_id, checkpoints, best, (error) => this.complain(error))];
     });
     this.fill("plugins", run.plugins ?? [], (plugins) => {

@@ -2,15 +2,21 @@
 
 import { make, setContent } from "./dom.js";
 import { isOver, progressBar } from "./status.js";
-import { NOTHING, at, count, duration, plural, remaining, timeAgo } from "./words.js";
+import { NOTHING, at, count, duration, figure, plural, remaining, timeAgo } from "./words.js";
 
 const fact = (name, ...content) => make("div", {}, make("dt", {}, name), make("dd", {}, ...content));
 
 const tag = ([key, value]) => make("span", { class: "tag" }, `${key}=${value}`);
 
-const spent = (job) => {
-  if (!job.started_ms) return NOTHING;
-  return duration(((job.ended_ms ?? Date.now()) - job.started_ms) / 1000);
+const seconds = (one) => (one.started_ms ? ((one.ended_ms ?? Date.now()) - one.started_ms) / 1000 : 0);
+
+// That of the newest attempt and, of several, of all together.
+const durationOf = (job) => {
+  const attempts = job.run?.attempts ?? [], newest = attempts.at(-1) ?? job;
+  if (!newest.started_ms) return NOTHING;
+  if (attempts.length < 2) return duration(seconds(newest));
+  const all = attempts.reduce((sum, one) => sum + seconds(one), 0);
+  return `${duration(seconds(newest))} (${duration(all)} in ${attempts.length} attempts)`;
 };
 
 export const factsOf = (job) => {
@@ -26,7 +32,8 @@ export const factsOf = (job) => {
     fact("Last heartbeat", timeAgo(job.seen_ms)),
     fact("Submitted", timeAgo(job.submitted_ms), ` by ${job.submitted_by}`),
     fact(job.ended_ms ? "Ended" : "Started", timeAgo(job.ended_ms ?? job.started_ms)),
-    fact("Time spent", make("span", job.started_ms ? { title: `since ${at(job.started_ms)}` } : {}, spent(job))),
+    fact("Duration", make("span", job.started_ms ? { title: `since ${at(job.started_ms)}` } : {}, durationOf(job))),
+    run?.best ? fact("Best", `${run.best.metric} ${figure(run.best.value)} at step ${count(run.best.step)}`) : null,
     run?.devices?.length ? fact("Devices", run.devices.join(", ")) : null,
     job.owner ? fact("Owner", job.owner) : null,
     job.exit_code === null ? null : fact("Exit code", String(job.exit_code)),

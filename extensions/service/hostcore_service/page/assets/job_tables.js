@@ -8,7 +8,7 @@ import { badge } from "./status.js";
 import { NOTHING, bytes, count, duration, firstLine, timeAgo } from "./words.js";
 
 const ATTEMPTS = [
-  ["Attempt"], ["Status", "bare"], ["Steps", "number"], ["Began", "number"], ["Took", "number"], ["Why it ended"],
+  ["Attempt"], ["Status", "bare"], ["Steps", "number"], ["Began", "number"], ["Duration", "number"], ["Why it ended"],
 ];
 const CHECKPOINTS = [
   ["Step"], ["Epoch", "number"], ["Attempt", "number"], ["Size", "number"], ["Saved", "number"], ["Files"],

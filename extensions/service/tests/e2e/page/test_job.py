@@ -6,6 +6,7 @@ from typing import Any
 FIRST = "document.querySelector('.plot')"
 LOG = "document.querySelector('pre.log').textContent"
 TITLE = "document.title"
+FACTS = "[...document.querySelectorAll('[aria-label=Standing] dl div')].map((one) => one.textContent)"
 
 
 def button(name: str) -> str:
@@ -79,6 +80,7 @@ class TestAJobThatIsUnderWay:
         tab.until(f"{TITLE}.startsWith('interrupted: succeeded')")
         tab.until(f"{table('Attempts')}.map((row) => row[1]).join() === 'succeeded,cancelled'")
         tab.until(f"{FIRST}.querySelector('path.attempt') !== null")
+        tab.until(f"{FACTS}.some((one) => /^Duration.* s \\(.* s in 2 attempts\\)$/.test(one))")
         assert tab.js("document.querySelector('[aria-label=\"Which log\"] select').value").endswith("attempt=2")
 
     def test_offers_the_log_of_every_rank(self, visit: Callable[..., Any]) -> None:
@@ -143,6 +145,12 @@ class TestAJobThatIsOver:
         assert tab.js(f"{table('Checkpoints')}.map((row) => row[1]).join()") == "15,10,5"
         stored = service.ask("/v1/jobs/finished/checkpoints")["checkpoints"]
         assert [(one["step"], one["epoch"]) for one in stored] == [(20, 4), (40, 9), (60, 14)]
+
+    def test_shows_the_best_value_and_its_checkpoint(self, visit: Callable[..., Any], service: Any) -> None:
+        tab = visit("#/jobs/finished")
+        tab.until(f"{FACTS}.includes('Bestval/loss 0.0833333 at step 60')")
+        tab.until(f"{table('Checkpoints')}.map((row) => row[0]).join() === '60finalbest,40,20'")
+        assert service.ask("/v1/jobs/finished")["run"]["best"]["step"] == 60
 
     def test_that_there_is_not_is_said(self, open_tab: Callable[..., Any], service: Any) -> None:
         tab = open_tab(f"{service.url}/#/jobs/%3Cimg%20src%3Dx%3E")
