@@ -54,8 +54,8 @@ class RunWarning:
 
     #: ``metrics.nonfinite``: a metric was not finite. ``resume.differs``: steps that were trained again gave others.
     #: ``resume.plugins``: an attempt had other plugins. ``plugin.other_code``: a plugin's code is of another origin.
-    #: ``weights.unread``, ``hyperparams.unread``, ``optimizer.not_saved``, ``parameters.unchanged``: see
-    #: :mod:`hostcore.worker.mistakes`.
+    #: ``weights.unread``, ``hyperparams.unread``, ``optimizer.not_saved``, ``parameters.unchanged``: mistakes in a
+    #: trainer or a job that fail nothing.
     code: str
     #: One line.
     message: str
