@@ -157,7 +157,7 @@ class Place:
 def place(device: str, tmp_path: Path) -> Iterator[Place]:
     shutil.copy(HERE / "gpu_trainer.py", tmp_path)
     around = {name: value for name, value in os.environ.items() if not name.startswith("HOSTCORE_")}
-    around |= {"HOSTCORE_DEVICES_DIR": str(tmp_path / "leases")}
+    around |= {"HOSTCORE_DEVICES_DIR": str(tmp_path / "leases"), "HF_HUB_OFFLINE": "1"}
     made = Place(tmp_path, device, around)
     yield made
     for process in made.started:
