@@ -65,6 +65,11 @@ class Kind:
         return required
 
     @property
+    def defaulted(self) -> tuple[tuple[str, ...], ...]:
+        """Hooks that a component may lack, since the specification is a default; it has all of a group, or none."""
+        return getattr(self.specification, "DEFAULTS", ())
+
+    @property
     def hooks(self) -> tuple[str, ...]:
         """The names of all its hooks, in the order of the specification."""
         from hostcore_hookspecs.markers import PROJECT_NAME

@@ -1,4 +1,4 @@
-"""The trainer contract: six required methods and nine optional ones.
+"""The trainer contract: three required methods, three with a default, and nine optional ones.
 
 A trainer is a plain class without markers or base class; its methods may take any subset of the arguments below, by
 name. Callbacks may wrap them: ``@hookimpl(wrapper=True)``. All ranks call every method at the same step.
@@ -7,6 +7,7 @@ name. Callbacks may wrap them: ``@hookimpl(wrapper=True)``. All ranks call every
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hostcore_hookspecs import default_state
 from hostcore_hookspecs.context import StepContext
 from hostcore_hookspecs.data_source import DataContext
 from hostcore_hookspecs.markers import hookspec
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
-REQUIRED = ("setup", "configure", "prepare_batch", "train_step", "state_dict", "load_state_dict")
+REQUIRED = ("configure", "prepare_batch", "train_step")
+#: Hooks whose specification below is called for a trainer that lacks the method; it has all of a group, or none.
+DEFAULTS = (("setup",), ("state_dict", "load_state_dict"))
 
 
 @hookspec(firstresult=True)
@@ -41,7 +44,7 @@ def data_sections(hyperparams: Any, ctx: DataContext) -> Mapping[str, Mapping[st
 def setup(ctx: StepContext) -> None:
     """Called once, before anything else but :func:`data_sections`, on every rank.
 
-    The place for downloads, tokenizers and statistics of the data.
+    The place for downloads, tokenizers and statistics of the data. A trainer without it has nothing to set up.
 
     :param ctx: The context of this attempt.
     :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
@@ -54,7 +57,7 @@ def configure(ctx: StepContext) -> Any:
     """Called once, after :func:`setup`: build the model and the optimizer, and return them as the trainer's state.
 
     :param ctx: The context of this attempt.
-    :return: The state. The host hands it to every other method and never looks inside.
+    :return: The state. The host hands it to every other method; only the default of :func:`state_dict` looks inside.
     :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
         done makes the job invalid.
     """
@@ -99,17 +102,27 @@ def state_dict(state: Any) -> dict[str, object]:
 
     Also called after the first step of each attempt, to see that a checkpoint can hold what it returns.
 
+    A trainer without it and :func:`load_state_dict` has the default (since 1.1), for a state that is a dictionary, a
+    dataclass or an attrs class. A value with methods ``state_dict`` and ``load_state_dict``, such as modules,
+    optimizers and schedulers have, is stored as these say, also in dictionaries within; any other as it is. What a
+    checkpoint cannot hold is refused before the first step, and so is a name that the first step adds.
+
     :param state: What :func:`configure` returned.
     :return: A dictionary of tensors, numbers, strings, bytes, NumPy arrays, None, and lists, tuples and dictionaries of
         these. Model, optimizer and scheduler; the host itself stores the random states and the place in the data. A
         :class:`~hostcore_hookspecs.TensorFile` says in which file its tensors are stored.
     :raises Exception: The run fails.
     """
+    stored: dict[str, object] = default_state.stored(state)
+    return stored
 
 
 @hookspec(firstresult=True)
 def load_state_dict(state: Any, payload: dict[str, object], ctx: StepContext) -> None:
     """Called once after :func:`configure`, when the run resumes.
+
+    The default, see :func:`state_dict`, loads in the order of the names. A tensor that requires a gradient is filled in
+    place; any other plain value is replaced, also in a frozen class. State and payload must have the same names.
 
     :param state: What :func:`configure` returned.
     :param payload: What :func:`state_dict` returned when the checkpoint was written. Tensors are on the CPU.
@@ -117,6 +130,7 @@ def load_state_dict(state: Any, payload: dict[str, object], ctx: StepContext) ->
     :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` before the first step of the attempt is
         done makes the job invalid.
     """
+    default_state.load(state, payload, ctx)
 
 
 @hookspec(firstresult=True)
@@ -240,13 +254,10 @@ def teardown(state: Any, ctx: StepContext) -> None:
 
 
 class Trainer(Protocol):
-    """The six required methods, for type checkers: ``trainer: Trainer = MyTrainer()``.
+    """The required methods, for type checkers: ``trainer: Trainer = MyTrainer()``.
 
     The host calls by name, hence the keyword-only arguments: methods that take them by position as well fit too.
     """
-
-    def setup(self, *, ctx: StepContext) -> None:
-        """See :func:`setup`."""
 
     def configure(self, *, ctx: StepContext) -> Any:
         """See :func:`configure`."""
@@ -256,9 +267,3 @@ class Trainer(Protocol):
 
     def train_step(self, *, prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
         """See :func:`train_step`."""
-
-    def state_dict(self, *, state: Any) -> dict[str, object]:
-        """See :func:`state_dict`."""
-
-    def load_state_dict(self, *, state: Any, payload: dict[str, object], ctx: StepContext) -> None:
-        """See :func:`load_state_dict`."""

@@ -10,7 +10,7 @@ to a lifecycle hook with a plain ``@hookimpl``.
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -65,7 +65,9 @@ class _Reader:
 def implementations(
     owner: type, ref: PluginRef, *, instance: object | None = None, pointer: str | None = None
 ) -> tuple[Implementation, ...]:
-    """The hooks of a component, in the order of its class; its own methods (``callback_state``) among them.
+    """Return the hooks of a component, in the order of its class; its own methods (``callback_state``) among them.
+
+    The contract's defaults for methods that it lacks come last.
 
     :param owner: The component's class.
     :param instance: The component; None to read the class before there is one.
@@ -92,7 +94,7 @@ def implementations(
     _check_required(reader)
     if reader.errors:
         raise Errors(reader.errors)
-    return tuple(reader.found)
+    return (*reader.found, *_defaults(reader))
 
 
 def _declared(owner: type, instance: object | None) -> dict[str, Any]:
@@ -230,7 +232,8 @@ def _check_required(reader: _Reader) -> None:
     if reader.kind.name == "uploader" and reader.found and all(one.wrapper for one in reader.found):
         return  # it is around the other uploaders of the job, and nothing is copied to it
     # What is there but wrong has its own error already.
-    missing = [hook for hook in reader.kind.required if hook not in reader.attempted]
+    begun = [hook for group in reader.kind.defaulted if reader.attempted.intersection(group) for hook in group]
+    missing = [hook for hook in (*reader.kind.required, *begun) if hook not in reader.attempted]
     if not missing:
         return
     dynamic = "__getattr__" in {name for layer in reader.owner.__mro__ for name in vars(layer)}
@@ -239,8 +242,16 @@ def _check_required(reader: _Reader) -> None:
         f"{reader.owner.__qualname__} lacks the required method{'s' * (len(missing) > 1)} {', '.join(missing)}",
         "Methods that only __getattr__ provides do not count: write them in the class, or assign them in __init__."
         if dynamic
-        else f"A {reader.kind.label} has the methods {', '.join(reader.kind.required)}.",
+        else f"A {reader.kind.label} has the methods {', '.join(dict.fromkeys((*reader.kind.required, *begun)))}.",
     )
+
+
+def _defaults(reader: _Reader) -> Iterator[Implementation]:
+    kind = reader.kind
+    for hook in (hook for group in kind.defaulted for hook in group if hook not in reader.attempted):
+        default = getattr(kind.specification, hook)
+        found = read_method(default, hook=hook, attribute=hook, documented=kind.arguments(hook))
+        yield attrs.evolve(found, by_default=True)
 
 
 def _file(owner: type) -> str | None:

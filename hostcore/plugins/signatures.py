@@ -45,6 +45,8 @@ class Implementation:
     exact: bool = False
     #: All its arguments can be passed by position and have no defaults: pluggy can call it as it is.
     plain: bool = False
+    #: The component lacks the method: this is the contract's.
+    by_default: bool = False
 
 
 def read_method(

@@ -149,9 +149,18 @@ class Assembly:
         """What saves and restores the run.
 
         :param state: What the trainer's ``configure`` returned.
+        :raises HostcoreError: When the contract's default is to store it, and cannot.
         """
         contract, prepared = self._contract, self.prepared
         folder = Path(contract.checkpoints_dir)
+        trainer = TrainerCalls(
+            component=prepared.trainer,
+            state_dict=self.of_trainer("state_dict"),
+            load_state_dict=self.of_trainer("load_state_dict"),
+            save_checkpoint=self.of_trainer("save_checkpoint"),
+            load_checkpoint=self.of_trainer("load_checkpoint"),
+        )
+        trainer.check_default(state)
         saver = Checkpointer(
             folder=folder,
             attempts=Path(contract.attempts_dir),
@@ -162,13 +171,7 @@ class Assembly:
                 ranks=self.ranks,
                 ctx=self.ctx,
                 state=state,
-                trainer=TrainerCalls(
-                    component=prepared.trainer,
-                    state_dict=self.of_trainer("state_dict"),
-                    load_state_dict=self.of_trainer("load_state_dict"),
-                    save_checkpoint=self.of_trainer("save_checkpoint"),
-                    load_checkpoint=self.of_trainer("load_checkpoint"),
-                ),
+                trainer=trainer,
                 callbacks=stateful(prepared.callbacks),
                 feed=prepared.feed,
                 progress=self.progress,

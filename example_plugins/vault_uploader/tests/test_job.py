@@ -12,14 +12,11 @@ from pathlib import Path
 from hostcore_hookspecs import StepResult
 
 class Halving:
-    def setup(self): pass
     def configure(self): return {"loss": 8.0}
     def prepare_batch(self, raw_batch): return raw_batch
     def train_step(self, state):
         state["loss"] /= 2
         return StepResult(metrics={"loss": state["loss"]})
-    def state_dict(self, state): return state
-    def load_state_dict(self, state, payload): state.update(payload)
     def save_checkpoint(self, state, step, output_dir): Path(output_dir, "loss.txt").write_text(str(state["loss"]))
 """
 

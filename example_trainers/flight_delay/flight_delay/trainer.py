@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import attrs
 import pyarrow as pa
@@ -41,7 +41,7 @@ class Hyperparams:
 
 @attrs.frozen(kw_only=True, eq=False)
 class State:
-    """What the trainer carries from step to step."""
+    """What the trainer carries from step to step. A checkpoint holds all of it."""
 
     model: FlightDelayModel
     optimizer: Optimizer
@@ -117,21 +117,6 @@ class FlightDelayTrainer:
     def test_step(self, prepared_batch: Batch, state: State, ctx: StepContext) -> StepResult:
         """Score a batch of the job's ``test`` data."""
         return self.validate_step(prepared_batch, state, ctx)
-
-    def state_dict(self, state: State) -> dict[str, object]:
-        """Everything that is needed to go on. The host adds the random states and the place in the data."""
-        return {
-            "model": state.model.state_dict(),
-            "optimizer": state.optimizer.state_dict(),
-            "scheduler": state.scheduler.state_dict() if state.scheduler is not None else None,
-        }
-
-    def load_state_dict(self, state: State, payload: dict[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned. There is no ``load_checkpoint``: nothing else is needed."""
-        state.model.load_state_dict(payload["model"])
-        state.optimizer.load_state_dict(payload["optimizer"])
-        if state.scheduler is not None and payload["scheduler"] is not None:
-            state.scheduler.load_state_dict(payload["scheduler"])
 
     def save_checkpoint(self, state: State, output_dir: str) -> Mapping[str, object]:
         """Write the model for those who want to predict with it, such as :mod:`flight_delay.score`."""

@@ -53,9 +53,6 @@ class StageTrainer:
         registers: bool = True
         learning_rate: float = 0.05
 
-    def setup(self, ctx: StepContext) -> None:
-        """Nothing to prepare."""
-
     def configure(self, ctx: StepContext) -> dict[str, Any]:
         """Model, optimizer and scheduler."""
         import torch
@@ -104,15 +101,6 @@ class StageTrainer:
     def generate_sample(self, state: dict[str, Any], step: int) -> dict[str, object]:
         """Something about the model, in place of something generated."""
         return {"step": step, "parameters": sum(one.numel() for one in state["model"].parameters())}
-
-    def state_dict(self, state: dict[str, Any]) -> dict[str, object]:
-        """All three."""
-        return {name: one.state_dict() for name, one in state.items()}
-
-    def load_state_dict(self, state: dict[str, Any], payload: Mapping[str, Any]) -> None:
-        """Into all three."""
-        for name, one in state.items():
-            one.load_state_dict(payload[name])
 
 
 def _loss(model: Any, batch: Mapping[str, Any]) -> Any:

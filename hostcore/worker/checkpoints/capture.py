@@ -103,6 +103,7 @@ class Capture:
     def _encode(self) -> Sequence[str]:
         """Encode what this rank's components keep; the keys of the tensors that are spread over the ranks."""
         source = self._source
+        source.trainer.check_default(source.state)
         with randomness.kept():
             encoded = source.trainer.encoded(source.state)
             source.mistakes.look(encoded)

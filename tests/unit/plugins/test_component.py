@@ -14,7 +14,7 @@ def test_a_trainer_is_imported_constructed_and_complete(lab):
     assert component.kind.name == "trainer"
     assert component.settings == {"lr": 1}
     assert component.capabilities == Capabilities()
-    assert set(component.hooks) == set(component.kind.required)
+    assert set(component.hooks) == {*component.kind.required, "setup", "state_dict", "load_state_dict"}
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_module_alone_with_several_candidates_lists_them(lab):
 def test_module_alone_without_candidates_says_what_was_looked_for(lab):
     error = lab.error(lambda: lab.load_path("trainer", "guess_none:", "class Helper: ..."), "plugin.symbol")
     assert "nothing called TRAINER, Trainer or trainer" in error.message
-    assert "setup, configure, prepare_batch" in error.message
+    assert "the methods configure, prepare_batch, train_step" in error.message
 
 
 # Settings
@@ -287,8 +287,10 @@ def test_capabilities_of_another_type_are_an_error(lab, declared):
 
 
 def test_all_missing_methods_are_named(lab):
-    error = lab.error(lambda: lab.load("trainer", lab.trainer(setup=None, state_dict=None)), "plugin.missing_methods")
-    assert "Mine lacks the required methods setup, state_dict" in error.message
+    error = lab.error(
+        lambda: lab.load("trainer", lab.trainer(configure=None, state_dict=None)), "plugin.missing_methods"
+    )
+    assert "Mine lacks the required methods configure, state_dict" in error.message
     assert error.file.endswith("lab_plugin_1.py")
 
 

@@ -76,7 +76,7 @@ def test_a_selected_plugin_can_be_asked_about(lab, ask):
 
 def test_everything_that_is_wrong_comes_back_with_codes_pointers_and_tracebacks(lab, ask):
     bomb = lab.install("trainer", "raise ValueError('boom')")
-    wrong = lab.install("trainer", lab.trainer(setup=None, train_step="def train_step(self, x): ..."))
+    wrong = lab.install("trainer", lab.trainer(configure=None, train_step="def train_step(self, x): ..."))
     first, second, third = ask(_question(bomb), _question(wrong), {"kind": "trainer", "name": "nope"})
     (error,) = first.errors
     assert (error.code, error.pointer) == ("plugin.import", "/trainer")

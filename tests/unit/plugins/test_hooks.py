@@ -131,6 +131,17 @@ def test_a_component_without_the_method_binds_to_none_even_when_others_wrap_it(t
     assert Hooks([one, wrapping]).bind("validate_step", of=one) is None
 
 
+def test_the_default_of_a_method_that_the_trainer_lacks_is_inside_all_wrappers(lab, callback):
+    one = lab.load("trainer", lab.trainer(state_dict=None, load_state_dict=None, setup=None))
+    wrapping = callback("@hookimpl(wrapper=True)\ndef state_dict(self): return {**(yield), 'around': 1}")
+    hooks = Hooks([one, wrapping])
+    assert hooks.bind("setup", of=one)("ctx") is None
+    assert hooks.bind("state_dict", of=one)({"step": 3}) == {"step": 3, "around": 1}
+    state = {"step": 0}
+    hooks.bind("load_state_dict", of=one)(state, {"step": 3}, "ctx")
+    assert state == {"step": 3}
+
+
 def test_a_component_of_another_room_is_refused(lab):
     reporter = lab.load("reporter", lab.component("def report_event(self, event): ..."))
     with pytest.raises(ValueError, match="is a reporter, whose hooks are not here"):

@@ -102,11 +102,11 @@ def test_a_decorator_with_wraps_is_accepted(lab):
 
 def test_all_that_is_wrong_comes_at_once(lab):
     source = lab.trainer(
-        setup=None, train_step="def train_step(self, x): ...", state_dict="async def state_dict(self): ..."
+        configure=None, train_step="def train_step(self, x): ...", state_dict="async def state_dict(self): ..."
     )
     errors = lab.errors(lambda: lab.load("trainer", source))
     assert set(errors) == {"plugin.signature", "plugin.missing_methods"}
-    assert errors["plugin.missing_methods"].message.endswith("lacks the required method setup")
+    assert errors["plugin.missing_methods"].message.endswith("lacks the required method configure")
 
 
 def test_none_takes_an_inherited_optional_method_away(lab):

@@ -1,7 +1,6 @@
 """That the real host trains on every row of the data, once an epoch."""
 
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,9 +97,6 @@ def _require_each_once(expected: list[str], found: list[str]) -> None:
 class RowReader:
     """A trainer that only notes the rows that it is given. Named by import path in the jobs."""
 
-    def setup(self) -> None:
-        """Nothing to prepare."""
-
     def configure(self) -> dict[str, int]:
         """How many rows it has seen."""
         return {"rows": 0}
@@ -114,11 +110,3 @@ class RowReader:
         _seen.extend(rows_of(prepared_batch))
         state["rows"] += prepared_batch.num_rows
         return StepResult(metrics={"loss": 0.0})
-
-    def state_dict(self, state: dict[str, int]) -> dict[str, object]:
-        """See configure."""
-        return dict(state)
-
-    def load_state_dict(self, state: dict[str, int], payload: Mapping[str, Any]) -> None:
-        """See configure."""
-        state.update(payload)
