@@ -18,7 +18,7 @@ seen: list[Any] = []
 
 
 class Required:
-    """The six required methods, and nothing else."""
+    """The three required methods and those with a default, and nothing else."""
 
     def setup(self, ctx: Any) -> None:
         torch.set_num_threads(1)

@@ -17,7 +17,7 @@ CALLS: list[str] = []
 
 
 class Trainer:
-    """The six required methods and the optional ones for checkpoints."""
+    """The required methods, those with a default, and the optional ones for checkpoints."""
 
     @attrs.frozen(kw_only=True)
     class Hyperparams:
@@ -80,7 +80,7 @@ class Trainer:
 
 
 class Required:
-    """The six required methods, and no more. The batch decides what a step returns: see ``RESULTS``."""
+    """Required methods and those with a default, no more. The batch decides what a step returns: ``RESULTS``."""
 
     def setup(self, ctx: Any) -> None:
         pass
