@@ -86,6 +86,9 @@ class StepContext:
     #: Whether a checkpoint that is due by time follows the step at hand; on all ranks alike. One that is due by its
     #: step is not announced: ``job.checkpoint_every`` says when. Since 1.1.
     checkpoint_due: bool = False
+    #: Whether the batches at hand are those of the check before the first step; see the job's ``sanity_batches``. For
+    #: trainers that decide something by a validation. Requests made meanwhile are ignored. Since 1.1.
+    sanity_checking: bool = False
     _host: Host | None = None
 
     def is_canceled(self) -> bool:

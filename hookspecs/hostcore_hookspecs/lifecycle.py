@@ -102,6 +102,20 @@ def on_batch_end(result: StepResult, run_state: RunState, ctx: StepContext) -> N
 
 
 @hookspec
+def on_sanity_checked(metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
+    """Called before the first step of a run, after the first batches of the validation data were evaluated.
+
+    For callbacks that need a metric: raise if it is missing. Values mean nothing yet, and requests to stop, to keep or
+    to restore are ignored. Not called when the run resumes, nor with ``sanity_batches`` 0. Since 1.1.
+
+    :param metrics: As for :func:`on_validation_end`, of these batches.
+    :param run_state: Where the run stands.
+    :param ctx: The context of this attempt.
+    :raises Exception: The run fails. An ``InvalidData`` or ``InvalidSettings`` makes the job invalid.
+    """
+
+
+@hookspec
 def on_validation_begin(run_state: RunState, ctx: StepContext) -> None:
     """Called before a validation; again for one that a request to stop has cut, in the next attempt.
 

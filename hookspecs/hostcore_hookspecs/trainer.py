@@ -170,6 +170,8 @@ def load_checkpoint(state: Any, checkpoint_dir: str, payload: dict[str, object],
 def validate_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResult:
     """Called for every batch of a validation, without gradients.
 
+    Also before the first step of a run, for the first ``sanity_batches`` batches (since 1.1): ``ctx.sanity_checking``.
+
     The host averages the metrics, weighted by ``StepResult.weight``.
 
     :param prepared_batch: What :func:`prepare_batch` returned.
@@ -196,7 +198,9 @@ def evaluation_metrics(state: Any, ctx: StepContext) -> "Mapping[str, float | in
 
     For metrics that are no mean over batches, such as F1 or AUROC: :func:`validate_step` and :func:`test_step` add up
     what they need (where ``ctx.batch_counts``), and this method computes them and begins anew. All ranks call it, so it
-    may contain collectives. It is not called for an evaluation that a request to stop has ended early.
+    may contain collectives. What it raises after the first batches alone (``ctx.sanity_checking``) is no error with
+    one rank: it is called again after the others. It is not called for an evaluation that a request to stop has ended
+    early.
 
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.

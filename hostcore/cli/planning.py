@@ -72,6 +72,7 @@ def for_fast_dev_run(job: Path, options: JobOptions) -> JobOptions:
         "epochs": None,
         "metric_every": 1,
         "validate_every": _FAST_DEV_STEPS if spec.validate_every else 0,
+        "sanity_batches": 0,
         "resume_from_checkpoint": "auto",
         "checkpoint_base_uri": None,
         "max_restarts": 0,

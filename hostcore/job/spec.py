@@ -100,6 +100,13 @@ class JobSpec:
     validate_every: Cadence | Literal["epoch"] = attrs.field(
         default=0, metadata={"help": 'Validate every so many steps, or after every `"epoch"`; 0: never.'}
     )
+    sanity_batches: Annotated[int, Ge(0)] = attrs.field(
+        default=2,
+        metadata={
+            "help": "Validate so many batches before the first step, so that a mistake in the validation, or in a "
+            "metric's name, is found then; 0: none. Only if the job validates."
+        },
+    )
     accumulate: Annotated[int, Ge(1)] | None = attrs.field(
         default=None,
         metadata={"help": "Micro-batches per step.", "default": "1, or what `global_batch_size` needs"},

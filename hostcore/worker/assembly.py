@@ -209,6 +209,7 @@ class Assembly:
             progress=self.progress,
             total_steps=prepared.total_steps,
             saver=saver,
+            sanity_batches=prepared.spec.sanity_batches,
             validation=self.evaluation("validation", state, open_ones),
             test=self.evaluation("test", state, open_ones),
             sampling=self._sampling(state),
@@ -238,6 +239,7 @@ class Assembly:
             on_epoch_end=hook("on_epoch_end"),
             on_batch_begin=bind("on_batch_begin"),
             on_batch_end=bind("on_batch_end"),
+            on_sanity_checked=hook("on_sanity_checked"),
             on_validation_begin=hook("on_validation_begin"),
             on_validation_end=hook("on_validation_end"),
             on_test_begin=hook("on_test_begin"),
@@ -290,6 +292,7 @@ class Assembly:
             meeting=self.meeting,
             stop=self.stop,
             alive=self._show_life,
+            too_few=self._warn_of_sanity_check,
         )
 
     def _show_life(self) -> None:
@@ -297,6 +300,11 @@ class Assembly:
         if self.meter.clock() > self.meter.sign_due:
             self.meter.sign_of_life(self.progress.state.samples_seen)
             self.emit(events.Progress())
+
+    def _warn_of_sanity_check(self, reason: str) -> None:
+        message = f"{reason} after the first batches: the check before the first step takes all of the validation data"
+        hint = '"sanity_batches" sets how many it takes; 0 turns it off'
+        self.emit(events.Warning(code="sanity.all", message=f"{message}; {hint}"))
 
     def _sampling(self, state: Any) -> Sampling | None:
         if not self.prepared.sample_requests:

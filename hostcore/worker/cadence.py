@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hostcore.events.codec import finite
+from hostcore.worker import randomness
 from hostcore.worker.evaluation import Evaluated, Evaluation
 from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_debug, read_metrics, read_weight
 from hostcore.worker.ranks.meeting import RanksDisagree
@@ -121,6 +122,23 @@ def _validate(training: Training) -> None:
             training.saver.outdate()
             hooks.on_validation_end(evaluated.metrics, run_state, ctx)
             training.meeting.meet()  # what it asks for is done at this step, on any number of ranks
+
+
+def check_sanity(training: Training) -> None:
+    """Validate a few batches before the first step of a run, so that mistakes are found before the training.
+
+    It leaves no trace: nothing is recorded, and requests of components are ignored.
+    """
+    hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
+    if run_state.step or not (training.sanity_batches and training.validate_every):
+        return
+    assert training.validation is not None
+    ctx.sanity_checking = True  # it stays so for what handles an error
+    with training.requests.ignored(), randomness.kept():
+        evaluated = training.validation.run(at_most=training.sanity_batches)
+        if evaluated is not None:
+            hooks.on_sanity_checked(evaluated.metrics, run_state, ctx)
+    ctx.sanity_checking = False
 
 
 def _sample(training: Training, first: int) -> None:

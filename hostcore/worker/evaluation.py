@@ -3,11 +3,13 @@
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Final
 
 import attrs
 
 from hostcore.events.codec import finite
+from hostcore.plugins.errors import one_line
 from hostcore.worker.feed.evaluation import EvaluationBatch, EvaluationFeed
 from hostcore.worker.feed.feed import Cursor
 from hostcore.worker.feed.transform import Transformer
@@ -33,6 +35,8 @@ Call = Callable[..., Any]
 
 #: Results are read in groups: few enough to hold, many enough for a GPU not to wait at every batch.
 _RESULTS_HELD: Final = 64
+#: For an exception of ``evaluation_metrics`` after a part of the batches.
+_NEEDS_MORE: Final = 'if it needs more than the first batches, write "sanity_batches": 0 into the job'
 
 
 @attrs.frozen(kw_only=True)
@@ -87,29 +91,41 @@ class Evaluation:
     stop: StopSwitch
     #: Called now and then: shows that the run goes on.
     alive: Callable[[], None]
+    #: Called with the reason before all batches are scored where a part should have been enough.
+    too_few: Callable[[str], None]
 
-    def run(self) -> Evaluated | None:
-        """Evaluate; None when the run is to stop before the end."""
+    def run(self, *, at_most: int | None = None) -> Evaluated | None:
+        """Evaluate; None when the run is to stop before the end.
+
+        :param at_most: Batches that are enough; all of them if ``evaluation_metrics`` cannot do with these.
+        """
+        part = at_most if at_most is not None and at_most < self.feed.num_batches else None
         means = WeightedMeans()
         with (
             _split(self.ctx, self.split),
             evaluating(self.state, seed=self.ctx.job.seed, step=self.ctx.run_state.step, rank=self.ctx.rank),
         ):
-            if not self._score(means):
+            if not self._score(means, 0, part):
                 return None
-            self.meeting.meet()  # a rank may have left its data early
-            if self.stop.interrupted is not None:
-                return None
-            found = self._found()
+            found = self._found(of_all=part is None)
+            if found is None:
+                if not self._score(means, part or 0, None):
+                    return None
+                found = self._found(of_all=True)
+                assert found is not None
         gathered = self.ranks.gather((means.totals(), means.weight))
         metrics, missing = mean_over_ranks([totals for totals, _ in gathered])
         self._require_apart(metrics, found)
         return Evaluated(metrics={**metrics, **found}, weight=sum(weight for _, weight in gathered), missing=missing)
 
-    def _score(self, means: WeightedMeans) -> bool:
-        """Have the trainer score all batches; False when the run is to stop before the last."""
+    def _score(self, means: WeightedMeans, first: int, end: int | None) -> bool:
+        """Have the trainer score batches; False when the run is to stop before the last.
+
+        :param first: The number of the first batch.
+        :param end: The number behind the last; None: that of all batches.
+        """
         held: list[tuple[int, int, Any]] = []
-        for number, (batch, raw_batch) in enumerate(self._batches()):
+        for number, (batch, raw_batch) in enumerate(self._batches(first, end), first):
             self.ctx.batch_index, self.ctx.batch_counts = number, batch.counts
             result = self.step(self.prepare_batch(raw_batch, self.state, self.ctx), self.state, self.ctx)
             if batch.counts:
@@ -121,13 +137,27 @@ class Evaluation:
             if self.stop.interrupted is not None:
                 return False
         self._read(held, means)
-        return True
+        self.meeting.meet()  # a rank may have left its data early
+        return self.stop.interrupted is None
 
-    def _found(self) -> dict[str, float]:
-        """What the trainer's ``evaluation_metrics`` returns on the first rank, by recorded name; on every rank."""
+    def _found(self, *, of_all: bool) -> dict[str, float] | None:
+        """What the trainer's ``evaluation_metrics`` returns on the first rank, by recorded name; on every rank.
+
+        :param of_all: Whether all batches are scored: what it raises is an error then.
+        :return: None when it raised, and there are batches left to score.
+        """
         if self.evaluation_metrics is None:
             return {}
-        found = self.evaluation_metrics(self.state, self.ctx)
+        try:
+            found = self.evaluation_metrics(self.state, self.ctx)
+        except Exception as error:
+            if of_all:
+                raise
+            if self.ranks.world_size > 1:  # the other ranks may wait for this rank, in the trainer's own collectives
+                vars(error).setdefault("hint", _NEEDS_MORE)
+                raise
+            self.too_few(f"evaluation_metrics raised {one_line(error)}")
+            return None
         where = f"evaluation_metrics, after {self.method}, at step {self.ctx.run_state.step},"
 
         def read() -> dict[str, float]:
@@ -148,9 +178,9 @@ class Evaluation:
                 hint="leave it out of one of them, or give it another name: a metric is recorded once",
             )
 
-    def _batches(self) -> Iterator[tuple[EvaluationBatch, Any]]:
+    def _batches(self, first: int, end: int | None) -> Iterator[tuple[EvaluationBatch, Any]]:
         """The batches, and what ``transform_batch`` makes of each."""
-        batches = self.feed.batches(stopping=lambda: self.stop.interrupted is not None)
+        batches = islice(self.feed.batches(stopping=lambda: self.stop.interrupted is not None), first, end)
         if self.transformer is None:
             yield from ((batch, batch.raw_batch) for batch in batches)
             return
@@ -161,7 +191,9 @@ class Evaluation:
                 ahead.append(batch)
                 yield batch.raw_batch
 
-        for transformed in self.transformer.apply(raw_batches(), Cursor(epoch=EVALUATION)):
+        for transformed in self.transformer.apply(
+            raw_batches(), Cursor(epoch=EVALUATION, rows=first * self.feed.batch_size)
+        ):
             yield ahead.popleft(), transformed
 
     def _read(self, held: list[tuple[int, int, Any]], means: WeightedMeans) -> None:

@@ -3,6 +3,8 @@
 What is called, in this order::
 
     on_train_begin
+    before step 1, with sanity_batches: the same calls as a validation for its first batches, but on_sanity_checked in
+        place of on_validation_begin and on_validation_end
     what an interrupted attempt has left at its last step: on_validation_begin, and so on, as below
     for each epoch:
         on_epoch_begin                                  not when a run resumes inside the epoch
@@ -40,6 +42,7 @@ from typing import Any
 from hostcore.worker.cadence import (
     answer,
     answer_in_step,
+    check_sanity,
     hear_requests,
     record,
     run_test,
@@ -63,6 +66,7 @@ def train(training: Training, restore_randomness: Callable[[], None]) -> bool:
     hooks, ctx, run_state, owed = training.hooks, training.ctx, training.progress.state, training.requests.owed
     has_left = training.requests.pending  # an earlier attempt, at its last step
     hooks.on_train_begin(run_state, ctx)
+    check_sanity(training)
     restore_randomness()
     training.meeting.meet()  # who has been asked to stop by now stops all before the first step
     training.meter.start(run_state.step, run_state.samples_seen)

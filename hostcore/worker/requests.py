@@ -2,7 +2,9 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import get_ident
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -131,6 +133,20 @@ class Requests:
         self.acted = 0
         self._decides, self._is_alone = checkpoint_seconds > 0 and ranks.rank == 0, ranks.world_size == 1
         self._seconds, self._clock, self._since = checkpoint_seconds, clock, clock()
+        self._ignored_on: int | None = None
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Ignore what components ask for on this thread: nobody decides by a part of a validation."""
+        self._ignored_on = get_ident()
+        try:
+            yield
+        finally:
+            self._ignored_on = None
+
+    @property
+    def _is_ignored(self) -> bool:
+        return self._ignored_on == get_ident()
 
     @property
     def has_news(self) -> bool:
@@ -158,6 +174,8 @@ class Requests:
 
     def request_stop(self, reason: str) -> None:
         """Ask the run to stop, in the name of the component that is running."""
+        if self._is_ignored:
+            return
         self._switch.request(reason, self._asker())
 
     def begin_update(self) -> None:
@@ -176,11 +194,15 @@ class Requests:
 
     def request_best(self, best: Best) -> None:
         """Ask for a checkpoint of the present step."""
+        if self._is_ignored:
+            return
         self.owed.best.append(best)
         self.pending = True
 
     def request_restore(self, step: int, reason: str) -> None:
         """Ask to go back to a checkpoint. The first who asks counts."""
+        if self._is_ignored:
+            return
         self.owed.restore = self.owed.restore or (step, reason, self._asker())
         self.pending = True
 

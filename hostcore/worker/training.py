@@ -49,6 +49,7 @@ class Hooks:
     on_epoch_end: Call = nothing
     on_batch_begin: Call | None = None
     on_batch_end: Call | None = None
+    on_sanity_checked: Call = nothing
     on_validation_begin: Call = nothing
     on_validation_end: Call = nothing
     on_test_begin: Call = nothing
@@ -76,6 +77,8 @@ class Training:
         init=False, default=attrs.Factory(lambda self: self.progress.state.step + 1, takes_self=True)
     )
     saver: Checkpointer
+    #: Of the validation, evaluated before the first step of a run.
+    sanity_batches: int = 0
     #: None: the job has no data for it.
     validation: Evaluation | None = None
     test: Evaluation | None = None

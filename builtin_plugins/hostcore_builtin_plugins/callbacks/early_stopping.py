@@ -73,6 +73,13 @@ class EarlyStopping:
         self._monitor.check_job(ctx)
         self._asked = False
 
+    def on_sanity_checked(self, metrics: Mapping[str, float]) -> None:
+        """Refuse a metric that the validation does not report.
+
+        :raises InvalidSettings: See :meth:`Monitor.check_sanity`.
+        """
+        self._monitor.check_sanity(metrics)
+
     def on_validation_end(self, metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
         """Judge a metric of the validation.
 

@@ -13,6 +13,7 @@ from hostcore_hookspecs import InvalidSettings, RunState, StepContext
 Mode = Literal["auto", "min", "max"]
 
 _TRAINING: Final = "train/"
+_VALIDATION: Final = "val/"
 _DIRECTIONS: Final[Mapping[str, Literal["min", "max"]]] = {
     "loss": "min",
     "error": "min",
@@ -78,6 +79,17 @@ class Monitor:
         if self.name not in metrics and required:
             raise self._missing(f"the validation reports no metric {self.name!r}", metrics)
         return metrics.get(self.name, math.nan)
+
+    def check_sanity(self, metrics: Mapping[str, float]) -> None:
+        """Refuse a metric that the first batches of the validation data do not report.
+
+        The first validation decides instead where a trainer reports nothing here, and for a name that does not begin
+        with ``val/``: it may be there only after steps, as ``epoch/loss`` is.
+
+        :raises InvalidSettings: See :meth:`in_validation`.
+        """
+        if metrics and self.name.startswith(_VALIDATION):
+            self.in_validation(metrics, required=True)
 
     def in_training(self, run_state: RunState, ctx: StepContext, *, after: int) -> float | None:
         """The mean of the values recorded after a step; None when there are none.

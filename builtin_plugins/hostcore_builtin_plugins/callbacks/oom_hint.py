@@ -60,7 +60,7 @@ class OomHint:
         device = "cpu" if _is_the_machines(error) else str(ctx.device)
         if getattr(error, "hint", None) is None:
             error.hint = "; ".join(_advice(device, ctx.job))  # type: ignore[attr-defined]
-        where = self._doing
+        where = "in the check of the validation" if ctx.sanity_checking else self._doing
         if batch is not None:
             where = f"in step {run_state.step + 1}, with the batch {describe_batch(batch)}"
         error.add_note(f"memory ran out {where}\n{describe_memory(device)}")

@@ -85,6 +85,8 @@ class Fit:
     def prepared(self, batch: Any) -> Any:
         """A batch on the device, after Lightning's hooks for that; the hooks that come before a batch run here."""
         self.go_on()
+        if self.is_unchecked:
+            return batch
         if self.ctx.split == "train":
             self._before_training_batch()
         elif self.ctx.batch_index == 0:
@@ -342,6 +344,8 @@ class Fit:
     def evaluate(self, batch: Any, split: str) -> StepResult:
         """One batch of a validation or a test."""
         index, view = self.ctx.batch_index, self.view
+        if self.is_unchecked:
+            return StepResult()
         with nullcontext() if self.ctx.batch_counts else kept(self.module, view._results):
             view._logger_connector.on_batch_start(batch)
             self._both(f"on_{split}_batch_start", batch, index)
@@ -368,6 +372,9 @@ class Fit:
         )
         self.evaluating = split
         view.state.fn, view.state.stage = _FUNCTIONS[split], _STAGES[split]
+        if self.ctx.sanity_checking:
+            view.state.stage = RunningStage.SANITY_CHECKING
+            self._callbacks("on_sanity_check_start")
         view._results = Results(training=False)
         connector._first_loop_iter = connector._current_fx = None
         if split == "test" and not self._tested:
@@ -382,13 +389,16 @@ class Fit:
 
     def evaluated(self) -> dict[str, Any]:
         """The end of a validation or a test, and of the step that it follows: the metrics of both."""
-        view, split = self.view, self.evaluating
+        if self.is_unchecked:
+            return {}
+        view, split, checking = self.view, self.evaluating, self.view.sanity_checking
         connector = view._logger_connector
         connector.epoch_end_reached()
         connector.update_eval_epoch_metrics()
         self._both(f"on_{split}_epoch_end")
         connector.on_epoch_end()
-        metrics = of_evaluation(connector.update_eval_epoch_metrics(), split)
+        logged = connector.metrics["log"] if checking else connector.update_eval_epoch_metrics()
+        metrics = of_evaluation(logged, split)
         self._both(f"on_{split}_end")
         counts = self._ends_step(split)
         if is_overridden(f"on_{split}_model_train", self.module):  # else the modes are as they were before
@@ -396,6 +406,10 @@ class Fit:
             if counts:
                 self.modes = self.modes_now()
         view._results.reset()
+        if checking:
+            self._callbacks("on_sanity_check_end")
+            self.leave_evaluation()
+            return metrics
         self._back_to_training(as_if_never=not counts)
         if counts:
             self.awaits_validation = False
@@ -403,6 +417,16 @@ class Fit:
                 found = of_training(self._after_step(self.ctx.run_state.step))
             metrics |= {name if "/" in name else f"train/{name}": value for name, value in found.items()}
         return metrics
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Return whether the check before the first step is left out.
+
+        ``on_fit_start`` comes before it in Lightning, and with the first training batch here: the random numbers that
+        it draws are the training's.
+        """
+        hooked = (self.module, *self.view.callbacks)
+        return self.ctx.sanity_checking and any(is_overridden("on_fit_start", one) for one in hooked)
 
     def _ends_step(self, split: str) -> bool:
         """Return whether an evaluation is the validation behind the present step; none is in `hostcore evaluate`."""

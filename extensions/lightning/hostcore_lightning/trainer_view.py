@@ -128,7 +128,6 @@ class Results(_ResultCollection):
 class TrainerView:
     """Stands where a module expects its Trainer."""
 
-    sanity_checking = False
     predicting = False
     barebones = False
     fast_dev_run = False
@@ -206,6 +205,11 @@ class TrainerView:
     def validating(self) -> bool:
         """Whether it validates now."""
         return self.state.stage == RunningStage.VALIDATING
+
+    @property
+    def sanity_checking(self) -> bool:
+        """Whether the first validation batches are checked before the training."""
+        return self.state.stage == RunningStage.SANITY_CHECKING
 
     @property
     def testing(self) -> bool:

@@ -49,7 +49,7 @@ def by_lightning(module: str, init: dict[str, Any] | None = None, **trainer: Any
     pl.seed_everything(SEED)
     model = getattr(user_modules, module)(**(init or {}))
     callbacks = [*trainer.pop("callbacks", ()), Watch()]
-    options = {"max_epochs": 3, "accelerator": "cpu", "num_sanity_val_steps": 0, "logger": False} | trainer
+    options = {"max_epochs": 3, "accelerator": "cpu", "logger": False} | trainer
     own = pl.Trainer(
         callbacks=callbacks,
         enable_checkpointing=False,

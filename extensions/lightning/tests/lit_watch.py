@@ -1,5 +1,7 @@
 """A Lightning callback that writes down what a training does."""
 
+from typing import ClassVar
+
 import attrs
 import lightning.pytorch as pl
 import torch
@@ -28,6 +30,31 @@ class Watch(pl.Callback):
         self.weights = {name: value.clone() for name, value in pl_module.state_dict().items()}
         self.place = trainer.current_epoch, trainer.global_step
         WATCHED.append(self)
+
+
+class Checked(pl.Callback):
+    """Writes down what happens in the check before the training."""
+
+    seen: ClassVar[list[tuple[str, bool, bool]]] = []
+
+    def on_sanity_check_start(self, trainer, pl_module):
+        self.seen.append(("start", trainer.sanity_checking, trainer.validating))
+
+    def on_validation_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        self.seen.append((f"batch {batch_idx}", trainer.sanity_checking, trainer.validating))
+
+    def on_sanity_check_end(self, trainer, pl_module):
+        self.seen.append(("end", trainer.sanity_checking, trainer.validating))
+
+    def on_train_start(self, trainer, pl_module):
+        self.seen.append(("train", trainer.sanity_checking, trainer.validating))
+
+
+class CheckedLate(Checked):
+    """Has a hook that comes with the first batch of the training here, and before the check in Lightning."""
+
+    def on_fit_start(self, trainer, pl_module):
+        self.seen.append(("fit", trainer.sanity_checking, trainer.validating))
 
 
 class LateAverage(WeightAveraging):

@@ -220,11 +220,35 @@ def test_the_first_of_several_that_has_waited_long_enough_stops_the_run(run: Cal
     assert ran.result.metrics["test/weight"] == 4.0
 
 
-def test_a_monitor_that_never_comes_ends_the_run_at_the_first_validation(run: Callable[..., Ran]) -> None:
-    ran = run({**STOPPING, "monitor": "val/losss"})
+@pytest.mark.parametrize("use", ["early-stopping", "best-checkpoint"])
+@pytest.mark.parametrize("monitor", ["val/losss", "val_loss"])
+def test_a_monitor_that_never_comes_is_an_invalid_job(
+    run: Callable[..., Ran], tmp_path: Path, use: str, monitor: str
+) -> None:
+    with pytest.raises(Errors) as caught:
+        run("csv-metrics", {"use": use, "monitor": monitor})
+    (error,) = caught.value.errors
+    name = monitor if "/" in monitor else f"val/{monitor}"
+    assert error.message == f"the validation reports no metric {name!r}; it reports 'val/loss'"
+    assert (error.pointer, error.hint) == ("/callbacks/1/monitor", "did you mean 'val/loss'?")
+    assert use in error.plugin
+    assert not (tmp_path / "runs" / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("monitor", "batches"),
+    [
+        pytest.param("val/losss", 0, id="without a check"),
+        pytest.param("vall/loss", 2, id="where steps may have to come first"),
+    ],
+)
+def test_a_monitor_that_never_comes_ends_the_run_at_the_first_validation(
+    run: Callable[..., Ran], monitor: str, batches: int
+) -> None:
+    ran = run({**STOPPING, "monitor": monitor}, keys={"sanity_batches": batches})
     result = ran.result
     assert (result.status, result.exit_code, result.step) == ("failed", 1, 2)
-    assert result.error.message == "the validation reports no metric 'val/losss'; it reports 'val/loss'"
+    assert result.error.message == f"the validation reports no metric {monitor!r}; it reports 'val/loss'"
     assert result.error.hint == "did you mean 'val/loss'?"
     assert "early-stopping" in result.error.plugin
     assert result.error.traceback == ""

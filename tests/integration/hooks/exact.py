@@ -137,6 +137,8 @@ class Ranging(Weighing):
         instead: str = ""
         #: Report nothing else.
         alone: bool = False
+        #: Rows that ``evaluation_metrics`` needs; it keeps those that it has until there are as many.
+        rows: int = 0
 
     def configure(self, ctx: Any) -> dict[str, Any]:
         return {**super().configure(ctx), "seen": []}
@@ -149,6 +151,8 @@ class Ranging(Weighing):
 
     def evaluation_metrics(self, state: Any, ctx: Any) -> Any:
         low, high, number = min(state["seen"]), max(state["seen"]), len(state["seen"])
+        if number < ctx.hyperparams.rows:
+            raise ValueError(f"{number} rows are too few")
         state["seen"].clear()
         if ctx.hyperparams.instead == "raise":
             raise ValueError("the range is odd")

@@ -158,6 +158,9 @@ class Callback:
         self._batches += 1
         self._recorder.note("on_batch_end", ctx, _listed(result.metrics))
 
+    def on_sanity_checked(self, metrics: Any, ctx: Any) -> None:
+        self._recorder.note("on_sanity_checked", ctx, _listed(metrics))
+
     def on_validation_begin(self, ctx: Any) -> None:
         self._recorder.note("on_validation_begin", ctx)
 

@@ -19,7 +19,8 @@ def test_callbacks_are_called_in_the_order_of_the_job(play: Play, data: dict[str
     played = play(callbacks=callbacks, validation=data["validation"], test=data["test"], validate_every=2)
     hooks = [call for call in called(played, "first", "second") if "callback_state" not in call]
     assert hooks[0::2] == [call.replace("first", "second") for call in hooks[1::2]]
-    assert len(hooks) == 2 * (2 + 2 + 3 * 2 + 2 * 2 + 2 + 1)  # train, epoch, batches, validations, test, checkpoint
+    # train, epoch, batches, the check, validations, test, checkpoint
+    assert len(hooks) == 2 * (2 + 2 + 3 * 2 + 1 + 2 * 2 + 2 + 1)
 
 
 def test_the_first_wrapper_of_the_job_is_the_outermost(play: Play, data: dict[str, Any]) -> None:
@@ -28,7 +29,8 @@ def test_the_first_wrapper_of_the_job_is_the_outermost(play: Play, data: dict[st
     nested = ["outer begins {0}", "inner begins {0}", "trainer.{0}", "inner ends {0}", "outer ends {0}"]
     calls = [call.partition(" [")[0] for call in called(played, "trainer", *_wrapping(played))]
     calls = [call for call in calls if "train_step" in call or "validate_step" in call]
-    expected = [line.format(method) for method in ["train_step"] * 3 + ["validate_step"] * 2 for line in nested]
+    methods = [*["validate_step"] * 2, *["train_step"] * 3, *["validate_step"] * 2]  # the first two are a check
+    expected = [line.format(method) for method in methods for line in nested]
     assert calls == expected
     # Each wrapper adds one.
     assert played.of("validation")[0].payload.metrics == {"val/loss": 101 + 2, "val/steps": 3.0}

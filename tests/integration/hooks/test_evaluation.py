@@ -49,8 +49,9 @@ def test_a_training_does_not_notice_its_validations(play: Play, exact: ModuleTyp
 def test_models_in_the_state_are_in_evaluation_mode_and_then_as_they_were(play: Play, exact: ModuleType) -> None:
     play(trainer="exact:Noisy", callbacks=[], dataset=BATCHES, max_steps=2, validation=BATCHES, validate_every=1)
     as_configured = [True, True, True, False, True, True, True]  # one layer was in evaluation mode already
-    expected = [("train", as_configured, True), *[("validate", [False] * 7, False)] * 8]
-    assert exact.seen == expected * 2
+    in_check, validated = ([("validate", [False] * 7, False)] * count for count in (2, 8))
+    step = [("train", as_configured, True), *validated]
+    assert exact.seen == [*in_check, *step, *step]
 
 
 @pytest.mark.parametrize(
@@ -178,11 +179,11 @@ class TestMetricsOfAWholeEvaluation:
     @pytest.mark.parametrize(
         ("instead", "message"),
         [
-            ("taken", "validate_step and evaluation_metrics both report 'val/loss', 'deep/first' at step 1"),
-            ("text", "evaluation_metrics, after validate_step, at step 1, returned str"),
+            ("taken", "validate_step and evaluation_metrics both report 'val/loss', 'deep/first' at step 0"),
+            ("text", "evaluation_metrics, after validate_step, at step 0, returned str"),
             (
                 "list",
-                "the metric 'range' of evaluation_metrics, after validate_step, at step 1, is not a number: expected a"
+                "the metric 'range' of evaluation_metrics, after validate_step, at step 0, is not a number: expected a"
                 " number, got [1.0, 3.0] of class list",
             ),
         ],

@@ -107,7 +107,7 @@ def test_outside_of_a_step_it_is_an_error_that_names_the_callback_and_the_places
 
 
 def test_a_batch_of_a_validation_is_no_step(play: Play, exact: ModuleType) -> None:
-    job = {**JOB, "trainer": "exact:Noisy", "validation": DATA, "validate_every": 3}
+    job = {**JOB, "trainer": "exact:Noisy", "validation": DATA, "validate_every": 3, "sanity_batches": 0}
     played = play(**job, callbacks=[records(prepare_batch=["mine"])])
     assert (played.result.error.type, played.result.step) == ("OutsideOfStep", 3)
     assert metrics(played)[2]["mine"] == 1.0

@@ -17,6 +17,16 @@ ONE_STEP = """
     0  setup  trainer:recorder:Trainer
     0  configure  trainer:recorder:Trainer -> {steps: 0}
     0  on_train_begin  callback:0:recorder:Callback
+    0  prepare_batch  trainer:recorder:Trainer  (raw_batch=RecordBatch[2, 1]) -> [100, 101]
+    0  validate_step  callback:1:recorder:Wrapper, wrapper
+    0    validate_step  trainer:recorder:Trainer  (prepared_batch=[100, 101]) -> StepResult(metrics={loss: 100.5})
+    0  validate_step -> StepResult(metrics={loss: 101.5})
+    0  prepare_batch  trainer:recorder:Trainer  (raw_batch=RecordBatch[1, 1]) -> [102]
+    0  validate_step  callback:1:recorder:Wrapper, wrapper
+    0    validate_step  trainer:recorder:Trainer  (prepared_batch=[102]) -> StepResult(metrics={loss: 102})
+    0  validate_step -> StepResult(metrics={loss: 103})
+    0  evaluation_metrics  trainer:recorder:Trainer -> {steps: 0}
+    0  on_sanity_checked  callback:0:recorder:Callback  (metrics={val/loss: 102, val/steps: 0})
     0  on_epoch_begin  callback:0:recorder:Callback
     0  prepare_batch  trainer:recorder:Trainer  (raw_batch=RecordBatch[2, 1]) -> [0, 1]
     0  on_batch_begin  callback:0:recorder:Callback  (batch=[0, 1])

@@ -75,7 +75,7 @@ def of_evaluation(split: str, step: str, batches: int) -> Seen:
 def test_batches_are_counted_in_each_epoch_and_in_each_validation(
     train: Callable, accumulate: int, steps_per_epoch: int
 ) -> None:
-    expected: Seen = []
+    expected = of_evaluation("validation", "validate_step", 2)  # before the first step
     for step in range(1, 2 * steps_per_epoch + 1):
         index = (step - 1) % steps_per_epoch * accumulate
         expected += of_training(index, accumulate=accumulate)

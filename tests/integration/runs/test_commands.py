@@ -192,6 +192,8 @@ def test_a_fast_dev_run_is_a_short_run_of_its_own(project: Any) -> None:
         assert said.code == 0, said.err
         assert (said.json["status"], said.json["step"]) == ("succeeded", 3)
         assert said.json["run_id"].startswith("fast-dev-run-")
+        record = json.loads((project.run(said.json["run_id"]).path / "config" / "run.json").read_text())
+        assert record["job"]["sanity_batches"] == 0  # it validates at its end
         assert len([one for one in project.path.glob("runs/fast-dev-run-*") if one.is_dir()]) == number
     assert not project.run("dev").path.exists()
 

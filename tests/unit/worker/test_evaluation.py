@@ -45,6 +45,7 @@ def test_a_batch_that_is_only_there_for_other_ranks_is_evaluated_and_is_said_not
         meeting=NoMeeting(),
         stop=StopSwitch(),
         alive=lambda: None,
+        too_few=print,
     )
     evaluated = evaluation.run()
     assert evaluated is not None

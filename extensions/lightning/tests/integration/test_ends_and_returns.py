@@ -8,7 +8,7 @@ import lit_killed
 import pytest
 import torch
 from lit_jobs import job, section
-from lit_watch import WATCHED, Watch
+from lit_watch import WATCHED, Checked, Watch
 
 from hostcore.checkpoints.state import read_state
 from hostcore.in_process import run as run_here
@@ -127,7 +127,7 @@ def test_going_back_leaves_the_place_of_the_run() -> None:
     found = WATCHED[-1]
     assert found.place == (3, 60)
     assert len(found.losses) == 60
-    assert len(found.validated) == 3
+    assert len(found.validated) == 1 + 3  # the first is the check before the training
     whole = run("user_modules:Classifier", **keys, run_id="whole")
     assert whole.status == "succeeded", whole.error
     assert WATCHED[-1].losses[:33] == found.losses[:33]
@@ -165,6 +165,39 @@ def test_callbacks_are_told_of_an_error() -> None:
     lit_killed.Told.errors.clear()
     assert run("lit_killed:FailsTuned", {"use": "lit_killed:Told"}).status == "failed"
     assert lit_killed.Told.errors == ["failed at 3"]
+
+
+def test_the_first_validation_batches_are_checked_as_lightning_does_it() -> None:
+    Checked.seen.clear()
+    run("user_modules:Classifier", {"use": "lit_watch:Checked"}, epochs=1, **VALIDATION)
+    checks = [("start", True, False), ("batch 0", True, False), ("batch 1", True, False), ("end", True, False)]
+    trained = [("train", False, False), *[(f"batch {index}", False, True) for index in range(3)]]
+    assert Checked.seen == [*checks, *trained]
+
+
+def test_a_fit_that_begins_before_the_check_is_not_checked() -> None:
+    Checked.seen.clear()
+    watch = {"use": "best-checkpoint", "monitor": "val_loss"}
+    result = run("user_modules:Classifier", {"use": "lit_watch:CheckedLate"}, epochs=1, **VALIDATION)
+    assert result.status == "succeeded", result.error
+    assert [name for name, *_ in Checked.seen] == ["fit", "train", "batch 0", "batch 1", "batch 2"]
+    late = run(
+        "user_modules:Classifier",
+        {"use": "lit_watch:CheckedLate"},
+        epochs=1,
+        **VALIDATION,
+        run_id="late",
+        callbacks=[watch],
+    )
+    assert (late.status, late.error.hint) == ("failed", "did you mean 'val/loss'?")
+
+
+def test_a_monitor_that_is_not_logged_is_an_invalid_job() -> None:
+    watch = {"use": "best-checkpoint", "monitor": "val_loss"}
+    with pytest.raises(HostcoreError) as caught:
+        run("user_modules:Classifier", epochs=1, **VALIDATION, callbacks=[watch])
+    (error,) = caught.value.errors
+    assert (error.pointer, error.hint) == ("/callbacks/0/monitor", "did you mean 'val/loss'?")
 
 
 def test_early_stopping_looks_when_there_is_a_validation() -> None:

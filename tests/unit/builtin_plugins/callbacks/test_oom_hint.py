@@ -111,6 +111,14 @@ def test_the_note_says_what_the_run_was_doing(course: Course, calls: Sequence[st
     assert error.__notes__[0].startswith(where)
 
 
+def test_the_note_names_the_check_of_the_validation_before_the_first_step(course: Course) -> None:
+    run, callback, error = course(), OomHint(), MemoryError()
+    callback.on_train_begin()
+    run.ctx.sanity_checking = True
+    callback.on_exception(error=error, run_state=run.run_state, ctx=run.ctx)
+    assert error.__notes__[0].startswith("memory ran out in the check of the validation")
+
+
 @pytest.mark.parametrize(
     ("device", "action", "told", "has", "lacks"),
     [

@@ -45,7 +45,7 @@ def perform(
     job = job_of(subject)
     cadences: dict[str, Any] = {"checkpoint_every": CHECKPOINT_STEP, "max_steps": STEPS, "epochs": None}
     if job.get("validation"):
-        cadences["validate_every"] = 2
+        cadences |= {"validate_every": 2, "sanity_batches": 2}
     if job.get("samples"):
         cadences["sample_every"] = 3
     own = [] if alone else [use_of(subject)]

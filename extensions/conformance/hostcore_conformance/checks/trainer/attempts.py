@@ -49,6 +49,7 @@ def exact_job(subject: Subject, *kept: str, faults: Sequence[str] = (), **change
         max_steps=STEPS,
         checkpoint_every=1,
         validate_every=VALIDATE_EVERY if "validation" in subject.job and subject.has("validate_step") else 0,
+        sanity_batches=0,  # faults come in a call of a certain number
         callbacks=[{"use": _CHAOS, "faults": list(faults)}] if faults else [],
         **{key: None for key in ("test", "samples") if key not in kept},
     )

@@ -74,6 +74,10 @@ class ReferenceCallback:
         if loss is not None:
             self._smooth = float(loss) if self._smooth is None else 0.9 * self._smooth + 0.1 * float(loss)
 
+    def on_sanity_checked(self, metrics: Mapping[str, float], run_state: RunState, ctx: StepContext) -> None:
+        """Note their names."""
+        self._note(f"validation reports {sorted(metrics)}", run_state)
+
     def on_validation_begin(self, run_state: RunState, ctx: StepContext) -> None:
         """Note it."""
         self._note("validation", run_state)
