@@ -39,7 +39,7 @@ def _has_gpu() -> bool:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make each test for the CPU and for CUDA; those marked ``gpu_alone`` for CUDA alone."""
+    """Make each test of a device for the CPU and for CUDA."""
     if "device" in metafunc.fixturenames:
         metafunc.parametrize(
             "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not _has_gpu(), reason=REASON))]
