@@ -141,7 +141,8 @@ class Mistakes:
                     "optimizer.not_saved",
                     f"trains by {type(optimizer).__name__}, whose state is not in what state_dict returns: a resumed "
                     "run goes on with a new one",
-                    "return optimizer.state_dict() in state_dict, too, and load it in load_state_dict",
+                    "return optimizer.state_dict() in state_dict, too, and load it in load_state_dict; without "
+                    "these methods, return it from configure",
                 )
                 return
 
