@@ -172,6 +172,11 @@ class _WorkerHere:
             self._own_end.close()
             self._over.set()
 
+    @property
+    def pid(self) -> int:
+        """The number of this process."""
+        return os.getpid()
+
     def poll(self) -> WorkerExit | None:
         """How it ended; None while it works."""
         return WorkerExit(self._code) if self._over.is_set() else None

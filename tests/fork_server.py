@@ -120,7 +120,6 @@ STARTING = {"sweep": "hostcore_sweeps.trial_runs"}
 #: The module of an agent of torchrun.
 AGENT = "torch.distributed.run"
 #: Workers or ranks that are forked before a command begins. Later it is too late: the command has threads, and a state.
-#: Of several ranks, none can be the worker that is started before the job is read.
 SPARE_PROCESSES = 3
 #: Beginnings of variables that are read when an interpreter or a library starts.
 READ_AT_START = (
@@ -543,13 +542,12 @@ def _keep_spare_workers() -> Callable[[], object] | None:
 
     :return: In such a fork: what it is to do. None: this is the command, whose workers they will be.
     """
-    from hostcore.supervisor.workers import early, spawn
+    from hostcore.supervisor.workers import spawn
 
     found = _fork_spares(lambda command: command[:4] == [sys.executable, "-P", "-m", "hostcore.worker"])
     if isinstance(found, _InSpare):
         return found.act
-    for module in (early, spawn):
-        module.subprocess = SimpleNamespace(Popen=found, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
+    spawn.subprocess = SimpleNamespace(Popen=found, DEVNULL=subprocess.DEVNULL, STDOUT=subprocess.STDOUT)
     return None
 
 

@@ -33,7 +33,6 @@ from hostcore.supervisor.ranks.engine import Engine
 from hostcore.supervisor.ranks.rendezvous import Rendezvous
 from hostcore.supervisor.remote.bringing import bring_here
 from hostcore.supervisor.submit import Submission, require_no_engine
-from hostcore.supervisor.workers.early import EarlyWorker
 from hostcore.supervisor.workers.spawn import LocalRanks
 from hostcore_hookspecs.errors import HostcoreError, RunError
 from hostcore_hookspecs.events import RunFailed
@@ -44,7 +43,6 @@ def run_plan(
     interrupts: Interrupts,
     *,
     ranks: Rendezvous | None,
-    early: EarlyWorker,
     in_process: bool,
     launched: bool,
     events: EventOptions,
@@ -54,14 +52,13 @@ def run_plan(
 
     :param interrupts: Entered before the plan was made.
     :param ranks: Those that an engine has started; None if none has.
-    :param early: The worker that was started before the plan was made, if one was.
     :param launched: Whether a launcher has started this process for it.
     :param events: Whether the events are printed.
     :return: The exit code.
     """
     if plan.spec.terminal and sys.stderr.isatty():
         echo(f"{plan.spec.run_id}  starting", err=True)  # importing torch takes seconds
-    start = _start_here(plan, interrupts) if in_process else _start(interrupts, ranks, early)
+    start = _start_here(plan, interrupts) if in_process else _start(interrupts, ranks)
     if ranks is not None:
         if plan.spec.max_restarts:
             warn("max_restarts is left to what has started the ranks, such as torchrun --max-restarts")
@@ -77,7 +74,6 @@ def run_plan(
     with plan.devices, plugins_print_aside(as_json):
         opened = open_run(plan, launched=launched, tell=tell_aside)
         if isinstance(opened, RunResult):
-            early.close()  # there is nothing for it to do, and uploads may take long
             result = opened
         else:
             if plan.trace_hooks:
@@ -96,9 +92,9 @@ def run_plan(
     return SUCCEEDED if finished_before else result.exit_code
 
 
-def _start(interrupts: Interrupts, ranks: Rendezvous | None, early: EarlyWorker) -> Start:
+def _start(interrupts: Interrupts, ranks: Rendezvous | None) -> Start:
     def start(plan: RunPlan, opening: Opening, restart: Restart | None) -> RunResult:
-        spawn = ranks.spawn if ranks else LocalRanks(plan.spec.ranks, plan.devices, early)
+        spawn = ranks.spawn if ranks else LocalRanks(plan.spec.ranks, plan.devices)
         return supervise(plan, opening, interrupts, restart=restart, spawn=spawn)
 
     return start
@@ -115,7 +111,6 @@ def run_and_leave(
     make_plan: Callable[[int | None], RunPlan],
     *,
     runs: Path | None,
-    early: EarlyWorker | None = None,
     in_process: bool = False,
     detach: bool = False,
     launched: bool = False,
@@ -129,7 +124,6 @@ def run_and_leave(
 
     :param make_plan: Given the number of ranks that an engine has started; None if none has.
     :param runs: The folder of all runs; None for the usual one.
-    :param early: A worker that was started before.
     :param in_process: Whether the worker is this process.
     :param detach: Whether the run is to go on apart from this terminal.
     :param launched: Whether a launcher has started this process for it.
@@ -137,7 +131,6 @@ def run_and_leave(
     :param events: Whether the events are printed.
     """
     events = events or EventOptions()
-    early = early or EarlyWorker(is_wanted=False)
     with (
         Interrupts() as interrupts,
         plugins_print_aside(events.on_standard_output),
@@ -151,14 +144,13 @@ def run_and_leave(
                 plan,
                 interrupts,
                 ranks=ranks,
-                early=early,
                 in_process=in_process,
                 launched=launched,
                 events=events,
                 as_json=as_json,
             )
         else:
-            code = _launch(plan, interrupts, early, detach=detach, events=events, as_json=as_json)
+            code = _launch(plan, interrupts, detach=detach, events=events, as_json=as_json)
         leave(interrupts, code)
 
 
@@ -188,9 +180,7 @@ def _ranks_of_engine(
         yield rendezvous
 
 
-def _launch(
-    plan: RunPlan, interrupts: Interrupts, early: EarlyWorker, *, detach: bool, events: EventOptions, as_json: bool
-) -> int:
+def _launch(plan: RunPlan, interrupts: Interrupts, *, detach: bool, events: EventOptions, as_json: bool) -> int:
     """Have the job's launcher run a plan: apart from this terminal, or watched. The exit code."""
     from hostcore.cli.launched import LaunchedRun
 
@@ -198,18 +188,18 @@ def _launch(
         events.refuse_standard_output(f"the launcher {plan.spec.launcher.use}")
         if plan.trace_hooks:
             raise click.UsageError(f"--trace-hooks is not for a run that the launcher {plan.spec.launcher.use} starts")
-    run = LaunchedRun(plan, _submitted(plan, interrupts, early, as_json=as_json))
+    run = LaunchedRun(plan, _submitted(plan, interrupts, as_json=as_json))
     return finish_submitted(run, interrupts, detach=detach, as_json=as_json)
 
 
-def _submitted(plan: RunPlan, interrupts: Interrupts, early: EarlyWorker, *, as_json: bool) -> Submission | RunResult:
+def _submitted(plan: RunPlan, interrupts: Interrupts, *, as_json: bool) -> Submission | RunResult:
     from hostcore.supervisor.check import check_job
     from hostcore.supervisor.submit import submit
 
     with stoppable_at_once(interrupts, as_json=as_json), plugins_print_aside(as_json):
         authorize_here(plan)
         plan, finished = bring_here(plan, tell_aside, submits=True)
-        checked = {} if finished or plan.is_built_elsewhere else check_job(plan, early=early)
+        checked = {} if finished or plan.is_built_elsewhere else check_job(plan)
         if finished is None and is_builtin(plan.spec.launcher.use, "local"):
             hold_devices(plan.spec).close()  # the supervisor takes them; told here that it could not, while it can be
     with plugins_print_aside(as_json):

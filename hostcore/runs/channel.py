@@ -9,14 +9,11 @@ left alone: it writes a checkpoint and stops.
 
 import socket
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
 from hostcore.events.strict_json import dump
-
-#: In place of the contract's path on a worker's command line: its contract and its line are said later.
-SAID_LATER: Final = "-"
 
 
 class Channel:

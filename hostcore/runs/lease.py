@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -81,6 +82,8 @@ class Lease:
     last_progress_ms: int
     #: When it was renewed, in milliseconds since 1970.
     renewed_ms: int
+    #: The process number of each rank's worker; None for a worker that another machine has started.
+    workers: Sequence[int | None] = attrs.field(factory=list)
 
     def write(self, path: Path) -> None:
         """Replace the lease."""

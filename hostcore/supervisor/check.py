@@ -14,7 +14,6 @@ from hostcore.job.spec import JobSpec
 from hostcore.plugins.errors import of_content
 from hostcore.supervisor.devices import shared_device
 from hostcore.supervisor.plan import RunPlan
-from hostcore.supervisor.workers.early import EarlyWorker
 from hostcore.supervisor.workers.session import session_without_run
 from hostcore.supervisor.workers.spawn import LocalRanks, Spawn, WorkerProcess
 from hostcore_hookspecs.errors import HostcoreError
@@ -26,12 +25,9 @@ class CheckFailed(HostcoreError):
     code = "worker.died"
 
 
-def check_job(
-    plan: RunPlan, *, timeout_seconds: float = math.inf, early: EarlyWorker | None = None
-) -> Mapping[str, Any]:
+def check_job(plan: RunPlan, *, timeout_seconds: float = math.inf) -> Mapping[str, Any]:
     """Have a worker for each rank check a job: import plugins, structure their settings, open the data, try the device.
 
-    :param early: A worker that was started before.
     :return: What rank 0 found: ``device``, ``total_steps``, ``num_rows``, …; the ``devices`` of all ranks; and the
         ``rows_left_out`` of each epoch.
     :raises Errors: Everything that is wrong with the job, as the first rank says that finds anything.
@@ -39,7 +35,7 @@ def check_job(
     """
     spec = plan.spec
     ranks = 1 if spec.runs_elsewhere else spec.ranks
-    spawn: Spawn = LocalRanks(ranks, early=early) if ranks == spec.ranks else _FirstRank(world_size=spec.ranks)
+    spawn: Spawn = LocalRanks(ranks) if ranks == spec.ranks else _FirstRank(world_size=spec.ranks)
     start_from = plan.fetched_parent or spec.begins_from or ""
     due = time.monotonic() + timeout_seconds
     with session_without_run(

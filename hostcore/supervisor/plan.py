@@ -114,7 +114,6 @@ def make_plan(
     load: bool = True,
     submits: bool = False,
     discovered: Discovered | None = None,
-    look: Callable[[JobSpec], object] = _silently,
     tell: Callable[[str], object] = _silently,
 ) -> RunPlan:
     """Load a job and find its plugins.
@@ -133,7 +132,6 @@ def make_plan(
         and no environment is built for it.
     :param submits: Whether the run is for the job's launcher to start. An engine's machines build its environment.
     :param discovered: The plugins that are installed; they are looked for if not given.
-    :param look: Called with the job before its environment is built, which takes minutes.
     :param tell: Called with a line, now and then, while the job's environment is built.
     :raises HostcoreError: Everything that is wrong with the job, as far as this process can tell.
     """
@@ -146,7 +144,6 @@ def make_plan(
         world_size=world_size,
         also=lambda document, folder: unknown_trainer(document, discovered or discover(), job_dir=folder),
     )
-    look(spec)
     try:
         return _planned(
             spec,

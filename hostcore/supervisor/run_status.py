@@ -68,6 +68,8 @@ class RunStatus:
     parent: str | None
     #: What is known of the end of a lost run.
     lost: str | None
+    #: The processes of a run that is running: ``host``, ``supervisor``, ``workers`` by rank; None of any other run.
+    processes: Mapping[str, Any] | None
     #: What the user should know although the status does not say it.
     warnings: Sequence[RunWarning] = ()
 
@@ -118,6 +120,7 @@ class RunStatus:
             "error": attrs.asdict(self.error) if self.error else None,
             "best": dict(self.best) if self.best else None,
             "lost": self.lost,
+            "processes": self.processes,
             "eta_seconds": self.progress.eta_seconds if self.summary.status == "running" else None,
             "samples_per_second": self.progress.samples_per_second if self.summary.status == "running" else None,
             "devices": list(self.devices),
@@ -171,9 +174,21 @@ def inspect_run(
         devices=history.devices,
         parent=record.parent,
         lost=last_sign(directory, summary) if summary.status == "lost" else None,
+        processes=_processes(directory, summary.attempt) if summary.status == "running" else None,
         # The log of a run that goes on elsewhere may not be here, nor what an earlier hostcore has not written.
         warnings=(result.warnings if result else ()) or history.warnings,
     )
+
+
+def _processes(directory: RunDirectory, attempt: int) -> dict[str, Any] | None:
+    """The processes of an attempt; None while nothing of them is known here."""
+    lease, claim = Lease.read(directory.lease), read_claim(directory.attempts, attempt)
+    own = lease if lease and lease.attempt == attempt else None
+    holder = own or claim
+    if holder is None:
+        return None
+    workers = list(own.workers) if own else []
+    return {"host": holder.process.host, "supervisor": holder.process.pid, "workers": workers}
 
 
 def checkpoints_in(folder: Path) -> list[CheckpointSeen]:

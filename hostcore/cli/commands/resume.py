@@ -78,51 +78,46 @@ def resume_command(
     if same_plugins and (detach or server):
         raise click.UsageError(f"--same-plugins and {'--detach' if detach else '--server'} exclude each other")
     service = None if launched else server  # what was launched runs here, whatever its environment says
-    from hostcore.supervisor.workers.early import EarlyWorker
+    from hostcore.checkpoints.find import names_checkpoint
+    from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
+    from hostcore.cli.redacting_stream import scrub_descriptors
+    from hostcore.cli.running import fail_if_awaited, run_and_leave
+    from hostcore.runs.find import find_run
+    from hostcore.scrubbing import when_known
+    from hostcore.supervisor.opening import MirrorConflict, RunConflict
+    from hostcore.supervisor.ranks.engine import Engine
 
-    with EarlyWorker(is_wanted=not (service or in_process)) as early:  # imports torch beside what follows
-        from hostcore.checkpoints.find import names_checkpoint
-        from hostcore.cli.planning import plan_from_checkpoint, plan_of_run
-        from hostcore.cli.redacting_stream import scrub_descriptors
-        from hostcore.cli.running import fail_if_awaited, run_and_leave
-        from hostcore.runs.find import find_run
-        from hostcore.scrubbing import when_known
-        from hostcore.supervisor.opening import MirrorConflict, RunConflict
-        from hostcore.supervisor.ranks.engine import Engine
+    begins = bool(checkpoint) or names_checkpoint(named)
+    if service:
+        _resume_at_service(service, named, options, begins=begins, detach=detach, as_json=as_json)
+    if launched:
+        when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
+    alone = launched and Engine.started_alone(os.environ)
 
-        begins = bool(checkpoint) or names_checkpoint(named)
-        if service:
-            _resume_at_service(service, named, options, begins=begins, detach=detach, as_json=as_json)
-        if launched:
-            when_known(scrub_descriptors)  # the output goes to a file that no other process scrubs
-        alone = launched and Engine.started_alone(os.environ)
+    def plan(world_size: int | None) -> "RunPlan":
+        where = {
+            "world_size": world_size or (1 if alone else None),
+            "extra_reporters": events.reporters,
+            "submits": not (in_process or launched),
+        }
+        if begins:
+            return plan_from_checkpoint(Path(named), options, runs=runs, **where)
+        return attrs.evolve(plan_of_run(named, options, runs=runs, **where), same_plugins=same_plugins)
 
-        def plan(world_size: int | None) -> "RunPlan":
-            where = {
-                "world_size": world_size or (1 if alone else None),
-                "extra_reporters": events.reporters,
-                "submits": not (in_process or launched),
-                "look": early.look,
-            }
-            if begins:
-                return plan_from_checkpoint(Path(named), options, runs=runs, **where)
-            return attrs.evolve(plan_of_run(named, options, runs=runs, **where), same_plugins=same_plugins)
-
-        try:
-            run_and_leave(
-                plan,
-                runs=runs,
-                early=early,
-                in_process=in_process,
-                detach=detach,
-                launched=launched,
-                events=events,
-                as_json=as_json,
-            )
-        except HostcoreError as error:
-            if launched and (isinstance(error, MirrorConflict) or not isinstance(error, RunConflict)):
-                fail_if_awaited(find_run(named, runs), error)
-            raise
+    try:
+        run_and_leave(
+            plan,
+            runs=runs,
+            in_process=in_process,
+            detach=detach,
+            launched=launched,
+            events=events,
+            as_json=as_json,
+        )
+    except HostcoreError as error:
+        if launched and (isinstance(error, MirrorConflict) or not isinstance(error, RunConflict)):
+            fail_if_awaited(find_run(named, runs), error)
+        raise
 
 
 def _resume_at_service(

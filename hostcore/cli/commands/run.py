@@ -75,19 +75,14 @@ def run_command(
 
         client = service_client(server)
         run_at_service(lambda: client.submit(job, options), detach=detach, as_json=as_json)
-    from hostcore.supervisor.workers.early import EarlyWorker
+    from hostcore.cli.planning import plan_of
+    from hostcore.cli.running import run_and_leave
 
-    with EarlyWorker(is_wanted=not in_process) as early:  # imports torch beside what follows
-        from hostcore.cli.planning import plan_of
-        from hostcore.cli.running import run_and_leave
+    events = events.about(job, profile=options.profile)
 
-        events = events.about(job, profile=options.profile)
+    def plan(world_size: int | None) -> "RunPlan":
+        where = {"world_size": world_size, "runs": runs, "extra_reporters": events.reporters}
+        made = plan_of(job, options, submits=not in_process, **where)
+        return attrs.evolve(made, trace_hooks=trace_hooks, same_plugins=same_plugins)
 
-        def plan(world_size: int | None) -> "RunPlan":
-            where = {"world_size": world_size, "runs": runs, "extra_reporters": events.reporters}
-            made = plan_of(job, options, submits=not in_process, look=early.look, **where)
-            return attrs.evolve(made, trace_hooks=trace_hooks, same_plugins=same_plugins)
-
-        run_and_leave(
-            plan, runs=runs, early=early, in_process=in_process, detach=detach, events=events, as_json=as_json
-        )
+    run_and_leave(plan, runs=runs, in_process=in_process, detach=detach, events=events, as_json=as_json)

@@ -1,7 +1,7 @@
 """The guard of a run's lease: renews it, and checks before each write that no newer attempt has taken over."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from hostcore.events.writer import now_ms
@@ -53,6 +53,11 @@ class LeaseGuard:
         self._clock = clock
         self._checked_at = clock()
         self._renewal_due = clock() + RENEW_SECONDS
+        self._workers: Sequence[int | None] = ()
+
+    def show(self, workers: Sequence[int | None]) -> None:
+        """Have the lease say at once which processes are the workers, by rank."""
+        self._workers, self._renewal_due = workers, self._clock()
 
     def renew(self, *, step: int, last_progress_ms: int) -> None:
         """Renew the lease when it is time.
@@ -70,6 +75,7 @@ class LeaseGuard:
                 step=step,
                 last_progress_ms=last_progress_ms,
                 renewed_ms=now_ms(),
+                workers=self._workers,
             ).write(self._directory.lease)
 
     def check(self) -> None:

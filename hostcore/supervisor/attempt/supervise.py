@@ -153,6 +153,7 @@ class _Attempt:
         directory = self._directory
         files = [(directory.contract(attempt, rank), directory.rank_output(attempt, rank)) for rank in ranks]
         self.workers.start(spawn, files)
+        self._lease_guard.show([member.worker.pid for member in self.workers.members])
         self._watch()
         self._lease_guard.require_held()
         self._journal.merge(at_once=None)

@@ -400,6 +400,8 @@ class _Line(Channel):
 class _WorkerElsewhere:
     """A worker that the supervisor of another rank has started."""
 
+    pid = None
+
     def __init__(self, line: _Line) -> None:
         self.channel: Channel = line
         self._line = line

@@ -18,9 +18,14 @@ from hostcore.runs.channel import Channel
 from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.supervisor.device_leases import HeldDevices
-from hostcore.supervisor.ranks.engine import MASTER_SOCKET_VARIABLE, RANK_VARIABLES, threads_for, without_ranks
+from hostcore.supervisor.ranks.engine import (
+    MASTER_SOCKET_VARIABLE,
+    RANK_VARIABLES,
+    SUPERVISOR_VARIABLE,
+    threads_for,
+    without_ranks,
+)
 from hostcore.supervisor.workers.control_group import oom_kills
-from hostcore.supervisor.workers.early import EarlyWorker, worker_environment
 from hostcore.supervisor.workers.scrubbed_output import ScrubbedOutput
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -65,6 +70,10 @@ class Worker(Protocol):
     def channel(self) -> Channel:
         """The line to it."""
 
+    @property
+    def pid(self) -> int | None:
+        """Its process number; None if it runs on another machine."""
+
     def poll(self) -> WorkerExit | None:
         """How it ended; None while it runs."""
 
@@ -99,22 +108,18 @@ class LocalRanks:
 
     :param ranks: How many there will be.
     :param devices: The GPUs that they get, all of them the same.
-    :param early: A worker that was started before; of several ranks, none can be it.
     """
 
-    def __init__(self, ranks: int, devices: HeldDevices | None = None, early: EarlyWorker | None = None) -> None:
+    def __init__(self, ranks: int, devices: HeldDevices | None = None) -> None:
         self._ranks = ranks
         self._devices = devices or HeldDevices()
-        self._early = early
-        if early is not None and ranks > 1:
-            early.close()
         self._port = self._meeting = 0
 
     def __call__(self, rank: int, contract: Path, output: Path) -> "WorkerProcess":
         """See :class:`Spawn`."""
         leases = self._devices.inherited
         if rank > 0 or self._ranks == 1:
-            return WorkerProcess(contract, output, self.environment(rank), inherited=leases, early=self._early)
+            return WorkerProcess(contract, output, self.environment(rank), inherited=leases)
         with self.listening() as meeting:
             environment = self.environment(0)
             return WorkerProcess(contract, output, environment, inherited=[meeting.fileno(), *leases])
@@ -166,7 +171,6 @@ class WorkerProcess:
 
     :param environment: All of it.
     :param inherited: File descriptors that it is to have, too.
-    :param early: A process that was started before and may become this worker, if that is to run in the same Python.
     """
 
     def __init__(
@@ -176,31 +180,21 @@ class WorkerProcess:
         environment: Mapping[str, str],
         *,
         inherited: Sequence[int] = (),
-        early: EarlyWorker | None = None,
     ) -> None:
         self.channel, theirs = Channel.pair()
         self._oom_kills = oom_kills()
         self._scrubbed: ScrubbedOutput | None = None
         python = _python_of(contract)
-        if early is not None and python != sys.executable:
-            early.close()
-        self._output, self._early = output, early
-        whole = worker_environment(environment)
         with ExitStack() as opened:
             opened.callback(theirs.close)
             log = self._open(output, opened)
-            taken = early.take(contract, [theirs.fileno(), log, *inherited], whole) if early else None
-            if taken is not None:
-                self._process = taken
-                return
-            self._early = None
             try:
                 self._process = subprocess.Popen(
                     [python, "-P", "-m", "hostcore.worker", str(contract), str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env=whole,
+                    env={**environment, "PYTHONUNBUFFERED": "1", SUPERVISOR_VARIABLE: str(os.getpid())},
                     pass_fds=[theirs.fileno(), *inherited],
                     start_new_session=True,
                 )
@@ -219,6 +213,11 @@ class WorkerProcess:
         opened.callback(self._scrubbed.close)
         return self._scrubbed.fileno()
 
+    @property
+    def pid(self) -> int:
+        """Its process number."""
+        return self._process.pid
+
     def poll(self) -> WorkerExit | None:
         """How it ended; None while it runs."""
         code = self._process.poll()
@@ -229,10 +228,6 @@ class WorkerProcess:
         return self._exit(self._process.wait())
 
     def _exit(self, code: int) -> WorkerExit:
-        early, self._early = self._early, None
-        if early is not None and (unheard := early.unheard()):
-            with self._output.open("ab") as log:  # it died before it heard where to write
-                log.write(scrubbing.scrub(unheard.decode(errors="replace")).encode())
         if self._scrubbed is not None:
             scrubbed, self._scrubbed = self._scrubbed, None
             scrubbed.settle()

@@ -2,8 +2,10 @@
 
 import json
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -182,6 +184,22 @@ class TestARunningRun:
         status = project.command("status", "running", "--json").json
         assert list(status)[:10] == [*STATUS_KEYS, "metrics", "checkpoints"]
         assert status["status"] == "running"
+
+    def test_shows_its_processes(self, running: Any, project: Any) -> None:
+        worker = project.run("running").worker_pid
+        processes = project.command("status", "running", "--json").json["processes"]
+        assert processes == {"host": socket.gethostname(), "supervisor": running.process.pid, "workers": [worker]}
+
+
+def test_ps_names_the_run_of_a_worker(project: Any, until: Callable) -> None:
+    job = project.job("named.json", run_id="named", trainer="small_trainer:Slow", max_steps=10**6)
+    command = project.start("run", job, PYTHONHASHSEED="1")  # an interpreter of its own, with arguments of its own
+    until((project.path / "named.pid").exists, "the third step")
+    arguments = Path(f"/proc/{project.run('named').worker_pid}/cmdline").read_text().split("\0")
+    command.signal(signal.SIGINT)
+    assert command.end().code == 130
+    assert arguments[arguments.index("-m") + 1] == "hostcore.worker"
+    assert f"{project.run('named').path}/" in arguments[arguments.index("-m") + 2]
 
 
 def test_a_fast_dev_run_is_a_short_run_of_its_own(project: Any) -> None:

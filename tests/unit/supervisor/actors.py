@@ -58,6 +58,7 @@ class Actor:
         self.output = output
         #: What was done to it: ``kill``, ``abort``.
         self.done: list[str] = []
+        self.pid = None
         self._over = threading.Event()
         self._exit = WorkerExit(0)
 

@@ -22,7 +22,7 @@ def _document_of(job: RemoteJob) -> dict[str, Any]:
         "metrics": {},
         "checkpoints": [],
         "attempts": [],
-        **dict.fromkeys(("reason", "error", "best", "lost", "eta_seconds", "samples_per_second")),
+        **dict.fromkeys(("reason", "error", "best", "lost", "processes", "eta_seconds", "samples_per_second")),
         "devices": [],
         "plugins": [],
         "data": None,
