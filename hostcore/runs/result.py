@@ -89,7 +89,8 @@ class RunResult:
     restored_step: int | None = attrs.field(default=None, repr=False)
     #: The value recorded last of each metric, of training, validation and test; of ``restored_step`` but for the test.
     metrics: Mapping[str, float | None] = attrs.field(factory=dict)
-    #: The best value, by :class:`hostcore.runs.best.BestValue`: metric, value, step.
+    #: The best value: metric, value, step. It is that of the newest checkpoint that a callback had kept, else the
+    #: lowest loss of the validations. None: there was neither.
     best: Mapping[str, Any] | None = None
     #: The folder of the newest checkpoint, below the run directory; None if there is none.
     final_checkpoint: str | None = None
