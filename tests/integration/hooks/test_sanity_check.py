@@ -45,7 +45,7 @@ def test_what_a_trainer_asks_for_meanwhile_is_ignored(play: Play, data: dict[str
     acts = {"acts": {"validate_step at 0": "stop", "evaluation_metrics at 0": "stop"}}
     played = play(hyperparams=acts, validation=data["validation"], validate_every=2)
     assert (played.result.status, played.result.step, played.of("stop_requested")) == ("succeeded", 3, [])
-    assert played.result.best is None
+    assert played.result.best == {"metric": "val/loss", "value": 101.0, "step": 2}  # of the validation
 
 
 def test_metrics_that_need_more_rows_are_computed_of_all_and_leave_nothing_behind(
