@@ -139,30 +139,6 @@ def test_a_run_that_was_killed_before_it_could_say_that_it_was_done_keeps_its_la
     assert record.read_bytes() == committed
 
 
-STARTED = """
-import sys
-from hostcore_hookspecs import StepResult
-
-class Trainer:
-    def setup(self, ctx):
-        print("started for", sys.argv[1], flush=True)
-    def configure(self, ctx): return {}
-    def prepare_batch(self, raw_batch, state, ctx): return raw_batch
-    def train_step(self, prepared_batch, state, ctx): return StepResult()
-    def state_dict(self, state): return {}
-    def load_state_dict(self, state, payload, ctx): pass
-"""
-
-
-def test_run_and_resume_start_their_worker_before_they_know_what_it_is_for(own_project: Any) -> None:
-    project = own_project()
-    (project.path / "started.py").write_text(STARTED)
-    job = project.job(trainer="started:Trainer", max_steps=1)
-    assert project.command("run", job).code == 0
-    assert project.command("resume", "a", "--set", "max_steps=2").code == 0
-    assert [project.run().output(attempt) for attempt in (1, 2)] == ["started for -\n"] * 2
-
-
 class TestARunWhoseBookkeepingWasDamaged:
     """By a power cut, a broken disk, or a hand: the log still says what has happened."""
 
