@@ -20,7 +20,6 @@ ALLOWED = {
     "hostcore_service/server.py": "its own address",
     "hostcore/supervisor/doctor/disk_probe.py": "an answer to the process that has asked",
     "hostcore/worker/__main__.py": "its own usage",
-    "hostcore/worker/line.py": "into the worker's own output, which its supervisor escapes",
     "hostcore/probe.py": "into the pipe of the process that has asked",
     "hostcore_builtin_plugins/terminal.py": "draws with rich; escapes by itself",
     "hostcore_engines/keeper/keeping.py": "into the log of its engine, read by hostcore logs",
