@@ -177,7 +177,8 @@ def validate_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResu
     :param prepared_batch: What :func:`prepare_batch` returned.
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
-    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation.
+    :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation. Before the first step it is a warning
+        with one rank.
     """
 
 

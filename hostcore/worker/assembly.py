@@ -10,7 +10,8 @@ from typing import Any, Final
 import torch
 
 from hostcore.events.writer import RankLog
-from hostcore.plugins.attribution import author_of, calling
+from hostcore.plugins.attribution import attribute, author_of, calling, plugin_place
+from hostcore.plugins.errors import one_line
 from hostcore.runs.contract import WorkerContract
 from hostcore.worker.checkpoints.capture import CaptureSource
 from hostcore.worker.checkpoints.checkpointer import Checkpointer, stateful
@@ -210,6 +211,7 @@ class Assembly:
             total_steps=prepared.total_steps,
             saver=saver,
             sanity_batches=prepared.spec.sanity_batches,
+            check_failed=self._warn_of_failed_check,
             validation=self.evaluation("validation", state, open_ones),
             test=self.evaluation("test", state, open_ones),
             sampling=self._sampling(state),
@@ -305,6 +307,14 @@ class Assembly:
         message = f"{reason} after the first batches: the check before the first step takes all of the validation data"
         hint = '"sanity_batches" sets how many it takes; 0 turns it off'
         self.emit(events.Warning(code="sanity.all", message=f"{message}; {hint}"))
+
+    def _warn_of_failed_check(self, error: Exception) -> None:
+        culprit = attribute(error, self.prepared.components)
+        place = plugin_place(error, culprit) if culprit else None
+        found = f"{one_line(error)} ({place})" if place else one_line(error)
+        message = f"the validation does not work before the first step: {found}"
+        hint = 'if it works after a step, "sanity_batches": 0 leaves this check out'
+        self.warn(HostcoreError(message, code="sanity.failed", hint=hint))
 
     def _sampling(self, state: Any) -> Sampling | None:
         if not self.prepared.sample_requests:

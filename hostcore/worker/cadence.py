@@ -9,7 +9,8 @@ from hostcore.worker.evaluation import Evaluated, Evaluation
 from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_debug, read_metrics, read_weight
 from hostcore.worker.ranks.meeting import RanksDisagree
 from hostcore.worker.training import Training
-from hostcore_hookspecs import events
+from hostcore_builtin_plugins.callbacks.oom_hint import is_out_of_memory
+from hostcore_hookspecs import HostcoreError, events
 
 #: Of a rank: Σ(weight·value) and Σ weight, by name.
 Totals = Mapping[str, tuple[float, float]]
@@ -127,7 +128,8 @@ def _validate(training: Training) -> None:
 def check_sanity(training: Training) -> None:
     """Validate a few batches before the first step of a run, so that mistakes are found before the training.
 
-    It leaves no trace: nothing is recorded, and requests of components are ignored.
+    It leaves no trace: nothing is recorded, and requests of components are ignored. What the trainer raises is a
+    warning, as it may be able to validate after a step; on several ranks it fails the run, as others may wait for it.
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     if run_state.step or not (training.sanity_batches and training.validate_every):
@@ -135,7 +137,13 @@ def check_sanity(training: Training) -> None:
     assert training.validation is not None
     ctx.sanity_checking = True  # it stays so for what handles an error
     with training.requests.ignored(), randomness.kept():
-        evaluated = training.validation.run(at_most=training.sanity_batches)
+        try:
+            evaluated = training.validation.run(at_most=training.sanity_batches)
+        except Exception as error:
+            if training.ranks.world_size > 1 or isinstance(error, HostcoreError) or is_out_of_memory(error):
+                raise
+            training.check_failed(error)
+            evaluated = None
         if evaluated is not None:
             hooks.on_sanity_checked(evaluated.metrics, run_state, ctx)
     ctx.sanity_checking = False

@@ -79,6 +79,8 @@ class Training:
     saver: Checkpointer
     #: Of the validation, evaluated before the first step of a run.
     sanity_batches: int = 0
+    #: Called with what the trainer raised in that evaluation.
+    check_failed: Callable[[Exception], None] = nothing
     #: None: the job has no data for it.
     validation: Evaluation | None = None
     test: Evaluation | None = None
