@@ -290,6 +290,10 @@ class _Repeating:
     def first_row(self) -> int:
         return int(self.feed.first_row)
 
+    @property
+    def batch_size(self) -> int:
+        return int(self.feed.batch_size)
+
     def batches(self, **options: Any) -> Iterator[Any]:
         repeated = None
         for batch in self.feed.batches(**options):

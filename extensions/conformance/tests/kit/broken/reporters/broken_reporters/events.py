@@ -90,6 +90,7 @@ class Row:
     samples_per_second: float | None
     step_seconds: float | None
     data_wait_seconds: float | None
+    debug: object
 
 
 class KnowsAllFields(ReferenceReporter):
