@@ -37,7 +37,7 @@ class Trainer:
             raise ValueError({NAME!r})
         wave = math.nan if step == 50 else math.sin(step * step)
         return StepResult(metrics={{"loss": 4 / step, "wave": wave, {NAME!r}: 1.0}})
-    def validate_step(self, ctx): return StepResult(metrics={{"loss": 5 / ctx.run_state.step}})
+    def validate_step(self, ctx): return StepResult(metrics={{"loss": 5 / max(ctx.run_state.step, 1)}})
     def generate_sample(self, output_dir, request):
         Path(output_dir, "words.txt").write_text("<b>once</b> upon a time")
         Path(output_dir, "dot.png").write_bytes(bytes.fromhex({DOT!r}))

@@ -50,7 +50,7 @@ class Trainer:
             while not go_on.exists() and not ctx.is_canceled():
                 time.sleep(0.02)
         return StepResult(metrics={{"loss": 4 / step, "wave": math.sin(step * step), {MARKUP!r}: 1.0}})
-    def validate_step(self, ctx): return StepResult(metrics={{"loss": 5 / ctx.run_state.step}})
+    def validate_step(self, ctx): return StepResult(metrics={{"loss": 5 / max(ctx.run_state.step, 1)}})
     def state_dict(self): return {{}}
     def load_state_dict(self): pass
 """
