@@ -65,7 +65,7 @@ def test_of_a_name_that_is_taken_are_the_same_error_on_all_ranks(run: Run, job: 
     for rank in range(2):
         assert outcome.error(rank)["type"] == "InvalidStepResult"
         assert outcome.error(rank)["message"] == (
-            "validate_step and evaluation_metrics both report 'val/row' at step 1"
+            "validate_step and evaluation_metrics both report 'val/row' at step 0"
         )
 
 
@@ -73,7 +73,7 @@ def test_that_are_no_metrics_of_the_first_rank_end_all_and_those_of_another_none
     outcome = run("ranked-text", 2, **job, hyperparams={"does": "text:0"})
     assert (outcome.codes, outcome.hung) == ([1, 1], []), outcome.output()
     assert outcome.error(0)["type"] == "InvalidStepResult"
-    message = "evaluation_metrics, after validate_step, at step 1, returned str"
+    message = "evaluation_metrics, after validate_step, at step 0, returned str"
     assert outcome.error(0)["message"] == message
     assert (outcome.error(1)["type"], outcome.error(1)["message"]) == ("DistributedError", f"rank 0: {message}")
     assert run("ranked-other-text", 2, **job, hyperparams={"does": "text:1"}).codes == [0, 0]
