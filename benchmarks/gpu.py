@@ -50,7 +50,7 @@ HEAD = "| row | median | min..max | unit | goal | |\n|---|---|---|---|---|---|"
 
 
 def measure(name: str, bench: Bench, left: float) -> Found:
-    """What is found of a subject while there is time."""
+    """Return the findings of a subject, as far as there is time."""
     if left < LEAST:
         return Found(notes=[f"skipped: {max(0.0, left):.0f} s were left"])
     subject = SUBJECTS[name]

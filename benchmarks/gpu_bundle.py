@@ -69,7 +69,7 @@ def collect(folder: Path, python: str) -> None:
 
 
 def libraries_of(names: list[str], python: str) -> list[str]:
-    """What distributions need beside hostcore's own and :data:`THERE`, as installed here: ``name==version``."""
+    """Return the requirements of distributions, as installed here, without hostcore's own and :data:`THERE`."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 

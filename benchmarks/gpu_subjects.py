@@ -34,7 +34,7 @@ class Figure:
 
 @attrs.frozen(kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """Sizes of the measurements."""
 
     small: Mapping[str, int]
     large: Mapping[str, int]
@@ -73,7 +73,7 @@ QUICK = Sizes(
 
 @attrs.frozen(kw_only=True)
 class Bench:
-    """Where it runs, and how much of it."""
+    """Device and sizes of a benchmark."""
 
     device: str
     sizes: Sizes
@@ -84,7 +84,7 @@ class Bench:
 
 @attrs.frozen(kw_only=True)
 class Found:
-    """What was found of a subject."""
+    """Findings of a subject."""
 
     #: By figure.
     values: dict[str, list[float]] = attrs.field(factory=dict)
@@ -94,7 +94,7 @@ class Found:
 
 @attrs.frozen(kw_only=True)
 class Subject:
-    """What is measured by one run."""
+    """Measurement of one run."""
 
     #: The seconds planned for its rounds, and those after which it is cut off: with its start, and compiling.
     rounds: float

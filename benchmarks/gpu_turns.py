@@ -45,7 +45,7 @@ class Measured:
 
 
 class Measuring:
-    """What the trainers share; a run of theirs is never resumed."""
+    """Base of the trainers, whose runs are never resumed."""
 
     figures: Figures
     notes: list[str]
@@ -72,7 +72,7 @@ class Measuring:
         return time.perf_counter()
 
     def is_over(self, ctx: StepContext, rounds: int) -> bool:
-        """Whether so many rounds are enough."""
+        """Return whether so many rounds are enough."""
         return rounds >= ctx.hyperparams.rounds or (rounds > 0 and time.monotonic() > self.ends)
 
     def state_dict(self, state: Any) -> dict[str, object]:
@@ -168,17 +168,17 @@ def tracing() -> Any:
 
 
 def waits_of(trace: Any) -> int:
-    """How often a traced process has waited for the device."""
+    """Count the waits of a traced process for the device."""
     return sum(event.name.startswith(WAITS[-1]) or event.name in WAITS for event in trace.events())
 
 
 def reads_of(trace: Any) -> int:
-    """How often a traced process has read a tensor."""
+    """Count the reads of tensors in a traced process."""
     return sum(event.name == READ for event in trace.events())
 
 
 def kernels_of(trace: Any) -> list[Any]:
-    """What a GPU has computed, copies apart."""
+    """Return the computations of a GPU, without copies."""
     cuda = torch.autograd.DeviceType.CUDA
     return [event for event in trace.events() if event.device_type == cuda and not event.name.startswith("Mem")]
 

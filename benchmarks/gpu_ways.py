@@ -19,7 +19,7 @@ from hostcore_hookspecs import Capabilities, StepContext, StepResult
 
 @attrs.frozen(eq=False)
 class Parts:
-    """What a training loop works on."""
+    """Model, optimizer and batches of a training loop."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer

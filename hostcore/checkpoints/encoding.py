@@ -262,7 +262,7 @@ class _LeafEncoder:
 
 
 def unstorable(tensor: torch.Tensor) -> str | None:
-    """What keeps a tensor from being stored, in words; None for one that can be."""
+    """Return the reason why a tensor cannot be stored; None for a tensor that can be."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return f"a tensor of class {type(tensor).__module__}.{type(tensor).__qualname__}"
     if tensor.layout is not torch.strided or tensor.is_nested:

@@ -70,7 +70,7 @@ class Opening:
 
     @property
     def started_ms(self) -> int:
-        """When the attempt was claimed, in milliseconds since 1970: the begin of its duration."""
+        """Time of the claim of the attempt, in milliseconds since 1970: the begin of its duration."""
         found = read_claim(self.directory.attempts, self.attempt)
         return found.started_ms if found else now_ms()
 

@@ -141,7 +141,7 @@ class Evaluation:
         return self.stop.interrupted is None
 
     def _found(self, *, of_all: bool) -> dict[str, float] | None:
-        """What the trainer's ``evaluation_metrics`` returns on the first rank, by recorded name; on every rank.
+        """Return the trainer's ``evaluation_metrics`` of the first rank, by recorded name, on every rank.
 
         :param of_all: Whether all batches are scored: what it raises is an error then.
         :return: None when it raised, and there are batches left to score.

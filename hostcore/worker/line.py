@@ -1,4 +1,4 @@
-"""The worker's end of the line to its supervisor, heard by a thread from the first moment on."""
+"""The worker's end of the line to its supervisor, read by a thread from the first moment on."""
 
 import signal
 import threading

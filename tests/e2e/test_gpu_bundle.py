@@ -50,7 +50,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory, published: Mapping[str, st
 
 
 def installed(python: Path | str, place: Path, folder: Path) -> "subprocess.CompletedProcess[str]":
-    """What ``install`` says, where no index can be reached."""
+    """Return the output of ``install``, where no index can be reached."""
     command = [python, SCRIPT, "--dir", folder, "install", place]
     environment = os.environ | {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": "http://127.0.0.1:9/"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

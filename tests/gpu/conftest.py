@@ -142,7 +142,7 @@ class Place:
         return {"callbacks": ["pretended_cuda:Sees"]}
 
     def memory(self) -> int:
-        """What is in use of the GPU's memory, in MiB; 0 on the CPU."""
+        """Return the GPU memory in use, in MiB; 0 on the CPU."""
         if not self.is_gpu:
             return 0
         query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "--id=0"]

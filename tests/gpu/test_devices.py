@@ -1,4 +1,4 @@
-"""Which device a run gets; on the CPU a GPU is pretended, which trainers of these tests do not compute on."""
+"""The device of a run. On the CPU a GPU is pretended, and the trainers of these tests do not compute on it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a run computes on a device: the same after kills, in parts, in fp16, and without waiting for the device."""
+"""Results of a run on a device: the same after kills, in parts, in fp16, and without waiting for the device."""
 
 import json
 import re

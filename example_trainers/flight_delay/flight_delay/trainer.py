@@ -41,7 +41,7 @@ class Hyperparams:
 
 @attrs.frozen(kw_only=True, eq=False)
 class State:
-    """What the trainer carries from step to step. A checkpoint holds all of it."""
+    """State of the trainer from step to step. A checkpoint holds all of it."""
 
     model: FlightDelayModel
     optimizer: Optimizer

@@ -102,7 +102,7 @@ def _precision(ctx: StepContext) -> Precision:
 
 
 class Results(_ResultCollection):
-    """What a module logs. Values for a progress bar stay tensors, which Lightning reads at every batch.
+    """Values that a module logs. Values for a progress bar stay tensors, which Lightning reads at every batch.
 
     Reading makes a GPU wait.
     """
@@ -208,7 +208,7 @@ class TrainerView:
 
     @property
     def sanity_checking(self) -> bool:
-        """Whether the first validation batches are checked before the training."""
+        """Return whether the first validation batches are checked before the training."""
         return self.state.stage == RunningStage.SANITY_CHECKING
 
     @property

@@ -74,8 +74,8 @@ def remove_runs(
             {**run.as_dict(), "path": str(directory.path), "bytes": size}
             for (directory, run), size in zip(chosen, sizes, strict=True)
         ]
-        told = [{"run_id": one.run_id, "path": str(one.path), "bytes": size} for one, size in left]
-        print_json({"removed": yes, "runs": rows, **({"leftovers": told} if told else {})})
+        rest = [{"run_id": one.run_id, "path": str(one.path), "bytes": size} for one, size in left]
+        print_json({"removed": yes, "runs": rows, **({"leftovers": rest} if rest else {})})
         return
     if not chosen and not left:
         echo("there is nothing to remove", err=True)

@@ -56,7 +56,7 @@ class LeaseGuard:
         self._workers: Sequence[int | None] = ()
 
     def show(self, workers: Sequence[int | None]) -> None:
-        """Have the lease say at once which processes are the workers, by rank."""
+        """Have the next renewal, due at once, write the process numbers of the workers, by rank."""
         self._workers, self._renewal_due = workers, self._clock()
 
     def renew(self, *, step: int, last_progress_ms: int) -> None:

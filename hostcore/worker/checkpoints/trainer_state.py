@@ -57,7 +57,7 @@ class TrainerCalls:
 
     @property
     def is_default(self) -> bool:
-        """Whether the contract's default stores and loads the state."""
+        """Return whether the contract's default stores and loads the state."""
         return any(one.hook == "state_dict" and one.by_default for one in self.component.implementations)
 
     def check_default(self, state: Any) -> None:

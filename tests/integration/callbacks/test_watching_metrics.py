@@ -162,7 +162,7 @@ def test_the_last_weights_stay_when_they_are_the_best_or_nothing_is_to_be_restor
 
 
 def states_in(ran: Ran) -> list[dict[str, Any]]:
-    """What ``watched:Reads`` has read."""
+    """Return the values that ``watched:Reads`` read."""
     messages = (event.payload.message for event in ran.of("warning"))
     return [json.loads(message.removesuffix(" (watched:Reads)")) for message in messages if message.startswith("{")]
 
