@@ -178,7 +178,7 @@ def validate_step(prepared_batch: Any, state: Any, ctx: StepContext) -> StepResu
     :param state: What :func:`configure` returned.
     :param ctx: The context of this attempt.
     :raises Exception: The run fails; of ``hostcore evaluate``, the evaluation. Before the first step it is a warning
-        with one rank.
+        with one rank, if the trainer has no :func:`evaluation_metrics`.
     """
 
 

@@ -129,18 +129,20 @@ def check_sanity(training: Training) -> None:
     """Validate a few batches before the first step of a run, so that mistakes are found before the training.
 
     It leaves no trace: nothing is recorded, and requests of components are ignored. What the trainer raises is a
-    warning, as it may be able to validate after a step; on several ranks it fails the run, as others may wait for it.
+    warning, as it may be able to validate after a step. It fails the run on several ranks, of which others may wait,
+    and of a trainer with ``evaluation_metrics``, whose next validation would count the batches of this check.
     """
     hooks, ctx, run_state = training.hooks, training.ctx, training.progress.state
     if run_state.step or not (training.sanity_batches and training.validate_every):
         return
     assert training.validation is not None
+    fails = training.ranks.world_size > 1 or training.validation.evaluation_metrics is not None
     ctx.sanity_checking = True  # it stays so for what handles an error
     with training.requests.ignored(), randomness.kept():
         try:
             evaluated = training.validation.run(at_most=training.sanity_batches)
         except Exception as error:
-            if training.ranks.world_size > 1 or isinstance(error, HostcoreError) or is_out_of_memory(error):
+            if fails or isinstance(error, HostcoreError) or is_out_of_memory(error):
                 raise
             training.check_failed(error)
             evaluated = None

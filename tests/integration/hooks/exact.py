@@ -86,6 +86,15 @@ class Noisy(Required):
         return random.random() + np.random.random() + torch.rand(()).item()
 
 
+class AfterAStep(Noisy):
+    """Draws, evaluates, and cannot validate before a step."""
+
+    def validate_step(self, prepared_batch: Any, state: Any, ctx: Any) -> StepResult:
+        result = super().validate_step(prepared_batch, state, ctx)
+        1 / ctx.run_state.step
+        return result
+
+
 class Summing(Required):
     """Takes a step over all its micro-batches, normalised by all their rows."""
 

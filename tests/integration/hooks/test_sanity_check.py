@@ -64,12 +64,22 @@ def test_metrics_that_need_more_rows_are_computed_of_all_and_leave_nothing_behin
     assert "evaluation_metrics raised ValueError: 2 rows are too few after the first batches" in warning.message
 
 
-def test_a_validation_that_cannot_be_made_is_a_warning_before_the_first_step(play: Play, data: dict[str, Any]) -> None:
-    played = play(
-        hyperparams={"acts": {"validate_step at 0": "raise"}}, validation=data["validation"], validate_every=2
-    )
-    assert (played.result.status, played.result.step) == ("succeeded", 3)
-    (warning,) = [one for one in played.of("warning") if one.payload.code == "sanity.failed"]
+def test_a_validation_that_cannot_be_made_is_a_warning_and_changes_nothing(play: Play, exact: ModuleType) -> None:
+    job = {**NOISY, "trainer": "exact:AfterAStep", "validation": {**NUMBERS, "batch_size": 5}, "validate_every": 2}
+    checked, unchecked = (play(**job, run_id=f"with-{count}", sanity_batches=count) for count in (2, 0))
+    assert (checked.result.status, checked.result.step) == ("succeeded", 4)
+    (warning,) = [one for one in checked.of("warning") if one.payload.code == "sanity.failed"]
     assert warning.step == 0
-    assert "ValueError: validate_step went wrong (" in warning.payload.message
-    assert [one.step for one in played.of("validation")] == [2, 3]
+    assert "ZeroDivisionError: division by zero (" in warning.payload.message
+    assert [one.step for one in checked.of("validation")] == [2, 4]
+    assert of_the_end(checked) == of_the_end(unchecked)
+
+
+def test_a_validation_that_cannot_be_made_ends_the_run_of_a_trainer_that_may_have_counted_batches(
+    play: Play, data: dict[str, Any]
+) -> None:
+    played = play(
+        hyperparams={"acts": {"validate_step at 0": "raise"}}, validation=data["validation"], validate_every=3
+    )
+    assert (played.result.status, played.result.step, played.result.error.type) == ("failed", 0, "ValueError")
+    assert not any("train_step" in call for call in played.calls)

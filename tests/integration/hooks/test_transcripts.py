@@ -80,6 +80,7 @@ def test_of_micro_batches_that_make_up_a_step(play: Play, data: dict[str, Any], 
     ("name", "settings", "plugin"),
     [
         ("failure_in_train_step", {"hyperparams": {"acts": {"train_step at 1": "raise"}}}, "recorder:Trainer"),
+        ("failure_in_sanity_check", {"hyperparams": {"acts": {"validate_step at 0": "raise"}}}, "recorder:Trainer"),
         ("failure_in_validate_step", {"hyperparams": {"acts": {"validate_step at 2": "raise"}}}, "recorder:Trainer"),
         (
             "failure_in_callback",
