@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hostcore.events.codec import finite
-from hostcore.worker import randomness
 from hostcore.worker.evaluation import Evaluated, Evaluation
 from hostcore.worker.metrics import WeightedMeans, mean_over_ranks, read_debug, read_metrics, read_weight
 from hostcore.worker.ranks.meeting import RanksDisagree
@@ -138,7 +137,7 @@ def check_sanity(training: Training) -> None:
     assert training.validation is not None
     fails = training.ranks.world_size > 1 or training.validation.evaluation_metrics is not None
     ctx.sanity_checking = True  # it stays so for what handles an error
-    with training.requests.ignored(), randomness.kept():
+    with training.requests.ignored():
         try:
             evaluated = training.validation.run(at_most=training.sanity_batches)
         except Exception as error:

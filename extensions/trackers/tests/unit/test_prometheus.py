@@ -19,6 +19,7 @@ from hostcore_hookspecs.events import (
     RunFailed,
     RunStarted,
     RunSubmitted,
+    TrainerRestored,
     Validation,
     Warning,
 )
@@ -103,6 +104,15 @@ def test_the_end_is_a_state(course: MakeCourse, opened: Any) -> None:
     assert {name[1]: value for name, value in found.items() if name[0] == "hostcore_status"} == {
         "submitted": 0, "running": 0, "succeeded": 0, "failed": 1, "cancelled": 0, "preempted": 0,
     }  # fmt: skip
+
+
+def test_after_the_best_weights_are_restored_their_values_are_shown(course: MakeCourse, opened: Any) -> None:
+    run = course()
+    reporter = opened(run)
+    reporter.report_event(run.tell(Validation(metrics={"val/loss": 0.5}, weight=10), step=20))
+    restored = TrainerRestored(restored_step=10, reason="best", requested_by="best", values={"val/loss": 0.25})
+    reporter.report_event(run.tell(restored, step=20))
+    assert scrape(url_of(run))[("hostcore_metric", "val/loss")] == 0.25
 
 
 def test_what_was_not_finite_is_nan(course: MakeCourse, opened: Any) -> None:
