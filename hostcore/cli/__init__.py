@@ -20,7 +20,7 @@ from hostcore_hookspecs.errors import HostcoreError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from hostcore.plugins.extensions import Extension
+    from hostcore.plugins.installed import Extension
 
 #: 128 + SIGINT, as shells have it.
 _INTERRUPTED: Final = 130

@@ -13,8 +13,7 @@ from typing import Final
 import attrs
 
 from hostcore.job.names import canonical
-from hostcore.plugins.extensions import Extension
-from hostcore.plugins.installed import Installed, installed
+from hostcore.plugins.installed import Extension, Installed, installed
 from hostcore_hookspecs.kinds import (
     COMMANDS_GROUP,
     ENVIRONMENTS_GROUP,

@@ -11,25 +11,11 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, TypeVar
 
-import attrs
-
 from hostcore.interruption import is_by_signal
+from hostcore.plugins.installed import Extension
 from hostcore_hookspecs.errors import HostcoreError
 
 T = TypeVar("T")
-
-
-@attrs.frozen(kw_only=True, order=True)
-class Extension:
-    """An entry point that extends the host."""
-
-    #: ``hostcore.commands``, for example.
-    group: str
-    name: str
-    dist: str
-    version: str
-    #: ``module:symbol``.
-    value: str
 
 
 class BrokenExtension(HostcoreError):

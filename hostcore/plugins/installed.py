@@ -12,10 +12,25 @@ from importlib.machinery import PathFinder
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
+import attrs
+
 if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 _ENDINGS = (".dist-info", ".egg-info")
+
+
+@attrs.frozen(kw_only=True, order=True)
+class Extension:
+    """An entry point that extends the host."""
+
+    #: ``hostcore.commands``, for example.
+    group: str
+    name: str
+    dist: str
+    version: str
+    #: ``module:symbol``.
+    value: str
 
 
 class Installed(Protocol):
