@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import attrs
 
 from hostcore.cli.run_client import (
-    CheckpointLine,
     InstalledPlugins,
     RunClient,
     RunHandle,
     RunList,
     RunLog,
-    RunView,
     Validation,
 )
 
@@ -177,11 +175,11 @@ class FolderRun(RunHandle):
 
         wait()
 
-    def view(self) -> RunView:
-        """How it is doing, as its directory says."""
+    def status(self) -> "RunStatus":
+        """Return its status by its directory."""
         from hostcore.supervisor.run_status import inspect_run
 
-        return _view_of(inspect_run(self._directory, self._history))
+        return inspect_run(self._directory, self._history)
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """Its event log."""
@@ -222,42 +220,6 @@ class FolderRun(RunHandle):
         from hostcore.cli.report import places_in
 
         return places_in(self._directory, result)
-
-
-def _view_of(status: "RunStatus") -> RunView:
-    from hostcore.runs.directory import runs_dir
-
-    directory = status.directory
-    elsewhere = directory.path.parent != runs_dir()
-    return RunView(
-        document=status.as_dict(),
-        summary=status.summary,
-        metrics=status.metrics,
-        attempts=status.attempts,
-        checkpoints=[
-            CheckpointLine(
-                name=one.record.folder_name,
-                epoch=one.record.epoch,
-                bytes=one.record.size,
-                attempt=one.record.attempt,
-                saved_ms=one.saved_ms,
-                final=one.record.final,
-            )
-            for one in status.checkpoints
-        ],
-        plugins=status.plugins,
-        devices=status.devices,
-        parent=status.parent,
-        lost=status.lost,
-        reason=status.reason,
-        warnings=status.warnings,
-        error=status.error,
-        best=status.best,
-        samples_per_second=status.progress.samples_per_second,
-        eta_seconds=status.progress.eta_seconds,
-        resume=["hostcore", "resume", str(directory.path) if elsewhere else status.summary.run_id],
-        places={name: str(path) for name, path in status.places.items()},
-    )
 
 
 def _refresh(directory: "RunDirectory") -> None:

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from hostcore.cli.job_options import JobOptions
     from hostcore.job.spec import JobSpec
     from hostcore.plugins.listing import ShippedReport
-    from hostcore.runs.history import AttemptHistory
-    from hostcore.runs.result import RunResult, RunWarning
+    from hostcore.runs.result import RunResult
     from hostcore.runs.summary import RunSummary
     from hostcore.runs.used import Used, UseQuery
     from hostcore.supervisor.cancelling import Cancellation
     from hostcore.supervisor.interrupts import Interrupts
-    from hostcore_hookspecs.errors import RunError
+    from hostcore.supervisor.run_status import RunStatus
     from hostcore_hookspecs.launcher import LaunchPlan
     from hostcore_hookspecs.plan import PluginRef
 
@@ -54,50 +53,6 @@ class RunList:
     used: "Mapping[str, Sequence[Used]] | None" = None
     #: How many may be meant as well: they do not say enough of what they used.
     unknown: int = 0
-
-
-@attrs.frozen(kw_only=True)
-class CheckpointLine:
-    """A committed checkpoint."""
-
-    #: Of its folder.
-    name: str
-    epoch: int
-    bytes: int
-    attempt: int
-    #: Milliseconds since 1970.
-    saved_ms: int
-    final: bool
-
-
-@attrs.frozen(kw_only=True)
-class RunView:
-    """What is shown of a run."""
-
-    #: What ``hostcore status --json`` prints.
-    document: Mapping[str, Any]
-    summary: "RunSummary"
-    #: Where it was launched, and what it is called there; empty where that is not known.
-    engine: str = ""
-    #: What its engine says of it; empty for nothing.
-    detail: str = ""
-    metrics: Mapping[str, float | None]
-    attempts: "Sequence[AttemptHistory]"
-    checkpoints: Sequence[CheckpointLine]
-    plugins: Sequence[Mapping[str, Any]]
-    devices: Sequence[str]
-    parent: str | None
-    lost: str | None
-    reason: str | None
-    error: "RunError | None"
-    best: Mapping[str, Any] | None
-    samples_per_second: float | None
-    eta_seconds: float | None
-    warnings: "Sequence[RunWarning]" = ()
-    #: The words of the command that continues it.
-    resume: Sequence[str]
-    #: Where to look for more, by what is there.
-    places: Mapping[str, str]
 
 
 @attrs.frozen(kw_only=True)
@@ -156,8 +111,8 @@ class RunHandle(Protocol):
     def wait(self) -> None:
         """Wait until it is worth another look; only :meth:`is_over` looks."""
 
-    def view(self) -> RunView:
-        """How it is doing: as :meth:`is_over` has seen it last, or newer."""
+    def status(self) -> "RunStatus":
+        """Return its status: as :meth:`is_over` has seen it last, or newer."""
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """The lines of ``events.jsonl``.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hostcore.cli.output import shown, style
 from hostcore.cli.report import in_words
-from hostcore.cli.run_client import RunHandle, RunView
+from hostcore.cli.run_client import RunHandle
 from hostcore.events.bounds import bounded
 from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
@@ -24,7 +24,7 @@ from hostcore.report.wording import (
 )
 from hostcore.runs.history import AttemptHistory
 from hostcore.runs.used import shown_fingerprint
-from hostcore.supervisor.run_status import can_go_on
+from hostcore.supervisor.run_status import RunStatus
 from hostcore_builtin_plugins.progress import format_bytes, format_devices, format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
@@ -33,53 +33,53 @@ _COLORS = {"running": "cyan", "succeeded": "green", "failed": "red", "lost": "re
 _LONGEST_WHY = 300
 
 
-def page_of(view: RunView, *, verbose: bool) -> str:
+def page_of(status: RunStatus, *, verbose: bool) -> str:
     """Everything."""
-    return "\n".join([*head_of(view, verbose=verbose), *_tables(view), *_places(view)])
+    return "\n".join([*head_of(status, verbose=verbose), *_tables(status), *_places(status)])
 
 
-def head_of(view: RunView, *, verbose: bool) -> Iterator[str]:
+def head_of(status: RunStatus, *, verbose: bool) -> Iterator[str]:
     """What it is, how far it is, and what became of it."""
-    summary = view.summary
+    summary = status.summary
     yield f"{style(summary.status, fg=_COLORS.get(summary.status, 'yellow'), bold=True)}  {summary.run_id}"
-    lines = [*_facts(view), *((name, figure(value)) for name, value in by_phase(view.metrics).items())]
+    lines = [*_facts(status), *((name, figure(value)) for name, value in by_phase(status.metrics).items())]
     yield from named_values(lines)
-    if verbose and view.error and view.error.traceback:
+    if verbose and status.error and status.error.traceback:
         yield ""
-        yield view.error.traceback.rstrip("\n")
+        yield status.error.traceback.rstrip("\n")
 
 
-def _facts(view: RunView) -> Iterator[tuple[str, str]]:
-    summary, now = view.summary, now_ms()
+def _facts(status: RunStatus) -> Iterator[tuple[str, str]]:
+    summary, now = status.summary, now_ms()
     yield "trainer", summary.trainer
-    if view.engine:
-        yield "engine", view.engine
-    if view.detail:
-        yield "detail", view.detail
-    if view.parent:
-        yield "begun from", view.parent
-    yield "steps", ", ".join(_pace(view))
+    if status.engine:
+        yield "engine", status.engine
+    if status.detail:
+        yield "detail", status.detail
+    if status.parent:
+        yield "begun from", status.parent
+    yield "steps", ", ".join(_pace(status))
     yield "attempt", str(summary.attempt) if summary.attempt else NOTHING
-    if len(view.devices) > 1:
-        yield "devices", format_devices(view.devices)
-    if fingerprint := view.document.get("data"):
+    if len(status.devices) > 1:
+        yield "devices", format_devices(status.devices)
+    if fingerprint := status.data:
         yield "data", shown_fingerprint(fingerprint)
     yield "submitted", f"{moment(summary.submitted_ms)} ({ago(summary.submitted_ms, now)})"
     if summary.ended_ms:
         yield "ended", f"{moment(summary.ended_ms)} ({ago(summary.ended_ms, now)})"
     if (seconds := summary.seconds(now)) is not None:
-        yield "duration", duration_of(seconds, view.attempts, now)
-    yield from warnings_of(view.warnings)
-    if view.best:
-        yield "best", best_of(view.best)
-    if view.lost:
-        yield "lost", view.lost
-    if view.reason:
-        yield "reason", view.reason
-    if view.error:
-        yield from _error(view.error)
-    if can_go_on(view.summary, view.checkpoints):
-        yield "to go on", shlex.join(view.resume)
+        yield "duration", duration_of(seconds, status.attempts, now)
+    yield from warnings_of(status.warnings)
+    if status.best:
+        yield "best", best_of(status.best)
+    if status.lost:
+        yield "lost", status.lost
+    if status.reason:
+        yield "reason", status.reason
+    if status.error:
+        yield from _error(status.error)
+    if status.can_go_on:
+        yield "to go on", shlex.join(status.resume)
 
 
 def _error(error: RunError) -> Iterator[tuple[str, str]]:
@@ -94,21 +94,21 @@ def _why(attempt: AttemptHistory) -> str:
     return f"{attempt.error.type}: {attempt.error.message}" if attempt.error else attempt.reason or ""
 
 
-def _pace(view: RunView) -> Iterator[str]:
+def _pace(status: RunStatus) -> Iterator[str]:
     """How far it is and, while it runs, how fast."""
-    summary = view.summary
+    summary = status.summary
     share = f" ({min(1.0, summary.step / summary.max_steps):.0%})" if summary.max_steps else ""
     yield f"{steps_of(summary.step, summary.max_steps)}{share}"
     if summary.status == "running":
-        if view.samples_per_second is not None:
-            yield f"{format_rate(view.samples_per_second)} samples/s"
-        if view.eta_seconds is not None:
-            yield f"eta {format_duration(view.eta_seconds)}"
+        if status.samples_per_second is not None:
+            yield f"{format_rate(status.samples_per_second)} samples/s"
+        if status.eta_seconds is not None:
+            yield f"eta {format_duration(status.eta_seconds)}"
 
 
-def _tables(view: RunView) -> Iterator[str]:
+def _tables(status: RunStatus) -> Iterator[str]:
     now = now_ms()
-    if view.attempts:
+    if status.attempts:
         yield ""
         yield from in_columns(
             ["ATTEMPT", "STATUS", "STARTED", "DURATION", "STEPS", "WHY"],
@@ -118,28 +118,28 @@ def _tables(view: RunView) -> Iterator[str]:
                     *(lasting(one.seconds(now)), _range(one.first_step, one.last_step)),
                     bounded(_why(one).partition("\n")[0], _LONGEST_WHY),
                 )
-                for one in view.attempts
+                for one in status.attempts
             ],
         )
-    if view.checkpoints:
+    if status.checkpoints:
         yield ""
         yield from in_columns(
             ["CHECKPOINT", "EPOCH", "SIZE", "ATTEMPT", "SAVED", ""],
             [
                 (
                     *(one.name, one.epoch + 1, format_bytes(one.bytes), one.attempt),
-                    *(ago(one.saved_ms, now), "final" if one.final else ""),
+                    *(ago(one.saved_ms, now) if one.saved_ms else NOTHING, "final" if one.final else ""),
                 )
-                for one in view.checkpoints
+                for one in status.checkpoints
             ],
         )
-    if view.plugins:
+    if status.plugins:
         yield ""
         yield from in_columns(
             ["PLUGIN", "KIND", "DISTRIBUTION", "VERSION"],
             [
                 (one["name"], one["kind"], one.get("distribution") or NOTHING, one.get("version") or NOTHING)
-                for one in view.plugins
+                for one in status.plugins
             ],
         )
 
@@ -150,9 +150,9 @@ def _range(first: int | None, last: int | None) -> str:
     return f"{first:,} to {last:,}" if first is not None else f"{last:,}"
 
 
-def _places(view: RunView) -> Iterator[str]:
+def _places(status: RunStatus) -> Iterator[str]:
     yield ""
-    yield from named_values(list(view.places.items()))
+    yield from named_values(list(status.places.items()))
 
 
 def follow_status(run: RunHandle, *, draw: bool) -> None:
@@ -169,6 +169,6 @@ def follow_status(run: RunHandle, *, draw: bool) -> None:
 
     with Live(auto_refresh=False, transient=True) as live:
         while not run.is_over():
-            text = "\n".join(head_of(run.view(), verbose=False))
+            text = "\n".join(head_of(run.status(), verbose=False))
             live.update(Text.from_ansi(shown(text), no_wrap=True, overflow="ellipsis"), refresh=True)
             run.wait()

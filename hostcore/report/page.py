@@ -17,8 +17,10 @@ from hostcore.report.drawing import SMOOTHING
 from hostcore.report.recording import EventRow, Recording, SavedCheckpoint
 from hostcore.report.samples import newest_samples
 from hostcore.report.wording import by_phase, duration_of, figure, steps_of
+from hostcore.runs.directory import RunDirectory
 from hostcore.runs.record import RunRecord
-from hostcore.supervisor.run_status import CheckpointSeen, RunStatus
+from hostcore.runs.result import RunResult
+from hostcore.supervisor.run_status import CommittedCheckpoint, RunStatus
 from hostcore_builtin_plugins.progress import format_duration, format_rate
 from hostcore_hookspecs.errors import RunError
 
@@ -108,7 +110,7 @@ def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *
         "page.html",
         run_status=run_status,
         summary=run_status.summary,
-        result=run_status.result,
+        requested_by=_requested_by(run_status),
         recording=recording,
         sections=[one for one in _sections(run_status, record, recording) if one.content],
         pace=", ".join(_pace(run_status)),
@@ -122,14 +124,25 @@ def write_page(run_status: RunStatus, record: RunRecord, recording: Recording, *
     )
 
 
+def _directory_of(run_status: RunStatus) -> RunDirectory:
+    assert run_status.directory is not None
+    return RunDirectory(Path(run_status.directory))
+
+
+def _requested_by(run_status: RunStatus) -> str | None:
+    """Return who asked a run that has ended to stop."""
+    result = RunResult.read(_directory_of(run_status).result) if run_status.summary.ended_ms is not None else None
+    return result.requested_by if result else None
+
+
 def _pace(run_status: RunStatus) -> Iterator[str]:
-    summary, progress = run_status.summary, run_status.progress
+    summary = run_status.summary
     share = f" ({min(1.0, summary.step / summary.max_steps):.0%})" if summary.max_steps else ""
     yield f"{steps_of(summary.step, summary.max_steps)}{share}"
-    if progress.samples_per_second is not None:
-        yield f"{format_rate(progress.samples_per_second)} samples/s"
-    if summary.status == "running" and progress.eta_seconds is not None:
-        yield f"eta {format_duration(progress.eta_seconds)}"
+    if run_status.samples_per_second is not None:
+        yield f"{format_rate(run_status.samples_per_second)} samples/s"
+    if summary.status == "running" and run_status.eta_seconds is not None:
+        yield f"eta {format_duration(run_status.eta_seconds)}"
 
 
 def _foremost(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -142,7 +155,7 @@ def _foremost(metrics: Mapping[str, float | None]) -> dict[str, float | None]:
 
 def _sections(run_status: RunStatus, record: RunRecord, recording: Recording) -> Iterator[Section]:
     requests = record.job.get("samples") or []
-    samples = newest_samples(run_status.directory.samples, requests, most=_MOST_SAMPLES)
+    samples = newest_samples(_directory_of(run_status).samples, requests, most=_MOST_SAMPLES)
     yield Section("failure", "Failure", _failure(run_status))
     yield Section("curves", "Curves", charts_of(recording))
     yield Section("warnings", "Warnings", _events(recording, ["warnings"]))
@@ -165,7 +178,7 @@ def _failure(run_status: RunStatus) -> _Failure | None:
     if error is None and run_status.lost is None:
         return None
     rank = (error.rank if error else None) or 0
-    output, left_out = _end_of(run_status.directory.rank_output(run_status.summary.attempt, rank))
+    output, left_out = _end_of(_directory_of(run_status).rank_output(run_status.summary.attempt, rank))
     return _Failure(error=error, lost=run_status.lost, rank=rank, output=output, output_left_out=left_out)
 
 
@@ -193,7 +206,7 @@ def _events(recording: Recording, kinds: Sequence[str]) -> _Events:
 
 def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkpoint]:
     """The checkpoints that are there, and the newest of those that were saved; the newest first."""
-    kept = {one.record.step: one for one in run_status.checkpoints}
+    kept = {one.step: one for one in run_status.checkpoints}
     steps = sorted({*recording.saved, *kept})
     wanted = {*kept, *steps[-_MOST_CHECKPOINTS:]}
     best = run_status.best
@@ -206,7 +219,7 @@ def _checkpoints(run_status: RunStatus, recording: Recording) -> _Newest[_Checkp
     return _Newest(rows, len(steps) - len(rows))
 
 
-def _saved(told: SavedCheckpoint | None, there: CheckpointSeen | None) -> SavedCheckpoint:
+def _saved(told: SavedCheckpoint | None, there: CommittedCheckpoint | None) -> SavedCheckpoint:
     """A checkpoint by its commit record, or by the log where there is no record any more.
 
     :param told: What the log says of it.
@@ -215,14 +228,13 @@ def _saved(told: SavedCheckpoint | None, there: CheckpointSeen | None) -> SavedC
     if there is None:
         assert told is not None
         return told
-    record = there.record
     return SavedCheckpoint(
-        step=record.step,
-        epoch=record.epoch,
-        attempt=record.attempt,
-        final=record.final,
-        bytes=record.size,
-        time_ms=told.time_ms if told else there.saved_ms,
+        step=there.step,
+        epoch=there.epoch,
+        attempt=there.attempt,
+        final=there.final,
+        bytes=there.bytes,
+        time_ms=told.time_ms if told else there.saved_ms or 0,
         best=told.best if told else {},
     )
 

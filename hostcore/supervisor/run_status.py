@@ -1,18 +1,21 @@
-"""The status of a run: everything that ``hostcore status`` shows, read from its directory at one instant."""
+"""The status of a run at one instant: what every command and every page shows of it.
 
-from collections.abc import Collection, Mapping, Sequence
+Read from a run directory here; a service sends the same as JSON (``hostcore status --json``).
+"""
+
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from hostcore.checkpoints.find import committed
-from hostcore.checkpoints.names import record_name
+from hostcore.checkpoints.names import folder_name, record_name
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.events.times import moment
 from hostcore.runs.attempts import read_claim
 from hostcore.runs.contract import artifact_folders
-from hostcore.runs.directory import RunDirectory
+from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.history import AttemptHistory, History
 from hostcore.runs.lease import Lease
 from hostcore.runs.result import RunResult, RunWarning
@@ -21,130 +24,105 @@ from hostcore_builtin_plugins.progress import RunProgress
 from hostcore_hookspecs.errors import RunError
 from hostcore_hookspecs.launcher import LaunchStatus
 
+#: Of a field that is no part of the JSON document.
+_BESIDE: Final = {"json": False}
+
 
 @attrs.frozen(kw_only=True)
-class CheckpointSeen:
-    """A committed checkpoint, as its record has it; its files were not read."""
+class CommittedCheckpoint:
+    """A committed checkpoint, by its record; its files were not read."""
 
-    record: CommitRecord
-    #: Its folder; absolute.
-    folder: Path
-    #: When it was committed, in milliseconds since 1970.
-    saved_ms: int
+    step: int
+    epoch: int
+    final: bool
+    attempt: int
+    bytes: int
+    #: Its folder.
+    path: str | None = None
+    #: When it was committed, in milliseconds since 1970; None where that is not known.
+    saved_ms: int | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """The checkpoint as plain JSON."""
-        record = self.record
-        return {
-            "step": record.step,
-            "epoch": record.epoch,
-            "final": record.final,
-            "attempt": record.attempt,
-            "bytes": record.size,
-            "path": str(self.folder),
-            "saved_ms": self.saved_ms,
-        }
+    @classmethod
+    def of(cls, record: CommitRecord, *, saved_ms: int | None, path: str | None = None) -> "CommittedCheckpoint":
+        """Return the checkpoint of a commit record."""
+        return cls(
+            step=record.step,
+            epoch=record.epoch,
+            final=record.final,
+            attempt=record.attempt,
+            bytes=record.size,
+            path=path,
+            saved_ms=saved_ms,
+        )
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        return folder_name(self.step)
 
 
 @attrs.frozen(kw_only=True)
 class RunStatus:
-    """The status of a run at one instant."""
+    """The status of a run. The fields are those of the JSON document, in its order, and what stands beside it."""
 
-    directory: RunDirectory
-    summary: RunSummary
-    #: How the newest attempt ended; None if it has not.
-    result: RunResult | None
-    #: How far and how fast, as far as events tell.
-    progress: RunProgress
+    summary: RunSummary = attrs.field(metadata=_BESIDE)
     metrics: Mapping[str, float | None]
+    #: Oldest first.
+    checkpoints: Sequence[CommittedCheckpoint]
+    attempts: Sequence[AttemptHistory]
+    #: Why it ended before its last step.
+    reason: str | None
+    #: Why it failed.
+    error: RunError | None
     #: Metric, value and step of the best value so far; see :class:`hostcore.runs.best.BestValue`.
     best: Mapping[str, Any] | None
-    attempts: Sequence[AttemptHistory]
-    checkpoints: Sequence[CheckpointSeen]
-    plugins: Sequence[Mapping[str, Any]]
-    #: Those of the newest attempt, by rank; empty while they are not known.
-    devices: Sequence[str]
-    #: The checkpoint of another run that it began from.
-    parent: str | None
     #: What is known of the end of a lost run.
     lost: str | None
     #: The processes of a run that is running: ``host``, ``supervisor``, ``workers`` by rank; None of any other run.
     processes: Mapping[str, Any] | None
+    #: None in the document of a run that is not running, as is the rate.
+    eta_seconds: float | None
+    samples_per_second: float | None
+    #: Those of the newest attempt, by rank; empty while they are not known.
+    devices: Sequence[str]
+    plugins: Sequence[Mapping[str, Any]]
+    #: The fingerprint of the training data, of the newest attempt that has found them; None without one.
+    data: str | None
+    #: The checkpoint of another run that it began from.
+    parent: str | None
+    #: The run directory; None where it is not on this machine.
+    directory: str | None
     #: What the user should know although the status does not say it.
     warnings: Sequence[RunWarning] = ()
-
-    @property
-    def data(self) -> str | None:
-        """The fingerprint of the training data, of the newest attempt that has found them; None without one."""
-        return next((one.data for one in reversed(self.summary.used) if one.data is not None), None) or None
-
-    @property
-    def reason(self) -> str | None:
-        """Why it ended before its last step."""
-        return self.result.reason if self.result else None
-
-    @property
-    def error(self) -> RunError | None:
-        """Why it failed."""
-        return self.result.error if self.result else None
+    #: Where it was launched, and its id there; empty where that is not known.
+    engine: str = attrs.field(default="", metadata=_BESIDE)
+    #: Message of its engine; may be empty.
+    detail: str = attrs.field(default="", metadata=_BESIDE)
+    #: The words of the command that continues it.
+    resume: Sequence[str] = attrs.field(metadata=_BESIDE)
+    #: Files and addresses with more, by name.
+    places: Mapping[str, str] = attrs.field(metadata=_BESIDE)
 
     @property
     def can_go_on(self) -> bool:
-        """See :func:`can_go_on`."""
-        return can_go_on(self.summary, self.checkpoints)
-
-    @property
-    def places(self) -> dict[str, Path]:
-        """Where to look for more."""
-        rank = self.error.rank if self.error else None
-        output = self.directory.rank_output(self.summary.attempt, rank or 0)
-        hooks = self.directory.rank_hooks(self.summary.attempt, 0)
-        places = {
-            "events": self.directory.events,
-            "output": output,
-            "hook calls": hooks,
-            "loss curve": self.directory.loss_plot,
-        }
-        there = {name: path for name, path in places.items() if path.exists() and path.stat().st_size}
-        samples = {"samples": self.directory.samples} if self.directory.has_samples else {}
-        return {**there, **samples, "everything": self.directory.path}
+        """Whether there is something left to do, and a checkpoint to do it from."""
+        return bool(self.checkpoints) and self.summary.status in ("failed", "cancelled", "preempted", "lost")
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``hostcore status --json`` prints."""
-        return {
-            **self.summary.as_dict(),
-            "metrics": dict(self.metrics),
-            "checkpoints": [one.as_dict() for one in self.checkpoints],
-            "attempts": [one.as_dict() for one in self.attempts],
-            "reason": self.reason,
-            "error": attrs.asdict(self.error) if self.error else None,
-            "best": dict(self.best) if self.best else None,
-            "lost": self.lost,
-            "processes": self.processes,
-            "eta_seconds": self.progress.eta_seconds if self.summary.status == "running" else None,
-            "samples_per_second": self.progress.samples_per_second if self.summary.status == "running" else None,
-            "devices": list(self.devices),
-            "plugins": [dict(one) for one in self.plugins],
-            "data": self.data,
-            "parent": self.parent,
-            "directory": str(self.directory.path),
-            "warnings": [attrs.asdict(one) for one in self.warnings],
-        }
-
-
-def can_go_on(summary: RunSummary, checkpoints: Collection[object]) -> bool:
-    """Whether there is something left to do in a run, and a checkpoint to do it from."""
-    return bool(checkpoints) and summary.status in ("failed", "cancelled", "preempted", "lost")
+        """Return the document that ``hostcore status --json`` prints."""
+        document = attrs.asdict(self, filter=lambda field, _: field.metadata.get("json", True))
+        paceless = {} if self.summary.status == "running" else {"eta_seconds": None, "samples_per_second": None}
+        return {**self.summary.as_dict(), **document, **paceless}
 
 
 def inspect_run(
     directory: RunDirectory, history: History, *, told: LaunchStatus | None = None, checkpoints: Path | None = None
 ) -> RunStatus:
-    """Read the status of a run.
+    """Read the status of a run from its directory.
 
     :param history: Of this run; it reads on from where it was.
-    :param told: What its launcher says, if it was already asked, and has brought what its mirror says: both matter for
-        a run that goes on where its directory is not seen. Else that is done here.
+    :param told: Status by its launcher, where the caller has polled it and brought the mirror's news: both matter for
+        a run whose directory is elsewhere. Otherwise both are done here.
     :param checkpoints: Where its checkpoints are, for callers that do not trust the worker's own record of them.
     :raises HostcoreError: When one of the run's files is not what hostcore wrote.
     """
@@ -161,23 +139,47 @@ def inspect_run(
         progress.update(event)
     if summary.ended_ms is None:  # events are fresher than the lease
         summary = attrs.evolve(summary, step=max(summary.step, progress.step))
+    status, error = summary.status, result.error if result else None
+    used = [one.data for one in summary.used if one.data is not None]
+    elsewhere = directory.path.parent != runs_dir()
     return RunStatus(
-        directory=directory,
         summary=summary,
-        result=result,
-        progress=progress,
         metrics={**(result.metrics if result else {}), **history.metrics},
-        best=(result.best if result else None) or history.best,
-        attempts=history.attempts(running=summary.status == "running", seen_ms=summary.seen_ms),
         checkpoints=checkpoints_in(checkpoints or artifact_folders(directory, summary.attempt)[0]),
-        plugins=record.plugins,
+        attempts=history.attempts(running=status == "running", seen_ms=summary.seen_ms),
+        reason=result.reason if result else None,
+        error=error,
+        best=(result.best if result else None) or history.best,
+        lost=last_sign(directory, summary) if status == "lost" else None,
+        processes=_processes(directory, summary.attempt) if status == "running" else None,
+        eta_seconds=progress.eta_seconds,
+        samples_per_second=progress.samples_per_second,
         devices=history.devices,
+        plugins=record.plugins,
+        data=(used[-1] if used else None) or None,
         parent=record.parent,
-        lost=last_sign(directory, summary) if summary.status == "lost" else None,
-        processes=_processes(directory, summary.attempt) if summary.status == "running" else None,
+        directory=str(directory.path),
         # The log of a run that goes on elsewhere may not be here, nor what an earlier hostcore has not written.
         warnings=(result.warnings if result else ()) or history.warnings,
+        resume=["hostcore", "resume", str(directory.path) if elsewhere else summary.run_id],
+        places=_places(directory, attempt=summary.attempt, rank=(error.rank if error else None) or 0),
     )
+
+
+def _places(directory: RunDirectory, *, attempt: int, rank: int) -> dict[str, str]:
+    """Return the files of a run that have content, by name.
+
+    :param rank: Whose output is named.
+    """
+    files = {
+        "events": directory.events,
+        "output": directory.rank_output(attempt, rank),
+        "hook calls": directory.rank_hooks(attempt, 0),
+        "loss curve": directory.loss_plot,
+    }
+    there = {name: path for name, path in files.items() if path.exists() and path.stat().st_size}
+    samples = {"samples": directory.samples} if directory.has_samples else {}
+    return {name: str(path) for name, path in {**there, **samples, "everything": directory.path}.items()}
 
 
 def _processes(directory: RunDirectory, attempt: int) -> dict[str, Any] | None:
@@ -191,16 +193,17 @@ def _processes(directory: RunDirectory, attempt: int) -> dict[str, Any] | None:
     return {"host": holder.process.host, "supervisor": holder.process.pid, "workers": workers}
 
 
-def checkpoints_in(folder: Path) -> list[CheckpointSeen]:
-    """The committed checkpoints of a folder, oldest first."""
-    seen = []
+def checkpoints_in(folder: Path) -> list[CommittedCheckpoint]:
+    """Return the committed checkpoints of a folder, oldest first."""
+    found = []
     for record in committed(folder):
         try:
             saved_ms = (folder / record_name(record.step)).stat().st_mtime_ns // 1_000_000
         except FileNotFoundError:  # removed in this moment
             continue
-        seen.append(CheckpointSeen(record=record, folder=folder / record.folder_name, saved_ms=saved_ms))
-    return seen
+        path = str(folder / record.folder_name)
+        found.append(CommittedCheckpoint.of(record, saved_ms=saved_ms, path=path))
+    return found
 
 
 def last_sign(directory: RunDirectory, summary: RunSummary) -> str:

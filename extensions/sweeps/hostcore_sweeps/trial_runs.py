@@ -16,9 +16,8 @@ from typing import Any, Final, Literal, Protocol
 import attrs
 import orjson
 
-from hostcore.checkpoints.names import step_of_folder
 from hostcore.cli.job_options import JobOptions
-from hostcore.cli.run_client import RunClient, RunHandle, RunLog, RunView, ServiceClient
+from hostcore.cli.run_client import RunClient, RunHandle, RunLog, ServiceClient
 from hostcore.errors import all_errors
 from hostcore.events.codec import CorruptLog, decode_event
 from hostcore.events.reader import name_of
@@ -32,6 +31,7 @@ from hostcore.runs.summary import UnknownRun
 from hostcore.supervisor.check import CheckFailed
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.remote.watching import refresh_far
+from hostcore.supervisor.run_status import RunStatus
 from hostcore.supervisor.writable import RunUnwritable
 from hostcore_hookspecs.errors import HostcoreError, TransientError
 from hostcore_hookspecs.events import Metrics, Test, Validation
@@ -163,7 +163,7 @@ class TrialRuns:
             return "absent"
         if self._runs is None:  # its own look waits for a service that is away, and hears no Ctrl-C meanwhile
             handle = self._handles[number] = self._client.find(handle.run_id)
-            return "over" if handle.view().summary.status not in ALIVE else "alive"
+            return "over" if handle.status().summary.status not in ALIVE else "alive"
         try:
             is_over = handle.is_over()
             # After its end was seen: all that its mirror has is here then, of a run that does not see its directory.
@@ -200,16 +200,16 @@ class TrialRuns:
         """How a run that is over has ended."""
         handle = self._handle(number)
         assert handle is not None
-        view = handle.view()
-        status = view.summary.status
-        killed = status == "failed" and view.error is not None and view.error.type == "WorkerDied"
-        paused = status == "cancelled" and (view.reason or "").startswith(PAUSED)
+        shown = handle.status()
+        status = shown.summary.status
+        killed = status == "failed" and shown.error is not None and shown.error.type == "WorkerDied"
+        paused = status == "cancelled" and (shown.reason or "").startswith(PAUSED)
         return RunEnd(
             status=status,
-            step=view.summary.step,
-            reason=_reason(view),
+            step=shown.summary.step,
+            reason=_reason(shown),
             # Without a reason: its launcher has ended it, and it could not be told why.
-            was_interrupted=killed or paused or status in ("lost", "preempted") or (status, view.reason) == _UNHEARD,
+            was_interrupted=killed or paused or status in ("lost", "preempted") or (status, shown.reason) == _UNHEARD,
             was_paused=paused,
         )
 
@@ -226,11 +226,11 @@ class TrialRuns:
         :raises HostcoreError: ``sweep.checkpoint`` when there is none that is seen here.
         """
         handle = self._handle(number)
-        kept = handle.view().checkpoints if handle is not None else ()
+        kept = handle.status().checkpoints if handle is not None else ()
         if self._runs is None or handle is None or not kept:
             hint = "population based training needs the run directories: on this machine, or a disk that all see"
             raise HostcoreError(f"trial {number} has no checkpoint to begin from", code="sweep.checkpoint", hint=hint)
-        newest = max(kept, key=lambda one: step_of_folder(one.name) or 0)
+        newest = max(kept, key=lambda one: one.step)
         return str(RunDirectory(self._runs / handle.run_id).checkpoints / f"{newest.name}.json")
 
     def _handle(self, number: int) -> RunHandle | None:
@@ -246,10 +246,10 @@ class TrialRuns:
         return self._handles[number]
 
 
-def _reason(view: RunView) -> str:
-    if view.error is not None:
-        return f"{view.error.type}: {view.error.message}".partition("\n")[0]
-    return view.reason or view.lost or view.summary.status
+def _reason(shown: RunStatus) -> str:
+    if shown.error is not None:
+        return f"{shown.error.type}: {shown.error.message}".partition("\n")[0]
+    return shown.reason or shown.lost or shown.summary.status
 
 
 def job_of(sweep: Sweep, trial: Trial, *, resume: str | None) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def _values(client: "RunClient", run_ids: Sequence[str], names: Sequence[str]) -
     from hostcore.job.wording import did_you_mean, near
     from hostcore_hookspecs.errors import HostcoreError
 
-    known = {run_id: client.find(run_id).view().metrics for run_id in run_ids}
+    known = {run_id: client.find(run_id).status().metrics for run_id in run_ids}
     there = sorted({name for metrics in known.values() for name in metrics})
     if there and (missing := [name for name in names if name not in there]):
         hint = did_you_mean(near(missing[0], there)) or f"they have {', '.join(there)}"

@@ -30,8 +30,8 @@ def status_command(run: str, *, follow: bool, runs: Path, server: str | None, as
     found = run_client(server, runs).find(run)
     if follow:
         follow_status(found, draw=sys.stdout.isatty() and not as_json)
-    view = found.view()
+    shown = found.status()
     if as_json:
-        print_json(view.document)
+        print_json(shown.as_dict())
     else:
-        echo(page_of(view, verbose=verbose))
+        echo(page_of(shown, verbose=verbose))

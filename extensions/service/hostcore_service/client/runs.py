@@ -15,7 +15,6 @@ from hostcore.cli.run_client import (
     RunHandle,
     RunList,
     RunLog,
-    RunView,
     ServiceClient,
     SubmittedRun,
     Validation,
@@ -35,6 +34,7 @@ from hostcore.supervisor.cancelling import Cancellation
 from hostcore.supervisor.interrupts import Interrupts
 from hostcore.supervisor.opening import RunConflict
 from hostcore.supervisor.plan import SERVING
+from hostcore.supervisor.run_status import RunStatus
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.launcher import LaunchPlan
@@ -43,7 +43,7 @@ from hostcore_service.client.answers import ForeignAnswer
 from hostcore_service.client.client import Client, shown, words_for
 from hostcore_service.client.jobs import RemoteJob, RemoteJobs, path_of, value_of
 from hostcore_service.client.logs import EventLog, OutputLog
-from hostcore_service.client.status import view_of
+from hostcore_service.client.status import status_of
 from hostcore_service.client.watch import Watch
 
 #: Between two looks at a run that is shown, or waited for.
@@ -170,9 +170,9 @@ class ServiceRun(RunHandle):
         """Wait for the next look."""
         self._jobs.client.sleep(_LOOK_SECONDS)
 
-    def view(self) -> RunView:
-        """How it was doing when the service was asked last."""
-        return view_of(self._job, self._jobs.client.url)
+    def status(self) -> RunStatus:
+        """Return its status as of the last request."""
+        return status_of(self._job, self._jobs.client.url)
 
     def events(self, *, attempt: int | None, since: int | None) -> RunLog:
         """Its event log."""

@@ -114,11 +114,11 @@ async def list_checkpoints(request: Request, run_id: str) -> CheckpointList:
     return CheckpointList(
         checkpoints=[
             CheckpointLine(
-                step=one.record.step,
-                epoch=one.record.epoch,
-                final=one.record.final,
-                attempt=one.record.attempt,
-                bytes=one.record.size,
+                step=one.step,
+                epoch=one.epoch,
+                final=one.final,
+                attempt=one.attempt,
+                bytes=one.bytes,
                 saved_ms=one.saved_ms,
             )
             for one in await _asked(request, run_id, lambda files: files.checkpoints())

@@ -10,8 +10,9 @@ from hostcore.checkpoints.record import CommitRecord
 from hostcore.supervisor.remote.checkpoints import read_record
 from hostcore.supervisor.remote.mirror import Mirror
 from hostcore.supervisor.remote.store import Location
+from hostcore.supervisor.run_status import CommittedCheckpoint
 from hostcore_service.jobs.downloads import Content
-from hostcore_service.jobs.run_files import RECORD, Artifact, Checkpoint, is_artifact, no_such
+from hostcore_service.jobs.run_files import RECORD, Artifact, is_artifact, no_such
 
 #: Commit records that are read for a list: the newest.
 _MOST_RECORDS = 100
@@ -27,7 +28,7 @@ class MirrorFiles:
     def _checkpoints(self) -> Location:
         return self.mirror.place.below("checkpoints")
 
-    def checkpoints(self) -> Sequence[Checkpoint]:
+    def checkpoints(self) -> Sequence[CommittedCheckpoint]:
         """See :class:`hostcore_service.jobs.run_files.Files`."""
         committed, _ = self.mirror.steps()
         found = []
@@ -37,7 +38,7 @@ class MirrorFiles:
             except CheckpointError:
                 continue  # removed in this moment, or none
             file = self._checkpoints.below(record_name(step)).file()
-            found.append(Checkpoint(record=record, saved_ms=file.modified_ms if file else None))
+            found.append(CommittedCheckpoint.of(record, saved_ms=file.modified_ms if file else None))
         return found
 
     def record(self, step: int) -> CommitRecord:

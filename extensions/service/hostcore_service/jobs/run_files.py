@@ -13,7 +13,7 @@ from hostcore.checkpoints.names import record_name
 from hostcore.checkpoints.record import CommitRecord
 from hostcore.events.regular_file import open_below
 from hostcore.runs.directory import RunDirectory
-from hostcore.supervisor.run_status import checkpoints_in
+from hostcore.supervisor.run_status import CommittedCheckpoint, checkpoints_in
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.jobs.downloads import Content, from_descriptor
 
@@ -36,15 +36,6 @@ class NoSuchFile(HostcoreError):
 
 
 @attrs.frozen(kw_only=True)
-class Checkpoint:
-    """A committed checkpoint."""
-
-    record: CommitRecord
-    #: Milliseconds since 1970; None if unknown.
-    saved_ms: int | None
-
-
-@attrs.frozen(kw_only=True)
 class Artifact:
     """A file."""
 
@@ -57,7 +48,7 @@ class Artifact:
 class Files(Protocol):
     """The files of a run, wherever they lie."""
 
-    def checkpoints(self) -> Sequence[Checkpoint]:
+    def checkpoints(self) -> Sequence[CommittedCheckpoint]:
         """The committed checkpoints, oldest first."""
 
     def record(self, step: int) -> CommitRecord:
@@ -113,11 +104,9 @@ class LocalFiles:
 
     directory: RunDirectory
 
-    def checkpoints(self) -> Sequence[Checkpoint]:
+    def checkpoints(self) -> Sequence[CommittedCheckpoint]:
         """See :class:`Files`."""
-        found = checkpoints_in(self.directory.checkpoints)
-        ordered = sorted(found, key=lambda one: one.record.step)
-        return [Checkpoint(record=one.record, saved_ms=one.saved_ms) for one in ordered]
+        return sorted(checkpoints_in(self.directory.checkpoints), key=lambda one: one.step)
 
     def record(self, step: int) -> CommitRecord:
         """See :class:`Files`."""

@@ -78,7 +78,7 @@ def test_whether_a_run_is_over_is_asked_anew_each_time(
     monkeypatch.setattr(Client, "of", lambda _url: server.client())
     run = ServiceRuns(server.url).find("a")
     assert [run.is_over(), run.is_over()] == [False, True]
-    assert (run.view().summary.status, server.slept) == ("succeeded", [])
+    assert (run.status().summary.status, server.slept) == ("succeeded", [])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from hostcore.cli.status_lines import page_of
 from hostcore_service.client.jobs import RemoteJob
-from hostcore_service.client.status import view_of
+from hostcore_service.client.status import status_of
 
 JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1}
 
@@ -17,7 +17,7 @@ JOB = {"run_id": "a", "status": "running", "trainer": "tiny", "submitted_ms": 1}
 @pytest.mark.parametrize("engine", ["4711", None])
 def test_the_name_that_the_engine_has_for_a_job_is_shown_where_it_is_known(engine: str | None) -> None:
     page = page_of(
-        view_of(RemoteJob(**JOB, launcher="slurm", engine_id=engine), "http://service.example"), verbose=False
+        status_of(RemoteJob(**JOB, launcher="slurm", engine_id=engine), "http://service.example"), verbose=False
     )
     lines = [line.split() for line in page.splitlines()]
     assert [line for line in lines if line[:1] == ["engine"]] == ([["engine", "slurm:", "4711"]] if engine else [])
@@ -28,7 +28,7 @@ def test_the_name_that_the_engine_has_for_a_job_is_shown_where_it_is_known(engin
 def test_what_can_go_on_comes_with_the_command(status: str, checkpoints: int) -> None:
     saved = {"step": 2, "epoch": 0, "bytes": 1, "attempt": 1, "saved_ms": 2, "final": False}
     job = RemoteJob(**{**JOB, "status": status}, run={"checkpoints": [saved] * checkpoints})
-    page = page_of(view_of(job, "http://service.example"), verbose=False)
+    page = page_of(status_of(job, "http://service.example"), verbose=False)
     goes_on = "  to go on    hostcore resume a --server http://service.example" in page.splitlines()
     assert goes_on is (status == "failed" and bool(checkpoints))
 
