@@ -91,8 +91,8 @@ def pytest_runtest_teardown() -> None:
     """
     for number, handler in _HANDLERS.items():
         signal.signal(number, handler)
-    if scrubbing := sys.modules.get("hostcore.scrubbing"):
-        scrubbing.forget_all()
+    if scrub := sys.modules.get("hostcore.secrets.scrub"):
+        scrub.forget_all()
 
 
 @pytest.fixture

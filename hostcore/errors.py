@@ -1,10 +1,8 @@
 """Errors of the host itself."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from hostcore.scrubbing import scrub
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -27,11 +25,6 @@ class Errors(HostcoreError):
     def __str__(self) -> str:
         """All of them as :func:`described`, so that a traceback says where and what to do."""
         return "\n".join(described(error) for error in self.errors)
-
-    def _render_traceback_(self) -> list[str]:
-        """IPython asks for what a notebook shows in place of the traceback: that of a plugin alone, if there is one."""
-        shown = [[described(error), getattr(error, "traceback", None) or ""] for error in self.errors]
-        return [visible(scrub(text.rstrip())) for texts in shown for text in texts if text]
 
 
 #: An error of the value of an option or a variable says so in ``file``: ``--set seed``, ``$TRAINER_PLUGIN``.
@@ -59,17 +52,6 @@ def described(error: HostcoreError) -> str:
 def all_errors(error: HostcoreError) -> tuple[HostcoreError, ...]:
     """The errors behind an error: itself, unless it is several."""
     return error.errors if isinstance(error, Errors) else (error,)
-
-
-@contextmanager
-def errors_in_plain_words() -> Iterator[None]:
-    """Around what people call in notebooks: an error is shown there as a command prints it, whatever its class."""
-    try:
-        yield
-    except HostcoreError as error:
-        # IPython asks the exception itself; one of several errors has the method already.
-        vars(error)["_render_traceback_"] = Errors(all_errors(error))._render_traceback_
-        raise
 
 
 def for_each(items: Iterable[A], act: Callable[[A], B]) -> list[B]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.errors import errors_in_plain_words
+from hostcore.notebook import errors_in_plain_words
 from hostcore.runs.channel import Channel
 from hostcore.runs.result import RunResult
 from hostcore.supervisor.attempt.journal import Listener

@@ -15,11 +15,10 @@ from typing import Any, Final, NoReturn, ParamSpec
 
 import click
 
-from hostcore import scrubbing
 from hostcore.cli.redacting_stream import scrub_streams
 from hostcore.errors import all_errors, described
 from hostcore.report.wording import in_columns
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import known, scrub
 from hostcore_builtin_plugins.control_characters import OutputFilter, visible
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -144,7 +143,7 @@ def plugins_print_aside(as_json: bool) -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
-        if scrubbing.known():
+        if known():
             scrub_streams()  # what was not there when they became known
 
 

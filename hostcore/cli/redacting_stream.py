@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any, BinaryIO, TextIO, cast
 
-from hostcore import scrubbing
+from hostcore.secrets.scrub import HIDDEN, Stream, known_forms, scrub_bytes, when_known
 
 
 def open_closed_streams() -> None:
@@ -29,7 +29,7 @@ def open_closed_streams() -> None:
 
 def hide_secrets() -> None:
     """Scrub what Python code prints in this process, as soon as it knows a secret."""
-    scrubbing.when_known(scrub_streams)
+    when_known(scrub_streams)
 
 
 def scrub_streams() -> None:
@@ -67,7 +67,7 @@ class _Scrubbed:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._scrubber = scrubbing.Stream(scrubbing.known_forms(), scrubbing.HIDDEN)
+        self._scrubber = Stream(known_forms(), HIDDEN)
         self._lock = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
@@ -83,7 +83,7 @@ class _Scrubbed:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         with self._lock:
-            self._scrubber.forms = scrubbing.known_forms()
+            self._scrubber.forms = known_forms()
             self._stream.write(self._scrubber.feed(text))
         return len(text)
 
@@ -112,5 +112,5 @@ class _ScrubbedBytes:
 
     def write(self, data: bytes) -> int:
         """Write bytes of UTF-8."""
-        self._stream.write(scrubbing.scrub_bytes(bytes(data)))
+        self._stream.write(scrub_bytes(bytes(data)))
         return len(data)

@@ -10,7 +10,7 @@ from hostcore.cli.output import echo, print_json, style, warn
 from hostcore.report.wording import best_of, by_phase, figure, lasting, named_values, warnings_of
 from hostcore.runs.directory import RunDirectory, runs_dir
 from hostcore.runs.result import RunResult
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import RunError
 
 _COLORS = {"succeeded": "green", "failed": "red"}

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import RunError
 
 #: Of a text, in bytes of UTF-8, with the words that stand for what is left out.

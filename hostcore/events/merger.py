@@ -12,7 +12,7 @@ from hostcore.events.codec import CorruptLog, decode_event, decode_payload, enco
 from hostcore.events.folder_sync import sync_folder
 from hostcore.events.reader import GrowingLog, read_events
 from hostcore.events.writer import append_lines, now_ms
-from hostcore.scrubbing import HIDDEN
+from hostcore.secrets.scrub import HIDDEN
 from hostcore_hookspecs.events import ENDS, Event, Payload
 
 _HIDDEN: Final = HIDDEN.encode()

@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from hostcore import scrubbing
+from hostcore.secrets.scrub import is_in, scrubbed
 
 
 def dump(value: Any, *, indent: bool = False) -> bytes:
@@ -16,7 +16,7 @@ def dump(value: Any, *, indent: bool = False) -> bytes:
     """
     line = _encoded(value, indent=indent)
     # String by string, and not in the line: what a number or a quote looks like must not break the JSON.
-    return _encoded(scrubbing.scrubbed(value), indent=indent) if scrubbing.is_in(line) else line
+    return _encoded(scrubbed(value), indent=indent) if is_in(line) else line
 
 
 def _encoded(value: Any, *, indent: bool) -> bytes:

@@ -9,8 +9,7 @@ from hostcore.errors import Errors, all_errors
 from hostcore.job.json_values import checked
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.pointers import Problems, escaped, tokens
-from hostcore.job.rules import check_global_batch, conflict
-from hostcore.job.secrets import with_absolute_files, wrong_references
+from hostcore.job.rules import check_global_batch, conflict, wrong_references
 from hostcore.job.sections import DatasetSpec
 from hostcore.job.structure import structure
 from hostcore.job.wording import found
@@ -63,7 +62,7 @@ def with_sections(spec: "JobSpec", sections: Mapping[str, Any]) -> "JobSpec":
     if not sections:
         return spec
     folder, problems = spec.job_dir, Problems()
-    document = with_absolute_files(with_absolute_paths(checked(sections), folder), folder)
+    document = with_absolute_paths(checked(sections), folder)
     brought: dict[str, Any] = {
         key: problems.gather(key, structure, DatasetSpec, section) for key, section in document.items()
     }

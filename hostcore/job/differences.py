@@ -9,10 +9,10 @@ import attrs
 from hostcore.job.json_values import to_plain
 from hostcore.job.names import BUILTIN
 from hostcore.job.pointers import escaped
-from hostcore.job.secrets import is_reference
 from hostcore.job.sections import ComponentUse
 from hostcore.job.spec import JobSpec
 from hostcore.job.wording import found
+from hostcore.secrets.reference import is_reference
 
 #: What a key is that a job does not have.
 ABSENT: Final = attrs.NOTHING

@@ -22,7 +22,6 @@ from hostcore.job.json_values import checked
 from hostcore.job.layers import Layered
 from hostcore.job.names import as_import_path
 from hostcore.job.paths import absolute, is_uri, with_absolute_paths
-from hostcore.job.secrets import with_absolute_files
 from hostcore.job.wording import found, one_of
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -133,7 +132,7 @@ def _is_same(file: Path, other: Path) -> bool:
 
 def _at_home(document: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """An included file with the paths in it, also of its profiles, absolute."""
-    changed = with_absolute_files(with_absolute_paths(document, folder), folder)
+    changed = with_absolute_paths(document, folder)
     if isinstance(profiles := changed.get("profiles"), Mapping):
         changed["profiles"] = {
             name: with_absolute_paths(patch, folder) if isinstance(patch, Mapping) else patch

@@ -14,8 +14,8 @@ import attrs
 from hostcore.job.bounds import Bound, bounds_of, in_words
 from hostcore.job.names import IMPORT_PATH
 from hostcore.job.objects import asked_of, is_import_path
-from hostcore.job.secrets import SecretText
 from hostcore.job.wording import alternatives, found
+from hostcore.secrets.reference import SecretText
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.setting_types import Secret
 

@@ -19,8 +19,7 @@ from hostcore.job.layers import Layered, mark
 from hostcore.job.names import make_run_id
 from hostcore.job.paths import SOURCE_PATHS, as_dataset, with_absolute_paths
 from hostcore.job.pointers import Problems, at_or_below, tokens
-from hostcore.job.rules import check_global_batch
-from hostcore.job.secrets import with_absolute_files, wrong_references
+from hostcore.job.rules import check_global_batch, wrong_references
 from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
@@ -122,7 +121,7 @@ def _overridden(job: Layered, overrides: Sequence[str], names: Mapping[str, str]
 
 
 def _with_absolute_places(job: Layered, base_dir: Path) -> Layered:
-    return attrs.evolve(job, document=with_absolute_files(with_absolute_paths(job.document, base_dir), base_dir))
+    return attrs.evolve(job, document=with_absolute_paths(job.document, base_dir))
 
 
 def _spec(document: Mapping[str, Any], also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]]) -> JobSpec:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hostcore.secrets.reference import KEY, is_reference
+
 _DATASETS = ("dataset", "validation", "test")
 #: Keys of data sources that are a path or a list of paths.
 SOURCE_PATHS = ("parquet_paths", "paths", "index")
@@ -50,14 +52,17 @@ def absolute(path: str, base_dir: Path | None) -> str:
 
 
 def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str, Any]:
-    """A copy of a job whose relative paths start at a folder. URIs and absolute paths stay as they are."""
+    """Return a copy of a job whose relative paths start at a folder, those in references to secrets included.
+
+    URIs and absolute paths stay as they are.
+    """
 
     def fix(value: Any) -> Any:
         if isinstance(value, list):
             return [fix(item) for item in value]
         return absolute(value, base_dir) if isinstance(value, str) and value and not is_uri(value) else value
 
-    changed = dict(document)
+    changed: dict[str, Any] = _with_secret_files(document, base_dir)
     for key in _DATASETS:
         _change(changed, key, lambda data: _fixed(data, SOURCE_PATHS, fix))
     for key in ("weights", "checkpoint_base_uri"):
@@ -70,6 +75,20 @@ def with_absolute_paths(document: Mapping[str, Any], base_dir: Path) -> dict[str
     if isinstance(changed.get("samples"), list):
         changed["samples"] = [_fixed(sample, ("source_image",), fix) for sample in changed["samples"]]
     return changed
+
+
+def _with_secret_files(value: Any, base_dir: Path) -> Any:
+    """Return a copy of a job in which the paths of ``file:`` references are absolute."""
+    if is_reference(value):
+        text = value[KEY]
+        if isinstance(text, str) and text.startswith("file:") and text != "file:":
+            return {**value, KEY: f"file:{absolute(text.removeprefix('file:'), base_dir)}"}
+        return value
+    if isinstance(value, Mapping):
+        return {key: _with_secret_files(item, base_dir) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_secret_files(item, base_dir) for item in value]
+    return value
 
 
 def _input(value: Any, base_dir: Path) -> Any:

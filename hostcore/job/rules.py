@@ -3,14 +3,24 @@
 What depends on the data that there is in the end: :func:`hostcore.job.data.check_data`.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from hostcore.errors import Errors
+from hostcore.job.forms import object_form
+from hostcore.job.pointers import escaped, tokens
+from hostcore.job.sections import DeliveryUse, dataset_keys
+from hostcore.secrets.reference import is_reference, parse, references, remember_secrets, reveal
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.api_version import API_VERSION, TRAINER_API_VERSION
 from hostcore_hookspecs.errors import HostcoreError
 
 if TYPE_CHECKING:
     from hostcore.job.spec import JobSpec
+
+_DATASETS: Final = ("dataset", "validation", "test")
+_LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
 
 
 def check_rules(spec: "JobSpec") -> None:
@@ -111,3 +121,89 @@ def _input_rules(spec: "JobSpec") -> list[HostcoreError]:
 def conflict(pointer: str, message: str, hint: str) -> HostcoreError:
     """The error of keys of a job that do not go together."""
     return HostcoreError(message, code="job.conflict", pointer=pointer, hint=hint)
+
+
+def wrong_references(document: Mapping[str, Any]) -> list[HostcoreError]:
+    """Return the errors of the references to secrets in a job, short of resolving them: their form and their place."""
+    errors = []
+    for pointer, reference in references(_without_profiles(document)):
+        if not _may_hold_secret(tokens(pointer)):
+            errors.append(
+                HostcoreError(
+                    "a reference to a secret may only stand in the settings of a plugin",
+                    code="secret.misplaced",
+                    pointer=pointer,
+                    hint='those under "hyperparams", "dataset", "callbacks", "reporters", "uploaders", "resolvers", '
+                    '"launcher" and "inputs", beside the keys that hostcore reads itself',
+                )
+            )
+            continue
+        try:
+            parse(reference)
+        except HostcoreError as error:
+            error.pointer = pointer
+            errors.append(error)
+    return errors
+
+
+def keep_secrets(spec: "JobSpec", *paths: str | Path) -> None:
+    """Hide all secrets of a job from now on, in this process, and require that none stands openly beside them.
+
+    :param paths: The folder of the run, and that of its job.
+    :raises Errors: ``secret.open``: the value also stands in the job or in one of the paths, where all can see it, and
+        where stars in its place would break the run.
+    """
+    job = _without_profiles(spec.to_json())
+    remember_secrets(job)
+    errors = []
+    shown = [*_strings(job, ""), *(("", str(path)) for path in paths)]
+    for pointer, reference in references(job):
+        try:
+            value = reveal(reference).strip()
+        except HostcoreError:
+            continue
+        place = next(((at, text) for at, text in shown if value in text), None)
+        if place is not None:
+            errors.append(_open_secret(pointer, *place))
+    if errors:
+        raise Errors(errors)
+
+
+def _without_profiles(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job without its profiles: the selected one has been merged in."""
+    return {key: value for key, value in job.items() if key != "profiles"}
+
+
+def _may_hold_secret(path: list[str]) -> bool:
+    """Return True for a place in the settings of a plugin."""
+    section, *inside = path or [""]
+    if section in _LISTS:
+        return len(inside) >= 2 and inside[1] not in object_form(DeliveryUse).keys
+    if section == "launcher":
+        return len(inside) >= 1 and inside[0] != "use"
+    if section in _DATASETS:
+        return len(inside) >= 1 and inside[0] not in dataset_keys()
+    return section in ("hyperparams", "inputs") and len(inside) >= 1
+
+
+def _strings(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
+    """Yield every string in a value outside references, keys included, with its pointer."""
+    if isinstance(value, str):
+        yield pointer, value
+    elif isinstance(value, Mapping) and not is_reference(value):
+        for key, item in value.items():
+            yield f"{pointer}/{escaped(key)}", key
+            yield from _strings(item, f"{pointer}/{escaped(key)}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _strings(item, f"{pointer}/{index}")
+
+
+def _open_secret(pointer: str, at: str, text: str) -> HostcoreError:
+    where = f"the job itself, at {at}" if at else f"the path {scrub(text)}"
+    return HostcoreError(
+        f"the value of this secret also stands in {where}, in plain text",
+        code="secret.open",
+        pointer=pointer,
+        hint="take it out there; or, if it is none, write it into the job as it is",
+    )

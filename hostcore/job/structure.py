@@ -36,8 +36,8 @@ from hostcore.job.names import IMPORT_PATH
 from hostcore.job.objects import is_import_path
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import Problems, moved
-from hostcore.job.secrets import SecretText, without_marks
 from hostcore.job.wording import did_you_mean, found, near
+from hostcore.secrets.reference import SecretText, without_marks
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.setting_types import ImportPath, Secret
 

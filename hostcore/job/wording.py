@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 
 #: Longer strings are cut in messages.
 _LONGEST = 60

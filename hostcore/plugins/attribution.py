@@ -8,7 +8,7 @@ from types import CodeType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Final
 
 from hostcore.events.bounds import MOST_TRACEBACK, bounded
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 
 if TYPE_CHECKING:
     from hostcore.plugins.component import Component

@@ -209,7 +209,7 @@ def _objects(ref: PluginRef, *, job_dir: Path, check_objects: bool, import_paths
 
 
 def _structured(owner: type, selected: Selected, *, job_dir: Path, check_object: "CheckObject") -> Any:
-    from hostcore.job.secrets import resolve_secrets, without_marks
+    from hostcore.secrets.reference import resolve_secrets, without_marks
 
     declared = settings_class(owner, selected.ref, pointer=selected.named_at)
     settings = resolve_secrets(selected.settings, selected.pointer)

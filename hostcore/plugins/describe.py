@@ -13,11 +13,11 @@ from typing import Any
 import attrs
 
 from hostcore.interruption import signal_name
-from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.errors import PluginError, as_content, of_content
 from hostcore.plugins.resolve import Selected
 from hostcore.probe import Probe
-from hostcore.scrubbing import scrub
+from hostcore.secrets.reference import remember_secrets
+from hostcore.secrets.scrub import scrub
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef

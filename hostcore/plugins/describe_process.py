@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from hostcore.errors import all_errors
 from hostcore.interruption import handle, interrupt
-from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.component import (
     component_class,
     construct,
@@ -28,6 +27,7 @@ from hostcore.plugins.importing import import_plugin
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.plugins.signatures import Implementation
 from hostcore.probe import answer
+from hostcore.secrets.reference import remember_secrets
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from hostcore.errors import all_errors
 from hostcore.events.bounds import bounded_record
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef

@@ -25,7 +25,7 @@ import attrs
 from hostcore.plugins.component import Component
 from hostcore.plugins.errors import one_line
 from hostcore.plugins.signatures import Implementation
-from hostcore.scrubbing import scrub, scrub_bytes
+from hostcore.secrets.scrub import scrub, scrub_bytes
 from hostcore_hookspecs.run_state import RunState
 
 _HEAD: Final = "   seconds    step  call\n"

@@ -12,7 +12,7 @@ from hostcore.errors import all_errors, for_each
 from hostcore.job.layers import mark
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
-from hostcore.job.secrets import keep_secrets, remember_secrets
+from hostcore.job.rules import keep_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
@@ -20,6 +20,7 @@ from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.provenance import Provenance, other_code, provenance
 from hostcore.plugins.resolve import Selected, in_room, select, unknown_trainer
 from hostcore.runs.directory import RunDirectory, runs_dir
+from hostcore.secrets.reference import remember_secrets
 from hostcore.supervisor.delivery.subscription import mirroring
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.devices import require_clear_devices

@@ -8,7 +8,7 @@ import torch.distributed
 
 from hostcore.events.bounds import bounded, bounded_error
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback, whole_traceback
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore.worker.feed.transform_failure import TransformFailed
 from hostcore.worker.ranks.outcome import DistributedError
 from hostcore.worker.startup import Prepared

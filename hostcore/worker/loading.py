@@ -21,7 +21,6 @@ from hostcore.job.data import (
     with_split_alone,
 )
 from hostcore.job.pointers import moved
-from hostcore.job.secrets import remember_secrets
 from hostcore.job.spec import DatasetSpec, JobSpec
 from hostcore.plugins.attribution import attribute
 from hostcore.plugins.component import Component, load_component
@@ -33,6 +32,7 @@ from hostcore.plugins.resolve import select
 from hostcore.plugins.tracing import Trace
 from hostcore.runs.contract import EITHER, WorkerContract
 from hostcore.runs.directory import cache_dir
+from hostcore.secrets.reference import remember_secrets
 from hostcore.worker.feed.evaluation import EvaluationFeed, evaluation_feed
 from hostcore.worker.feed.feed import Feed, dataset_feed, mock_feed
 from hostcore.worker.ranks.rank_info import RankInfo

@@ -3,10 +3,12 @@
 import pytest
 
 import hostcore
-from hostcore import RunResult, scrubbing
+from hostcore import RunResult
 from hostcore.errors import Errors
+from hostcore.notebook import errors_in_plain_words
 from hostcore.plugins.errors import PluginError
 from hostcore.runs.result import RunWarning
+from hostcore.secrets.scrub import HIDDEN, forget_all, remember
 from hostcore_hookspecs import HostcoreError
 from hostcore_hookspecs.errors import RunError
 
@@ -58,14 +60,17 @@ def test_what_jobs_and_plugins_say_is_text_and_no_html() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\x1b[2J" in shown
 
 
+def shown(error: HostcoreError) -> list[str]:
+    with pytest.raises(HostcoreError) as raised, errors_in_plain_words():
+        raise error
+    return list(raised.value._render_traceback_())  # type: ignore[attr-defined]
+
+
 def test_an_invalid_job_is_shown_without_the_traceback_of_the_host() -> None:
     errors = Errors(
         [HostcoreError("no such key", pointer="/epoch", hint="did you mean epochs?"), HostcoreError("no such trainer")]
     )
-    assert errors._render_traceback_() == [
-        "no such key\n      at: /epoch\n    hint: did you mean epochs?",
-        "no such trainer",
-    ]
+    assert shown(errors) == ["no such key\n      at: /epoch\n    hint: did you mean epochs?", "no such trainer"]
 
 
 def test_an_error_of_any_class_is_shown_so_by_what_notebooks_call() -> None:
@@ -73,17 +78,16 @@ def test_an_error_of_any_class_is_shown_so_by_what_notebooks_call() -> None:
         hostcore.run(
             {"trainer": "line:Trainer", "max_steps": 3, "devices": ["cpu", "cpu"], "dataset": {"source": "mock"}}
         )
-    (shown,) = raised.value._render_traceback_()  # type: ignore[attr-defined]
-    assert shown.startswith(
-        "a run in this process has one rank, and the job asks for 2: cpu, cpu\n      at: /devices\n"
-    )
+    (text,) = raised.value._render_traceback_()  # type: ignore[attr-defined]
+    assert text.startswith("a run in this process has one rank, and the job asks for 2: cpu, cpu\n      at: /devices\n")
 
 
 def test_the_traceback_of_a_plugin_is_shown() -> None:
-    errors = Errors([PluginError("x fails to import", traceback="Traceback …\nImportError: no y\n")])
-    assert errors._render_traceback_() == ["x fails to import", "Traceback …\nImportError: no y"]
+    error = PluginError("x fails to import", traceback="Traceback …\nImportError: no y\n")
+    assert shown(error) == ["x fails to import", "Traceback …\nImportError: no y"]
 
 
-def test_a_secret_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hostcore.errors.scrub", lambda text: text.replace("pass-word", scrubbing.HIDDEN))
-    assert Errors([HostcoreError("not pass-word")])._render_traceback_() == [f"not {scrubbing.HIDDEN}"]
+def test_a_secret_is_not_shown() -> None:
+    remember("pass-word")
+    assert shown(HostcoreError("not pass-word")) == [f"not {HIDDEN}"]
+    forget_all()

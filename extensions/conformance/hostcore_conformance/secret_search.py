@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hostcore.job.pointers import escaped
-from hostcore.job.secrets import SecretText, resolve_secrets
+from hostcore.secrets.reference import SecretText, resolve_secrets
 from hostcore_conformance.errors import ConformanceError
 from hostcore_conformance.subject import Subject
 from hostcore_hookspecs.errors import HostcoreError

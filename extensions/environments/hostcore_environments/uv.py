@@ -22,7 +22,7 @@ from uv import find_uv_bin
 
 from hostcore.events.bounds import bounded
 from hostcore.report.wording import lasting
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 
 #: What would have uv work in another environment than the one that it is told.

@@ -13,7 +13,7 @@ import uvicorn
 
 from hostcore.interruption import handle
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_service.app import make_app
 from hostcore_service.http.connections import (

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from hostcore.runs.directory import runs_dir
-from hostcore.scrubbing import remember
+from hostcore.secrets.scrub import remember
 from hostcore.supervisor.operator_file import OperatorFile, read_operator_file
 from hostcore_hookspecs.errors import HostcoreError
 

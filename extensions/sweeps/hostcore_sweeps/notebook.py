@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from hostcore.errors import errors_in_plain_words
+from hostcore.notebook import errors_in_plain_words
 from hostcore.runs.directory import runs_dir
 from hostcore_sweeps.display import Screen, summary
 from hostcore_sweeps.driving import drive

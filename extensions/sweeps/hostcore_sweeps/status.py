@@ -12,7 +12,6 @@ import attrs
 from hostcore.events.times import moment
 from hostcore.events.writer import now_ms
 from hostcore.job.paths import with_absolute_paths
-from hostcore.job.secrets import with_absolute_files
 from hostcore.runs.documents import CorruptDocument
 from hostcore_builtin_plugins.processes import seconds_since_change
 from hostcore_hookspecs.errors import HostcoreError
@@ -320,7 +319,7 @@ def job_of_trial(status: SweepStatus, number: int | None = None) -> dict[str, An
         raise HostcoreError(f"there is no trial {number}: there are {len(status.trials)}", code="sweep.trial")
     sweep = status.sweep
     document = sweep.with_values(status.trials[number].values)
-    return dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
+    return with_absolute_paths(document, sweep.job_dir)
 
 
 def _score(value: float | None, objective: ObjectiveSpec) -> float:

@@ -24,7 +24,6 @@ from hostcore.events.reader import name_of
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.paths import with_absolute_paths
-from hostcore.job.secrets import with_absolute_files
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.statuses import ALIVE
 from hostcore.runs.summary import UnknownRun
@@ -262,7 +261,7 @@ def job_of(sweep: Sweep, trial: Trial, *, resume: str | None) -> dict[str, Any]:
     if resume is not None:
         document["resume_from_checkpoint"] = resume
     load_job(document, job_dir=sweep.job_dir)
-    return dict(with_absolute_files(with_absolute_paths(document, sweep.job_dir), sweep.job_dir))
+    return with_absolute_paths(document, sweep.job_dir)
 
 
 class LocalStarts(Starts):

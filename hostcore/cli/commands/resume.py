@@ -83,7 +83,7 @@ def resume_command(
     from hostcore.cli.redacting_stream import scrub_descriptors
     from hostcore.cli.running import fail_if_awaited, run_and_leave
     from hostcore.runs.find import find_run
-    from hostcore.scrubbing import when_known
+    from hostcore.secrets.scrub import when_known
     from hostcore.supervisor.opening import MirrorConflict, RunConflict
     from hostcore.supervisor.ranks.engine import Engine
 

@@ -22,7 +22,6 @@ import attrs
 from hostcore.background import in_background
 from hostcore.events.codec import CorruptLog, encode_payload
 from hostcore.events.merger import Entry, RankTail
-from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import as_content
 from hostcore.plugins.resolve import select
@@ -32,6 +31,7 @@ from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import read_document
 from hostcore.runs.record import RunRecord
 from hostcore.runs.result import EXIT_CODES, INVALID
+from hostcore.secrets.reference import remember_secrets
 from hostcore.supervisor.abandoned import ORPHAN_SECONDS
 from hostcore.supervisor.attempt.ending import is_end
 from hostcore.supervisor.environment import job_python

@@ -10,10 +10,10 @@ import orjson
 from hostcore.checkpoints.names import step_of_folder, step_of_record
 from hostcore.job.names import is_builtin
 from hostcore.job.paths import is_uri
-from hostcore.job.secrets import resolve_secrets, without_marks
 from hostcore.job.spec import JobSpec
 from hostcore.runs.documents import CorruptDocument, construct
 from hostcore.runs.record import SCHEMA, RunRecord
+from hostcore.secrets.reference import resolve_secrets, without_marks
 from hostcore.supervisor.delivery.subscription import prefix_of
 from hostcore.supervisor.remote.store import Location, StoreError
 

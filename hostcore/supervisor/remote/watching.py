@@ -25,7 +25,7 @@ from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord
 from hostcore.runs.remote_status import has_ended
 from hostcore.runs.result import RunResult
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.remote.mirror import Mirror, mirror_of, record_of
 from hostcore.supervisor.remote.store import Location, RemoteFile
 from hostcore_builtin_plugins.control_characters import visible

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Final
 
-from hostcore import scrubbing
+from hostcore.secrets.scrub import HIDDEN, Stream, encoded, forms_of, known
 
 _CHUNK_BYTES: Final = 64 * 1024
 #: How long to wait for the last output of a worker that has ended; a process that it has started may still write.
@@ -44,7 +44,7 @@ class ScrubbedOutput:
             raise
         finally:
             os.close(ours)
-        self._tell(scrubbing.known())
+        self._tell(known())
 
     def fileno(self) -> int:
         """Where to write."""
@@ -74,8 +74,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # its end is that of the writers
     source = os.fdopen(0, "rb")
-    forms = scrubbing.encoded(scrubbing.forms_of(json.loads(source.readline())))
-    stream = scrubbing.Stream(forms, scrubbing.HIDDEN.encode())
+    forms = encoded(forms_of(json.loads(source.readline())))
+    stream = Stream(forms, HIDDEN.encode())
     while piece := source.read1(_CHUNK_BYTES):
         _write(stream.feed(piece))
     _write(stream.finish())

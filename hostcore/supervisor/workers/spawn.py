@@ -12,11 +12,11 @@ from typing import Final, Protocol
 
 import attrs
 
-from hostcore import scrubbing
 from hostcore.interruption import signal_name
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import InvalidContract, WorkerContract
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
+from hostcore.secrets.scrub import known
 from hostcore.supervisor.device_leases import HeldDevices
 from hostcore.supervisor.ranks.engine import (
     MASTER_SOCKET_VARIABLE,
@@ -204,7 +204,7 @@ class WorkerProcess:
     def _open(self, output: Path, opened: ExitStack) -> int:
         """What the worker writes to: the file; while secrets are known, a process that hides them before it."""
         log = opened.enter_context(output.open("ab")).fileno()
-        if not scrubbing.known():
+        if not known():
             return log
         try:
             self._scrubbed = ScrubbedOutput(log)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import torch
 
 from hostcore.events.bounds import bounded
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore.worker import randomness
 from hostcore.worker.metrics import InvalidStepResult
 from hostcore.worker.modes import modules_in

@@ -9,7 +9,7 @@ from hostcore.events.bounds import bounded
 from hostcore.plugins.attribution import attribute, plugin_place, plugin_traceback, whole_traceback
 from hostcore.plugins.component import Component
 from hostcore.plugins.resolve import Selected
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError, InvalidData, InvalidSettings, RunError
 
 _WITHOUT_SETUP = (

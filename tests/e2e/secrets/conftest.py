@@ -11,7 +11,7 @@ import pytest
 from command_line import Said, said_by
 from fork_server import hostcore
 
-from hostcore.scrubbing import forms_of
+from hostcore.secrets.scrub import forms_of
 
 HERE = Path(__file__).parent
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from waiting import wait_until
 
-from hostcore.scrubbing import HIDDEN
+from hostcore.secrets.scrub import HIDDEN
 
 
 def test_of_a_run_that_succeeds_and_of_what_looks_at_it(leaks: Any) -> None:

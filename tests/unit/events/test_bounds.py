@@ -17,7 +17,7 @@ from hostcore.events.reader import GrowingLog
 from hostcore.events.writer import RankLog
 from hostcore.plugins.attribution import whole_traceback
 from hostcore.plugins.errors import one_line
-from hostcore.scrubbing import forget_all, remember
+from hostcore.secrets.scrub import forget_all, remember
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import RunError
 

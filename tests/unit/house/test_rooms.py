@@ -1,7 +1,11 @@
-"""Imports point downwards, and torch stays in its rooms. Read from the source, so that a lazy import counts too."""
+"""Imports point downwards and in no circle, and torch stays in its rooms.
+
+Read from the source, so that a lazy import counts too.
+"""
 
 import ast
 from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import attrs
@@ -11,8 +15,9 @@ import pytest
 ROOMS = (
     "background",
     "interruption",
-    "scrubbing",
     "errors",
+    "secrets",
+    "notebook",
     "events",
     "probe",
     "job",
@@ -164,6 +169,21 @@ def wrong_directions(packages: Mapping[str, Path]) -> list[str]:
     return wrong
 
 
+def circle(packages: Mapping[str, Path]) -> list[str]:
+    """Modules that import each other in a circle, if there are any; packages are left out."""
+    graph: dict[str, set[str]] = {}
+    for each in imports(packages):
+        # The target may be a name in a module.
+        targets = set() if each.typing_only else {each.target, each.target.rpartition(".")[0]}
+        graph.setdefault(each.importer, set()).update(targets - {each.importer})
+    modules = graph.keys() - {module.rpartition(".")[0] for module in graph}
+    try:
+        TopologicalSorter({module: graph[module] & modules for module in modules}).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
 def stray_torch(packages: Mapping[str, Path]) -> list[str]:
     """The imports of torch outside its rooms; for type checkers alone they are free."""
     return [
@@ -177,6 +197,10 @@ def stray_torch(packages: Mapping[str, Path]) -> list[str]:
 
 def test_imports_point_downwards(packages: dict[str, Path]) -> None:
     assert wrong_directions(packages) == []
+
+
+def test_no_modules_import_each_other_in_a_circle(packages: dict[str, Path]) -> None:
+    assert circle(packages) == []
 
 
 def test_torch_is_imported_only_where_training_happens(packages: dict[str, Path]) -> None:
@@ -244,6 +268,22 @@ def test_a_planted_import_in_the_wrong_direction_is_found(tmp_path: Path, file: 
 @pytest.mark.parametrize(("file", "source"), ALLOWED)
 def test_an_import_that_points_downwards_is_fine(tmp_path: Path, file: str, source: str) -> None:
     assert wrong_directions(_plant(tmp_path, file, source)) == []
+
+
+@pytest.mark.parametrize(
+    ("back", "found"),
+    [
+        ("from hostcore.job.spec import JobSpec", True),
+        ("def late():\n    from hostcore.job import spec", True),
+        ("if TYPE_CHECKING:\n    from hostcore.job.spec import JobSpec", False),
+        ("from hostcore.job.names import RunId", False),
+    ],
+)
+def test_a_planted_circle_is_found(tmp_path: Path, back: str, found: bool) -> None:
+    _plant(tmp_path, "hostcore/job/spec.py", "from hostcore.job.rules import check_rules")
+    (tmp_path / "hostcore/job/rules.py").write_text("from hostcore.job import sections")
+    (tmp_path / "hostcore/job/sections.py").write_text(back)
+    assert bool(circle({"hostcore": tmp_path / "hostcore"})) is found
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from hostcore.cli.output import OutputEcho, echo, shown, style
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_builtin_plugins.control_characters import visible
 from hostcore_conformance.process.exchange import Begun, Ended, Event, Opened, Printed
 from hostcore_conformance.result import CheckResult, Report

@@ -13,10 +13,10 @@ from typing import BinaryIO, NoReturn
 
 import attrs
 
-from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.errors import as_content
 from hostcore.plugins.importing import from_exception
-from hostcore.scrubbing import scrub
+from hostcore.secrets.reference import remember_secrets
+from hostcore.secrets.scrub import scrub
 from hostcore_conformance.asking import open_session
 from hostcore_conformance.check import Check, checks_for, with_required
 from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Refused, Request, encode

@@ -22,9 +22,9 @@ from typing import Final
 import attrs
 
 from hostcore.interruption import signal_name
-from hostcore.job.secrets import remember_secrets
 from hostcore.plugins.installed import distribution_on
-from hostcore.scrubbing import scrub
+from hostcore.secrets.reference import remember_secrets
+from hostcore.secrets.scrub import scrub
 from hostcore_conformance.process.exchange import Begun, Done, Ended, Event, Opened, Printed, Refused, Request, decode
 from hostcore_conformance.result import CheckResult
 from hostcore_hookspecs.errors import HostcoreError

@@ -16,7 +16,7 @@ import orjson
 from hostcore import __version__
 from hostcore.cli.output import tell_aside
 from hostcore.cli.server_option import VARIABLE
-from hostcore.scrubbing import remember
+from hostcore.secrets.scrub import remember
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.client.answers import ServiceUnreachable, Unavailable, error_of, no_json
 from hostcore_service.settings import TOKEN_VARIABLE

@@ -6,7 +6,7 @@ from hostcore.errors import all_errors
 from hostcore.events.bounds import bounded
 from hostcore.plugins.discover import Discovered
 from hostcore.runs.result import RunResult
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.submit import submit
 from hostcore_hookspecs.errors import HostcoreError, TransientError
 from hostcore_service.planning import launcher_for, plan_of

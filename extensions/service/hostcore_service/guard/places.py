@@ -15,8 +15,8 @@ import attrs
 
 from hostcore.job.paths import SOURCE_PATHS
 from hostcore.job.pointers import escaped
-from hostcore.job.secrets import is_reference
 from hostcore.job.wording import found as shown
+from hostcore.secrets.reference import is_reference
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.guard.hosts import MOST_NAMES, Host, Hosts, Lookup, look_up

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from hostcore.errors import all_errors
 from hostcore.job.pointers import escaped
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.guard.server_paths import without_places
 from hostcore_service.http.methods import allowed

@@ -24,7 +24,7 @@ from fastapi import Request
 from hostcore.errors import Errors
 from hostcore.job.names import is_builtin
 from hostcore.runs.directory import RUNS_DIR_VARIABLE
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.operator_file import VARIABLE as OPERATOR_VARIABLE
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.submit import handed_on

@@ -10,7 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from hostcore.job.load import load_job
-from hostcore.scrubbing import scrubbed
+from hostcore.secrets.scrub import scrubbed
 from hostcore.supervisor.remote.mirror import mirror_of
 from hostcore_service.http.auth import authenticate
 from hostcore_service.http.openapi import ALWAYS, Answers, answer, header, problems

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import StreamingResponse
 
 from hostcore.events.reader import GrowingLog, name_of, seq_of
-from hostcore.scrubbing import scrub_bytes
+from hostcore.secrets.scrub import scrub_bytes
 from hostcore_service.http.auth import authenticate
 from hostcore_service.http.openapi import ALWAYS, Answers, problems
 from hostcore_service.http.problems import RequestError

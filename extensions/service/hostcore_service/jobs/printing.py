@@ -10,7 +10,7 @@ from hostcore.plugins.launching import Launcher
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.output import RankOutput, require_attempt, require_rank
-from hostcore.scrubbing import scrub
+from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.http.problems import RequestError
 from hostcore_service.jobs.streams import Look, Piece

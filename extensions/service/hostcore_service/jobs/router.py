@@ -18,7 +18,7 @@ from hostcore.job.wording import found
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument
 from hostcore.runs.summary import UnknownRun
 from hostcore.runs.used import UseQuery
-from hostcore.scrubbing import scrubbed
+from hostcore.secrets.scrub import scrubbed
 from hostcore.supervisor.run_status import inspect_run
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.launcher import LaunchStatus

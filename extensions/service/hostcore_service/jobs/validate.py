@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from hostcore.scrubbing import scrub, scrubbed
+from hostcore.secrets.scrub import scrub, scrubbed
 from hostcore.supervisor.plan import RunPlan
 from hostcore.supervisor.submit import dry_run
 from hostcore_hookspecs.policy import Principal

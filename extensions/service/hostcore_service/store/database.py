@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError, SQLAlchemyError
 
-from hostcore.scrubbing import remember
+from hostcore.secrets.scrub import remember
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.store.tables import JOBS

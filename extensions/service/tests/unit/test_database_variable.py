@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hostcore import scrubbing
+from hostcore.secrets.scrub import forget_all
 from hostcore_service.settings import Settings, read_settings
 
 URL = "postgresql+psycopg://hostcore:pass-of-db@db/hostcore"
@@ -17,7 +17,7 @@ URL = "postgresql+psycopg://hostcore:pass-of-db@db/hostcore"
 def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
     (tmp_path / "hostcore.toml").write_text('[service]\ndatabase = "sqlite:////of/the/file"\n')
     yield {"TRAINER_API_TOKEN": "x" * 32, "HOSTCORE_CONFIG": str(tmp_path / "hostcore.toml")}
-    scrubbing.forget_all()  # the token, which would be hidden in whatever the next tests write
+    forget_all()  # the token, which would be hidden in whatever the next tests write
 
 
 def _read(environment: dict[str, str]) -> Settings:

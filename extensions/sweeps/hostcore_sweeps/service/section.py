@@ -13,7 +13,7 @@ from fastapi import APIRouter, HTTPException
 from fastapi.responses import HTMLResponse
 
 from hostcore.events.writer import now_ms
-from hostcore.scrubbing import scrub, scrubbed
+from hostcore.secrets.scrub import scrub, scrubbed
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_sweeps.folder import SWEEPS_DIR_VARIABLE, SweepFolder, UnknownSweep
 from hostcore_sweeps.records import read_records

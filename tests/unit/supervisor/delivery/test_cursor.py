@@ -8,9 +8,9 @@ import orjson
 import pytest
 from desk import IMPATIENT, Desk, Ear, events_of, eventually
 
-from hostcore import scrubbing
 from hostcore.events.merger import Entry
 from hostcore.events.reader import read_events
+from hostcore.secrets.scrub import forget_all, remember
 from hostcore.supervisor.delivery import cursor
 from hostcore.supervisor.delivery.cursor import Cursor, CursorFile, LogView
 from hostcore_hookspecs.events import EpochStarted, Warning
@@ -19,9 +19,9 @@ from hostcore_hookspecs.events import EpochStarted, Warning
 @pytest.fixture
 def secret() -> Iterator[str]:
     """A text that is not to be shown."""
-    scrubbing.remember("open-sesame-42")
+    remember("open-sesame-42")
     yield "open-sesame-42"
-    scrubbing.forget_all()
+    forget_all()
 
 
 def test_a_cursor_says_how_far_whose_and_when(desk: Desk) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from hostcore.job.forms import arms, bare, is_union
-from hostcore.job.secrets import KEY, is_reference
+from hostcore.secrets.reference import KEY, is_reference
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.declared import keys_of, settings_class_of
 from hostcore_conformance.errors import ConformanceError, NotApplicable

@@ -226,8 +226,8 @@ def _field(declared: Any, key: str) -> str:
 
 def _as_structured(subject: Subject, declared: Any) -> Any:
     """The content of the settings, as the constructor gets them."""
-    from hostcore.job.secrets import resolve_secrets
     from hostcore.job.structure import structure
+    from hostcore.secrets.reference import resolve_secrets
 
     return content(structure(declared, resolve_secrets(subject.settings), base_dir=subject.example.folder))
 

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from command_line import Said, said_by
 from fork_server import hostcore
 
-from hostcore import scrubbing
 from hostcore.cli import cli
+from hostcore.secrets.scrub import forget_all
 
 PLUGINS = EXTENSIONS / "service/tests"
 TOKEN = "a-token-that-only-these-tests-know"
@@ -177,7 +177,7 @@ def there(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         return invoked([*arguments, "--server", url])
 
     yield call
-    scrubbing.forget_all()
+    forget_all()
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from hostcore import scrubbing
+from hostcore.secrets.scrub import forget_all
 from hostcore_service.app import make_app
 from hostcore_service.settings import Settings
 
@@ -27,7 +27,7 @@ def client(service_here: Callable[..., Settings]) -> Iterator[Callable[..., Test
             return stack.enter_context(TestClient(app, host, headers=headers, raise_server_exceptions=False))
 
         yield make
-    scrubbing.forget_all()
+    forget_all()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
-from hostcore.scrubbing import forget_all, remember
+from hostcore.secrets.scrub import forget_all, remember
 from hostcore_hookspecs.launcher import LaunchHandle, LogChunk
 from hostcore_service.app import make_app
 from hostcore_service.jobs import history, printing

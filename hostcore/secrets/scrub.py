@@ -10,8 +10,10 @@ from typing import Any, AnyStr, Final, Generic
 
 #: What stands in place of a secret, however long it is.
 HIDDEN: Final = "********"
-#: Shorter texts are not looked for: they are found by chance.
-SHORTEST: Final = 4
+#: Characters that a secret has at least: shorter texts match unrelated ones.
+SHORTEST: Final = 8
+#: Characters of the beginning of a secret that are hidden at the end of a text.
+_SHORTEST_BEGINNING: Final = 4
 #: Lines of a secret of several lines that are looked for by themselves.
 _SHORTEST_LINE: Final = 12
 #: Characters of base64 that are looked for: fewer are found by chance.
@@ -230,7 +232,7 @@ class Stream(Generic[AnyStr]):
     def finish(self) -> AnyStr:
         """What was held back, at the end of the text; hidden if that is more than chance would have."""
         text, self._held = self._held, self._held[:0]
-        if len(text) >= SHORTEST and not self._covered:
+        if len(text) >= _SHORTEST_BEGINNING and not self._covered:
             return self._hidden
         return text[self._covered :]
 
