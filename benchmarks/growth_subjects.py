@@ -442,7 +442,7 @@ def run_folders(folder: Path, jobs: int) -> None:
 
 def started(folder: Path, _: int) -> None:
     """What a service does at its start: open, and look for runs that the database does not know."""
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
     from hostcore_service.admission import Admission
     from hostcore_service.recovery import recover
     from hostcore_service.settings import Settings

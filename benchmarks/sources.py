@@ -73,8 +73,8 @@ def make_data(folder: Path, rows: int) -> None:
 def through_feed(name: str, folder: Path, *, shuffle: bool) -> Any:
     """A function that iterates over an epoch."""
     from hostcore.job.spec import DatasetSpec
-    from hostcore.plugins.discover import discover
     from hostcore.plugins.importing import import_plugin
+    from hostcore.plugins.installed import discover
     from hostcore.worker.feed.feed import Cursor, dataset_feed
     from hostcore_hookspecs import DataContext
 

@@ -122,7 +122,7 @@ def _installed(ctx: click.Context) -> "Mapping[str, Sequence[Extension]]":
 
     What is installed is looked up once for a command line.
     """
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
     from hostcore_hookspecs.kinds import COMMANDS_GROUP
 
     if _FOUND not in ctx.meta:

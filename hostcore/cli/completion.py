@@ -56,7 +56,7 @@ def plugins(*of_kinds: str) -> Complete:
     """
 
     def complete(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
-        from hostcore.plugins.discover import discover
+        from hostcore.plugins.installed import discover
 
         origins: dict[str, list[str]] = {}
         for ref in discover().refs:
@@ -70,7 +70,7 @@ def plugins(*of_kinds: str) -> Complete:
 
 def distributions(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """The installed distributions with plugins."""
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
 
     found = {ref.dist: ref.version or "" for ref in discover().refs if ref.dist}
     begun = sorted(name for name in found if name.startswith(incomplete) and _SAFE.fullmatch(name))

@@ -17,7 +17,7 @@ from hostcore.cli.run_client import (
 
 if TYPE_CHECKING:
     from hostcore.cli.job_options import JobOptions
-    from hostcore.plugins.discover import Discovered
+    from hostcore.plugins.installed import Discovered
     from hostcore.runs.directory import RunDirectory
     from hostcore.runs.result import RunResult
     from hostcore.runs.summary import RunSummary
@@ -41,7 +41,7 @@ class FolderRuns(RunClient):
 
         :param found: Those, if they were found already.
         """
-        from hostcore.plugins.discover import discover
+        from hostcore.plugins.installed import discover
         from hostcore.plugins.listing import plugins_document, shipped_reports
 
         found = found or discover()

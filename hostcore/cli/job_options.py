@@ -193,8 +193,8 @@ def _found(ctx: click.Context) -> Sequence[AddedOptions]:
 
 def _find(ctx: click.Context) -> Sequence[HostcoreError]:
     """Look for the options that distributions add; what is wrong with some of them."""
-    from hostcore.plugins.discover import discover
     from hostcore.plugins.extensions import BrokenExtension, load_extension
+    from hostcore.plugins.installed import discover
     from hostcore_hookspecs.kinds import JOB_OPTIONS_GROUP
 
     added: list[AddedOptions] = []

@@ -11,7 +11,7 @@ from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
     from hostcore.plugins.describe import Description
-    from hostcore.plugins.discover import Discovered
+    from hostcore.plugins.installed import Discovered
     from hostcore.supervisor.environment import JobEnvironment
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,7 +35,7 @@ def environment_named(job: Path | None) -> "JobEnvironment":
     """
     from hostcore.cli.output import tell_aside
     from hostcore.job.load import load_job
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
     from hostcore.runs.directory import RunDirectory, runs_dir
     from hostcore.runs.record import RunRecord
     from hostcore.supervisor.environment import JobEnvironment, environment_of

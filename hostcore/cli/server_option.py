@@ -39,8 +39,8 @@ def service_client(url: str) -> "ServiceClient":
     :raises NoRunClient: When no installed distribution has one for the scheme of the URL.
     :raises BrokenExtension: When it cannot be imported, or several distributions have one.
     """
-    from hostcore.plugins.discover import discover
     from hostcore.plugins.extensions import load_extension
+    from hostcore.plugins.installed import discover
     from hostcore_hookspecs.kinds import RUN_CLIENTS_GROUP
 
     clients = discover().extensions_of(RUN_CLIENTS_GROUP)

@@ -1,5 +1,5 @@
-"""Plugins: what is installed, what a job names, and the components made from it.
+"""Plugins: installed, selected by a job, and the components made from them.
 
-Three words, three modules: *discovered* (metadata read, :mod:`~hostcore.plugins.discover`), *selected* (named by a job,
-:mod:`~hostcore.plugins.resolve`), *loaded* (imported and constructed, :mod:`~hostcore.plugins.component`).
+Three words, three modules: *installed* (metadata read, :mod:`~hostcore.plugins.installed`), *selected* (named by a
+job, :mod:`~hostcore.plugins.resolve`), *loaded* (imported and constructed, :mod:`~hostcore.plugins.component`).
 """

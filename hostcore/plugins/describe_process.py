@@ -20,10 +20,10 @@ from hostcore.plugins.component import (
 )
 from hostcore.plugins.deprecations import deprecated_uses
 from hostcore.plugins.describe import Description, Question
-from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.errors import PluginError, named, one_line
 from hostcore.plugins.implementations import implementations
 from hostcore.plugins.importing import import_plugin
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.plugins.signatures import Implementation
 from hostcore.probe import answer

@@ -53,7 +53,7 @@ def installed_function(name: str) -> Callable[..., Any]:
     :raises AttributeError: When none does; the message says what installs one that the project publishes.
     :raises BrokenExtension: When it cannot be used.
     """
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
     from hostcore.plugins.published import how_to_install
     from hostcore_hookspecs.kinds import FUNCTIONS_GROUP
 

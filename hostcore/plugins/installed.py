@@ -1,23 +1,79 @@
-"""The distributions that are installed, and the files of their metadata folders.
+"""Installed plugins and extensions of the host. Reads the metadata of distributions and imports none of them.
 
-Every command line waits for this module. It lists the folders of ``sys.path`` itself: ``importlib.metadata`` takes
-longer to be imported than 200 distributions to be looked through, and is asked about what is in no folder alone.
+Each distribution is read alone: ``importlib.metadata.entry_points()`` raises for all of them if one is malformed, and
+``Distribution.read_text`` returns None for a file that cannot be read, which would hide its plugins silently.
 """
 
-import os
+import importlib
+import re
 import sys
-from collections.abc import Iterator, Sequence
-from functools import partial
-from importlib.machinery import PathFinder
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from email.parser import HeaderParser
+from importlib import metadata
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Final
 
 import attrs
 
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution
+from hostcore.job.names import canonical
+from hostcore_hookspecs.kinds import (
+    COMMANDS_GROUP,
+    ENVIRONMENTS_GROUP,
+    FUNCTIONS_GROUP,
+    JOB_OPTIONS_GROUP,
+    KINDS,
+    RUN_CLIENTS_GROUP,
+    RUNS_CODE_GROUP,
+    SERVICE_SECTIONS_GROUP,
+)
+from hostcore_hookspecs.plan import PluginRef
 
-_ENDINGS = (".dist-info", ".egg-info")
+_VALUE = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<symbol>\w+(\.\w+)*)(\s*\[[^\]]*\])?")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_KIND_BY_GROUP = {kind.group: kind.name for kind in KINDS.values()}
+#: Groups whose entry points extend the host, and no job names.
+_EXTENSIONS: Final = (
+    COMMANDS_GROUP,
+    RUN_CLIENTS_GROUP,
+    ENVIRONMENTS_GROUP,
+    FUNCTIONS_GROUP,
+    JOB_OPTIONS_GROUP,
+    SERVICE_SECTIONS_GROUP,
+)
+_PREFIX = "hostcore."
+#: The distribution whose commands no other may replace.
+_HOST: Final = "hostcore"
+
+
+def _entry_points(text: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the entry points of a file, in its order, as ``(group, name, value)``.
+
+    :raises ValueError: At the first line that is neither a group, nor ``name = value``, nor a comment.
+    """
+    group = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        content = line.strip()
+        if not content or content[0] in "#;":
+            continue
+        if content[0] == "[":
+            if content[-1] != "]":
+                raise ValueError(f"entry_points.txt, line {number}: no closing bracket in {content!r}")
+            group = content[1:-1].strip()
+            continue
+        name, equals, value = content.partition("=")
+        if group is None or not equals:
+            raise ValueError(
+                f"entry_points.txt, line {number}: expected {'a [group]' if group is None else 'name = value'},"
+                f" found {content!r}"
+            )
+        yield group, name.strip(), value.strip()
+
+
+def import_path(value: str) -> tuple[str, str] | None:
+    """Return module and symbol of ``module:symbol``, without the extras of an entry point; None of another form."""
+    match = _VALUE.fullmatch(value)
+    return (match["module"], match["symbol"]) if match else None
 
 
 @attrs.frozen(kw_only=True, order=True)
@@ -33,49 +89,98 @@ class Extension:
     value: str
 
 
-class Installed(Protocol):
-    """A distribution."""
+@attrs.frozen(kw_only=True)
+class BrokenDistribution:
+    """An installed distribution that cannot be used, and the reason. Data: other plugins stay usable."""
 
+    distribution: str
     #: Its metadata folder.
     path: str
+    error: str
 
-    def stem(self) -> str:
-        """Its name, as far as that can be told without reading a file of a folder."""
-
-    def read(self, file: str) -> str | None:
-        """A metadata file; None if there is none.
-
-        :raises OSError: When it cannot be read: that would hide a plugin silently.
-        :raises ValueError: When it is not UTF-8.
-        """
+    @property
+    def sentence(self) -> str:
+        """Return distribution, error and folder as one sentence."""
+        return f"{self.distribution} is broken: {self.error} ({self.path})"
 
 
-def installed(path: Sequence[str] | None = None) -> Iterator[Installed]:
-    """The distributions, in the order in which ``import`` finds their modules.
+@attrs.frozen(kw_only=True)
+class Discovered:
+    """Everything that is installed."""
 
-    :param path: Folders to search; ``sys.path``, and what other finders find, if None.
+    #: By kind, in the order of the documentation, then by name and distribution.
+    refs: tuple[PluginRef, ...]
+    #: By group, name and distribution.
+    extensions: tuple[Extension, ...] = ()
+    broken: tuple[BrokenDistribution, ...] = ()
+    #: The folders searched for plugins of the worker's room, if that is another environment; None: here, as for all.
+    worker_path: tuple[str, ...] | None = None
+
+    def path_of(self, ref: PluginRef) -> tuple[str, ...] | None:
+        """Return the folders that a plugin is installed in; None: those of this process."""
+        return self.worker_path if KINDS[ref.kind].room == "worker" else None
+
+    def extensions_of(self, group: str) -> Mapping[str, Sequence[Extension]]:
+        """Return the extensions of a group by name: several, if distributions share a name."""
+        named: dict[str, list[Extension]] = defaultdict(list)
+        for one in self.extensions:
+            if one.group == group:
+                named[one.name].append(one)
+        return dict(named)
+
+    @property
+    def conflicts(self) -> Mapping[tuple[str, str], tuple[PluginRef, ...]]:
+        """Return the plugins that share kind and name, of two distributions or (by mistake) of one."""
+        same: dict[tuple[str, str], list[PluginRef]] = defaultdict(list)
+        for ref in self.refs:
+            same[ref.kind, ref.name].append(ref)
+        return {key: tuple(refs) for key, refs in same.items() if len(refs) > 1}
+
+
+def discover(path: Sequence[str] | None = None) -> Discovered:
+    """Find all installed plugins.
+
+    Of several installations of one distribution the first on the path counts, as it does for ``import``; also when it
+    registers nothing.
+
+    :param path: Folders to search; ``sys.path`` if None.
     """
-    if path is not None:
-        yield from _on(path)
-        return
-    for finder in sys.meta_path:
-        find = getattr(finder, "find_distributions", None)
-        if finder is PathFinder:
-            yield from _on(sys.path)
-        elif find is not None:
-            from importlib.metadata import DistributionFinder
+    found: set[PluginRef | Extension] = set()
+    broken: list[BrokenDistribution] = []
+    seen: set[str] = set()
+    for distribution in _distributions(path, broken):
+        stem = "?"
+        try:
+            stem = _stem(distribution)
+            if canonical(stem) in seen:
+                continue
+            seen.add(canonical(stem))
+            found.update(_read_entry_points(distribution, stem, broken))
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one of them is data, and hides no other
+            broken.append(_broken(distribution, stem, error))
+    extensions = sorted(one for one in found if isinstance(one, Extension))
+    own = {one.name for one in extensions if one.dist == _HOST and one.group == COMMANDS_GROUP}
+    taken = [one for one in extensions if one.group == COMMANDS_GROUP and one.name in own and one.dist != _HOST]
+    broken += [_taken(one) for one in taken]
+    order = {name: position for position, name in enumerate(KINDS)}
+    return Discovered(
+        refs=tuple(
+            sorted(
+                (ref for ref in found if isinstance(ref, PluginRef)),
+                key=lambda ref: (order[ref.kind], ref.name, ref.dist or "", ref.value),
+            )
+        ),
+        extensions=tuple(one for one in extensions if one not in taken),
+        broken=tuple(broken),
+    )
 
-            yield from map(_Foreign, find(DistributionFinder.Context()))
 
-
-def distribution_on(path: Sequence[str] | None, name: str) -> "Distribution":
-    """A distribution, with all that its metadata says.
+def distribution_on(path: Sequence[str] | None, name: str) -> metadata.Distribution:
+    """Return a distribution, with all that its metadata has.
 
     :param path: Folders to search; None: where this process imports from.
     :raises importlib.metadata.PackageNotFoundError: When it is not there.
     """
-    from importlib import metadata
-
     if path is None:
         return metadata.distribution(name)
     for found in metadata.distributions(name=name, path=list(path)):
@@ -83,60 +188,120 @@ def distribution_on(path: Sequence[str] | None, name: str) -> "Distribution":
     raise metadata.PackageNotFoundError(name)
 
 
-def _on(path: Sequence[str]) -> Iterator[Installed]:
-    for place in path:
-        if not isinstance(place, str):  # in sys.path; `import` leaves it out, too
-            continue
+def _distributions(path: Sequence[str] | None, broken: list[BrokenDistribution]) -> Iterator[metadata.Distribution]:
+    importlib.invalidate_caches()  # of listings of folders: something may have been installed a moment ago
+    places = sys.path if path is None else path
+    # `import` leaves out what is no string, too.
+    found = iter(metadata.distributions(path=[place for place in places if isinstance(place, str)]))
+    while True:
         try:
-            names = os.listdir(place or ".")  # noqa: PTH208 - names alone are needed
-        except OSError:
-            names = []
-        if names and not place.endswith(".egg"):
-            yield from (_Folder(place, name) for name in names if name.lower().endswith(_ENDINGS))
-        elif os.path.exists(place):  # noqa: PTH110 - a zip file, or an egg
-            from importlib.metadata import distributions
-
-            yield from map(_Foreign, distributions(path=[place]))
+            distribution = next(found)
+        except StopIteration:
+            return
+        except Exception as error:  # noqa: BLE001 - a third-party finder on sys.meta_path
+            broken.append(BrokenDistribution(distribution="?", path="sys.meta_path", error=_reason(error)))
+            return
+        yield distribution
 
 
-def _stem_of(name: str) -> str:
-    """Of ``my_package-1.0.dist-info``, ``my_package-1.0-py3.11.egg-info``, ``my_package.egg-info``."""
-    return name.removesuffix(".dist-info").removesuffix(".egg-info").partition("-")[0]
+def _folder(distribution: metadata.Distribution) -> Any:
+    """Return the metadata folder; None if a finder of another kind has found the distribution.
+
+    A private attribute, but only the folder has the name without parsing METADATA, and errors of its files.
+    """
+    return getattr(distribution, "_path", None)
 
 
-class _Folder:
-    """A distribution in a folder of the path."""
-
-    def __init__(self, place: str, name: str) -> None:
-        self.path = os.path.join(place, name)  # noqa: PTH118 - hundreds of them
-        self.stem = partial(_stem_of, name)
-
-    def read(self, file: str) -> str | None:
-        try:
-            with open(os.path.join(self.path, file), "rb") as content:  # noqa: PTH118, PTH123 - hundreds of them
-                return content.read().decode()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+def _stem(distribution: metadata.Distribution) -> str:
+    """Return the name in ``my_package-1.0.dist-info``, ``my_package-1.0-py3.11.egg-info``, ``my_package.egg-info``."""
+    folder = _folder(distribution)
+    if folder is None:
+        return distribution.metadata["Name"]
+    return PurePath(str(folder)).name.removesuffix(".dist-info").removesuffix(".egg-info").partition("-")[0]
 
 
-class _Foreign:
-    """A distribution that ``importlib.metadata`` has found."""
+def _read(distribution: metadata.Distribution, file: str) -> str | None:
+    """Return a metadata file; None if there is none.
 
-    def __init__(self, distribution: "Distribution") -> None:
-        self._distribution = distribution
-        #: A private attribute, but only the folder's name tells the distribution without parsing METADATA.
-        self._info: Any = getattr(distribution, "_path", None)
-        self.path = str(self._info or "?")
+    :raises OSError: When it cannot be read.
+    :raises ValueError: When it is not UTF-8.
+    """
+    folder = _folder(distribution)
+    if folder is None:
+        return distribution.read_text(file)
+    try:
+        return str((folder / file).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, KeyError):
+        return None
 
-    def stem(self) -> str:
-        if self._info is None:
-            return self._distribution.metadata["Name"]
-        return _stem_of(PurePath(str(self._info)).name)
 
-    def read(self, file: str) -> str | None:
-        if self._info is None:
-            return self._distribution.read_text(file)
-        try:
-            return str((self._info / file).read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError, KeyError):
-            return None
+def _read_entry_points(
+    distribution: metadata.Distribution, stem: str, broken: list[BrokenDistribution]
+) -> Iterator[PluginRef | Extension]:
+    found = [one for one in _entry_points(_read(distribution, "entry_points.txt") or "") if one[0].startswith(_PREFIX)]
+    if not found:
+        return
+    if stem.startswith("~"):
+        raise ValueError("the remains of an interrupted pip run; delete this folder")
+    name, version = _name_and_version(distribution)
+    registered = {import_path(value) for group, _, value in found if group in _KIND_BY_GROUP}
+    runs_code = {import_path(value) for group, _, value in found if group == RUNS_CODE_GROUP}
+    for group, entry, value in found:
+        problem = _problem(group, entry, value, registered)
+        if problem:
+            broken.append(_broken(distribution, name, ValueError(problem)))
+        elif group in _EXTENSIONS:
+            yield Extension(group=group, name=entry, value=value, dist=name, version=version)
+        elif group in _KIND_BY_GROUP:
+            yield PluginRef(
+                kind=_KIND_BY_GROUP[group],
+                name=entry,
+                value=value,
+                dist=name,
+                version=version,
+                runs_code=import_path(value) in runs_code,
+            )
+
+
+def _problem(group: str, entry: str, value: str, registered: Collection[tuple[str, str] | None]) -> str | None:
+    """Return the fault of an entry point, or None.
+
+    :param registered: Module and symbol of each plugin of the distribution.
+    """
+    groups = (*_KIND_BY_GROUP, *_EXTENSIONS, RUNS_CODE_GROUP)
+    if group not in groups:
+        return f"hostcore has no entry-point group {group!r}; it has {', '.join(groups)}"
+    if not _NAME.fullmatch(entry):
+        return f"{entry!r} in {group} is not a valid name: a-z, 0-9, '.', '_', '-', starting with a-z or 0-9"
+    if import_path(value) is None:
+        return f"{entry} = {value!r} in {group} is not of the form module:symbol"
+    if group == RUNS_CODE_GROUP and import_path(value) not in registered:
+        return f"{entry} = {value!r} in {group} is no plugin of this distribution"
+    return None
+
+
+def _name_and_version(distribution: metadata.Distribution) -> tuple[str, str]:
+    text = _read(distribution, "METADATA") or _read(distribution, "PKG-INFO")
+    if not text:
+        raise ValueError("METADATA is missing or empty; reinstall the distribution")
+    headers = HeaderParser().parsestr(text.partition("\n\n")[0])  # a description follows, often a long one
+    name, version = headers.get("Name"), headers.get("Version")
+    if not name or not version:
+        raise ValueError(f"METADATA has no {'Version' if name else 'Name'}; reinstall the distribution")
+    return name, version
+
+
+def _broken(distribution: metadata.Distribution, name: str, error: Exception) -> BrokenDistribution:
+    return BrokenDistribution(distribution=name, path=str(_folder(distribution) or "?"), error=_reason(error))
+
+
+def _taken(extension: Extension) -> BrokenDistribution:
+    error = f"{extension.name!r} in {extension.group} is a command of {_HOST} itself: it needs another name"
+    return BrokenDistribution(distribution=extension.dist, path=extension.value, error=error)
+
+
+def _reason(error: Exception) -> str:
+    """Return the message of our own findings; that of anything else with its type, often the clearer part."""
+    if type(error) is ValueError:
+        return str(error)
+    return f"{type(error).__name__}: {error}"

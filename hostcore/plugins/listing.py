@@ -18,7 +18,7 @@ import attrs
 import orjson
 
 from hostcore.job.names import canonical
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore_hookspecs.plan import PluginRef
 
 FILE_NAME: Final = "conformance.json"

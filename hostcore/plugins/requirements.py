@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Final
 
 from hostcore.job.names import canonical
-from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
-from hostcore.plugins.installed import distribution_on
+from hostcore.plugins.installed import Discovered, distribution_on
 from hostcore_builtin_plugins.extras import clone_of_hostcore, install_command, pip_source
 from hostcore_hookspecs.api_version import API_VERSION
 from hostcore_hookspecs.plan import PluginRef

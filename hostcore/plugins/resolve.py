@@ -11,8 +11,8 @@ import attrs
 
 from hostcore.errors import for_each
 from hostcore.job.names import as_import_path, canonical
-from hostcore.plugins.discover import BrokenDistribution, Discovered, import_path
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import BrokenDistribution, Discovered, import_path
 from hostcore.plugins.published import current_distribution, how_to_install
 from hostcore.plugins.requirements import check_contract_version
 from hostcore_builtin_plugins.extras import pip_source

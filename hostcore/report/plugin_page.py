@@ -10,8 +10,7 @@ import attrs
 
 from hostcore.job.names import canonical
 from hostcore.plugins.describe import Description
-from hostcore.plugins.discover import Discovered
-from hostcore.plugins.installed import distribution_on
+from hostcore.plugins.installed import Discovered, distribution_on
 from hostcore.plugins.listing import ShippedReport, ShippedReports, conformance_document
 from hostcore.plugins.published import EXTRAS
 from hostcore_builtin_plugins.control_characters import visible

@@ -82,7 +82,7 @@ def launched_is_gone(directory: RunDirectory) -> bool:
 
 def _may_come(launch: Launch, directory: RunDirectory) -> bool:
     # Not imported for a run without an awaited launch: `hostcore list` stays quick.
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
     from hostcore.plugins.launching import launcher_of
 
     just_submitted = launch_seconds(directory) < _UNSEEN_SECONDS

@@ -12,7 +12,7 @@ import attrs
 import orjson
 
 from hostcore.events.reader import newest_lines
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.plugins.launching import launcher_of
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument, construct, read_document, write_document

@@ -144,7 +144,7 @@ def _cancel_far(
 
 
 def _launcher_of(directory: RunDirectory) -> "tuple[JobSpec, Launcher]":
-    from hostcore.plugins.discover import discover
+    from hostcore.plugins.installed import discover
     from hostcore.plugins.launching import launcher_of
 
     spec = RunRecord.read(directory.record).spec()

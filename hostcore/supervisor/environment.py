@@ -11,17 +11,17 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Final
 
 import attrs
 
-from hostcore.job.names import canonical
 from hostcore.job.sections import EnvironmentSpec
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.discover import Discovered, discover, name_and_version
 from hostcore.plugins.extensions import load_extension
-from hostcore.plugins.installed import installed
+from hostcore.plugins.installed import Discovered, discover, distribution_on
 from hostcore.plugins.published import how_to_install
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
@@ -241,10 +241,9 @@ def _asked(interpreter: str, pointer: str) -> tuple[Sequence[int], list[str]]:
 
 
 def _own_versions(path: Sequence[str] | None) -> dict[str, str]:
-    """The versions of the host's own distributions, by name."""
+    """Return the versions of the host's own distributions that are installed, by name."""
     found: dict[str, str] = {}
-    for one in installed(path):
-        name = canonical(one.stem())
-        if name in OWN and name not in found:
-            found[name] = name_and_version(one)[1]
+    for name in OWN:
+        with suppress(PackageNotFoundError):
+            found[name] = distribution_on(path, name).version
     return found

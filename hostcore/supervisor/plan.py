@@ -16,7 +16,7 @@ from hostcore.job.rules import keep_secrets
 from hostcore.job.spec import DeliveryUse, JobSpec, job_view
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.deprecations import deprecation_warnings
-from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.provenance import Provenance, other_code, provenance
 from hostcore.plugins.resolve import Selected, in_room, select, unknown_trainer
 from hostcore.runs.directory import RunDirectory, runs_dir

@@ -10,8 +10,8 @@ from annotated_types import Ge
 
 from hostcore.job.load import load_job
 from hostcore.plugins.component import load_component
-from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.hooks import Hooks
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.resolve import Selected, resolve
 
 if TYPE_CHECKING:

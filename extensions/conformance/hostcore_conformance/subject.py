@@ -12,10 +12,10 @@ from hostcore.job.names import canonical
 from hostcore.job.paths import with_absolute_paths
 from hostcore.plugins.attribution import in_package, place
 from hostcore.plugins.component import Component, component_class, load_component
-from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError, one_line
 from hostcore.plugins.hooks import WORKER_KINDS, Hooks
 from hostcore.plugins.importing import import_plugin
+from hostcore.plugins.installed import discover
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore.runs.directory import cache_dir
 from hostcore_conformance.errors import NotApplicable

@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from hostcore.errors import Errors
 from hostcore.job.names import canonical_plugin, without_builtin
 from hostcore.job.sections import ComponentUse
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.plugins.launching import Launcher, load_launcher
 from hostcore.plugins.published import how_to_install
 from hostcore.supervisor.operator_file import OperatorFile

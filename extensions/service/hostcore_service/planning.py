@@ -6,7 +6,7 @@ Which launcher that is stands in the row; what it is set up with, in the operato
 from pathlib import Path
 from typing import Final
 
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.plugins.launching import Launcher
 from hostcore.runs.directory import RunDirectory
 from hostcore.supervisor.opening import RunConflict

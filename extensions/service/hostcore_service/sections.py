@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import attrs
 from fastapi import APIRouter, Depends, FastAPI
 
-from hostcore.plugins.discover import discover
 from hostcore.plugins.extensions import load_extension
+from hostcore.plugins.installed import discover
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import SERVICE_SECTIONS_GROUP
 from hostcore_service.guard.server_paths import all_without_places

@@ -7,7 +7,7 @@ import attrs
 from fastapi import Request
 from sqlalchemy import Engine
 
-from hostcore.plugins.discover import Discovered, discover
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.listing import plugins_document
 from hostcore.runs.summary import UnknownRun
 from hostcore_service.admission import Admission

@@ -8,8 +8,8 @@ from typing import Final
 
 import attrs
 
-from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import Discovered
 from hostcore.plugins.requirements import CONTRACT, check_contract_version, undeclared
 from hostcore.supervisor.doctor.finding import Finding
 from hostcore_builtin_plugins.extras import install_command

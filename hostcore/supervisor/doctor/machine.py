@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.probe import Answer, Probe
 from hostcore.supervisor.doctor.compute import device_finding, held_findings, machine_findings
 from hostcore.supervisor.doctor.disk import disk_findings

@@ -22,8 +22,8 @@ import attrs
 from hostcore.background import in_background
 from hostcore.events.codec import CorruptLog, encode_payload
 from hostcore.events.merger import Entry, RankTail
-from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import as_content
+from hostcore.plugins.installed import discover
 from hostcore.plugins.resolve import select
 from hostcore.runs.channel import Channel
 from hostcore.runs.contract import WorkerContract

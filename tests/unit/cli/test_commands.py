@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 import hostcore as package
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore_hookspecs import KINDS, Kind
 from hostcore_hookspecs.events import PAYLOADS
 
@@ -126,7 +126,7 @@ class TestPlugins:
     def test_are_a_page(self, hostcore: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
         found = discover()
         few = tuple(ref for ref in found.refs if ref.kind == "reporter")  # to import all takes seconds
-        monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: attrs.evolve(found, refs=few))
+        monkeypatch.setattr("hostcore.plugins.installed.discover", lambda: attrs.evolve(found, refs=few))
         said = hostcore("plugins", "directory")
         assert (said.code, said.out.partition("\n")[0]) == (0, "# Plugins")
         assert [ref.name for ref in few if f"### Reporter `{ref.name}`\n" not in said.out] == []

@@ -79,9 +79,9 @@ class TestACommandThatIsNotInstalled:
     def test_says_what_installs_it(
         self, hostcore: Callable, monkeypatch: pytest.MonkeyPatch, name: str, extra: str
     ) -> None:
-        from hostcore.plugins.discover import Discovered
+        from hostcore.plugins.installed import Discovered
 
-        monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: Discovered(refs=()))
+        monkeypatch.setattr("hostcore.plugins.installed.discover", lambda: Discovered(refs=()))
         said = hostcore(name)
         assert said.code == 2
         assert f"No such command '{name}'. `{install_command(extra)}` brings it." in said.err

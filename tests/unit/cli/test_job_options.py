@@ -215,9 +215,9 @@ class TestOptionsOfAnotherDistribution:
 def test_an_option_that_is_not_installed_says_what_installs_it(
     hostcore: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hostcore.plugins.discover import Discovered
+    from hostcore.plugins.installed import Discovered
 
-    monkeypatch.setattr("hostcore.plugins.discover.discover", lambda: Discovered(refs=()))
+    monkeypatch.setattr("hostcore.plugins.installed.discover", lambda: Discovered(refs=()))
     said = hostcore("validate", "job.json", "--chaos", "kill@step=1")
     assert said.code == 2
     assert f"No such option '--chaos'. `{install_command('chaos')}` brings it." in said.err

@@ -15,7 +15,7 @@ from checkout import ROOT
 
 from hostcore.cli import cli
 from hostcore.job.spec import DatasetSpec, JobSpec, ResourcesSpec
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore_conformance.check import table
 from hostcore_hookspecs import KINDS, Kind, SampleRequest, errors
 from hostcore_hookspecs.events import PAYLOADS

@@ -9,7 +9,7 @@ import pytest
 
 from hostcore.errors import all_errors
 from hostcore.plugins.component import Component, load_component
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.plugins.resolve import Selected, resolve
 from hostcore_hookspecs import KINDS, HostcoreError
 

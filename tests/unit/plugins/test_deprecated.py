@@ -9,7 +9,7 @@ import hostcore_hookspecs
 from hostcore.plugins.deprecations import deprecated_uses, deprecation_warnings
 from hostcore.plugins.describe import Description, Question
 from hostcore.plugins.describe_process import describe_here
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore_hookspecs import API_VERSION, KINDS, deprecated
 from hostcore_hookspecs.deprecated import Deprecation, RemovedName
 

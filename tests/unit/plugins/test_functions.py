@@ -1,6 +1,9 @@
 """Functions that other distributions add to the package ``hostcore``."""
 
+import os
 import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,21 +47,16 @@ def test_a_name_that_nothing_registers_is_no_attribute() -> None:
     assert not hasattr(hostcore, "__no_such_name__")
 
 
-def test_a_function_of_the_project_that_is_not_installed_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hostcore.plugins import discover
-    from hostcore.plugins.discover import Discovered
-
-    monkeypatch.setattr(discover, "discover", lambda: Discovered(refs=()))
+def test_a_function_of_the_project_that_is_not_installed_says_what_brings_it(
+    site: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.install("hostcore", modules={}, entry_points={})
+    monkeypatch.setattr(sys, "path", [str(site.path), str(Path(os.__file__).parent)])
     with pytest.raises(AttributeError, match=re.escape(f"`{install_command('sweeps')}` brings it")):
         _ = hostcore.sweep
 
 
-def test_a_module_of_the_host_is_not_looked_for_among_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hostcore.plugins import discover
-
-    def fail() -> None:
-        raise AssertionError("what is installed was looked up")
-
-    monkeypatch.setattr(discover, "discover", fail)
+def test_a_module_of_the_host_is_not_looked_for_among_functions(site_here: Any) -> None:
+    install(site_here, "greeter-e", "def greet(): pass", name="verification")
     with pytest.raises(AttributeError):
         hostcore.__getattr__("verification")

@@ -7,8 +7,8 @@ import pytest
 
 from hostcore.job.load import load_job
 from hostcore.job.sections import ComponentUse
-from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import discover
 from hostcore.plugins.launching import Launcher, launcher_of
 from hostcore_hookspecs import Job, LaunchContext, LaunchHandle, TransientError
 

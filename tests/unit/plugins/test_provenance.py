@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.plugins.provenance import other_code, provenance
 from hostcore.plugins.resolve import resolve
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
-from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import discover
 from hostcore.plugins.published import EXTRAS, current_distribution, how_to_install, recorded_distribution
 from hostcore.plugins.resolve import resolve
 from hostcore_builtin_plugins.extras import install_command, pip_source

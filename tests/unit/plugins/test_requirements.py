@@ -5,8 +5,8 @@ import sys
 import pytest
 from checkout import ROOT
 
-from hostcore.plugins.discover import discover
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import discover
 from hostcore.plugins.requirements import check_contract_version, undeclared
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import API_VERSION

@@ -6,8 +6,8 @@ import pytest
 from hostcore.errors import Errors
 from hostcore.job.sections import ComponentUse, DatasetSpec
 from hostcore.job.spec import JobSpec
-from hostcore.plugins.discover import Discovered, discover
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import Discovered, discover
 from hostcore.plugins.resolve import in_room, resolve, select
 
 TRAINERS = "hostcore.trainers"

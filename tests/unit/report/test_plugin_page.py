@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hostcore.plugins.describe import Question, describe
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.plugins.listing import shipped_reports
 from hostcore.report.plugin_page import Entry, entries, page, settings_of, takes
 

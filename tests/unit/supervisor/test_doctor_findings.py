@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import hostcore
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.probe import Answer
 from hostcore.supervisor.doctor import compute, disk_probe, installed, settings, system
 from hostcore.supervisor.doctor.compute import device_finding, machine_findings

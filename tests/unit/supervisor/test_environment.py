@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from hostcore.job.sections import EnvironmentSpec
-from hostcore.plugins.discover import Discovered
-from hostcore.plugins.installed import Extension
+from hostcore.plugins.installed import Discovered, Extension
 from hostcore.supervisor import environment as environment_module
 from hostcore.supervisor.environment import BuiltEnvironment, EnvironmentBuilder, UnusableEnvironment, job_python
 from hostcore_builtin_plugins.extras import install_command

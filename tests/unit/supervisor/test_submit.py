@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from hostcore.plugins.discover import Discovered
 from hostcore.plugins.errors import PluginError
+from hostcore.plugins.installed import Discovered
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore_conformance import report_on
 from hostcore_conformance.asking import open_session
 

@@ -17,7 +17,7 @@ import pytest
 from checkout import ROOT
 from click.testing import CliRunner
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_conformance.cli.new import new_command
 from hostcore_conformance.scaffold import new_package

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hostcore.events.writer import now_ms
 from hostcore.job.names import is_builtin
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.runs.lease import ProcessIdentity
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_service.dispatch.launcher_pool import LauncherPool

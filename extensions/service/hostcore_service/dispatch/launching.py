@@ -4,7 +4,7 @@ import attrs
 
 from hostcore.errors import all_errors
 from hostcore.events.bounds import bounded
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.runs.result import RunResult
 from hostcore.secrets.scrub import scrub
 from hostcore.supervisor.submit import submit

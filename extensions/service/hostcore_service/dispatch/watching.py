@@ -7,7 +7,7 @@ from typing import Final
 import attrs
 
 from hostcore.events.writer import now_ms
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.plugins.launching import Launcher
 from hostcore.runs.attempts import proven_held
 from hostcore.runs.documents import CorruptDocument, UnreadableDocument

@@ -15,7 +15,7 @@ import pytest
 from checkout import EXTENSIONS
 from sqlalchemy import Engine, create_engine
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.supervisor.operator_file import OperatorFile
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_service.settings import Settings

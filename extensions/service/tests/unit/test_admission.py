@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hostcore.errors import all_errors
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.policy import Principal
 from hostcore_service.admission import Admission, Origin

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.supervisor.opening import RunConflict
 from hostcore_service.guard.refusal import NotAllowed
 from hostcore_service.launchers import warn_of_shared_database

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.runs.directory import RunDirectory
 from hostcore.runs.launch import Launch
 from hostcore.runs.record import RunRecord

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 from waiting import wait_until
 
 from hostcore.events.writer import now_ms
-from hostcore.plugins.discover import Discovered
+from hostcore.plugins.installed import Discovered
 from hostcore.plugins.launching import Launcher
 from hostcore.runs.attempts import claim_attempt
 from hostcore.runs.directory import RunDirectory

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 from hostcore.supervisor.operator_file import HttpSettings
 from hostcore_hookspecs.kinds import KINDS
 from hostcore_service.guard.environment import RESERVED, wrong_variable

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-from hostcore.plugins.discover import discover
+from hostcore.plugins.installed import discover
 
 TRAINERS = "hostcore.trainers"
 
@@ -235,6 +235,6 @@ def test_a_finder_that_raises_is_data(site_here, monkeypatch):
 
 def test_discovery_loads_nothing_heavy():
     heavy = "{'torch', 'pyarrow', 'numpy', 'cattrs', 'packaging', 'pydantic', 'rich', 'matplotlib'}"
-    code = f"import sys, hostcore.plugins.discover as d; d.discover(); print(sorted({heavy} & set(sys.modules)))"
+    code = f"import sys, hostcore.plugins.installed as d; d.discover(); print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
