@@ -87,15 +87,14 @@ def kinds(_ctx: Context, _parameter: Parameter, incomplete: str) -> list[Complet
 
 def profiles(ctx: Context, _parameter: Parameter, incomplete: str) -> list[CompletionItem]:
     """The profiles of the job file in the line, and of what it includes."""
-    from hostcore.job.document import read_job
+    from hostcore.job.files import read_job
 
     # The option to complete has no value yet, so click has left the argument before it where it was.
     file = ctx.params.get("job") or ctx.params.get("config") or next(iter(ctx.args), None)
     try:
-        found = read_job(Path(file)).document.get("profiles") if file else None
+        names = read_job(Path(file)).profiles if file else {}
     except HostcoreError:
         return []
-    names = found if isinstance(found, dict) else ()
     return [CompletionItem(name) for name in names if name.startswith(incomplete) and _SAFE.fullmatch(name)]
 
 

@@ -14,7 +14,7 @@ from hostcore.checkpoints.find import load_record
 from hostcore.cli.job_options import JobOptions
 from hostcore.cli.output import tell_aside
 from hostcore.errors import all_errors
-from hostcore.job.document import is_piped_in
+from hostcore.job.files import is_piped_in
 from hostcore.job.load import load_job
 from hostcore.job.names import make_run_id
 from hostcore.job.spec import JobSpec

@@ -1,256 +1,198 @@
-"""Job files into one plain document: JSON, YAML or TOML, with the files that they include.
+"""A job as it is written: a file with what it includes, and over it a profile and ``--set``, as one plain mapping.
 
-The rule is that of JSON merge patch (RFC 7396): objects are merged, everything else is replaced, null removes. A file
-is merged into what it includes, and of several that it includes each into those before.
+Every layer is a JSON merge patch (RFC 7396): objects are merged, everything else is replaced, null removes. A file is
+merged into what it includes, and of several that it includes each into those before. For each top-level key the
+document keeps the last layer that touched it: an error names that layer, and does not send people to the job file.
 """
 
-import ast
-import difflib
-import os
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 
-from hostcore.errors import all_errors
-from hostcore.events.regular_file import NotRegular, open_regular
-from hostcore.job.formats import ENDINGS, format_of
-from hostcore.job.json_values import checked
-from hostcore.job.layers import Layered
-from hostcore.job.names import as_import_path
-from hostcore.job.paths import absolute, is_uri, with_absolute_paths
-from hostcore.job.wording import found, one_of
+from hostcore.errors import Errors, all_errors
+from hostcore.job.formats import parse_json
+from hostcore.job.forms import json_types, object_form
+from hostcore.job.json_values import MAX_DEPTH, checked
+from hostcore.job.pointers import dotted, escaped, moved, tokens
+from hostcore.job.spec import JobSpec
+from hostcore.job.wording import did_you_mean, found, near
 from hostcore_hookspecs.errors import HostcoreError
 
-INCLUDE: Final = "include"
-#: For editors: the schema of a file. A job says nothing by it.
-SCHEMA: Final = "$schema"
-#: Of one job, those counted twice that are included twice.
-_MOST_FILES: Final = 64
-#: What is wrong with the name of a file, and not in it.
-_OF_NAMES: Final = ("job.not_found", "job.unreadable")
-#: Files that a hint lists.
-_MOST_LISTED = 5
+#: By top-level key: ``--set KEY``, ``--devices``, ``--profile NAME``, or a file.
+Origins = Mapping[str, str]
+#: Keys that stand for one another: a layer that gives one removes the other.
+_REPLACES: Final = {"device": "devices", "devices": "device"}
+#: The beginnings of JSON values, which are not taken for strings; and an example of each.
+_LOOKS: Final = {"[": '["…", …]', "{": '{"…": …}', '"': '"…"'}
+#: Of a key that is too deep.
+_SHOWN_LETTERS: Final = 40
 
 
-class WrongInclude(HostcoreError):
-    """What a file includes cannot be included."""
+@attrs.frozen
+class Document:
+    """A job as one plain mapping, and the origins of its values."""
 
-    code = "job.include"
+    job: Mapping[str, Any] = attrs.field(factory=dict)
+    #: Of the keys that a layer above the job file has touched, or, if it includes others, of all.
+    origins: Origins = attrs.field(factory=dict)
 
+    @property
+    def profiles(self) -> Mapping[str, Any]:
+        """The profiles by name; empty if the key has the wrong type."""
+        profiles = self.job.get("profiles")
+        return profiles if isinstance(profiles, Mapping) else {}
 
-def read_job(path: Path) -> Layered:
-    """A job file with all that it includes. Relative paths of an included file start at its own folder.
+    def patched(self, layer: "Document") -> "Document":
+        """The document with a layer merged into it: its job is a patch, and all keys of it have an origin."""
+        job = _merged(_left_by(layer.job, self.job), layer.job)
+        for name, profile in layer.profiles.items():
+            if isinstance(profile, Mapping):  # a patch itself: its nulls remove when it is applied
+                before = _left_by(profile, self.profiles.get(name))
+                job["profiles"][name] = _merged(before, profile, keeps_nulls=True)
+        return Document(job, {**self.origins, **{key: layer.origins[key] for key in layer.job}})
 
-    :raises HostcoreError: See :func:`read_document`; ``job.include``; ``value.type``. One about the file itself has no
-        ``file``.
-    """
-    return _Reading().read(path, within=())
+    def with_profile(self, name: str) -> "Document":
+        """The job with one of its profiles merged in.
 
-
-def without_annotations(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A job without what only editors read."""
-    if not isinstance(document.get(SCHEMA), str):
-        return document
-    return {key: value for key, value in document.items() if key != SCHEMA}
-
-
-@attrs.define
-class _Reading:
-    """Reads the files of one job."""
-
-    files: int = 0
-
-    def read(self, path: Path, *, within: tuple[Path, ...]) -> Layered:
-        """A file with what it includes.
-
-        :param within: The files that include it, the job's own first.
+        :raises HostcoreError: ``job.profile`` if the job has no such profile.
         """
-        self.files += 1
-        document = without_annotations(read_document(path))
-        if INCLUDE not in document:
-            return Layered(document)
-        own = {key: value for key, value in document.items() if key != INCLUDE}
-        job = Layered({})
-        for pointer, name in _names(document[INCLUDE]):
-            try:
-                included = self._include(path, name, within=(*within, path))
-            except HostcoreError as error:
-                raise _told(error, pointer, by=path if within else None, name=name) from None
-            job = job.patched(included.document, included.origins)
-        return job.patched(own, {"": str(path)})
+        patch = self.profiles.get(name)
+        if patch is None:
+            names = ", ".join(map(found, self.profiles))
+            raise HostcoreError(
+                f"the job has no profile {found(name)}",
+                code="job.profile",
+                pointer="/profiles",
+                hint=did_you_mean(near(name, self.profiles))
+                or (f"its profiles are {names}" if names else "it has no profiles"),
+            )
+        if not isinstance(patch, Mapping):
+            return self  # reported with the other wrong types
+        return self.patched(Document(patch, dict.fromkeys(patch, f"--profile {name}")))
 
-    def _include(self, path: Path, name: str, *, within: tuple[Path, ...]) -> Layered:
-        if is_uri(name):
-            raise WrongInclude(f"{found(name)} is not on this machine", hint="copy it, and include the copy")
-        if self.files >= _MOST_FILES:
-            raise WrongInclude(f"a job is read from at most {_MOST_FILES} files")
-        file = Path(absolute(name, Path() if is_piped_in(path) else path.parent))
-        if any(_is_same(file, one) for one in within):
-            chain = " → ".join(map(str, (*within, file)))
-            raise WrongInclude(f"these files include one another: {chain}", hint="take one of them out")
+    def with_override(self, override: str, *, name: str | None = None) -> "Document":
+        """The job with one ``key=value`` set.
+
+        The key is dotted (``dataset.batch_size``, ``callbacks.0.patience``) or a JSON pointer (``/labels/a.b``;
+        ``/callbacks/-`` appends). The value is JSON, or else a string, unless it begins like JSON.
+
+        :param name: The name of the option in errors; ``--set KEY`` if not given.
+        :raises HostcoreError: ``job.override``; its ``file`` is the name.
+        """
+        key, equals, text = override.partition("=")
+        path = tokens(key) if key.startswith("/") else key.split(".")
+        is_deep = len(path) > MAX_DEPTH
+        name = name or f"--set {f'{key[:_SHOWN_LETTERS]}…' if is_deep else key}"
         try:
-            included = self.read(file, within=within)
+            if is_deep:
+                message = f"the key has {len(path):,} levels; a job is nested at most {MAX_DEPTH} levels deep"
+                raise HostcoreError(message, code="job.too_deep")
+            if not equals or not all(path):
+                raise HostcoreError(
+                    f"--set takes key=value, found {found(override)}",
+                    code="job.override",
+                    hint="for example --set hyperparams.learning_rate=1e-4",
+                )
+            job = _set(_left_by(path[:1], self.job), path, _value(text, "".join(f"/{escaped(step)}" for step in path)))
         except HostcoreError as error:
             for one in all_errors(error):
-                one.file = one.file or (str(file) if one.code not in _OF_NAMES else None)
+                one.file = name
             raise
-        document = _at_home(included.document, folder_of(file))
-        return attrs.evolve(included, document=document, origins=included.origins or {"": str(file)})
+        return Document(job, {**self.origins, path[0]: name})
 
 
-def _names(value: Any) -> Iterator[tuple[str, str]]:
-    """What a file includes, with pointers."""
-    names = value if isinstance(value, list) else [value]
-    for index, name in enumerate(names):
-        pointer = f"/{INCLUDE}/{index}" if isinstance(value, list) else f"/{INCLUDE}"
-        if not isinstance(name, str) or not name:
-            message = f"expected the name of a file, or a list of such, found {found(name)}"
-            raise HostcoreError(message, code="value.type", pointer=pointer, hint='"include": ["base.json"]')
-        yield pointer, name
+def blame(errors: Iterable[HostcoreError], origins: Origins, *, at: str = "") -> None:
+    """Put the layer that last touched a key into the ``file`` of errors about it that have none yet.
 
-
-def _told(error: HostcoreError, pointer: str, *, by: Path | None, name: str) -> HostcoreError:
-    """What is wrong with an included file that cannot be read, told of the file that includes it."""
-    for one in all_errors(error):
-        if one.file is None:
-            if one.code in _OF_NAMES:
-                one.message = f"it includes {found(name)}, and {one.message}"
-            one.pointer, one.file = pointer, str(by) if by else None
-    return error
-
-
-def _is_same(file: Path, other: Path) -> bool:
-    try:
-        return file.samefile(other)
-    except (OSError, ValueError):
-        return False
-
-
-def _at_home(document: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
-    """An included file with the paths in it, also of its profiles, absolute."""
-    changed = with_absolute_paths(document, folder)
-    if isinstance(profiles := changed.get("profiles"), Mapping):
-        changed["profiles"] = {
-            name: with_absolute_paths(patch, folder) if isinstance(patch, Mapping) else patch
-            for name, patch in profiles.items()
-        }
-    home: Mapping[str, Any] = changed
-    return home
-
-
-def read_document(path: Path) -> dict[str, Any]:
-    """The job file as a plain dictionary.
-
-    :raises HostcoreError: ``job.not_found``, ``job.unreadable``, ``job.too_large``, ``job.encoding``, ``job.empty``,
-        ``job.syntax``, ``job.too_deep``, ``job.duplicate_key``, ``job.value`` or ``job.not_object``.
+    :param at: The pointer to the document, where the pointers of the errors start further out.
     """
-    if path.suffix == ".py" and os.path.isfile(path):  # noqa: PTH113 - Path's raises for a name that is too long
-        raise _python(path)
-    written = format_of(path)
-    text = _read_text(path, written.most_bytes)
-    if not text.strip():
-        raise HostcoreError("the job file is empty", code="job.empty", hint='the least that runs is {"trainer": …}')
-    value = written.parse(text)
-    if not isinstance(value, dict):
-        message = f"a job must be an object, found {found(value)}"
-        raise HostcoreError(message, code="job.not_object", pointer="", hint='the least that runs is {"trainer": …}')
-    plain: dict[str, Any] = checked(value)
-    return plain
+    for error in errors:
+        key = next(iter(tokens((error.pointer or "").removeprefix(at))), None)
+        origin = origins.get(key) if key is not None else None
+        if error.file is not None or origin is None:
+            continue
+        error.file = origin
+        if error.code == "key.missing" and not error.hint and origin.startswith("--set "):
+            error.hint = f"to append it, set this as well: --set {dotted(error.pointer or '')}=…"
 
 
-def _read_text(path: Path, limit: int) -> str:
-    try:
-        size = path.stat().st_size  # before reading, so that a huge file costs nothing
-        if size <= limit:
-            with _open(path) as file:
-                data = file.read(limit + 1)  # a pipe has no size
-            size = len(data)
-    except NotRegular:
-        hint = "save the job to a file, or pipe it in: … | hostcore run /dev/stdin"
-        raise HostcoreError("this is not a regular file", code="job.unreadable", hint=hint) from None
-    except FileNotFoundError:
-        raise HostcoreError("there is no such job file", code="job.not_found", hint=_neighbours(path)) from None
-    except IsADirectoryError:
-        message = "this is a folder, not a job file"
-        raise HostcoreError(message, code="job.unreadable", hint=_contents(path)) from None
-    except OSError as error:
-        message = f"the job file cannot be read: {(error.strerror or str(error)).lower()}"
-        raise HostcoreError(message, code="job.unreadable") from None
-    except ValueError:
-        raise HostcoreError("this is not a file name", code="job.unreadable") from None
-    if size > limit:
-        most = f"{limit // 1024**2} MB" if limit >= 1024**2 else f"{limit // 1024} KB"
-        message = f"the job file is too large: at most {most} are read"
-        raise HostcoreError(message, code="job.too_large", hint="data belongs into files that the job names")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        message = f"the job file is not UTF-8 text: byte {error.start} is 0x{data[error.start]:02x}"
-        raise HostcoreError(message, code="job.encoding", hint="save it as UTF-8") from None
+def _merged(target: Any, patch: Any, *, keeps_nulls: bool = False) -> Any:
+    """A value with a merge patch applied (RFC 7396).
 
-
-def _open(path: Path) -> BinaryIO:
-    if is_piped_in(path) and stat.S_ISFIFO(path.stat().st_mode):
-        return path.open("rb")
-    return open_regular(path, follow_links=True)  # a named pipe may have no writer, and would be waited for without end
-
-
-def is_piped_in(path: Path) -> bool:
-    """Whether a path names a descriptor that this process was started with, as ``<(…)`` of a shell does."""
-    return str(path) == "/dev/stdin" or str(path.parent) in ("/dev/fd", "/proc/self/fd")
-
-
-def folder_of(path: Path) -> Path:
-    """The folder that the relative paths and import paths of a job file start at; absolute.
-
-    The file's own; the working directory for a job that is piped in.
+    :param keeps_nulls: The value is a patch itself, which is to remove what this one removes.
     """
-    return Path.cwd() if is_piped_in(path) else path.absolute().parent
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None and not keeps_nulls:
+            merged.pop(key, None)
+        else:
+            merged[key] = _merged(merged.get(key), value, keeps_nulls=keeps_nulls)
+    return merged
 
 
-def _python(path: Path) -> HostcoreError:
-    trainer = as_import_path(path.name) + _trainer_in(path)
-    hint = (
-        f'write a job file beside it that names its trainer: {{"trainer": "{trainer}", "dataset": '
-        '{"parquet_paths": ["train.parquet"]}}; `hostcore run job.json` trains then'
-    )
-    return HostcoreError("this is Python, not a job", code="job.unreadable", hint=hint)
+def _left_by(given: Collection[str], below: Any) -> dict[str, Any]:
+    """What the keys of a layer leave of a layer below: no ``devices`` where they have ``device``, and the reverse."""
+    replaced = {_REPLACES[key] for key in given if key in _REPLACES} - set(given)
+    return {key: value for key, value in below.items() if key not in replaced} if isinstance(below, Mapping) else {}
 
 
-def _trainer_in(path: Path) -> str:
-    """The class of a Python file that has a ``train_step``; empty if none has. The file is read, not run."""
-    with suppress(OSError, SyntaxError, ValueError, RecursionError):
-        for node in ast.parse(path.read_bytes()).body:
-            if isinstance(node, ast.ClassDef) and "train_step" in [getattr(one, "name", "") for one in node.body]:
-                return node.name
-    return ""
-
-
-def _job_files(folder: Path) -> list[Path]:
-    """The files in a folder that may be jobs, by their names; none if it cannot be read."""
+def _value(text: str, pointer: str) -> Any:
     try:
-        return sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in ENDINGS)
-    except OSError:
-        return []
+        value = parse_json(text)
+    except HostcoreError as error:
+        if error.code == "job.too_deep":
+            raise
+        if text.startswith(tuple(_LOOKS)):
+            raise HostcoreError(
+                f"{found(text)} looks like JSON but is not: {error.message.removeprefix('not valid JSON: ')}",
+                code="job.override",
+                pointer=pointer,
+                hint=f"in a shell, put it in single quotes: --set '{dotted(pointer)}={_LOOKS[text[0]]}'; "
+                "a string that begins so takes double quotes inside them",
+            ) from None
+        value = text
+    try:
+        return checked(value)
+    except HostcoreError as error:
+        raise Errors(moved(error, pointer)) from None
 
 
-def _contents(folder: Path) -> str:
-    files = [str(file) for file in _job_files(folder)]
-    if not files:
-        return "there is no job file in it, none that ends in .json, .yaml or .toml"
-    more = f", and {len(files) - _MOST_LISTED} more" if len(files) > _MOST_LISTED else ""
-    return f"in it: {', '.join(files[:_MOST_LISTED])}{more}"
+def _set(container: Any, path: Sequence[str], value: Any, at: str = "") -> Any:
+    """A copy of a document in which one place is set; objects on the way are made if they are missing."""
+    if not path:
+        return value
+    step, *rest = path
+    if container is None and (step == "-" or _is_list_of_jobs(at)):
+        container = []
+    if container is None or isinstance(container, Mapping):
+        members = container or {}
+        return {**members, step: _set(members.get(step), rest, value, f"{at}/{escaped(step)}")}
+    if not isinstance(container, list):
+        hint = None
+        if at == "/trainer":
+            hint = f"did you mean --set hyperparams.{'.'.join(path)}=…?"
+        elif isinstance(container, str):
+            hint = f'a component with settings is an object: {{"use": {found(container)}, {found(step)}: …}}'
+        raise HostcoreError(
+            f"{at} is {found(container)}, which has no keys", code="job.override", pointer=at, hint=hint
+        )
+    size = len(container)
+    if step != "-" and not (step.isdecimal() and int(step) <= size):
+        raise HostcoreError(
+            f"{at} is {found(container)}, and {found(step)} is no index of it",
+            code="job.override",
+            pointer=at,
+            hint=f"use {f'0 to {size - 1}, or ' if size else ''}- to append: --set {dotted(at)}.-=…",
+        )
+    index = size if step == "-" else int(step)
+    old = container[index] if index < size else None
+    return [*container[:index], _set(old, rest, value, f"{at}/{index}"), *container[index + 1 :]]
 
 
-def _neighbours(path: Path) -> str | None:
-    entries = _job_files(path.parent)
-    # Without the endings, which make any two names alike.
-    stems = difflib.get_close_matches(path.stem, {entry.stem for entry in entries}, n=3, cutoff=0.6)
-    near = sorted(
-        (entry.name for entry in entries if entry.stem in stems), key=lambda name: stems.index(Path(name).stem)
-    )
-    return f"did you mean {one_of(near)}?" if near else None
+def _is_list_of_jobs(pointer: str) -> bool:
+    """Whether a place is one of the lists of a job: callbacks, reporters and so on."""
+    key = object_form(JobSpec).keys.get(pointer.removeprefix("/"))
+    return key is not None and "array" in (types := json_types(key.form)) and "object" not in types

@@ -12,10 +12,10 @@ import attrs
 
 from hostcore.errors import Errors, all_errors
 from hostcore.job.data import SECTIONS
-from hostcore.job.document import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
+from hostcore.job.document import Document, blame
+from hostcore.job.files import INCLUDE, WrongInclude, folder_of, read_job, without_annotations
 from hostcore.job.forms import object_form
 from hostcore.job.json_values import checked
-from hostcore.job.layers import Layered, mark
 from hostcore.job.names import make_run_id
 from hostcore.job.paths import SOURCE_PATHS, as_dataset, with_absolute_paths
 from hostcore.job.pointers import Problems, at_or_below, tokens
@@ -69,26 +69,26 @@ def load_job(
     :raises Errors: With everything that is wrong, each with a JSON pointer and the file.
     """
     file = None if isinstance(source, Mapping) else Path(source)
-    job = Layered({})
+    document = Document()
     try:
         folder = (job_dir or (folder_of(file) if file else Path.cwd())).absolute()
-        job = Layered(without_annotations(checked(source))) if isinstance(source, Mapping) else read_job(Path(source))
-        _refuse_another_document(job.document)
+        document = read_job(file) if file else Document(without_annotations(checked(source)))
+        _refuse_another_document(document.job)
         if profile is not None:
-            job = job.with_profile(profile)
-        job = _overridden(_with_absolute_places(job, folder), overrides, override_names)
+            document = document.with_profile(profile)
+        document = _overridden(_with_absolute_places(document, folder), overrides, override_names)
         spec = attrs.evolve(
-            _spec(job.document, lambda document: also(document, folder)),
+            _spec(document.job, lambda job: also(job, folder)),
             job_dir=folder,
-            origins=job.origins,
+            origins=document.origins,
             world_size=world_size,
         )
         if spec.has_data:
             check_global_batch(spec)
     except HostcoreError as error:
         point_to_sections(all_errors(error))
-        point_to_values(all_errors(error), job.document)
-        mark(all_errors(error), job.origins)
+        point_to_values(all_errors(error), document.job)
+        blame(all_errors(error), document.origins)
         for single in all_errors(error):
             single.file = single.file or (str(file) if file else None)
         raise Errors(all_errors(error)) from error.__cause__
@@ -97,8 +97,8 @@ def load_job(
     return attrs.evolve(spec, run_id=make_run_id(spec.trainer, now=now, token=token), generated_run_id=True)
 
 
-def _refuse_another_document(document: Mapping[str, Any]) -> None:
-    if "trainer" not in document and "job" in document:
+def _refuse_another_document(job: Mapping[str, Any]) -> None:
+    if "trainer" not in job and "job" in job:
         raise HostcoreError(
             'this is not a job: it has one under "job", as a sweep has',
             code="job.another_document",
@@ -107,21 +107,21 @@ def _refuse_another_document(document: Mapping[str, Any]) -> None:
         )
 
 
-def _overridden(job: Layered, overrides: Sequence[str], names: Mapping[str, str]) -> Layered:
+def _overridden(document: Document, overrides: Sequence[str], names: Mapping[str, str]) -> Document:
     if not overrides:
-        return job  # its places are absolute, and the working directory may have been deleted
+        return document  # its places are absolute, and the working directory may have been deleted
     problems = Problems()
     for override in overrides:
         try:
-            job = job.with_override(override, name=names.get(override))
+            document = document.with_override(override, name=names.get(override))
         except HostcoreError as error:
             problems.extend(all_errors(error))
     problems.check()
-    return _with_absolute_places(job, Path.cwd())  # what is still relative came from an override
+    return _with_absolute_places(document, Path.cwd())  # what is still relative came from an override
 
 
-def _with_absolute_places(job: Layered, base_dir: Path) -> Layered:
-    return attrs.evolve(job, document=with_absolute_paths(job.document, base_dir))
+def _with_absolute_places(document: Document, base_dir: Path) -> Document:
+    return attrs.evolve(document, job=with_absolute_paths(document.job, base_dir))
 
 
 def _spec(document: Mapping[str, Any], also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]]) -> JobSpec:

@@ -250,7 +250,7 @@ class JobSpec:
     generated_run_id: bool = attrs.field(default=False, eq=False, metadata={"key": False})
     #: Ranks, when an engine has started them; None: one for each device.
     world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})
-    #: Where values came from that are not the file's, by pointer; see :mod:`hostcore.job.layers`.
+    #: By top-level key, the last file, profile or option that touched it; see :mod:`hostcore.job.document`.
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, metadata={"key": False})
 
     def __attrs_post_init__(self) -> None:

@@ -12,7 +12,7 @@ from hostcore_hookspecs.kinds import KINDS
 from hostcore_hookspecs.plan import PluginRef
 
 if TYPE_CHECKING:
-    from hostcore.job.layers import Origins
+    from hostcore.job.document import Origins
 
 _LONGEST_MESSAGE = 500
 #: What may be behind this, in characters, is not looked at: to split gigabytes into words takes as much memory again.
@@ -44,10 +44,10 @@ def of_content(content: Iterable[Mapping[str, Any]], origins: "Origins | None" =
 
     :param origins: Of the values in the job: its errors name the options that are to blame, which a worker cannot know.
     """
-    from hostcore.job.layers import mark  # a list of plugins needs no jobs
+    from hostcore.job.document import blame  # a list of plugins needs no jobs
 
     errors = tuple(PluginError(**one) for one in content)
-    mark(errors, origins or {})
+    blame(errors, origins or {})
     return errors
 
 

@@ -20,7 +20,7 @@ from typing import Final
 import attrs
 import orjson
 
-from hostcore.job.layers import mark
+from hostcore.job.document import blame
 from hostcore.job.spec import JobSpec
 from hostcore.runs.lease import ProcessIdentity
 from hostcore.supervisor.devices import (
@@ -160,7 +160,7 @@ def hold_devices(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> 
             return _held(spec, candidates, count, folder)
     except HostcoreError as error:
         error.pointer = error.pointer or ("/devices" if spec.devices else "/device")
-        mark([error], spec.origins)
+        blame([error], spec.origins)
         raise
 
 

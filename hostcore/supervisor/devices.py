@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from hostcore.job.layers import mark
+from hostcore.job.document import blame
 from hostcore.job.spec import JobSpec
 from hostcore_hookspecs.errors import HostcoreError
 
@@ -130,5 +130,5 @@ def shared_device(spec: JobSpec, devices: Sequence[str]) -> HostcoreError | None
         pointer="/devices",
         hint="each rank needs a device of its own; only cpu can be named more than once",
     )
-    mark([error], spec.origins)
+    blame([error], spec.origins)
     return error

@@ -11,8 +11,8 @@ from hostcore.checkpoints.errors import CheckpointError
 from hostcore.errors import Errors
 from hostcore.job.data import settled_split, with_split_alone
 from hostcore.job.differences import ABSENT, Difference, in_words
+from hostcore.job.document import Origins
 from hostcore.job.json_values import to_plain
-from hostcore.job.layers import Origins
 from hostcore.job.spec import JobSpec
 from hostcore.plugins.errors import of_content
 from hostcore.runs.contract import EITHER
@@ -141,7 +141,7 @@ def _alone(spec: JobSpec, split: str | None) -> JobSpec:
         sample_every=0,
         resume_from_checkpoint="auto",
         # Its one device is the first of its devices.
-        origins={place.replace("/devices", "/device"): origin for place, origin in spec.origins.items()},
+        origins={**spec.origins, **({"device": origin} if (origin := spec.origins.get("devices")) else {})},
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from hostcore.errors import all_errors, for_each
-from hostcore.job.layers import mark
+from hostcore.job.document import blame
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.rules import keep_secrets
@@ -156,7 +156,7 @@ def make_plan(
             tell=tell,
         )
     except HostcoreError as error:
-        mark(all_errors(error), spec.origins)
+        blame(all_errors(error), spec.origins)
         raise
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import attrs
 
-from hostcore.job.document import read_job
+from hostcore.job.files import read_job
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.wording import did_you_mean, near
 from hostcore_conformance.errors import InvalidExample
@@ -82,7 +82,7 @@ def make_example(
         changes["job"] = with_absolute_paths(job, folder)
     elif job is not None:
         path = (folder / job).absolute()
-        changes["job"] = with_absolute_paths(read_job(path).document, path.parent)
+        changes["job"] = with_absolute_paths(read_job(path).job, path.parent)
         changes["folder"] = path.parent
     if harness is not None:
         changes["harness"] = harness

@@ -15,11 +15,11 @@ import attrs
 from annotated_types import Ge, Gt, Le, MinLen
 
 from hostcore.errors import all_errors
-from hostcore.job.document import SCHEMA, folder_of, read_document, read_job, without_annotations
-from hostcore.job.layers import Layered, mark
+from hostcore.job.document import Document, blame
+from hostcore.job.files import SCHEMA, folder_of, read_file, read_job, without_annotations
 from hostcore.job.load import load_job
 from hostcore.job.names import RunId
-from hostcore.job.pointers import Problems, escaped
+from hostcore.job.pointers import Problems, at_or_below, escaped
 from hostcore.job.schema import json_schema
 from hostcore.job.sections import Text
 from hostcore.job.structure import structure
@@ -217,7 +217,7 @@ class Sweep:
 
         :raises HostcoreError: When the job has no such place.
         """
-        return dict(_layered(Layered(self.job), values).document)
+        return dict(_with_space(Document(self.job), values).job)
 
     def as_dict(self) -> dict[str, Any]:
         """The sweep as the document in its folder."""
@@ -225,11 +225,11 @@ class Sweep:
         return {**document, "job_dir": str(self.job_dir)}
 
 
-def _layered(job: Layered, values: Values) -> Layered:
-    """A job with values at their places, which are told of errors as set by the space."""
+def _with_space(document: Document, values: Values) -> Document:
+    """A job with values at their places, which errors name as set by the space."""
     for pointer, value in values.items():
-        job = job.with_override(f"{pointer}={json.dumps(value)}", name=f"{_SPACE}{pointer}")
-    return job
+        document = document.with_override(f"{pointer}={json.dumps(value)}", name=f"{_SPACE}{pointer}")
+    return document
 
 
 def plain(value: Any) -> Any:
@@ -252,7 +252,7 @@ def load_sweep(source: Path | Mapping[str, Any], *, folder: Path | None = None) 
     file = None if isinstance(source, Mapping) else source
     folder = (folder or (folder_of(file) if file else Path.cwd())).absolute()
     try:
-        document = dict(without_annotations(read_document(source) if isinstance(source, Path) else source))
+        document = dict(without_annotations(read_file(source) if isinstance(source, Path) else source))
         if "trainer" in document and "space" not in document:
             hint = 'a sweep names it: {"job": "job.json", "space": …, "objective": …, "limits": {"trials": …}}'
             raise _wrong("this is a job, not a sweep", hint=hint)
@@ -282,19 +282,19 @@ def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
     problems = Problems()
     _check_rules(spec, problems)
     order = problems.gather("space", ordered, spec.space) or []
-    layered = Layered({})
+    written = Document()
     file: Path | None = None
     try:
         if isinstance(spec.job, Mapping):
-            layered = Layered(dict(spec.job))
+            written = Document(dict(spec.job))
         else:
             file = folder / spec.job
-            layered, job_dir = read_job(file), folder_of(file)
+            written, job_dir = read_job(file), folder_of(file)
     except HostcoreError as error:
         _blame(error, file, "/job")
         problems.extend(all_errors(error))
     problems.check()
-    job, origins = dict(layered.document), layered.origins
+    job = dict(written.job)
     space = {pointer: spec.space[pointer] for pointer in order}
     sweep_id = spec.sweep_id or _generated_id(spec, job)
     whole = attrs.evolve(spec, sweep_id=sweep_id, job=job)  # what its folder keeps
@@ -302,10 +302,11 @@ def _checked(spec: SweepSpec, folder: Path, job_dir: Path) -> Sweep:
     _check_grid(made)
     try:
         example = {pointer: parameter.first for pointer, parameter in space.items() if not parameter.when}
-        origins = _layered(layered, example).origins
         load_job(made.job_of(0, example), job_dir=job_dir)
     except HostcoreError as error:
-        mark(all_errors(error), origins)
+        for single in all_errors(error):
+            single.file = single.file or _of_space(single.pointer, example)
+        blame(all_errors(error), written.origins)
         _blame(error, file, "" if file else "/job")
         raise
     return made
@@ -318,6 +319,13 @@ def _check_grid(sweep: Sweep) -> None:
     if next(itertools.islice(grid(sweep.space), _MOST_COMBINATIONS, None), None) is not None:
         hint = 'give "limits": {"trials": …}, fewer values, or another sampler'
         raise _wrong(f"the grid has more than {_MOST_COMBINATIONS:,} combinations", "/space", hint)
+
+
+def _of_space(pointer: str | None, values: Values) -> str | None:
+    """The value of the space that an error of the job is about, as errors call it; None for another place."""
+    places = (one for one in values if pointer and (at_or_below(pointer, one) or at_or_below(one, pointer)))
+    place = next(places, None)
+    return None if place is None else f"{_SPACE}{place}"
 
 
 def _blame(error: HostcoreError, file: Path | None, prefix: str) -> None:

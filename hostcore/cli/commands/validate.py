@@ -32,12 +32,14 @@ def validate_command(
     Imports the plugins and opens the data in a process of its own. Shows the plan, or all errors at once (exit code 2).
     """
     from hostcore.cli.plan_lines import print_validation
+    from hostcore.job.pointers import escaped
 
     with plugins_print_aside(as_json):
         found = run_client(server, runs).validate(job, options)
     if as_json:
         launch = {"launch": attrs.asdict(found.launch)} if found.launch else {}
-        origins = {"origins": dict(found.spec.origins)} if found.spec.origins else {}
+        places = {f"/{escaped(key)}": origin for key, origin in found.spec.origins.items()}
+        origins = {"origins": places} if places else {}
         merged = found.spec.to_json()
         print_json({"job": merged, **origins, "directory": found.directory, **(found.checked or {}), **launch})
     else:

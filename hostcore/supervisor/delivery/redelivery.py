@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from hostcore.errors import all_errors, for_each
-from hostcore.job.layers import Layered, mark
+from hostcore.job.document import Document, blame
 from hostcore.job.sections import DeliveryUse
 from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
@@ -99,14 +99,14 @@ def choose_reporter(directory: RunDirectory, name: str, settings: Sequence[str] 
     own = None if position is None else spec.reporters[position]
     at = "" if position is None else f"/reporters/{position}"
     use = own or DeliveryUse(use=name)
-    chosen = Layered(use.settings)
+    chosen = Document(use.settings)
     for override in settings:
         chosen = chosen.with_override(override)
     ref = _resolved(use.use, "reporter", discovered, at)
     try:
-        component = _loaded(ref, chosen.document, at, spec.job_dir if own else Path.cwd(), directory)
+        component = _loaded(ref, chosen.job, at, spec.job_dir if own else Path.cwd(), directory)
     except HostcoreError as error:
-        mark(all_errors(error), {f"{at}{place}": origin for place, origin in chosen.origins.items()})
+        blame(all_errors(error), chosen.origins, at=at)
         for one in all_errors(error):
             one.file = one.file or (str(directory.record) if own else None)
         raise

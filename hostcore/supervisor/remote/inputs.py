@@ -10,7 +10,7 @@ import attrs
 from hostcore.errors import Errors, for_each
 from hostcore.events.writer import now_ms
 from hostcore.interruption import is_by_signal
-from hostcore.job.layers import mark
+from hostcore.job.document import blame
 from hostcore.job.paths import absolute, is_uri
 from hostcore.job.pointers import escaped
 from hostcore.job.spec import InputSpec, JobSpec, job_view
@@ -197,7 +197,7 @@ def _each(items: Iterable[A], act: Callable[[A], B], spec: JobSpec) -> list[B]:
     try:
         return for_each(items, act)
     except Errors as found:
-        mark(found.errors, spec.origins)
+        blame(found.errors, spec.origins)
         raise
 
 

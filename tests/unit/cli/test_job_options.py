@@ -135,6 +135,23 @@ def test_standard_output_is_not_for_the_events_of_a_run_that_a_launcher_starts(
     assert "--event-log - is not for a run that the launcher slurm starts" in said.err
 
 
+TRAINER = """
+import attrs
+
+class Trainer:
+    @attrs.frozen(kw_only=True)
+    class Hyperparams:
+        lr: float = 0.1
+
+    def setup(self): ...
+    def configure(self): ...
+    def prepare_batch(self, raw_batch): ...
+    def train_step(self, prepared_batch): ...
+    def state_dict(self, state): ...
+    def load_state_dict(self, state, payload): ...
+"""
+
+
 @pytest.mark.parametrize(
     ("command", "options", "pointer", "origin"),
     [
@@ -153,23 +170,7 @@ def test_standard_output_is_not_for_the_events_of_a_run_that_a_launcher_starts(
 def test_an_error_that_a_plugin_finds_names_the_option_too(
     hostcore: Callable, tmp_path: Path, command: str, options: list[str], pointer: str, origin: str
 ) -> None:
-    (tmp_path / "mine.py").write_text(
-        """
-import attrs
-
-class Trainer:
-    @attrs.frozen(kw_only=True)
-    class Hyperparams:
-        lr: float = 0.1
-
-    def setup(self): ...
-    def configure(self): ...
-    def prepare_batch(self, raw_batch): ...
-    def train_step(self, prepared_batch): ...
-    def state_dict(self, state): ...
-    def load_state_dict(self, state, payload): ...
-"""
-    )
+    (tmp_path / "mine.py").write_text(TRAINER)
     job = {"trainer": "mine:Trainer", "max_steps": 1, "profiles": {"fast": {"hyperparams": {"lr": "x"}}}}
     if not options:
         job["hyperparams"] = {"lr": "x"}
@@ -177,6 +178,23 @@ class Trainer:
     (error,) = hostcore(command, "job.json", *options, "--json").json["errors"]
     assert (error["pointer"], error["file"]) == (pointer, origin)
     assert list(tmp_path.glob("runs/*")) == []
+
+
+def test_validate_shows_the_layer_that_touched_each_key_last(hostcore: Callable, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(TRAINER)
+    (tmp_path / "base.json").write_text('{"trainer": "mine:Trainer", "labels": {"a": "1"}, "hyperparams": {}}')
+    job = {"include": "base.json", "labels": {"b": "2"}, "profiles": {"fast": {"max_steps": 2, "seed": 3}}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    options = ("job.json", "--profile", "fast", "--set", "seed=4")
+    assert hostcore("validate", *options, "--json").json["origins"] == {
+        "/trainer": "base.json",
+        "/hyperparams": "base.json",
+        "/labels": "job.json",
+        "/profiles": "job.json",
+        "/max_steps": "--profile fast",
+        "/seed": "--set seed",
+    }
+    assert "files base.json, job.json" in " ".join(hostcore("validate", *options).out.split())
 
 
 ADDED = """

@@ -128,13 +128,13 @@ class TestPaths:
 
 
 class TestAnError:
-    def test_names_the_file_that_the_value_came_from(self) -> None:
+    def test_names_the_last_file_that_touched_its_key(self) -> None:
         write("wrong.json", {"max_steps": "3", "dataset": {"batch_size": "4", "shuffle": 1}})
         path = write("job.json", {"include": ["base.json", "wrong.json"], "dataset": {"shuffle": 2}, "seed": "x"})
         found = {error.pointer: error.file for error in errors_of(str(path))}
         assert found == {
             "/max_steps": "wrong.json",
-            "/dataset/batch_size": "wrong.json",
+            "/dataset/batch_size": "job.json",
             "/dataset/shuffle": "job.json",
             "/seed": "job.json",
         }
@@ -146,17 +146,10 @@ class TestAnError:
         found = {error.pointer: error.file for error in errors_of("job.json")}
         assert found == {"/hyperparams": "conf/inner.json", "/seed": "conf/middle.json"}
 
-    def test_names_no_file_whose_value_was_replaced_meanwhile(self) -> None:
-        for name, labels in (("a", {"x": "1"}), ("b", {"x": "2"}), ("c", None)):
-            write(f"{name}.json", {"labels": labels})
-        write("job.json", {"include": ["base.json", "a.json", "b.json", "c.json"], "labels": {"x": 3}})
-        (error,) = errors_of("job.json")
-        assert (error.pointer, error.file) == ("/labels/x", "job.json")
-
-    def test_names_the_option_that_changed_an_included_value(self) -> None:
-        write("job.json", {"include": "base.json"})
-        (error,) = errors_of("job.json", overrides=["labels.kind=3"])
-        assert (error.pointer, error.file) == ("/labels/kind", "--set labels.kind")
+    def test_names_the_profile_or_the_option_above_the_files(self) -> None:
+        write("job.json", {"include": "base.json", "profiles": {"p": {"hyperparams": []}}})
+        found = {error.pointer: error.file for error in errors_of("job.json", profile="p", overrides=["labels.kind=3"])}
+        assert found == {"/hyperparams": "--profile p", "/labels/kind": "--set labels.kind"}
 
     def test_of_syntax_names_the_file_that_has_it(self) -> None:
         write("wrong.yaml", "labels: {a: [}\n")

@@ -21,7 +21,7 @@ from hostcore.cli.run_client import (
 )
 from hostcore.cli.watching import Screen
 from hostcore.errors import all_errors
-from hostcore.job.layers import mark
+from hostcore.job.document import blame
 from hostcore.job.load import load_job
 from hostcore.job.names import is_builtin
 from hostcore.job.spec import JobSpec
@@ -281,7 +281,7 @@ def _naming_options(spec: JobSpec) -> Iterator[None]:
     try:
         yield
     except HostcoreError as error:
-        mark(all_errors(error), spec.origins)
+        blame(all_errors(error), spec.origins)
         raise
 
 

@@ -62,6 +62,10 @@ def test_rules_between_keys_are_told_together() -> None:
         ({"/seed": {"choice": [1, 1]}}, "/space/~1seed"),
         ({"/seed": {"choice": ["a"]}}, "/space/~1seed"),
         ({"/datasett/batch_size": {"integer": [1, 2]}}, "/space/~1datasett~1batch_size"),
+        (
+            {"/resources/num_nodes": {"choice": [0, -1]}, "/resources/gpus_per_node": {"choice": [1, 2]}},
+            "/space/~1resources~1num_nodes",
+        ),
         ({"/hyperparams/lr": {"uniform": [-1e308, 1e308]}}, "/space/~1hyperparams~1lr"),
         ({"/hyperparams/lr": {"uniform": [0, 1], "step": 1e-300}}, "/space/~1hyperparams~1lr"),
         ({"/hyperparams/n": {"integer": [0, 2**62]}}, "/space/~1hyperparams~1n"),
