@@ -17,10 +17,11 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
 WORKDIR /src
 COPY constraints.txt README.md CHANGELOG.md LICENSE pyproject.toml ./
 COPY hookspecs hookspecs
+COPY toolkit toolkit
 COPY builtin_plugins builtin_plugins
 COPY extensions extensions
 COPY hostcore hostcore
-RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./builtin_plugins ./extensions/* .
+RUN python -m pip wheel --no-deps --wheel-dir /wheels ./hookspecs ./toolkit ./builtin_plugins ./extensions/* .
 
 FROM ${PYTHON}
 ARG VERSION=0.1.0

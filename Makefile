@@ -27,7 +27,7 @@ HOSTCORE := $(VENV)/bin/hostcore
 RUNS := $${HOSTCORE_RUNS_DIR:-runs}
 
 # What an editable install depends on: names, versions, requirements and entry points. Not the code.
-PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml \
+PROJECTS := pyproject.toml hostcore/__init__.py builtin_plugins/pyproject.toml toolkit/pyproject.toml \
             $(EXTENSIONS:=/pyproject.toml) hookspecs/pyproject.toml hookspecs/hostcore_hookspecs/api_version.py \
             $(EXAMPLES:=/pyproject.toml) constraints.txt
 
@@ -69,7 +69,7 @@ demo: $(VENV)/demo.installed ## Train the example trainer on real flights; print
 test: $(VENV)/test.installed ## Lint, types, documentation, tests
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy --num-workers auto hookspecs/hostcore_hookspecs builtin_plugins/hostcore_builtin_plugins hostcore \
+	$(PY) -m mypy --num-workers auto hookspecs/hostcore_hookspecs toolkit/hostcore_toolkit builtin_plugins/hostcore_builtin_plugins hostcore \
 	  $(foreach extension,$(EXTENSIONS),$(extension)/hostcore_$(notdir $(extension))) \
 	  $(foreach example,$(EXAMPLES) $(EXAMPLE_PLUGINS),$(example)/$(notdir $(example)))
 	$(BUILD_DOCS)
@@ -102,7 +102,7 @@ gpu-bundle: $(VENV)/test.installed ## Gather wheels for a machine with a GPU and
 .PHONY: wheels
 wheels: $(VENV)/test.installed ## Build wheels and source distributions into dist/
 	rm -rf dist
-	for project in hookspecs builtin_plugins $(EXTENSIONS) .; do \
+	for project in hookspecs toolkit builtin_plugins $(EXTENSIONS) .; do \
 	  $(PY) -m build --no-isolation --outdir dist $$project || exit 1; \
 	done
 
@@ -133,7 +133,7 @@ $(PY):
 
 $(VENV)/demo.installed: $(PROJECTS) | $(PY)
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ./hookspecs -e ./builtin_plugins -e . -e './$(EXAMPLE)[data]'
+	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . -e './$(EXAMPLE)[data]'
 	@touch $@
 
 $(VENV)/test-long.installed: $(VENV)/test.installed
@@ -143,6 +143,6 @@ $(VENV)/test-long.installed: $(VENV)/test.installed
 # hostcore is named with and without extras: the extensions require it, and pip looks for that in the index otherwise.
 $(VENV)/test.installed: $(VENV)/demo.installed
 	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  -e ./hookspecs -e ./builtin_plugins -e . $(addprefix -e ./,$(EXTENSIONS)) -e '.[test,docs]' \
+	  -e ./hookspecs -e ./toolkit -e ./builtin_plugins -e . $(addprefix -e ./,$(EXTENSIONS)) -e '.[test,docs]' \
 	  -e './$(EXAMPLE)[data]' -e './example_trainers/digits[data]' -e ./example_trainers/char_lm
 	@touch $@

@@ -66,8 +66,8 @@ def open_feed(work: Work, *, shuffle: bool) -> Any:
 
 
 def hostcore(work: Work, *, shuffle: bool = False) -> Epoch:
-    from hostcore.toolkit import to_tensors
     from hostcore.worker.feed.feed import Cursor
+    from hostcore_toolkit import to_tensors
 
     feed = open_feed(work, shuffle=shuffle)
 
@@ -138,7 +138,7 @@ WAYS: dict[str, Callable[[Work], Epoch]] = {
 #: What a way imports before its memory is counted.
 IMPORTS = {
     "limit": ["pyarrow.parquet"],
-    "hostcore": ["torch", "pyarrow.parquet", "hostcore.worker.feed.feed", "hostcore.toolkit", "hostcore.job.spec"],
+    "hostcore": ["torch", "pyarrow.parquet", "hostcore.worker.feed.feed", "hostcore_toolkit", "hostcore.job.spec"],
     "hf": ["torch", "datasets"],
     "loader": ["torch", "pyarrow.parquet"],
 }

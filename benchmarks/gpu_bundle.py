@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: The distributions of the checkout, by their folder.
 OWN = {
     "hostcore-hookspecs": "hookspecs",
+    "hostcore-toolkit": "toolkit",
     "hostcore-builtin-plugins": "builtin_plugins",
     "hostcore": ".",
     "hostcore-char-lm": "example_trainers/char_lm",

@@ -13,8 +13,8 @@ from checkpoint import Clock, Save, dcp_async_save, torch_save
 from gpu_turns import CADENCE, Measured, Measuring, Turns, kernels_of, overlap
 from torch.nn.functional import cross_entropy
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import Capabilities, StepContext, StepResult
+from hostcore_toolkit import to_tensors
 
 
 @attrs.frozen(eq=False)

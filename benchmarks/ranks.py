@@ -29,8 +29,8 @@ from typing import Any
 import results
 import torch
 
-from hostcore.toolkit import parallelize
 from hostcore_hookspecs import Capabilities, StepContext, StepResult
+from hostcore_toolkit import parallelize
 
 RESULT, WIDTH = "RANKS_RESULT", "RANKS_WIDTH"
 BATCH_ROWS = 64

@@ -159,8 +159,8 @@ class Trainer:
     def setup(self) -> None:
         import torch
 
-        from hostcore.toolkit import to_tensors  # the peers' environments may lack it
         from hostcore_hookspecs import StepResult
+        from hostcore_toolkit import to_tensors  # the peers' environments may lack it
 
         torch.set_num_threads(1)
         self.StepResult, self.to_tensors = StepResult, to_tensors

@@ -40,7 +40,7 @@ def train(values: Mapping[str, Any], steps: int, data: Path) -> list[float]:
     from digits.model import DigitsModel
     from torch.nn import functional
 
-    from hostcore.toolkit import to_tensors
+    from hostcore_toolkit import to_tensors
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

@@ -54,7 +54,7 @@ nitpick_ignore_regex = [
     ("py:.*", r"(Any|BaseException|Callable|Iterator|Mapping|Sequence|Tensor|ModuleType|Literal|NamedTuple|Protocol)"),
     ("py:class", r"hostcore_hookspecs\.markers\._F"),
     ("py:class", r"hostcore_hookspecs\.setting_types\.T_co"),
-    ("py:class", r"hostcore\.toolkit\.devices\.Batch"),
+    ("py:class", r"hostcore_toolkit\.devices\.Batch"),
 ]
 
 

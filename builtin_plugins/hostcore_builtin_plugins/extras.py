@@ -16,7 +16,12 @@ from hostcore_hookspecs import HostcoreError
 #: A requirement of another distribution of the project, with its extras.
 _OURS: Final = re.compile(r"hostcore-([a-z-]+)(\[[a-z0-9,-]+\])?")
 #: The distributions of the host, with their folders in a clone.
-_HOST: Final = {"hostcore-hookspecs": "hookspecs", "hostcore-builtin-plugins": "builtin_plugins", "hostcore": ""}
+_HOST: Final = {
+    "hostcore-hookspecs": "hookspecs",
+    "hostcore-toolkit": "toolkit",
+    "hostcore-builtin-plugins": "builtin_plugins",
+    "hostcore": "",
+}
 
 
 def install_command(extra: str | None = None, *, python: str | None = None) -> str:

@@ -37,7 +37,7 @@ _DEVELOPMENT: Final = {"docs", "test", "test-long"}
 def projects() -> list[Path]:
     """The folders of the distributions, each behind those that it requires."""
     extensions = sorted(ROOT.glob("extensions/*/pyproject.toml"))
-    return [ROOT / "hookspecs", ROOT / "builtin_plugins", ROOT, *(file.parent for file in extensions)]
+    return [ROOT / "hookspecs", ROOT / "toolkit", ROOT / "builtin_plugins", ROOT, *(file.parent for file in extensions)]
 
 
 def read(folder: Path) -> dict[str, Any]:

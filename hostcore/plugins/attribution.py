@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from hostcore.plugins.component import Component
 
 #: Code in these packages is never the plugin's own, though a component's class may come from there.
-_HOSTS = frozenset({"builtins", "hostcore", "hostcore_hookspecs"})
+_HOSTS = frozenset({"builtins", "hostcore", "hostcore_hookspecs", "hostcore_toolkit"})
 
 
 #: Of a traceback's beginning, and of its end: a recursion may have a hundred thousand.

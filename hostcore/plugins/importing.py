@@ -33,12 +33,12 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "StepControlHints": ("hostcore_hookspecs", "StepControl"),
         "StepResult": ("hostcore_hookspecs", "StepResult"),
         "TrainerPlugin": ("hostcore_hookspecs", "Trainer"),
-        "OptimizerBundle": ("hostcore.toolkit", "OptimizerBundle"),
-        "build_default_adamw_bundle": ("hostcore.toolkit", "build_default_adamw_bundle"),
-        "load_trainable_module_checkpoint": ("hostcore.toolkit", "load_trainable_module_checkpoint"),
-        "save_trainable_module_checkpoint": ("hostcore.toolkit", "save_trainable_module_checkpoint"),
-        "seed_everything": ("hostcore.toolkit", "seed_everything"),
-        "to_float_scalar": ("hostcore.toolkit", "to_float_scalar"),
+        "OptimizerBundle": ("hostcore_toolkit", "OptimizerBundle"),
+        "build_default_adamw_bundle": ("hostcore_toolkit", "build_default_adamw_bundle"),
+        "load_trainable_module_checkpoint": ("hostcore_toolkit", "load_trainable_module_checkpoint"),
+        "save_trainable_module_checkpoint": ("hostcore_toolkit", "save_trainable_module_checkpoint"),
+        "seed_everything": ("hostcore_toolkit", "seed_everything"),
+        "to_float_scalar": ("hostcore_toolkit", "to_float_scalar"),
     }
 )
 #: For a module whose source does not say what it wants: every trainer needs these.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
 #: What every installation of the host has.
-_HOST: Final = ("hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins")
+_HOST: Final = ("hostcore", "hostcore-hookspecs", "hostcore-toolkit", "hostcore-builtin-plugins")
 _REQUIRED: Final = "required"
 _SYSTEM: Final = "Operating System :: "
 #: Bounds of a number, as JSON Schema calls them.

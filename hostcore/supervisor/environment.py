@@ -28,7 +28,7 @@ from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import ENVIRONMENTS_GROUP, KINDS
 
 #: What a worker needs beside its plugins.
-OWN: Final = ("hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins")
+OWN: Final = ("hostcore", "hostcore-hookspecs", "hostcore-toolkit", "hostcore-builtin-plugins")
 _OLDEST: Final = (3, 11)
 _SECONDS: Final = 60.0
 #: Runs in any Python 3, which may be too old. An empty place of the path is the working directory.

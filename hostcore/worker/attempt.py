@@ -13,7 +13,6 @@ from hostcore.events.writer import RankLog
 from hostcore.interruption import is_by_signal
 from hostcore.plugins.errors import one_line
 from hostcore.runs.result import FAILED, INVALID, SUCCEEDED
-from hostcore.toolkit import seed_everything
 from hostcore.worker import randomness
 from hostcore.worker.assembly import Assembly
 from hostcore.worker.failure import INVALID_BEFORE_FIRST_STEP, located, run_error
@@ -25,6 +24,7 @@ from hostcore.worker.stop import StopSwitch
 from hostcore.worker.training import nothing, steps_between_validations
 from hostcore_hookspecs import events
 from hostcore_hookspecs.errors import HostcoreError, RunError
+from hostcore_toolkit import seed_everything
 
 T = TypeVar("T")
 

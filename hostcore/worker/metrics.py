@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import orjson
 
-from hostcore.toolkit import to_float_scalar
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.run_state import MetricPoint
+from hostcore_toolkit import to_float_scalar
 
 HISTORY_POINTS: Final = 10_000
 PROGRESS_SECONDS: Final = 5.0

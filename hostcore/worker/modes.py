@@ -9,8 +9,8 @@ import attrs
 import torch
 from torch import nn
 
-from hostcore.toolkit import seed_everything
 from hostcore.worker import randomness
+from hostcore_toolkit import seed_everything
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hostcore.toolkit import seed_everything
+from hostcore_toolkit import seed_everything
 
 
 def part_ways(seed: int, rank: int) -> None:

@@ -34,6 +34,7 @@ PROJECTS = {
     for pattern in (
         "pyproject.toml",
         "hookspecs/pyproject.toml",
+        "toolkit/pyproject.toml",
         "builtin_plugins/pyproject.toml",
         "extensions/*/*.toml",
     )
@@ -56,7 +57,7 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     written = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True, check=True)
     place = tmp_path_factory.mktemp("checkout")
     (place / "deploy/conda").mkdir(parents=True)
-    for name in ("hookspecs", "builtin_plugins", "hostcore", "extensions"):
+    for name in ("hookspecs", "toolkit", "builtin_plugins", "hostcore", "extensions"):
         shutil.copytree(
             ROOT / name, place / name, ignore=shutil.ignore_patterns("tests", "__pycache__", "build", "dist")
         )

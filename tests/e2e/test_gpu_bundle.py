@@ -17,7 +17,10 @@ import pytest
 from checkout import ROOT
 
 SCRIPT = ROOT / "benchmarks/gpu_bundle.py"
-OWN = ("hookspecs", "builtin_plugins", ".", "example_trainers/char_lm", "extensions/chaos", "extensions/conformance")
+OWN = (
+    *("hookspecs", "toolkit", "builtin_plugins", ".", "example_trainers/char_lm"),
+    *("extensions/chaos", "extensions/conformance"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 import torch
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import StepResult
+from hostcore_toolkit import to_tensors
 
 
 class Trainer:

@@ -10,8 +10,8 @@ import attrs
 import torch
 from torch.nn.functional import mse_loss
 
-from hostcore.toolkit import to_device, to_tensors
 from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_toolkit import to_device, to_tensors
 
 #: What of a GPU's memory a run may take that is to run out of it, in bytes.
 ROOM = 400 << 20

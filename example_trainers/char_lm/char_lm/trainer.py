@@ -17,7 +17,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from char_lm.generate import generate
 from char_lm.model import VOCABULARY, CharLm
 from char_lm.prepare_data import ROW_BYTES, SCHEMA, TOKENS
-from hostcore.toolkit import (
+from hostcore_hookspecs import Capabilities, InvalidData, InvalidSettings, SampleRequest, StepContext, StepResult
+from hostcore_toolkit import (
     average_gradients,
     load_training_state,
     parallelize,
@@ -25,7 +26,6 @@ from hostcore.toolkit import (
     to_tensors,
     training_state,
 )
-from hostcore_hookspecs import Capabilities, InvalidData, InvalidSettings, SampleRequest, StepContext, StepResult
 
 SAMPLE_FILE: Final = "sample.txt"
 

@@ -14,14 +14,14 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from digits.model import DigitsModel
 from digits.prepare_data import IMAGE, LABEL, SCHEMA
-from hostcore.toolkit import (
+from hostcore_hookspecs import Capabilities, InvalidData, StepContext, StepResult
+from hostcore_toolkit import (
     build_default_adamw_bundle,
     load_training_state,
     parallelize,
     to_tensors,
     training_state,
 )
-from hostcore_hookspecs import Capabilities, InvalidData, StepContext, StepResult
 
 
 @attrs.frozen(kw_only=True)

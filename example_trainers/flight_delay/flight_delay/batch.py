@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from flight_delay.features import ARRIVAL_DELAY, CATEGORY_NAMES, COLUMN_NAMES, NUMBER_NAMES
-from hostcore.toolkit import to_tensors
+from hostcore_toolkit import to_tensors
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -17,8 +17,8 @@ from flight_delay.batch import Batch
 from flight_delay.features import COLUMN_NAMES
 from flight_delay.model import FlightDelayModel
 from flight_delay.weights import WEIGHTS_FILE, save_model
-from hostcore.toolkit import build_default_adamw_bundle
 from hostcore_hookspecs import Capabilities, InvalidData, StepContext, StepResult
+from hostcore_toolkit import build_default_adamw_bundle
 
 
 @attrs.frozen(kw_only=True)

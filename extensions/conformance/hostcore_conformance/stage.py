@@ -69,7 +69,7 @@ class StageTrainer:
         """Columns as tensors of one column; without data, numbers that are always the same."""
         import torch
 
-        from hostcore.toolkit import to_tensors
+        from hostcore_toolkit import to_tensors
 
         if raw_batch is None:
             x = torch.linspace(0, 1, 8, device=ctx.device)

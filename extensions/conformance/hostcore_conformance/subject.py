@@ -28,7 +28,7 @@ from hostcore_hookspecs.step import Capabilities
 _T = TypeVar("_T")
 
 #: A plugin may inherit from these, but its author did not write them.
-_NOT_AUTHORS = frozenset({"builtins", "abc", "typing", "hostcore", "hostcore_hookspecs", "torch"})
+_NOT_AUTHORS = frozenset({"builtins", "abc", "typing", "hostcore", "hostcore_hookspecs", "hostcore_toolkit", "torch"})
 #: What the kit decides itself in every job that it runs.
 _KEPT_OF_A_JOB = (
     "trainer_api_version",

@@ -20,7 +20,6 @@ from lightning.pytorch.trainer.call import (
     _call_lightning_module_hook,
 )
 
-from hostcore.toolkit.module_loading import require_safe_unpickling
 from hostcore_hookspecs import InvalidData
 from hostcore_lightning.fit import Fit
 from hostcore_lightning.metric_states import (
@@ -31,6 +30,7 @@ from hostcore_lightning.metric_states import (
     on_device,
     result_states,
 )
+from hostcore_toolkit.module_loading import require_safe_unpickling
 
 
 def captured(fit: Fit) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from lightning.pytorch.callbacks import (
 )
 from lightning.pytorch.trainer.call import _call_callback_hooks, _call_configure_model, _call_lightning_module_hook
 
-from hostcore.toolkit import parallelize
 from hostcore_hookspecs import StepContext
 from hostcore_lightning.checkpoint import load_weights
 from hostcore_lightning.fit import Fit
 from hostcore_lightning.making import made, overrides
 from hostcore_lightning.settings import CannotRun, Hyperparams
 from hostcore_lightning.trainer_view import TrainerView
+from hostcore_toolkit import parallelize
 
 #: Callbacks that steer a Trainer, and what does the same here.
 _STEERING: Final[Mapping[type, str]] = {

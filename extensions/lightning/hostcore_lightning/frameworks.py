@@ -86,7 +86,7 @@ class NemoTrainer(LightningTrainer):
         """Rows of the job's dataset: texts as lists of strings, numbers as tensors, by column."""
         if not isinstance(raw_batch, pa.RecordBatch):
             return raw_batch
-        from hostcore.toolkit import to_tensors
+        from hostcore_toolkit import to_tensors
 
         field = ctx.hyperparams.dataset_text_field
         if field not in raw_batch.schema.names:

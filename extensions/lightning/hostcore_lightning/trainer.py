@@ -56,7 +56,7 @@ class LightningTrainer:
         if not isinstance(raw_batch, pa.RecordBatch):
             return raw_batch
         if raw_batch.schema.metadata != MARK:
-            from hostcore.toolkit import to_tensors
+            from hostcore_toolkit import to_tensors
 
             return to_tensors(raw_batch)
         from hostcore_lightning.data import seeded

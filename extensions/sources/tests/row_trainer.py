@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import StepResult
+from hostcore_toolkit import to_tensors
 
 
 class RowTrainer:

@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hostcore.toolkit import load_training_state, parallelize, to_device, training_state
 from hostcore_hookspecs import (
     Capabilities,
     InvalidData,
@@ -24,6 +23,7 @@ from hostcore_hookspecs import (
     StepResult,
     TensorFile,
 )
+from hostcore_toolkit import load_training_state, parallelize, to_device, training_state
 from hostcore_transformers.hyperparams import Hyperparams as Settings
 from hostcore_transformers.loading import build_model, load_tokenizer
 from hostcore_transformers.loss import nothing_predicted, predictions, summed_loss

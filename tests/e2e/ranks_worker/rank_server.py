@@ -24,10 +24,10 @@ import torch.distributed.fsdp
 import torch.distributed.tensor
 
 from hostcore.runs.channel import Channel
-from hostcore.toolkit import training_state
 from hostcore.worker.attempt import run_attempt
 from hostcore.worker.line import SupervisorLine
 from hostcore.worker.stop import StopSwitch, noted_by
+from hostcore_toolkit import training_state
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -13,8 +13,8 @@ import attrs
 import torch
 from torch import nn
 
-from hostcore.toolkit import load_training_state, parallelize, to_tensors, training_state
 from hostcore_hookspecs import Best, Capabilities, StepControl, StepResult
+from hostcore_toolkit import load_training_state, parallelize, to_tensors, training_state
 
 
 class Net(nn.Module):

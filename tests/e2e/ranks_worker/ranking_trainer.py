@@ -8,8 +8,8 @@ from torch import nn
 from torchmetrics import MetricCollection
 from torchmetrics.classification import BinaryAccuracy, BinaryAUROC, BinaryF1Score
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_toolkit import to_tensors
 
 
 class Trainer:

@@ -34,7 +34,7 @@ STRICT = """
 """
 TENSORS = """
     def prepare_batch(self, raw_batch):
-        from hostcore.toolkit import to_tensors
+        from hostcore_toolkit import to_tensors
         return to_tensors(raw_batch)
 """
 

@@ -6,7 +6,8 @@ import attrs
 import torch
 from device_reads import DeviceReads
 
-from hostcore.toolkit import (
+from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_toolkit import (
     average_gradients,
     build_default_adamw_bundle,
     load_training_state,
@@ -15,7 +16,6 @@ from hostcore.toolkit import (
     to_tensors,
     training_state,
 )
-from hostcore_hookspecs import Capabilities, StepResult
 
 DEVICE = DeviceReads()
 

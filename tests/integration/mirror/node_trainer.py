@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore.toolkit import load_training_state, parallelize, training_state
 from hostcore_hookspecs import Capabilities, StepResult
+from hostcore_toolkit import load_training_state, parallelize, training_state
 
 
 class Trainer:

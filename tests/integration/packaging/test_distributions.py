@@ -65,6 +65,13 @@ DISTRIBUTIONS = (
         version=API_VERSION,
     ),
     Distribution(
+        folder="toolkit",
+        package="hostcore_toolkit",
+        sources=frozenset({"hostcore_toolkit", "README.md", "LICENSE"}),
+        requires=frozenset({"hostcore-hookspecs<2,>=1.1"}),
+        version=__version__,
+    ),
+    Distribution(
         folder="builtin_plugins",
         package="hostcore_builtin_plugins",
         sources=frozenset({"hostcore_builtin_plugins", "README.md", "LICENSE"}),
@@ -75,7 +82,13 @@ DISTRIBUTIONS = (
         folder=".",
         package="hostcore",
         sources=frozenset({"hostcore", "README.md", "CHANGELOG.md", "LICENSE"}),
-        requires=frozenset({"hostcore-hookspecs<1.4,>=1.1", f"hostcore-builtin-plugins=={__version__}"}),
+        requires=frozenset(
+            {
+                "hostcore-hookspecs<1.4,>=1.1",
+                f"hostcore-toolkit=={__version__}",
+                f"hostcore-builtin-plugins=={__version__}",
+            }
+        ),
         version=__version__,
     ),
     *(
@@ -88,18 +101,20 @@ DISTRIBUTIONS = (
         )
         for name, contract, needs in (
             ("chaos", "1", ["hostcore"]),
-            ("conformance", "1", ["hostcore", "hostcore-chaos"]),
+            ("conformance", "1", ["hostcore", "hostcore-chaos", "hostcore-toolkit"]),
             ("engines", "1", ["hostcore-builtin-plugins"]),
             ("environments", "1", ["hostcore"]),
-            ("lightning", "1", ["hostcore"]),
+            ("lightning", "1", ["hostcore", "hostcore-toolkit"]),
             ("service", "1", ["hostcore"]),
             ("sources", "1.1", ["hostcore-builtin-plugins"]),
             ("sweeps", "1.1", ["hostcore"]),
             ("trackers", "1", ["hostcore-builtin-plugins"]),
-            ("transformers", "1.1", ["hostcore"]),
+            ("transformers", "1.1", ["hostcore", "hostcore-toolkit"]),
         )
     ),
 )
+#: These register nothing.
+WITHOUT_ENTRY_POINTS = {"hostcore_hookspecs", "hostcore_toolkit"}
 ALWAYS_IN_SDIST = {"PKG-INFO", "pyproject.toml", ".gitignore"}
 
 
@@ -165,7 +180,7 @@ def test_the_build_makes_one_wheel_and_one_sdist_of_each(dist: Path) -> None:
 
 def test_a_wheel_holds_its_package_and_nothing_else(built: Built) -> None:
     info = {"METADATA", "RECORD", "WHEEL", "licenses/LICENSE"}
-    if built.of.package != "hostcore_hookspecs":
+    if built.of.package not in WITHOUT_ENTRY_POINTS:
         info.add("entry_points.txt")
     assert built.wheel_names == built.of.package_files | {f"{built.info}/{name}" for name in info}
 
@@ -196,7 +211,7 @@ def test_metadata_describes_the_distribution(built: Built) -> None:
 
 
 def test_every_entry_point_names_a_module_in_its_wheel(built: Built) -> None:
-    if built.of.package == "hostcore_hookspecs":
+    if built.of.package in WITHOUT_ENTRY_POINTS:
         assert f"{built.info}/entry_points.txt" not in built.wheel_names
         return
     parser = configparser.ConfigParser(delimiters=("=",))
@@ -257,7 +272,7 @@ def test_from_wheels_the_contract_imports(installed: Path, tmp_path: Path) -> No
     assert Path(answer.stdout.strip()) == installed / "hostcore_hookspecs/__init__.py"
 
 
-@pytest.mark.parametrize("name", ["hookspecs", "builtin_plugins", "tests"])
+@pytest.mark.parametrize("name", ["hookspecs", "toolkit", "builtin_plugins", "tests"])
 def test_from_wheels_a_folder_of_the_checkout_does_not_import(installed: Path, tmp_path: Path, name: str) -> None:
     answer = outside_the_checkout(installed, f"import {name}", tmp_path)
     assert f"No module named '{name}'" in answer.stderr

@@ -16,6 +16,7 @@ from checkout import EXTENSION_NAMES
 import hostcore
 import hostcore_builtin_plugins
 import hostcore_hookspecs
+import hostcore_toolkit
 from hostcore_builtin_plugins.extras import install_command
 
 Ran = subprocess.CompletedProcess[str]
@@ -48,7 +49,7 @@ def without_extensions(tmp_path_factory: pytest.TempPathFactory) -> str:
     for entry in installed.iterdir():
         if not entry.name.startswith(hidden) and entry.suffix != ".pth":
             (folder / entry.name).symlink_to(entry)
-    for package in (hostcore, hostcore_builtin_plugins, hostcore_hookspecs):
+    for package in (hostcore, hostcore_builtin_plugins, hostcore_hookspecs, hostcore_toolkit):
         assert package.__file__ is not None
         source = Path(package.__file__).parent
         if not (folder / source.name).exists():  # it is installed in editable mode

@@ -10,7 +10,7 @@ from fork_server import ran
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 #: What installs hostcore from a clone, in every page that says how.
-INSTALL = "pip install -c constraints.txt ./hookspecs ./builtin_plugins ."
+INSTALL = "pip install -c constraints.txt ./hookspecs ./toolkit ./builtin_plugins ."
 
 
 def pages() -> list[Path]:
@@ -28,7 +28,7 @@ def test_a_page_for_newcomers_installs_from_the_clone(page: str) -> None:
 
 def test_no_page_installs_hostcore_from_the_package_index() -> None:
     commands = re.compile(
-        r"^\s*(?:\$ )?pip install (?:.* )?'?hostcore(?:-hookspecs|-builtin-plugins)?'?(?: |$)"
+        r"^\s*(?:\$ )?pip install (?:.* )?'?hostcore(?:-hookspecs|-toolkit|-builtin-plugins)?'?(?: |$)"
         r"|pip install [^`\n]*hostcore\[",
         re.MULTILINE,
     )

@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 import torch
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import StepResult
+from hostcore_toolkit import to_tensors
 
 #: The step in which a machine is taken away; 0: none. Not a setting, since it must not make another job.
 PREEMPT_AT = 0

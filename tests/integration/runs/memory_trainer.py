@@ -16,8 +16,8 @@ import orjson
 import torch
 from torch.nn.functional import mse_loss
 
-from hostcore.toolkit import average_gradients, parallelize, to_tensors
 from hostcore_hookspecs import Capabilities, StepResult, hookimpl
+from hostcore_toolkit import average_gradients, parallelize, to_tensors
 
 #: The step in which a machine is taken away; 0: none. Not a setting, since it must not make another job.
 PREEMPT_AT = 0

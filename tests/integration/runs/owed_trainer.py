@@ -10,8 +10,8 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import Best, Capabilities, StepResult
+from hostcore_toolkit import to_tensors
 
 #: Where SIGTERM comes, once each: a method and the step that is done then.
 STOPS: list[tuple[str, int]] = []

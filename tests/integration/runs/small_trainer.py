@@ -14,8 +14,8 @@ from typing import Any
 import attrs
 import torch
 
-from hostcore.toolkit import training_state
 from hostcore_hookspecs import Capabilities, InvalidData, StepResult, hookimpl
+from hostcore_toolkit import training_state
 
 
 class Trainer:

@@ -12,6 +12,7 @@ import pytest
 
 DISTRIBUTIONS = (
     "hostcore_hookspecs",
+    "hostcore_toolkit",
     "hostcore_builtin_plugins",
     "hostcore",
     "hostcore_chaos",

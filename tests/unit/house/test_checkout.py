@@ -9,10 +9,14 @@ from checkout import EXTENSION_NAMES, ROOT
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-OWN = {"hostcore", "hostcore-hookspecs", "hostcore-builtin-plugins", *(f"hostcore-{name}" for name in EXTENSION_NAMES)}
+OWN = {
+    *("hostcore", "hostcore-hookspecs", "hostcore-toolkit", "hostcore-builtin-plugins"),
+    *(f"hostcore-{name}" for name in EXTENSION_NAMES),
+}
 PROJECTS = [
     ROOT / "pyproject.toml",
     ROOT / "hookspecs/pyproject.toml",
+    ROOT / "toolkit/pyproject.toml",
     ROOT / "builtin_plugins/pyproject.toml",
     *(ROOT / f"extensions/{name}/pyproject.toml" for name in EXTENSION_NAMES),
     *sorted(ROOT.glob("example_trainers/*/pyproject.toml")),
@@ -30,6 +34,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     folders = (
         "hostcore",
         "hookspecs",
+        "toolkit",
         "builtin_plugins",
         "extensions",
         "example_trainers",

@@ -44,11 +44,12 @@ def test_a_module_loaded_under_a_second_name_is_found(
     assert list(found.values()) == [["hookspecs.hostcore_hookspecs.step", "hostcore_hookspecs.step"]]
 
 
-def test_the_host_and_its_built_in_plugins_share_one_version() -> None:
+def test_the_host_its_toolkit_and_its_built_in_plugins_share_one_version() -> None:
     version = importlib.metadata.version
-    assert version("hostcore") == version("hostcore-builtin-plugins")
     assert version("hostcore") == hostcore.__version__
-    assert f"hostcore-builtin-plugins=={version('hostcore')}" in (importlib.metadata.requires("hostcore") or [])
+    for name in ("hostcore-toolkit", "hostcore-builtin-plugins"):
+        assert version(name) == version("hostcore")
+        assert f"{name}=={version('hostcore')}" in (importlib.metadata.requires("hostcore") or [])
 
 
 def test_the_version_of_the_contract_is_that_of_its_distribution() -> None:

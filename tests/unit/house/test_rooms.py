@@ -35,8 +35,8 @@ ROOMS = (
 FRONT = "front"
 #: What everybody may take from there.
 VERSION = "hostcore.__version__"
-#: Helpers for trainer authors, beside the rooms.
-TOOLKIT = "toolkit"
+#: The former name of ``hostcore_toolkit``, for trainer authors: no room imports it.
+FORMER_TOOLKIT = "hostcore.toolkit"
 
 #: Rooms of the host's own process, which never loads what the worker does.
 WITHOUT_WORKER = ("supervisor",)
@@ -45,18 +45,19 @@ _HOST = ("hostcore_hookspecs", "hostcore_builtin_plugins", "hostcore")
 #: What each distribution may import of the project. The host finds the rest by entry point.
 MAY_IMPORT = {
     "hostcore_hookspecs": (),
+    "hostcore_toolkit": ("hostcore_hookspecs",),
     "hostcore_builtin_plugins": ("hostcore_hookspecs",),
-    "hostcore": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
+    "hostcore": ("hostcore_hookspecs", "hostcore_toolkit", "hostcore_builtin_plugins"),
     "hostcore_chaos": _HOST,
-    "hostcore_conformance": (*_HOST, "hostcore_chaos"),
+    "hostcore_conformance": (*_HOST, "hostcore_chaos", "hostcore_toolkit"),
     "hostcore_engines": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
     "hostcore_environments": _HOST,
-    "hostcore_lightning": _HOST,
+    "hostcore_lightning": (*_HOST, "hostcore_toolkit"),
     "hostcore_service": _HOST,
     "hostcore_sources": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
     "hostcore_sweeps": _HOST,
     "hostcore_trackers": ("hostcore_hookspecs", "hostcore_builtin_plugins"),
-    "hostcore_transformers": _HOST,
+    "hostcore_transformers": (*_HOST, "hostcore_toolkit"),
 }
 #: Modules of the host that the job service, which never loads what the worker does, must not import.
 _SERVICE = "hostcore_service"
@@ -64,7 +65,8 @@ _SERVICE = "hostcore_service"
 #: Where torch may be imported, by module prefix. The contract needs it in one method, for those who have it.
 TORCH_ROOMS = (
     "hostcore.worker",
-    "hostcore.toolkit",
+    "hostcore_toolkit",
+    FORMER_TOOLKIT,
     "hostcore_conformance",
     "hostcore_lightning",
     "hostcore_transformers",
@@ -138,16 +140,14 @@ def room(module: str) -> str | None:
     first, *rest = module.split(".")
     if first != "hostcore" or module == VERSION:
         return None
-    return rest[0] if rest and rest[0] in (*ROOMS, TOOLKIT) else FRONT
+    return rest[0] if rest and rest[0] in ROOMS else FRONT
 
 
 def _points_upwards(source: str, target: str) -> bool:
     if source in (target, FRONT):
         return False
-    if FRONT in (source, target) or source == TOOLKIT:
+    if FRONT in (source, target):
         return True
-    if target == TOOLKIT:
-        return source in WITHOUT_WORKER or ROOMS.index(source) < ROOMS.index("worker")
     if target == "worker" and source in WITHOUT_WORKER:
         return True
     return ROOMS.index(source) < ROOMS.index(target)
@@ -161,7 +161,8 @@ def wrong_directions(packages: Mapping[str, Path]) -> list[str]:
         source_room, target_room = room(each.importer), room(each.target)
         if target in MAY_IMPORT and target != distribution:
             bad = target not in MAY_IMPORT[distribution]
-            bad |= distribution == _SERVICE and target_room in ("worker", TOOLKIT)
+            bad |= distribution == _SERVICE and target_room == "worker"
+            bad |= target == "hostcore_toolkit" and bool(source_room) and not _may_load_torch(each.importer)
         else:
             bad = bool(source_room and target_room and _points_upwards(source_room, target_room))
         if bad:
@@ -191,8 +192,12 @@ def stray_torch(packages: Mapping[str, Path]) -> list[str]:
         for each in imports(packages)
         if not each.typing_only
         and (each.target.split(".")[0] == "torch" or each.target.startswith("safetensors.torch"))
-        and not any(f"{each.importer}.".startswith(f"{allowed}.") for allowed in TORCH_ROOMS)
+        and not _may_load_torch(each.importer)
     ]
+
+
+def _may_load_torch(importer: str) -> bool:
+    return any(f"{importer}.".startswith(f"{allowed}.") for allowed in TORCH_ROOMS)
 
 
 def test_imports_point_downwards(packages: dict[str, Path]) -> None:
@@ -209,7 +214,7 @@ def test_torch_is_imported_only_where_training_happens(packages: dict[str, Path]
 
 def test_every_folder_of_the_host_is_a_room(packages: dict[str, Path]) -> None:
     folders = {path.parent.name for path in packages["hostcore"].glob("*/__init__.py")}
-    assert folders <= {*ROOMS, TOOLKIT}
+    assert folders <= set(ROOMS)
 
 
 PLANTED = [
@@ -221,10 +226,12 @@ PLANTED = [
     ("hostcore/job/load.py", "importlib.import_module('hostcore.plugins')"),
     ("hostcore/job/load.py", "if TYPE_CHECKING:\n    from hostcore.plugins import resolve"),
     ("hostcore/supervisor/workers/spawn.py", "import hostcore.worker.loop"),
-    ("hostcore/supervisor/workers/spawn.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore/supervisor/workers/spawn.py", "from hostcore_toolkit import seed_everything"),
     ("hostcore/supervisor/workers/spawn.py", "from hostcore.in_process import run_here"),
-    ("hostcore/runs/lease.py", "from hostcore.toolkit import seed_everything"),
-    ("hostcore/toolkit/seed.py", "from hostcore.errors import Errors"),
+    ("hostcore/runs/lease.py", "from hostcore_toolkit import seed_everything"),
+    ("hostcore_toolkit/seed.py", "from hostcore.errors import Errors"),
+    ("hostcore/worker/entry.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore_service/app.py", "from hostcore_toolkit import to_tensors"),
     ("hostcore/cli/commands/run.py", "from hostcore import entrypoint"),
     ("hostcore_hookspecs/step.py", "from hostcore.errors import Errors"),
     ("hostcore_hookspecs/step.py", "import hostcore_builtin_plugins"),
@@ -240,7 +247,7 @@ PLANTED = [
 ALLOWED = [
     ("hostcore/cli/commands/run.py", "from hostcore.supervisor import plan"),
     ("hostcore/cli/commands/run.py", "from hostcore.cli.output import print_json"),
-    ("hostcore/worker/entry.py", "from hostcore.toolkit import seed_everything"),
+    ("hostcore/worker/entry.py", "from hostcore_toolkit import seed_everything"),
     ("hostcore/supervisor/workers/spawn.py", "from hostcore.runs import lease\nfrom hostcore_hookspecs import Event"),
     ("hostcore/supervisor/workers/spawn.py", "from hostcore import __version__"),
     ("hostcore/in_process.py", "from hostcore.supervisor import supervise\nfrom hostcore.worker import attempt"),

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-import hostcore.toolkit
 import hostcore_hookspecs
+import hostcore_toolkit
 from hostcore.plugins.importing import FORMER, NAMES, import_to_write
 
 LINES = {
@@ -17,7 +17,7 @@ LINES = {
         "write: from hostcore_hookspecs import StepContext as Ctx, StepControl as StepControlHints"
     ),
     "from gen_worker.trainer import StepResult\nfrom gen_worker.trainer import seed_everything": (
-        "write: from hostcore_hookspecs import StepResult; from hostcore.toolkit import seed_everything"
+        "write: from hostcore_hookspecs import StepResult; from hostcore_toolkit import seed_everything"
     ),
     "from gen_worker.trainer import StepContext, TrainingReporter": (
         "write: from hostcore_hookspecs import StepContext, without TrainingReporter, which hostcore does not have"
@@ -46,7 +46,7 @@ def test_one_line_replaces_all_imports_of_a_module(source: str, line: str | None
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_one_that_can_be_imported(name: str) -> None:
     module, here = NAMES[name]
-    assert here in {"hostcore_hookspecs": hostcore_hookspecs, "hostcore.toolkit": hostcore.toolkit}[module].__all__
+    assert here in {"hostcore_hookspecs": hostcore_hookspecs, "hostcore_toolkit": hostcore_toolkit}[module].__all__
 
 
 def test_the_former_host_is_not_installed_here() -> None:

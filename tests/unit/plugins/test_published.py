@@ -108,7 +108,7 @@ def test_a_hostcore_that_came_as_a_package_is_extended_by_its_extras(site_here: 
 
 
 def test_hostcore_itself_is_installed_from_the_clone_by_the_interpreter_that_is_asked_for() -> None:
-    folders = [str(ROOT / "hookspecs"), str(ROOT / "builtin_plugins"), str(ROOT)]
+    folders = [str(ROOT / folder) for folder in ("hookspecs", "toolkit", "builtin_plugins", "")]
     assert shlex.split(install_command()) == ["pip", "install", *folders]
     assert shlex.split(install_command(python="/a b/python")) == ["/a b/python", "-m", "pip", "install", *folders]
 
@@ -117,7 +117,8 @@ def test_hostcore_that_came_as_a_package_is_installed_in_the_version_that_runs(s
     site_here.install("hostcore", version="7.8", modules={}, entry_points={})
     names = [one.partition("==") for one in install_command(python="/py").split()]
     assert names[:4] == [("/py", "", ""), ("-m", "", ""), ("pip", "", ""), ("install", "", "")]
-    assert [name for name, *_ in names[4:]] == ["hostcore-hookspecs", "hostcore-builtin-plugins", "hostcore"]
+    own = ["hostcore-hookspecs", "hostcore-toolkit", "hostcore-builtin-plugins", "hostcore"]
+    assert [name for name, *_ in names[4:]] == own
     assert names[-1] == ("hostcore", "==", "7.8")
 
 

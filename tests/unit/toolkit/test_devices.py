@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from hostcore.toolkit import seed_everything, to_device
 from hostcore_hookspecs import StepContext
+from hostcore_toolkit import seed_everything, to_device
 
 Pair = namedtuple("Pair", "first second")
 

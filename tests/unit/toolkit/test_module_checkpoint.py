@@ -22,14 +22,14 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
-from hostcore.toolkit import (
+from hostcore_toolkit import (
     ModuleCheckpointError,
     OptimizerBundle,
     build_default_adamw_bundle,
     load_trainable_module_checkpoint,
     save_trainable_module_checkpoint,
 )
-from hostcore.toolkit import module_checkpoint as saving
+from hostcore_toolkit import module_checkpoint as saving
 
 
 class Adapted(nn.Module):
@@ -231,7 +231,7 @@ class TestACrash:
     def test_while_a_file_is_written_keeps_the_file_that_was_there(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from hostcore.toolkit import files
+        from hostcore_toolkit import files
 
         path = tmp_path / "x"
         files.write_atomically(path, b"old")

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
-from hostcore.toolkit import OptimizerBundle, build_default_adamw_bundle
 from hostcore_hookspecs import InvalidSettings
+from hostcore_toolkit import OptimizerBundle, build_default_adamw_bundle
 
 
 def model():

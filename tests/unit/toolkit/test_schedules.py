@@ -6,8 +6,8 @@ import warnings
 import pytest
 import torch
 
-from hostcore.toolkit import schedule
 from hostcore_hookspecs import InvalidSettings
+from hostcore_toolkit import schedule
 
 
 def optimizer(*rates, as_tensor=False):

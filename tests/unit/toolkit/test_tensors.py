@@ -14,8 +14,8 @@ import pytest
 import torch
 from pretended_cuda import CopiesToCuda
 
-from hostcore.toolkit import to_float_scalar, to_tensors
 from hostcore_hookspecs import InvalidData
+from hostcore_toolkit import to_float_scalar, to_tensors
 
 NUMERIC = {
     pa.int8(): torch.int8,
@@ -281,7 +281,7 @@ def test_columns_of_a_memory_mapped_file_are_not_copied(tmp_path):
 def test_no_warning_reaches_the_user_of_a_fresh_process():
     code = """if True:
         import pyarrow as pa
-        from hostcore.toolkit import to_float_scalar, to_tensors
+        from hostcore_toolkit import to_float_scalar, to_tensors
         lists = pa.array([[1, 2]], pa.list_(pa.int8(), 2))
         to_tensors(pa.RecordBatch.from_pydict({"x": [1.0], "y": [True], "z": lists}))
     """

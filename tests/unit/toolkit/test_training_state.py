@@ -9,10 +9,10 @@ from torch import nn
 
 from hostcore.checkpoints.snapshot import write_state
 from hostcore.checkpoints.state import read_state
-from hostcore.toolkit import average_gradients, load_training_state, parallelize, training_state
-from hostcore.toolkit.parallel import CannotParallelize, _blocks
-from hostcore.toolkit.training_state import InvalidTrainingState
 from hostcore_hookspecs import Job, StepContext
+from hostcore_toolkit import average_gradients, load_training_state, parallelize, training_state
+from hostcore_toolkit.parallel import CannotParallelize, _blocks
+from hostcore_toolkit.training_state import InvalidTrainingState
 
 
 def trained(

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from hostcore.toolkit import seed_everything
 from hostcore.worker.modes import evaluating, modules_in
+from hostcore_toolkit import seed_everything
 
 
 class Named(NamedTuple):

@@ -20,7 +20,7 @@ from hostcore_hookspecs.errors import HostcoreError
 _CI_CLONE: Final = """\
       # hostcore came from a clone. Set HOSTCORE_REPOSITORY, a variable of this repository, to the address of one.
       - run: git clone --depth 1 "${{ vars.HOSTCORE_REPOSITORY }}" ../hostcore
-      - run: cd ../hostcore && python -m pip install ./hookspecs ./builtin_plugins . ./extensions/{chaos,conformance}
+      - run: cd ../hostcore && pip install ./hookspecs ./toolkit ./builtin_plugins . ./extensions/{chaos,conformance}
 """
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".tmpl"
@@ -67,7 +67,7 @@ def contract_range(version: str) -> str:
 
 
 def toolkit_range(version: str) -> str:
-    """What a package that imports from hostcore itself requires: before 1.0, its next minor version may change that."""
+    """Return the range of the toolkit that a package requires: before 1.0, its next minor version may change it."""
     major, minor = (int(number) for number in version.split(".")[:2])
     return f">={version},<{major + 1}" if major else f">={version},<0.{minor + 1}"
 
@@ -86,7 +86,7 @@ def _values(names: Names, licence: Licence) -> dict[str, str]:
         "group": kind.group,
         "contract": f"hostcore-hookspecs{contract_range(API_VERSION)}",
         "hostcore": f"hostcore[conformance]>={__version__}",
-        "toolkit": f"hostcore{toolkit_range(__version__)}",
+        "toolkit": f"hostcore-toolkit{toolkit_range(__version__)}",
         **_installation(),
         "year": str(licence.year),
         "author": licence.author or PLACEHOLDER,

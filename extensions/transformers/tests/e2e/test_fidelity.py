@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers_workshop import BERT, GPT2, LLAMA
 
-from hostcore.toolkit import seed_everything
 from hostcore.worker.feed.transform_call import generator
+from hostcore_toolkit import seed_everything
 from hostcore_transformers.hyperparams import Hyperparams
 from hostcore_transformers.text import Encoder, Packer
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from hostcore.toolkit import schedule
+from hostcore_toolkit import schedule
 
 STEPS, WARMUP, DECAY = 50, 7, 12
 

@@ -12,7 +12,7 @@ BUDGET_SECONDS: Final = 1.0
 #: So bad that it counts whichever code did it, also a library that the plugin imports.
 _WHOEVER_DID_IT: Final = frozenset({"network", "cuda", "signals", "working_directory"})
 #: Of the host, what plugins and their authors' tests may import.
-_PUBLIC: Final = ("hostcore.toolkit", "hostcore.in_process", "hostcore.runs.result", "hostcore_conformance")
+_PUBLIC: Final = ("hostcore.in_process", "hostcore.runs.result", "hostcore_conformance")
 _MOST_SHOWN: Final = 3
 
 _EXPECTED: Final = {
@@ -185,15 +185,14 @@ def imports_contract(subject: Subject) -> None:
     """Of hostcore, the plugin's modules import the contract and the toolkit alone.
 
     Only hostcore_hookspecs has a version that a plugin can require, and names that are deprecated before they go. The
-    modules of the host itself change from one release to the next without notice; hostcore.toolkit, and what
-    `import hostcore` itself offers, are the exceptions. Looks at the names in the plugin's modules once it is imported:
-    one that comes from hostcore.job.spec was imported from there. If the contract lacks something that a plugin needs,
-    its authors would like to hear of it.
+    modules of the host itself change from one release to the next without notice; what `import hostcore` itself offers
+    is the exception. Inspects the names in the plugin's modules once it is imported: a name of hostcore.job.spec was
+    imported from there. If the contract lacks something that a plugin needs, report it to its authors.
     """
     found = [name for name in observed_import(subject).host_names if not name.source.startswith(_PUBLIC)]
     if found:
         raise ConformanceError(
-            expected="names of hostcore_hookspecs and hostcore.toolkit",
+            expected="names of hostcore_hookspecs and hostcore_toolkit",
             got=", ".join(f"{one.name} of {one.source} in {one.module}" for one in found[:_MOST_SHOWN]),
             fix="Import from hostcore_hookspecs what is there, and keep a copy of what is not.",
         )

@@ -177,7 +177,7 @@ def transform_pure(subject: Subject) -> None:
     """
 
     def scene(stage: Stage) -> tuple[list[Any], list[Any]]:
-        from hostcore.toolkit import seed_everything
+        from hostcore_toolkit import seed_everything
 
         raw_batches = [_own(one) for one in stage.raw_batches(2)]
         size = stage.ctx.job.batch_size

@@ -36,8 +36,8 @@ def keeps_random_generators(subject: Subject) -> None:
     """
 
     def scene(stage: Stage) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        from hostcore.toolkit import seed_everything
         from hostcore.worker import randomness
+        from hostcore_toolkit import seed_everything
 
         after_setup = randomness.capture()
         after_steps = []

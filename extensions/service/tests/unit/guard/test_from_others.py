@@ -162,7 +162,7 @@ def test_an_operator_may_open_interpreters() -> None:
         allow(astray, HttpSettings(interpreters=("/srv/trainers/*/bin/python",)))
 
 
-@pytest.mark.parametrize("module", ["pytest", "hostcore.toolkit"])
+@pytest.mark.parametrize("module", ["pytest", "hostcore_toolkit"])
 def test_a_module_alone_that_is_installed_here_is_an_import_path(module: str) -> None:
     with pytest.raises(Errors) as caught:
         allow({"trainer": module}, HttpSettings(plugins=("*",)))

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import mse_loss
 
 from broken_trainers.training import Plain
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import DataContext, StepContext, StepResult
+from hostcore_toolkit import to_tensors
 
 
 class BringsOtherDataAnew(ReferenceTrainer):

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from wave_gru.trainer import Batch, State, WaveTrainer
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import StepContext
+from hostcore_toolkit import to_tensors
 
 
 class OwnGenerator(WaveTrainer):

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from hostcore.toolkit import to_tensors
 from hostcore_hookspecs import Capabilities, InvalidData, StepContext, StepResult
+from hostcore_toolkit import to_tensors
 
 
 @attrs.frozen(kw_only=True)

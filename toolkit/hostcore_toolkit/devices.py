@@ -30,7 +30,7 @@ def to_device(batch: Batch, ctx_or_device: StepContext | torch.device | str) -> 
     the copy is a plain one.
 
     Left alone, even when there are tensors inside: objects of other classes, sets, keys of dictionaries; NumPy arrays
-    and Arrow data, of which :func:`~hostcore.toolkit.to_tensors` makes tensors. Modules are moved with ``module.to``.
+    and Arrow data, of which :func:`~hostcore_toolkit.to_tensors` makes tensors. Modules are moved with ``module.to``.
 
     :param batch: Anything; also a single tensor.
     :param ctx_or_device: The context, for ``ctx.device``, or a device.

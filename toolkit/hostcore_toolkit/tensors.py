@@ -11,8 +11,8 @@ import pyarrow.types as kinds
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from hostcore.toolkit.devices import to_device
 from hostcore_hookspecs import InvalidData
+from hostcore_toolkit.devices import to_device
 
 _BRING = "or leave the column out: list the columns that you want in the job's dataset.columns, or in to_tensors()"
 
@@ -57,7 +57,7 @@ def to_tensors(
 
     :param raw_batch: What ``prepare_batch`` is given.
     :param columns: The columns to turn; None for all.
-    :param device: Where to put the tensors, as :func:`~hostcore.toolkit.to_device` does; usually ``ctx.device``. None
+    :param device: Where to put the tensors, as :func:`~hostcore_toolkit.to_device` does; usually ``ctx.device``. None
         for the CPU.
     :return: A tensor of ``raw_batch.num_rows`` rows by column, in the order of ``columns``.
     :raises InvalidData: When a column is not there, holds nulls, or has a type that is not numeric.

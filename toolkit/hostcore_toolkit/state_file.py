@@ -20,7 +20,7 @@ import safetensors
 import torch
 from safetensors.torch import save
 
-from hostcore.toolkit.files import write_atomically
+from hostcore_toolkit.files import write_atomically
 
 _TAG: Final = "$"
 _TREE: Final = "tree"

@@ -10,7 +10,7 @@ import attrs
 import safetensors
 import torch
 
-from hostcore.toolkit.module_checkpoint import (
+from hostcore_toolkit.module_checkpoint import (
     META,
     PICKLED_FORMAT,
     PICKLED_OPTIMIZER,
@@ -22,9 +22,9 @@ from hostcore.toolkit.module_checkpoint import (
     WEIGHTS,
     unbundled,
 )
-from hostcore.toolkit.module_names import ModuleCheckpointError, Parameters
-from hostcore.toolkit.optimizers import OptimizerBundle
-from hostcore.toolkit.state_file import read_state, read_tensors
+from hostcore_toolkit.module_names import ModuleCheckpointError, Parameters
+from hostcore_toolkit.optimizers import OptimizerBundle
+from hostcore_toolkit.state_file import read_state, read_tensors
 
 #: What ``DistributedDataParallel`` puts in front of every name, and other hosts have stored.
 _WRAPPED: Final = "module."

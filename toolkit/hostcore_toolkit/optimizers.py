@@ -7,8 +7,8 @@ import attrs
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from hostcore.toolkit.schedules import checked_count, checked_number, schedule
 from hostcore_hookspecs import InvalidSettings
+from hostcore_toolkit.schedules import checked_count, checked_number, schedule
 
 #: The share of the learning rate that the warmup starts at.
 WARMUP_START: Final = 0.1

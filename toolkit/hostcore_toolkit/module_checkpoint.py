@@ -19,10 +19,10 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from hostcore.toolkit.files import remove, write_atomically
-from hostcore.toolkit.module_names import Parameters
-from hostcore.toolkit.optimizers import OptimizerBundle
-from hostcore.toolkit.state_file import write_state, write_tensors
+from hostcore_toolkit.files import remove, write_atomically
+from hostcore_toolkit.module_names import Parameters
+from hostcore_toolkit.optimizers import OptimizerBundle
+from hostcore_toolkit.state_file import write_state, write_tensors
 
 WEIGHTS: Final = "lora.safetensors"
 TRAINING: Final = "optimizer.safetensors"
@@ -65,7 +65,7 @@ def save_trainable_module_checkpoint(  # noqa: PLR0917 - what trainers of other 
     ``torch.compile`` are looked through: the names are those of the module inside. On several ranks all may call it,
     and rank 0 writes. A module that FSDP has spread over the ranks is refused, since no rank has all of it.
 
-    :param optimizer: Also an :class:`~hostcore.toolkit.OptimizerBundle`, with its scheduler; None to leave it out.
+    :param optimizer: Also an :class:`~hostcore_toolkit.OptimizerBundle`, with its scheduler; None to leave it out.
     :param output_dir: Made if it is not there. What an earlier save has left there is replaced.
     :param step: Finished steps.
     :param model_name_or_path: The model that the parameters belong into.

@@ -1,0 +1,31 @@
+"""Optional help for trainer authors. Everything here can also be written by hand; nothing in the host depends on it."""
+
+from hostcore_toolkit.devices import seed_everything, to_device
+from hostcore_toolkit.module_checkpoint import save_trainable_module_checkpoint
+from hostcore_toolkit.module_loading import LoadedModule, load_trainable_module_checkpoint
+from hostcore_toolkit.module_names import ModuleCheckpointError
+from hostcore_toolkit.optimizers import OptimizerBundle, build_default_adamw_bundle
+from hostcore_toolkit.parallel import CannotParallelize, average_gradients, parallelize
+from hostcore_toolkit.schedules import schedule
+from hostcore_toolkit.tensors import to_float_scalar, to_tensors
+from hostcore_toolkit.training_state import InvalidTrainingState, load_training_state, training_state
+
+__all__ = [
+    "CannotParallelize",
+    "InvalidTrainingState",
+    "LoadedModule",
+    "ModuleCheckpointError",
+    "OptimizerBundle",
+    "average_gradients",
+    "build_default_adamw_bundle",
+    "load_trainable_module_checkpoint",
+    "load_training_state",
+    "parallelize",
+    "save_trainable_module_checkpoint",
+    "schedule",
+    "seed_everything",
+    "to_device",
+    "to_float_scalar",
+    "to_tensors",
+    "training_state",
+]
