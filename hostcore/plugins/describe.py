@@ -1,60 +1,54 @@
-"""Describing plugins in another interpreter, so that this process imports none of them.
+"""Description of plugins by another interpreter, so that this process imports none of them.
 
-A probe (:mod:`hostcore.probe`): ``python -m hostcore.plugins.describe_process`` reads ``{"job_dir": …, "plugins":
-[{"kind": …, "name": …}, …]}`` and answers ``{"plugins": […]}``, one :class:`Description` each.
+A probe (:mod:`hostcore.probe`): ``python -m hostcore.plugins.describe`` reads ``{"job_dir": …, "plugins": [{"kind": …,
+"name": …}, …]}``, imports the plugins, and may crash with them. It answers ``{"plugins": […]}``, a
+:class:`Description` each.
 """
 
+import inspect
 import json
+import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
+import cattrs
 
-from hostcore.interruption import signal_name
-from hostcore.plugins.errors import PluginError, as_content, of_content
-from hostcore.plugins.resolve import Selected
-from hostcore.probe import Probe
-from hostcore.secrets.reference import remember_secrets
+from hostcore.errors import all_errors
+from hostcore.interruption import handle, interrupt, signal_name
+from hostcore.plugins.component import component_class, construct, declared_capabilities, settings_class
+from hostcore.plugins.deprecations import deprecated_uses
+from hostcore.plugins.errors import PluginError, as_content, named, one_line
+from hostcore.plugins.implementations import implementations
+from hostcore.plugins.importing import import_plugin
+from hostcore.plugins.installed import Discovered, discover
+from hostcore.plugins.resolve import Selected, resolve
+from hostcore.plugins.signatures import Implementation
+from hostcore.probe import Probe, answer
 from hostcore.secrets.scrub import scrub
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.plan import PluginRef
 from hostcore_hookspecs.step import Capabilities
 
+_T = TypeVar("_T")
 _LONGEST_TAIL = 400
 
 
 @attrs.frozen(kw_only=True)
 class Question:
-    """One plugin to describe."""
+    """A plugin to describe."""
 
     kind: str
     #: ``name``, ``distribution/name`` or ``module:symbol``.
     name: str
-    #: As a job gives them; then a component is constructed with them. None asks about the class alone.
-    settings: Mapping[str, Any] | None = None
-    #: Where the job has the settings, and where it names the plugin.
-    pointer: str = ""
-    named_at: str | None = None
-
-    @classmethod
-    def about(cls, selected: Selected) -> "Question":
-        """Ask whether a job's use of a plugin works: import, settings, construction, methods."""
-        ref = selected.ref
-        return cls(
-            kind=ref.kind,
-            name=ref.name if ref.dist is None else f"{ref.dist}/{ref.name}",
-            settings=selected.settings,
-            pointer=selected.pointer,
-            named_at=selected.named_at,
-        )
 
 
 @attrs.frozen(kw_only=True)
 class Description:
-    """One plugin, as the worker's interpreter sees it."""
+    """A plugin, as the worker's interpreter sees it."""
 
     kind: str
     name: str
@@ -74,31 +68,12 @@ class Description:
     errors: tuple[HostcoreError, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
-        answer = attrs.asdict(self, filter=attrs.filters.exclude("errors"))
-        answer["errors"] = [content for error in self.errors for content in as_content(error)]
-        return answer
-
-    @classmethod
-    def from_dict(cls, answer: Mapping[str, Any]) -> "Description":
-        """The reverse of :meth:`as_dict`. Errors come back as :class:`PluginError`, with their codes."""
-        capabilities = answer["capabilities"]
-        return cls(
-            kind=answer["kind"],
-            name=answer["name"],
-            ref=PluginRef(**answer["ref"]) if answer["ref"] else None,
-            doc=answer["doc"],
-            settings_schema=answer["settings_schema"],
-            capabilities=Capabilities(**{**capabilities, "precisions": tuple(capabilities["precisions"])}),
-            hooks=tuple(answer["hooks"]),
-            wraps=tuple(answer["wraps"]),
-            deprecated=tuple(answer["deprecated"]),
-            errors=of_content(answer["errors"]),
-        )
+        """Return plain JSON."""
+        return {**attrs.asdict(self), "errors": [content for error in self.errors for content in as_content(error)]}
 
 
 class DescribeError(HostcoreError):
-    """The other interpreter cannot be asked at all; what it would have said stays unchecked."""
+    """The other interpreter cannot be asked at all; its plugins stay unchecked."""
 
     code = "describe"
 
@@ -121,9 +96,7 @@ def describe(
         return _ask(questions, job_dir=job_dir, python=python, timeout_seconds=timeout_seconds)
     except PluginError as error:
         if len(questions) == 1:
-            question = questions[0]
-            error.pointer = question.named_at
-            return [Description(kind=question.kind, name=question.name, errors=(error,))]
+            return [Description(kind=questions[0].kind, name=questions[0].name, errors=(error,))]
     # One of the plugins killed the process; alone, each can only hurt itself.
     return [
         description
@@ -133,28 +106,28 @@ def describe(
 
 
 def _ask(questions: Sequence[Question], *, job_dir: Path, python: str, timeout_seconds: float) -> list[Description]:
-    request = {"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]}
-    remember_secrets(request)  # its crash output may contain a secret
+    request = json.dumps({"job_dir": str(job_dir), "plugins": [attrs.asdict(question) for question in questions]})
     names = ", ".join(question.name for question in questions)
-    asked = json.dumps(request)
-    with Probe("hostcore.plugins.describe_process", question=asked, python=python, own_session=False) as probe:
-        answer = probe.answer(timeout_seconds)
-    if answer.not_started:
+    with Probe("hostcore.plugins.describe", question=request, python=python, own_session=False) as probe:
+        reply = probe.answer(timeout_seconds)
+    if reply.not_started:
         raise DescribeError(
-            f"the interpreter {python} cannot be started: {answer.not_started}",
+            f"the interpreter {python} cannot be started: {reply.not_started}",
             code="describe.interpreter",
             hint="Check the path; it must be the Python that the worker uses.",
         )
-    if answer.hung:
+    if reply.hung:
         raise PluginError(
             f"importing {names} was not done after {timeout_seconds:g} seconds",
             code="plugin.timeout",
             hint="Look at what its module does when it is imported: downloads, input, waiting for a server.",
         )
-    described, code = answer.last("plugins"), probe.code or 0
-    if described is not None and code == 0:
-        return [Description.from_dict(one) for one in described]
-    raise _no_answer(answer.output, code, names, python)
+    described, code = reply.last("plugins"), probe.code or 0
+    if described is None or code:
+        raise _no_answer(reply.output, code, names, python)
+    converter = cattrs.Converter()
+    converter.register_structure_hook(HostcoreError, lambda content, _: PluginError(**content))
+    return converter.structure(described, list[Description])
 
 
 def _no_answer(output: str, code: int, names: str, python: str) -> HostcoreError:
@@ -173,3 +146,87 @@ def _no_answer(output: str, code: int, names: str, python: str) -> HostcoreError
         traceback=errors or None,
         hint=f"Try it alone: {python} -X faulthandler -c 'import MODULE'",
     )
+
+
+def main() -> None:
+    """Answer the questions on standard input, and end the process."""
+    handle(signal.SIGINT, interrupt)  # what else raises KeyboardInterrupt is a plugin
+    request = json.loads(sys.stdin.readline())
+    questions = [Question(**question) for question in request["plugins"]]
+    job_dir = Path(request["job_dir"])
+    answer(lambda say: say(plugins=[one.as_dict() for one in _described(questions, job_dir)]))
+
+
+def _described(questions: Sequence[Question], job_dir: Path) -> list[Description]:
+    discovered = discover()
+    return [_describe_here(question, discovered, job_dir=job_dir) for question in questions]
+
+
+def _describe_here(question: Question, discovered: Discovered, *, job_dir: Path) -> Description:
+    errors: list[HostcoreError] = []
+
+    def attempt(do: Callable[[], _T]) -> _T | None:
+        try:
+            return do()
+        except HostcoreError as error:
+            errors.extend(all_errors(error))
+            return None
+
+    ref = attempt(lambda: resolve(question.name, question.kind, discovered, job_dir=job_dir))
+    owner = attempt(lambda: component_class(import_plugin(ref, job_dir=job_dir), ref)) if ref else None
+    if ref is None or owner is None:
+        return Description(kind=question.kind, name=question.name, ref=ref, errors=tuple(errors))
+    schema = attempt(lambda: _schema(owner, ref))
+    capabilities = attempt(lambda: declared_capabilities(owner, ref))
+    found = attempt(lambda: _implementations(owner, ref)) or ()
+    return Description(
+        kind=question.kind,
+        name=question.name,
+        ref=ref,
+        doc=_first_paragraph(owner),
+        settings_schema=schema,
+        capabilities=capabilities or Capabilities(),
+        hooks=tuple(one.hook for one in found if not one.wrapper),
+        wraps=tuple(one.hook for one in found if one.wrapper),
+        deprecated=tuple(use.message for use in deprecated_uses(ref, found)),
+        errors=tuple(errors),
+    )
+
+
+def _implementations(owner: type, ref: PluginRef) -> tuple[Implementation, ...]:
+    """Read the hooks of the class; of an instance for trainers, which need no settings to be made."""
+    if ref.kind != "trainer":
+        return implementations(owner, ref)
+    without_settings = Selected(ref=ref, settings={}, pointer="", use=ref.name, named_at="")
+    return implementations(owner, ref, instance=construct(owner, {}, without_settings))
+
+
+def _schema(owner: type, ref: PluginRef) -> dict[str, Any] | None:
+    declared = settings_class(owner, ref)
+    if declared is None:
+        return None
+    from hostcore.job.schema import json_schema
+
+    try:
+        schema: dict[str, Any] = json_schema(declared)
+        json.dumps(schema)
+    except HostcoreError:
+        raise
+    except Exception as error:
+        raise PluginError(
+            f"{named(ref)}: {declared.__qualname__} cannot be told as a JSON Schema: {one_line(error)}",
+            code="plugin.settings_class",
+            hint="Give every field a type that JSON has, and a default that JSON can hold.",
+            plugin=ref.provenance,
+        ) from error
+    return schema
+
+
+def _first_paragraph(owner: type) -> str:
+    # Not inspect.getdoc alone: that inherits, down to "The base class of the class hierarchy".
+    doc = owner.__doc__
+    return " ".join(inspect.cleandoc(doc).partition("\n\n")[0].split()) if isinstance(doc, str) else ""
+
+
+if __name__ == "__main__":
+    main()

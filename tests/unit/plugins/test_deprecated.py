@@ -7,9 +7,6 @@ import pytest
 
 import hostcore_hookspecs
 from hostcore.plugins.deprecations import deprecated_uses, deprecation_warnings
-from hostcore.plugins.describe import Description, Question
-from hostcore.plugins.describe_process import describe_here
-from hostcore.plugins.installed import discover
 from hostcore_hookspecs import API_VERSION, KINDS, deprecated
 from hostcore_hookspecs.deprecated import Deprecation, RemovedName
 
@@ -104,14 +101,6 @@ class TestThatWillGo:
         one = lab.load("callback", lab.component("def on_stop_requested(self, requested_by): pass"))
         two = lab.load_selected(lab.select("callback", one.ref.name))
         assert len(deprecation_warnings([one, two])) == 1
-
-    def test_it_is_part_of_a_description_which_is_json(self, lab, table):
-        table(ARGUMENTS={ASKED: going()})
-        ref = lab.install("callback", lab.component("def on_stop_requested(self, requested_by): pass")).ref
-        told = describe_here(Question(kind="callback", name=ref.name), discover(), job_dir=lab.job_dir)
-        assert told.errors == ()
-        assert "'requested_by'" in told.deprecated[0]
-        assert Description.from_dict(told.as_dict()).deprecated == told.deprecated
 
 
 class TestThatHasGone:

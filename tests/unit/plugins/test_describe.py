@@ -1,6 +1,6 @@
 """The describe subprocess: plugins are imported there and nowhere else, and whatever they do, an answer comes back."""
 
-import importlib.util
+import json
 import subprocess
 import sys
 
@@ -10,10 +10,6 @@ from hostcore.plugins.describe import DescribeError, Question, describe
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs import Capabilities
 
-NEEDS_SCHEMA = pytest.mark.skipif(
-    importlib.util.find_spec("hostcore.job.schema") is None, reason="hostcore.job.schema is not there"
-)
-
 
 @pytest.fixture
 def ask(lab, monkeypatch):
@@ -21,14 +17,13 @@ def ask(lab, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", lab.site.environment["PYTHONPATH"])
 
     def ask(*questions, **options):
-        asked = [question if isinstance(question, Question) else Question(**question) for question in questions]
-        return describe(asked, job_dir=lab.job_dir, **options)
+        return describe(questions, job_dir=lab.job_dir, **options)
 
     return ask
 
 
-def _question(selected, **more):
-    return Question(kind=selected.ref.kind, name=selected.ref.name, named_at="/trainer", **more)
+def _question(selected):
+    return Question(kind=selected.ref.kind, name=selected.ref.name)
 
 
 def test_a_plugin_is_described_without_being_imported_here(lab, ask):
@@ -51,7 +46,6 @@ def test_wrappers_are_told_apart(lab, ask):
     assert (found.hooks, found.wraps) == (("on_train_end",), ("train_step",))
 
 
-@NEEDS_SCHEMA
 def test_settings_are_described_as_json_schema(lab, ask):
     source = lab.trainer("@attrs.frozen\nclass Hyperparams:\n    lr: float\n")
     (found,) = ask(_question(lab.install("trainer", source)))
@@ -59,27 +53,30 @@ def test_settings_are_described_as_json_schema(lab, ask):
     assert found.settings_schema["required"] == ["lr"]
 
 
-@NEEDS_SCHEMA
-def test_the_settings_of_a_job_are_checked_and_the_component_constructed(lab, ask):
-    source = lab.trainer("@attrs.frozen\nclass Hyperparams:\n    lr: float\ndef __init__(self): raise OSError('no')")
-    selected = lab.install("trainer", source)
-    (wrong,) = ask(_question(selected, settings={"lr": "x"}, pointer="/hyperparams"))
-    assert [error.pointer for error in wrong.errors] == ["/hyperparams/lr"]
-    (right,) = ask(_question(selected, settings={"lr": 1.0}, pointer="/hyperparams"))
-    assert [error.code for error in right.errors] == ["plugin.construct"]
+DEPRECATES = """
+from hostcore_hookspecs import API_VERSION, deprecated
+
+argument = ("callback", "on_stop_requested", "requested_by")
+going = deprecated.Deprecation(since=API_VERSION, removed_in="1.99.0", instead="take run_state.stop_requests")
+deprecated.ARGUMENTS = {argument: going}
+"""
 
 
-def test_a_selected_plugin_can_be_asked_about(lab, ask):
-    (found,) = ask(Question.about(lab.install("trainer", lab.trainer())))
-    assert (found.name, found.errors) == ("dist-1/mine-1", ())
+def test_deprecated_names_are_part_of_a_description_which_is_json(lab, ask):
+    source = lab.component("def on_stop_requested(self, requested_by): pass") + DEPRECATES
+    (found,) = ask(_question(lab.install("callback", source)))
+    document = json.loads(json.dumps(found.as_dict()))
+    assert document["errors"] == []
+    assert document["hooks"] == ["on_stop_requested"]
+    assert "'requested_by'" in document["deprecated"][0]
 
 
-def test_everything_that_is_wrong_comes_back_with_codes_pointers_and_tracebacks(lab, ask):
+def test_everything_that_is_wrong_comes_back_with_codes_and_tracebacks(lab, ask):
     bomb = lab.install("trainer", "raise ValueError('boom')")
     wrong = lab.install("trainer", lab.trainer(configure=None, train_step="def train_step(self, x): ..."))
-    first, second, third = ask(_question(bomb), _question(wrong), {"kind": "trainer", "name": "nope"})
+    first, second, third = ask(_question(bomb), _question(wrong), Question(kind="trainer", name="nope"))
     (error,) = first.errors
-    assert (error.code, error.pointer) == ("plugin.import", "/trainer")
+    assert error.code == "plugin.import"
     assert error.traceback.rstrip().endswith("ValueError: boom")
     assert {error.code for error in second.errors} == {"plugin.signature", "plugin.missing_methods"}
     assert [error.code for error in third.errors] == ["plugin.unknown"]
@@ -118,7 +115,7 @@ def test_a_plugin_that_kills_the_process_is_an_error_of_its_own_alone(lab, ask, 
     killer, fine = lab.install("trainer", death), lab.install("trainer", lab.trainer())
     first, second = ask(_question(killer), _question(fine))
     (error,) = first.errors
-    assert (error.code, error.pointer) == ("plugin.crashed", "/trainer")
+    assert error.code == "plugin.crashed"
     assert says in error.message
     assert second.errors == ()
 
@@ -131,14 +128,14 @@ def test_a_plugin_that_never_finishes_importing_is_an_error(lab, ask):
 
 def test_an_interpreter_that_does_not_exist_is_told(ask):
     with pytest.raises(DescribeError, match="/no/such/python cannot be started"):
-        ask({"kind": "trainer", "name": "x"}, python="/no/such/python")
+        ask(Question(kind="trainer", name="x"), python="/no/such/python")
 
 
 def test_an_interpreter_without_hostcore_is_told(ask, tmp_path, monkeypatch):
     monkeypatch.delenv("PYTHONPATH")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     with pytest.raises(DescribeError) as raised:
-        ask({"kind": "trainer", "name": "x"}, python=str(tmp_path / "bare/bin/python"))
+        ask(Question(kind="trainer", name="x"), python=str(tmp_path / "bare/bin/python"))
     assert "has no usable hostcore" in raised.value.message
     assert raised.value.hint == install_command(python=str(tmp_path / "bare/bin/python"))
 
