@@ -116,7 +116,7 @@ class FolderRuns(RunClient):
 
 
 def _warnings(found: "Discovered") -> list[str]:
-    from hostcore.plugins.requirements import undeclared
+    from hostcore.plugins.resolve import undeclared
     from hostcore_hookspecs.kinds import KINDS
 
     warnings = []

@@ -18,7 +18,7 @@ from hostcore.job.names import as_import_path
 from hostcore.job.objects import asked_of
 from hostcore.plugins.attribution import in_package, place, traceback_from
 from hostcore.plugins.errors import PluginError, named, one_line
-from hostcore.plugins.requirements import check_contract_version
+from hostcore.plugins.resolve import check_contract_version
 from hostcore_builtin_plugins.extras import pip_source
 from hostcore_hookspecs.errors import HostcoreError
 from hostcore_hookspecs.kinds import KINDS, Kind

@@ -1,10 +1,9 @@
-"""What the project publishes beside the host, by the extra that installs it: for errors that say what to install.
+"""Table of the plugins and commands that the project publishes beside the host, by the extra that installs them.
 
-The host finds all of it by entry point, and works without. This is a table of names, like a registry of optional
-packages.
+For errors with a command to run: the host finds all of it by entry point, and works without.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -52,51 +51,43 @@ EXTRAS: Final[Mapping[tuple[str, str], str]] = MappingProxyType(
     }
 )
 
-#: Distributions that now have what ``hostcore-builtin-plugins`` had, by kind. Records of runs name the former one.
-_MOVED_TO: Final = {
-    "launcher": "hostcore-engines",
-    "reporter": "hostcore-trackers",
-    "uploader": "hostcore-trackers",
+#: By kind: the distribution that now has what ``hostcore-builtin-plugins`` had, and the names. Plugins that came
+#: later are not among them. Records of runs name the former distribution.
+_MOVED: Final[Mapping[str, tuple[str, Collection[str]]]] = {
+    "launcher": (
+        "hostcore-engines",
+        ("kubernetes-pytorchjob", "kubernetes-trainjob", "ray", "slurm", "torchrun"),
+    ),
+    "reporter": ("hostcore-trackers", ("mlflow", "prometheus", "redis-streams", "tensorboard", "webhook")),
+    "uploader": ("hostcore-trackers", ("mlflow-artifacts",)),
 }
-#: What it had. Plugins that came later are recorded by the distribution that has them.
-_MOVED: Final = frozenset(
-    {
-        ("launcher", "kubernetes-pytorchjob"),
-        ("launcher", "kubernetes-trainjob"),
-        ("launcher", "ray"),
-        ("launcher", "slurm"),
-        ("launcher", "torchrun"),
-        ("reporter", "mlflow"),
-        ("reporter", "prometheus"),
-        ("reporter", "redis-streams"),
-        ("reporter", "tensorboard"),
-        ("reporter", "webhook"),
-        ("uploader", "mlflow-artifacts"),
-    }
-)
 _BUILTINS: Final = "hostcore-builtin-plugins"
 
 
 def how_to_install(kind: str, name: str) -> str | None:
-    """The command that installs a plugin or command of the project; None for all others.
+    """Return the command that installs a plugin or command of the project; None for all others.
 
     :param name: As a job gives it, with its distribution or without.
     """
     distribution, _, plain = name.rpartition("/")
     extra = EXTRAS.get((kind, plain))
     owner = distribution and canonical(current_distribution(distribution, kind, plain))
-    if extra is None or owner not in ("", _MOVED_TO.get(kind)):
+    if extra is None or owner not in ("", _moved(kind)[0]):
         return None
     return install_command(extra)
 
 
 def current_distribution(distribution: str, kind: str, name: str) -> str:
-    """The distribution that has a plugin today, for one that had it when a run was recorded."""
-    moved = canonical(distribution) == _BUILTINS and (kind, name) in _MOVED
-    return _MOVED_TO[kind] if moved else distribution
+    """Return the distribution that has a plugin today, for one that had it when a run was recorded."""
+    now, names = _moved(kind)
+    return now if now and canonical(distribution) == _BUILTINS and name in names else distribution
 
 
 def recorded_distribution(distribution: str, kind: str, name: str) -> str:
-    """The distribution that records name as a plugin's: the first one that had it, so that they outlive a move."""
-    moved = distribution == _MOVED_TO.get(kind) and (kind, name) in _MOVED
-    return _BUILTINS if moved else distribution
+    """Return the distribution that records name as a plugin's: the first that had it, so that they outlive a move."""
+    now, names = _moved(kind)
+    return _BUILTINS if distribution == now and name in names else distribution
+
+
+def _moved(kind: str) -> tuple[str | None, Collection[str]]:
+    return _MOVED.get(kind, (None, ()))

@@ -19,8 +19,7 @@ from hostcore.job.spec import JobSpec, job_view
 from hostcore.plugins.attribution import traceback_from
 from hostcore.plugins.component import Component, load_component
 from hostcore.plugins.installed import Discovered, discover
-from hostcore.plugins.requirements import check_contract_version
-from hostcore.plugins.resolve import Selected, resolve
+from hostcore.plugins.resolve import Selected, check_contract_version, resolve
 from hostcore.runs.attempts import newest_attempt
 from hostcore.runs.contract import artifact_folders
 from hostcore.runs.directory import RunDirectory

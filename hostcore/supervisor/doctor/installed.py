@@ -10,7 +10,7 @@ import attrs
 
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import Discovered
-from hostcore.plugins.requirements import CONTRACT, check_contract_version, undeclared
+from hostcore.plugins.resolve import CONTRACT, check_contract_version, undeclared
 from hostcore.supervisor.doctor.finding import Finding
 from hostcore_builtin_plugins.extras import install_command
 from hostcore_hookspecs.api_version import API_VERSION

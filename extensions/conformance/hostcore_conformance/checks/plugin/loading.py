@@ -6,7 +6,7 @@ from hostcore.errors import all_errors
 from hostcore.job.names import canonical
 from hostcore.plugins.errors import PluginError
 from hostcore.plugins.installed import discover
-from hostcore.plugins.requirements import CONTRACT, contract_requirements
+from hostcore.plugins.resolve import CONTRACT, contract_requirements
 from hostcore_conformance.check import check
 from hostcore_conformance.checks.plugin.declared import required_keys, settings_class_of
 from hostcore_conformance.errors import ConformanceError, NoExample
