@@ -1,7 +1,7 @@
 """The data of a job: the sections that it has itself, those that its trainer brings, and the rules about them."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -9,14 +9,12 @@ from hostcore.errors import Errors, all_errors
 from hostcore.job.json_values import checked
 from hostcore.job.paths import with_absolute_paths
 from hostcore.job.pointers import Problems, escaped, tokens
-from hostcore.job.rules import check_global_batch, conflict, wrong_references
+from hostcore.job.rules import check_global_batch, check_rules, conflict, wrong_references
 from hostcore.job.sections import DatasetSpec
+from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
 from hostcore.job.wording import found
 from hostcore_hookspecs.errors import HostcoreError
-
-if TYPE_CHECKING:
-    from hostcore.job.spec import JobSpec
 
 #: What a trainer may bring, as a job would have it.
 SECTIONS: Final = ("dataset", "validation", "test")
@@ -30,7 +28,7 @@ class NothingToEvaluate(HostcoreError):
     code = "evaluation.no_data"
 
 
-def needed(spec: "JobSpec", sections: Any) -> dict[str, Any]:
+def needed(spec: JobSpec, sections: Any) -> dict[str, Any]:
     """Those of the sections that a trainer brings which the job does not have itself.
 
     :param sections: What the trainer's ``data_sections`` returned.
@@ -53,7 +51,7 @@ def _wrong(message: str) -> HostcoreError:
     return HostcoreError(message, code="trainer.data_sections", pointer="", hint=hint)
 
 
-def with_sections(spec: "JobSpec", sections: Mapping[str, Any]) -> "JobSpec":
+def with_sections(spec: JobSpec, sections: Mapping[str, Any]) -> JobSpec:
     """A job with sections of data beside its own. Their relative paths start where those of the job do.
 
     :param sections: By name, as a job would have them; see :func:`needed`.
@@ -68,10 +66,12 @@ def with_sections(spec: "JobSpec", sections: Mapping[str, Any]) -> "JobSpec":
     }
     problems.extend(wrong_references(document))
     problems.check()
-    return attrs.evolve(spec, **brought)
+    spec = attrs.evolve(spec, **brought)
+    check_rules(spec)
+    return spec
 
 
-def with_brought(spec: "JobSpec", by_rank: Sequence[Mapping[str, Any]]) -> "JobSpec":
+def with_brought(spec: JobSpec, by_rank: Sequence[Mapping[str, Any]]) -> JobSpec:
     """A job with the data that the workers have found its trainer to bring.
 
     :param by_rank: The sections, for each rank.
@@ -105,7 +105,7 @@ def said_of_trainer(error: HostcoreError, sections: Mapping[str, Any], *, traine
             one.pointer, one.plugin = "/trainer", one.plugin or provenance
 
 
-def check_data(spec: "JobSpec") -> None:
+def check_data(spec: JobSpec) -> None:
     """Check what must hold between the keys of a job and its data, once all of that is known.
 
     :param spec: With the sections that its trainer brings.
@@ -139,7 +139,7 @@ def check_data(spec: "JobSpec") -> None:
         raise Errors(errors)
 
 
-def settled_split(spec: "JobSpec", asked: str | None) -> str | None:
+def settled_split(spec: JobSpec, asked: str | None) -> str | None:
     """The split to evaluate, if the job has data for it itself; None if that depends on what its trainer brings.
 
     :param asked: ``validation`` or ``test``; None: the test, else the validation.
@@ -148,7 +148,7 @@ def settled_split(spec: "JobSpec", asked: str | None) -> str | None:
     return first if getattr(spec, first) is not None else None
 
 
-def chosen_split(spec: "JobSpec", asked: str | None) -> str:
+def chosen_split(spec: JobSpec, asked: str | None) -> str:
     """The split to evaluate: the one asked for, else the test, else the validation.
 
     :param spec: With the sections that its trainer brings.
@@ -169,7 +169,7 @@ def chosen_split(spec: "JobSpec", asked: str | None) -> str:
     raise NothingToEvaluate(message, pointer=pointer, hint=hint)
 
 
-def with_split_alone(spec: "JobSpec", split: str) -> "JobSpec":
+def with_split_alone(spec: JobSpec, split: str) -> JobSpec:
     """A job without the other split, nor steps between validations: what an evaluation needs of it."""
     return attrs.evolve(
         spec,

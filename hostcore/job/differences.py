@@ -34,12 +34,6 @@ class Difference:
         return f"{self.pointer}: {_shown(self.before)} -> {_shown(self.after)}"
 
 
-def same_job(a: JobSpec, b: JobSpec) -> list[str]:
-    """The keys in which two jobs differ such that one cannot continue the other; empty if it can."""
-    one, other = _identity(a), _identity(b)
-    return [key for key in one if one[key] != other[key]]
-
-
 def _identity(spec: JobSpec) -> dict[str, Any]:
     """What a job must have in common with another that continues it, by key."""
     dataset = spec.dataset
@@ -61,10 +55,10 @@ def _identity(spec: JobSpec) -> dict[str, Any]:
 
 
 def job_differences(before: JobSpec, after: JobSpec) -> list[Difference]:
-    """What makes two jobs different, value by value; empty exactly if :func:`same_job` is."""
+    """What makes two jobs different, value by value; empty if one can continue the other."""
     one, other = _identity(before), _identity(after)
     differences: list[Difference] = []
-    for key in same_job(before, after):
+    for key in (key for key in one if one[key] != other[key]):
         if key != "global_batch_size":
             differences += _leaves(f"/{key}", _plain(one[key]), _plain(other[key]))
         elif (before.dataset is None) == (after.dataset is None):  # else it follows from that

@@ -166,10 +166,7 @@ def _plain_composer() -> "type[Composer]":
             self.depth += 1
             node = super().compose_node(parent, index)
             self.depth -= 1
-            is_number = isinstance(node, ScalarNode) and node.tag in (
-                "tag:yaml.org,2002:int",
-                "tag:yaml.org,2002:float",
-            )
+            is_number = isinstance(node, ScalarNode) and node.tag in _YAML_NUMBERS
             if is_number and not _YAML_NUMBER.fullmatch(node.value):
                 node.tag = "tag:yaml.org,2002:str"
             return node

@@ -1,4 +1,4 @@
-"""A job file, or a mapping, into a :class:`JobSpec`: profile, ``--set``, types, rules, and what is not there yet."""
+"""The one way from a job file, or a mapping, to a :class:`JobSpec`: files, profile, ``--set``, types, rules."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from hostcore.job.json_values import checked
 from hostcore.job.names import make_run_id
 from hostcore.job.paths import SOURCE_PATHS, as_dataset, with_absolute_paths
 from hostcore.job.pointers import Problems, at_or_below, tokens
-from hostcore.job.rules import check_global_batch, wrong_references
+from hostcore.job.rules import check_global_batch, check_rules, wrong_references
 from hostcore.job.sections import dataset_keys
 from hostcore.job.spec import JobSpec
 from hostcore.job.structure import structure
@@ -86,8 +86,7 @@ def load_job(
         if spec.has_data:
             check_global_batch(spec)
     except HostcoreError as error:
-        point_to_sections(all_errors(error))
-        point_to_values(all_errors(error), document.job)
+        _add_hints(all_errors(error), document.job)
         blame(all_errors(error), document.origins)
         for single in all_errors(error):
             single.file = single.file or (str(file) if file else None)
@@ -124,18 +123,16 @@ def _with_absolute_places(document: Document, base_dir: Path) -> Document:
     return attrs.evolve(document, job=with_absolute_paths(document.job, base_dir))
 
 
-def _spec(document: Mapping[str, Any], also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]]) -> JobSpec:
-    problems = Problems()
-    spec = None
-    wrong = [*_includes(document), *wrong_references(document)]
+def _spec(job: Mapping[str, Any], also: Callable[[Mapping[str, Any]], Iterable[HostcoreError]]) -> JobSpec:
+    wrong = [*_includes(job), *wrong_references(job)]
     try:
-        spec = structure(JobSpec, document)
+        spec = structure(JobSpec, job)
+        check_rules(spec)
     except Errors as error:
-        told = [*_apart_from(wrong, error.errors)]
-        problems.extend([*told, *_apart_from([*told, *wrong], also(document))])
-    problems.extend(wrong)
-    problems.check()
-    assert spec is not None
+        others = _apart_from(wrong, error.errors)
+        raise Errors([*others, *_apart_from([*others, *wrong], also(job)), *wrong]) from None
+    if wrong:
+        raise Errors(wrong)
     return spec
 
 
@@ -159,31 +156,30 @@ def _apart_from(others: Iterable[HostcoreError], errors: Iterable[HostcoreError]
     return [error for error in errors if not is_told(error.pointer or "")]
 
 
-def point_to_sections(errors: Iterable[HostcoreError]) -> None:
-    """Say where a setting belongs that the job itself does not have, in place of listing all keys of a job."""
+def _add_hints(errors: Iterable[HostcoreError], job: Mapping[str, Any]) -> None:
+    """Add hints to errors of top-level keys: where a setting belongs, and how a job writes the value."""
     for error in errors:
-        path = tokens(error.pointer or "")
-        if error.code == "key.unknown" and len(path) == 1:
-            error.hint = _hint(path[0]) or error.hint
-
-
-def point_to_values(errors: Iterable[HostcoreError], document: Mapping[str, Any]) -> None:
-    """Say how the job writes what other libraries write otherwise: a file for the data, ``16-mixed``."""
-    for error in errors:
-        path = tokens(error.pointer or "")
-        value = document.get(path[0]) if len(path) == 1 else None
-        if not isinstance(value, str) or error.hint:
+        key, *inside = tokens(error.pointer or "") or [""]
+        if inside:
             continue
-        if path[0] in SECTIONS:
-            error.hint = f'write "{path[0]}": {json.dumps(as_dataset(value), ensure_ascii=False)}'
-        elif path[0] == "precision":
-            folded = value.casefold()
-            meant = "bf16" if folded.startswith(("bf", "bfloat")) else "fp16" if "16" in folded else "fp32"
-            error.hint = did_you_mean([meant]) if "16" in folded or "32" in folded else None
+        if error.code == "key.unknown":
+            error.hint = _section_hint(key) or error.hint
+        elif not error.hint and isinstance(value := job.get(key), str):
+            error.hint = _value_hint(key, value)
 
 
-def _hint(name: str) -> str | None:
-    """What to say about an unknown key; None if it is rather a key of the job that was mistyped."""
+def _value_hint(key: str, value: str) -> str | None:
+    """The way in which a job writes what other libraries write otherwise: a file for the data, ``16-mixed``."""
+    folded = value.casefold()
+    if key in SECTIONS:
+        return f'write "{key}": {json.dumps(as_dataset(value), ensure_ascii=False)}'
+    if key == "precision" and ("16" in folded or "32" in folded):
+        return did_you_mean(["bf16" if folded.startswith("bf") else "fp16" if "16" in folded else "fp32"])
+    return None
+
+
+def _section_hint(name: str) -> str | None:
+    """The section that an unknown key belongs to; None if it is rather a mistyped key of the job."""
     data_keys = (*dataset_keys(), *SOURCE_PATHS)
     of_job, of_data = near(name, object_form(JobSpec).keys), near(name, data_keys)
     if name in data_keys or (of_data and not of_job):

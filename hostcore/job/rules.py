@@ -5,25 +5,23 @@ What depends on the data that there is in the end: :func:`hostcore.job.data.chec
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hostcore.errors import Errors
 from hostcore.job.forms import object_form
 from hostcore.job.pointers import escaped, tokens
 from hostcore.job.sections import DeliveryUse, dataset_keys
+from hostcore.job.spec import JobSpec
 from hostcore.secrets.reference import is_reference, parse, references, remember_secrets, reveal
 from hostcore.secrets.scrub import scrub
 from hostcore_hookspecs.api_version import API_VERSION, TRAINER_API_VERSION
 from hostcore_hookspecs.errors import HostcoreError
 
-if TYPE_CHECKING:
-    from hostcore.job.spec import JobSpec
-
 _DATASETS: Final = ("dataset", "validation", "test")
 _LISTS: Final = ("callbacks", "reporters", "uploaders", "resolvers", "policies")
 
 
-def check_rules(spec: "JobSpec") -> None:
+def check_rules(spec: JobSpec) -> None:
     """Check all rules.
 
     :raises Errors: With every rule that is broken; pointers start at the job.
@@ -39,7 +37,7 @@ def check_rules(spec: "JobSpec") -> None:
         raise Errors(errors)
 
 
-def job_warnings(spec: "JobSpec") -> list[HostcoreError]:
+def job_warnings(spec: JobSpec) -> list[HostcoreError]:
     """What a job may say, and is probably not meant; pointers start at the job."""
     warnings = []
     if spec.validation is not None and not spec.validate_every:
@@ -48,7 +46,7 @@ def job_warnings(spec: "JobSpec") -> list[HostcoreError]:
     return warnings
 
 
-def _version_rules(spec: "JobSpec") -> list[HostcoreError]:
+def _version_rules(spec: JobSpec) -> list[HostcoreError]:
     asked = spec.trainer_api_version
     if asked == TRAINER_API_VERSION:
         return []
@@ -62,13 +60,13 @@ def _version_rules(spec: "JobSpec") -> list[HostcoreError]:
     ]
 
 
-def _data_rules(spec: "JobSpec") -> list[HostcoreError]:
+def _data_rules(spec: JobSpec) -> list[HostcoreError]:
     if spec.dataset is not None and spec.mock_batches is not None:
         return [conflict("/mock_batches", '"dataset" and "mock_batches" are both given', "remove one of them")]
     return []
 
 
-def _device_rules(spec: "JobSpec") -> list[HostcoreError]:
+def _device_rules(spec: JobSpec) -> list[HostcoreError]:
     errors = []
     if spec.devices is not None and spec.device != "auto":
         errors.append(conflict("/devices", '"device" and "devices" are both given', "remove one of them"))
@@ -79,7 +77,7 @@ def _device_rules(spec: "JobSpec") -> list[HostcoreError]:
     return errors
 
 
-def check_global_batch(spec: "JobSpec") -> None:
+def check_global_batch(spec: JobSpec) -> None:
     """Check that batches, ranks and micro-batches make up the global batch that the job asks for.
 
     Apart from the other rules, because an engine may have started the ranks, and the trainer may bring the data: then
@@ -101,7 +99,7 @@ def check_global_batch(spec: "JobSpec") -> None:
     raise conflict("/global_batch_size", f"{each} cannot make up a global batch of {asked:,} rows", hint)
 
 
-def _evaluation_rules(spec: "JobSpec") -> list[HostcoreError]:
+def _evaluation_rules(spec: JobSpec) -> list[HostcoreError]:
     errors = []
     for split in ("validation", "test"):
         data = getattr(spec, split)
@@ -111,7 +109,7 @@ def _evaluation_rules(spec: "JobSpec") -> list[HostcoreError]:
     return errors
 
 
-def _input_rules(spec: "JobSpec") -> list[HostcoreError]:
+def _input_rules(spec: JobSpec) -> list[HostcoreError]:
     if spec.weights is None or "weights" not in spec.inputs:
         return []
     message = 'the trainer would find both "weights" and an input of that name in ctx.model_handles["weights"]'
@@ -146,7 +144,7 @@ def wrong_references(document: Mapping[str, Any]) -> list[HostcoreError]:
     return errors
 
 
-def keep_secrets(spec: "JobSpec", *paths: str | Path) -> None:
+def keep_secrets(spec: JobSpec, *paths: str | Path) -> None:
     """Hide all secrets of a job from now on, in this process, and require that none stands openly beside them.
 
     :param paths: The folder of the run, and that of its job.

@@ -1,6 +1,7 @@
 """A job: every key of a job file, with type, bounds, default and meaning.
 
-The converter, the JSON Schema and the job reference are made from these classes.
+The converter, the JSON Schema and the job reference are made from these classes. The rules between keys are in
+:mod:`hostcore.job.rules`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,6 @@ from hostcore.job.names import (
     is_builtin,
     seconds_of,
 )
-from hostcore.job.rules import check_rules
 from hostcore.job.sections import (
     ComponentUse,
     DatasetSpec,
@@ -252,9 +252,6 @@ class JobSpec:
     world_size: int | None = attrs.field(default=None, eq=False, metadata={"key": False})
     #: By top-level key, the last file, profile or option that touched it; see :mod:`hostcore.job.document`.
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, metadata={"key": False})
-
-    def __attrs_post_init__(self) -> None:
-        check_rules(self)
 
     def to_json(self) -> dict[str, Any]:
         """As plain JSON that loads into an equal spec. ``job_dir`` is not part of it."""

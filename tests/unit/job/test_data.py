@@ -116,6 +116,12 @@ def test_what_is_wrong_inside_a_section_names_the_trainer_and_the_place(section:
         assert (error.pointer, error.plugin) == ("/trainer", "x")
 
 
+def test_brought_sections_follow_the_rules_between_keys() -> None:
+    with pytest.raises(Errors) as caught:
+        with_sections(job(), {"validation": {**DATA, "shuffle": True}})
+    assert told(caught.value) == [("job.conflict", "/validation/shuffle")]
+
+
 def test_errors_about_the_jobs_own_keys_stay_as_they_are() -> None:
     error = HostcoreError("no", pointer="/dataset/x")
     said_of_trainer(error, {"validation": {}}, trainer="the trainer x", provenance="x")

@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from hostcore.errors import Errors
-from hostcore.job.differences import same_job
+from hostcore.job.differences import job_differences
 from hostcore.job.forms import object_form
 from hostcore.job.load import load_job
 from hostcore.job.sections import dataset_keys
@@ -29,7 +29,7 @@ DATA = {"parquet_paths": "a.parquet"}
 
 
 def spec_of(**keys: Any) -> JobSpec:
-    return structure(JobSpec, {"trainer": "x", "run_id": "r", "dataset": DATA, **keys})
+    return load_job({"trainer": "x", "run_id": "r", "dataset": DATA, **keys})
 
 
 def test_defaults_of_the_host_are_written_qualified() -> None:
@@ -47,8 +47,8 @@ def test_every_key_of_the_job_has_a_meaning_for_the_reference() -> None:
 
 
 def test_all_other_keys_of_a_dataset_belong_to_the_source() -> None:
-    spec = spec_of(dataset={"source": "csv", "paths": "a", "delimiter": ";", "batch_size": 8})
-    assert spec.dataset == DatasetSpec(source="csv", batch_size=8, settings={"paths": "a", "delimiter": ";"})
+    spec = spec_of(dataset={"source": "csv", "paths": "/a", "delimiter": ";", "batch_size": 8})
+    assert spec.dataset == DatasetSpec(source="csv", batch_size=8, settings={"paths": "/a", "delimiter": ";"})
     assert spec.dataset.to_json() == {
         "source": "csv",
         "batch_size": 8,
@@ -58,7 +58,7 @@ def test_all_other_keys_of_a_dataset_belong_to_the_source() -> None:
         "workers": 0,
         "shuffle_window": 131072,
         "window_bytes": 67108864,
-        "paths": "a",
+        "paths": "/a",
         "delimiter": ";",
     }
 
@@ -102,7 +102,7 @@ def test_the_global_batch_is_rows_times_ranks_times_accumulation() -> None:
     assert spec_of().rows_per_step == 32
     assert spec_of(dataset={**DATA, "batch_size": 8}, devices=["cpu", "cpu"], accumulate=3).rows_per_step == 48
     assert spec_of(global_batch_size=64).rows_per_step == 64
-    assert structure(JobSpec, {"trainer": "x", "max_steps": 1}).rows_per_step == 1
+    assert load_job({"trainer": "x", "max_steps": 1}).rows_per_step == 1
 
 
 def test_plugins_see_the_job_with_everything_worked_out() -> None:
@@ -128,32 +128,6 @@ def test_plugins_see_what_copies_the_run_and_what_is_to_be_generated() -> None:
     view = job_view(spec_of(uploaders=[{"use": "fsspec", "required": True, **settings}], samples=[{"prompt": "x"}]))
     assert view.uploaders == (PluginUse(name="fsspec", settings=settings),)
     assert view.samples == (SampleRequest(prompt="x"),)
-
-
-@pytest.mark.parametrize(
-    ("change", "keys"),
-    [
-        ({}, []),
-        ({"run_id": "other", "max_steps": 99, "metric_every": 1, "owner": "me", "device": "cpu"}, []),
-        ({"checkpoint_every": 5, "keep_checkpoints": 9, "reporters": [], "deterministic": True}, []),
-        ({"dataset": {**DATA, "source": "parquet"}}, []),
-        ({"dataset": {**DATA, "batch_size": 16}, "accumulate": 2}, []),
-        ({"dataset": {**DATA, "batch_size": 16}, "devices": ["cpu", "cpu"]}, []),
-        ({"dataset": {**DATA, "readahead": 8, "workers": 3}}, []),
-        ({"trainer": "y"}, ["trainer"]),
-        ({"hyperparams": {"lr": 1}}, ["hyperparams"]),
-        ({"dataset": {"parquet_paths": "b.parquet"}}, ["dataset"]),
-        ({"dataset": {**DATA, "shuffle": True}}, ["dataset"]),
-        ({"dataset": {**DATA, "batch_size": 64}}, ["global_batch_size"]),
-        ({"dataset": None, "mock_batches": [1]}, ["dataset", "mock_batches", "global_batch_size"]),
-        ({"seed": 1, "precision": "bf16"}, ["seed", "precision"]),
-        ({"callbacks": ["a"]}, ["callbacks"]),
-        ({"accumulate": 2}, ["global_batch_size"]),
-    ],
-    ids=str,
-)
-def test_the_same_job_has_equal_data_mathematics_and_global_batch(change: dict[str, Any], keys: list[str]) -> None:
-    assert same_job(spec_of(), spec_of(**change)) == keys
 
 
 def test_a_spec_is_frozen_and_where_it_came_from_is_not_part_of_it() -> None:
@@ -230,7 +204,7 @@ def test_a_spec_written_as_json_loads_into_an_equal_spec(seed: int) -> None:
     again = load_job(json.loads(text))
     assert again == spec
     assert json.dumps(again.to_json()) == text
-    assert same_job(spec, again) == []
+    assert job_differences(spec, again) == []
 
 
 def test_a_spec_with_every_later_key_survives_the_round_trip_as_well() -> None:
@@ -239,7 +213,7 @@ def test_a_spec_with_every_later_key_survives_the_round_trip_as_well() -> None:
         test={"source": "csv", "paths": ["a"]},
         validate_every="epoch",
         accumulate=2,
-        global_batch_size=64,
+        global_batch_size=128,
         devices=["cuda:0", "cuda:1"],
         precision="bf16",
         samples=[{"prompt": "a cat", "seed": 3}, {}],
@@ -253,4 +227,4 @@ def test_a_spec_with_every_later_key_survives_the_round_trip_as_well() -> None:
         resources={"num_nodes": 2, "memory_per_node_gb": 1.5, "env": {"A": "b"}},
     )
     plain = json.loads(json.dumps(spec.to_json()))
-    assert structure(JobSpec, plain) == spec
+    assert load_job(plain) == spec
